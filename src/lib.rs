@@ -12,7 +12,7 @@
 //! ## Which module may import which
 //!
 //! `tests/tidy.rs` reads this table and checks every `crate::` path in `src/`. A module may import
-//! from itself and from the modules named in its row, which stand above it.
+//! from itself and from the modules named in its row, which are above it.
 //!
 //! | module | may import | what it is |
 //! | --- | --- | --- |

@@ -48,7 +48,7 @@ class RateLimit:
         descriptor = request.descriptors.add()
         for key, value in entries:
             descriptor.entries.add(key=key, value=value)
-        # Always give a deadline: deciding without the answer is better than waiting for ever.
+        # Always give a deadline: deciding without the answer is better than waiting forever.
         return self.call(request, timeout=DEADLINE_SECONDS)
 
     def over_limit(self, answer):
@@ -60,7 +60,7 @@ class RateLimit:
         word = "OVER LIMIT" if over else "OK"
         status = answer.statuses[0]
         if not status.HasField("current_limit"):
-            return f"{word:<10}  no limit applies"
+            return f"{word:<10}  no limit matched"
         limit = status.current_limit
         unit = self.Response.RateLimit.Unit.Name(limit.unit).lower()
         many = limit.unit_multiplier.value or 1
@@ -68,7 +68,7 @@ class RateLimit:
         window = f"{article} {unit}" if many == 1 else f"in {many} {unit}s"
         if not limit.unit:
             window = "in flight"
-        then = "try again" if over else "fresh again"
+        then = "try again" if over else "resets"
         return (
             f"{word:<10}  {status.limit_remaining} left of {limit.requests_per_unit} {window}, "
             f"{then} in {status.duration_until_reset.seconds} s"
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("address", help="where the service is: HOST:PORT")
     parser.add_argument("domain")
     parser.add_argument("descriptor", type=descriptor, metavar="key=value,key=value")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="ask so many times")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of requests")
     arguments = parser.parse_args()
 
     exit_code = PASS

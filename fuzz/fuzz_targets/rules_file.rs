@@ -1,4 +1,4 @@
-//! Any bytes as a rules file: read or refused, never a panic, and what is told stays within its
+//! Any bytes as a rules file: read or refused, never a panic, and diagnostics stay within their
 //! bounds.
 //!
 //! `make fuzz` runs it for a minute. The same corpus is mutated in `tests/rules/fuzz` by every

@@ -43,7 +43,7 @@ impl Readiness {
         }
     }
 
-    /// Turns readiness off for good.
+    /// Turns readiness off permanently.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }

@@ -47,7 +47,7 @@ pub(crate) struct Batcher<R> {
     turn_us: Cell<Option<u64>>,
 }
 
-/// What a batcher changes.
+/// The mutable state of a batcher.
 struct BatchState<R> {
     client: Box<dyn BatchClient>,
     /// Requests in flight. A ticket is an index into this vector.

@@ -29,7 +29,7 @@ pub(crate) struct ServerContext {
     pub(crate) bodies: Arc<BodyBudget>,
 }
 
-/// What the connections of one thread share.
+/// State that the connections of one thread share.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
     /// None where the store has no batch client.

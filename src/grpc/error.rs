@@ -13,12 +13,12 @@ pub enum StartError {
         "--body-memory-max is {bytes} bytes, and the largest message needs {bytes_min}; raise it, or lower --message-size-max"
     )]
     BodyMemory {
-        /// What the setting says.
+        /// The value of the setting.
         bytes: u64,
         /// The least that it may say.
         bytes_min: u64,
     },
     /// The system gives no thread, or no way to wait for sockets.
-    #[error("no thread for a core: {0}; fewer with --cores")]
+    #[error("cannot start a worker thread: {0}; set a smaller --cores")]
     Thread(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! What a gRPC service of this server is: how it joins tonic's routes, and which of its methods
+//! A gRPC service of this server: how it joins tonic's routes, and which of its methods
 //! stream.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The gRPC status that stands for a request's error.
+//! The gRPC status of a request's error.
 
 use tonic::Status;
 

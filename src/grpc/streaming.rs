@@ -53,7 +53,7 @@ pub(crate) struct BoundedStreaming<S> {
     calls: StreamingCalls,
 }
 
-/// What a streaming call holds while it is open.
+/// The slots that a streaming call holds while it is open.
 struct Permits {
     _process: OwnedSemaphorePermit,
     _connection: Option<OwnedSemaphorePermit>,

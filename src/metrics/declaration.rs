@@ -57,7 +57,7 @@ const STATSD_LABELS: &str = "{}";
 /// In a statsd name, the place of a limit's domain and levels.
 pub(super) const STATSD_LIMIT: &str = "{limit}";
 
-/// What is known of a metric before it has a value.
+/// The declaration of a metric: everything but its value.
 #[derive(Debug)]
 pub struct Declaration {
     /// Name in `/metrics`.

@@ -6,7 +6,7 @@ pub(super) const LABEL_BYTES_MAX: usize = 128;
 /// The label value of everything beyond a bound.
 pub const OVERFLOW: &str = "overflow";
 
-/// How much of a request can stand in labels: levels, and bytes of each text.
+/// Bounds of labels from requests: levels, and bytes of each text.
 pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
 
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
@@ -26,7 +26,7 @@ pub(super) fn label(text: &str) -> String {
         }
         at = at.saturating_add(length.max(1));
     }
-    // One character of ASCII stands for another, so this is still UTF-8.
+    // One ASCII character replaces another, so this is still UTF-8.
     String::from_utf8(bytes).unwrap_or_default()
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | `declaration` | what a declaration is, and the macro that registers it |
+//! | `declaration` | declarations of metrics, and the macro that registers them |
 //! | `requests` | calls, answers, latency, exceeded bounds |
 //! | `limits` | hits by limit; `limit` has the counters of one |
 //! | `label`, `bounded_map` | bounds on what clients can name |

@@ -31,7 +31,7 @@ pub(super) struct Partitions {
     levels: Mutex<Vec<Arc<PartitionLevels>>>,
 }
 
-/// What a partition holds, written by its worker and read when metrics are.
+/// Gauges of a partition, written by its worker and read when metrics are.
 #[derive(Debug, Default)]
 pub struct PartitionLevels {
     /// Checks in the queue.

@@ -150,7 +150,7 @@ impl RuleLabelSets {
         before.saturating_sub(self.sets.len())
     }
 
-    /// What is in use now.
+    /// The label sets in use.
     pub(super) fn in_use(&mut self) -> InUse {
         let newest = self.generation;
         let sets = self.sets.values_mut();

@@ -159,7 +159,7 @@ impl AsyncWrite for Connection {
 // === impl DetachedConnection ===
 
 impl DetachedConnection {
-    /// Registers the connection with the current runtime. The timeout of its preface starts anew.
+    /// Registers the connection with the current runtime. The timeout of its preface restarts.
     ///
     /// # Errors
     ///

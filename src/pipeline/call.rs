@@ -22,7 +22,7 @@ pub struct CallResponse {
 impl Pipeline {
     /// Decides one request, an encoded `RateLimitRequest`.
     ///
-    /// `timeout_us` is how long the caller waits, if it said so; `parent` is its trace.
+    /// `timeout_us` is the caller's timeout, if it sent one; `parent` is its trace.
     ///
     /// # Errors
     ///
@@ -73,10 +73,10 @@ impl Pipeline {
     }
 }
 
-/// What is said of a message that prost writes and the decoder does not read: a defect.
+/// Error for a message that prost encodes and the decoder rejects, which is a bug.
 const UNREADABLE: &str = "the message cannot be decoded";
 
-/// The same message with each field once. Protobuf lets a field stand several times and merges
+/// The same message with each field once. Protobuf allows a field several times and merges
 /// them, which the decoder leaves to prost.
 fn merge_fields(message: &[u8]) -> Result<Vec<u8>, RequestError> {
     RateLimitRequest::decode(message)

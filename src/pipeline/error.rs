@@ -45,7 +45,7 @@ pub enum RequestError {
 // === impl RequestError ===
 
 impl RequestError {
-    /// The name of the gRPC status code that stands for it.
+    /// The name of its gRPC status code.
     pub(crate) fn grpc_code(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "INTERNAL",

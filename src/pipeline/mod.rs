@@ -63,7 +63,7 @@ pub struct Pipeline {
     response_policy: ResponsePolicy,
 }
 
-/// What a [`Pipeline`] is made of.
+/// The parts of a [`Pipeline`].
 pub struct Parts {
     /// The rules in use.
     pub generations: Arc<Generations>,

@@ -47,7 +47,7 @@ pub(super) enum Stage {
     Failed(RequestError),
 }
 
-/// What the store answered to a plan's checks.
+/// The store's answers to a plan's checks.
 #[derive(Debug, Default)]
 pub(crate) struct CheckResults {
     /// In the plan's order; none for a check that was not decided.
@@ -83,7 +83,7 @@ impl Scratch {
 // === impl PendingRequest ===
 
 impl<G> PendingRequest<G> {
-    /// What the store is asked, in order. Empty where the answer needs no store.
+    /// The checks for the store, in order. Empty if the answer needs no store.
     pub(crate) fn checks(&self) -> &[Check] {
         match self.stage {
             Stage::Planned => self.plan.checks(),
@@ -91,7 +91,7 @@ impl<G> PendingRequest<G> {
         }
     }
 
-    /// Whether hits are taken for good at once, or only if every limit of the request passes.
+    /// Whether hits are committed at once, or only if every limit of the request passes.
     pub(crate) fn commit_mode(&self) -> CommitMode {
         self.commit_mode
     }

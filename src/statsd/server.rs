@@ -83,7 +83,7 @@ impl Server {
 // === impl Connection ===
 
 impl Connection {
-    /// Whether the connection can be reused. UDP resolves the name anew for each flush, since
+    /// Whether the connection can be reused. UDP resolves the name again for each flush, since
     /// nothing tells when a server has moved. A TCP stream that the server has closed would accept
     /// writes and lose them.
     pub(crate) fn is_usable(&self) -> bool {

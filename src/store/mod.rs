@@ -45,7 +45,7 @@ pub static BACKENDS: &[&Backend] = &[&memory::BACKEND, &redis::BACKEND];
 /// # Errors
 ///
 /// When no backend accepts its scheme. The error lists the schemes and does not repeat the URL, in
-/// which a password may stand.
+/// which may contain a password.
 pub fn backend_of(url: &str) -> Result<&'static Backend, BuildError> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     let accepts = |backend: &&&Backend| scheme.is_some_and(backend.accepts_scheme);

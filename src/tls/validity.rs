@@ -34,7 +34,7 @@ impl Validity {
         }
         let (_, rest) = expect(rest, INTEGER)?; // the serial number
         let (_, rest) = expect(rest, SEQUENCE)?; // by which algorithm it is signed
-        let (_, rest) = expect(rest, SEQUENCE)?; // by whom
+        let (_, rest) = expect(rest, SEQUENCE)?; // issuer
         let (validity, _) = expect(rest, SEQUENCE)?;
         let (not_before, rest) = time(validity)?;
         let (not_after, _) = time(rest)?;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_of_another_shape_gives_nothing() {
+    fn truncated_or_malformed_input_gives_nothing() {
         let whole = shaped((UTC_TIME, "991231235959Z"), (UTC_TIME, "300101000000Z"));
         for end in 0..whole.len() {
             assert_eq!(Validity::of(&whole[..end]), None, "{end}");

@@ -77,7 +77,7 @@ impl SpanQueue {
         left.is_ok()
     }
 
-    /// Abandons all spans that wait or are being sent, for good, and returns their number. They
+    /// Permanently abandons all spans that wait or are being sent, and returns their number. They
     /// count as lost: whether the collector still receives some is unknown.
     pub(crate) fn abandon(&self) -> usize {
         let waiting = self.waiting.swap(ABANDONED, Ordering::Relaxed);

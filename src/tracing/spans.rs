@@ -80,7 +80,7 @@ pub struct Span {
     descriptors: usize,
 }
 
-/// What is known of a request when its span begins.
+/// Attributes of a request that exist when its span begins.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestSummary<'a> {
     domain: &'a [u8],

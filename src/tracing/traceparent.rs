@@ -1,4 +1,4 @@
-//! What a caller says of the trace that it is in: the header `traceparent` (W3C Trace Context,
+//! Parser of the caller's trace context: the header `traceparent` (W3C Trace Context,
 //! level 1).
 //!
 //! Read from bytes into numbers, since it may come with every request: no text, no memory.
@@ -111,7 +111,7 @@ mod tests {
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    /// What the library reads.
+    /// The context that the library parses.
     fn by_the_library(value: &str) -> Option<(Vec<u8>, Vec<u8>, bool)> {
         let mut headers = HeaderMap::new();
         headers.insert(NAME, value.parse().unwrap());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_is_read_as_the_library_reads_it() {
+    fn valid_headers_are_parsed_as_the_library_parses_them() {
         for value in [
             GOOD.to_owned(),
             GOOD.replace("-01", "-00"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_no_parent() {
+    fn an_invalid_header_is_no_parent() {
         for value in [
             String::new(),
             GOOD.replace('b', "B"),

@@ -70,7 +70,7 @@ impl<'s> Arbitrary<'s> {
                 (0..count).map(|_| self.value(&schema["items"])).collect()
             }
             Some("object") => Value::Object(self.object(schema)),
-            _ => panic!("a type that nobody makes: {schema}"),
+            _ => panic!("an unsupported type: {schema}"),
         }
     }
 

@@ -1,21 +1,21 @@
-// Holds objects of other people's kinds against the schemas of their definitions, field names included.
+// Validates custom resources of other projects against the schemas of their definitions, field names included.
 //
-// Why: Kubernetes' own schemas know none of them, and an API server prunes a field that it does not know without a word.
+// Why: Kubernetes' own schemas do not contain them, and an API server silently prunes an unknown field.
 //
-// How: these schemas are compiled to functions that let unknown fields pass. So the object is handed over in a Proxy that
-// notes which fields are read: a validator reads every field it knows, and one that nobody reads is one that nobody knows.
+// How: these schemas are compiled to functions that ignore unknown fields. So the object is passed in a Proxy that
+// records which fields are read: a validator reads every field of its schema, and a field that is not read is unknown.
 //
-// What it deliberately does not do: know any kind that the chart does not make.
+// What it deliberately does not do: validate kinds that the chart does not render.
 //
 //     crds.mjs NODE_MODULES < objects.json > complaints.json
 //
-// Objects are a list; complaints are a list of lists, in the same order.
+// Objects are a list; complaints are a list of lists of errors, in the same order.
 
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
-// Where the compiled functions are. A Model of those packages reads every field itself before it asks one.
+// Paths of the compiled functions. A Model of those packages reads every field before it calls one.
 const PROMETHEUS = "prometheus-operator/_schemas/ComGithubPrometheusOperatorPrometheusOperatorPkgApisMonitoringV1";
 const FUNCTIONS = {
   "monitoring.coreos.com/v1 ServiceMonitor": `${PROMETHEUS}ServiceMonitor.js`,

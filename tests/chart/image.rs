@@ -27,7 +27,7 @@ fn last(keyword: &str) -> String {
         .iter()
         .filter(|(key, _)| key == keyword);
     let (_, rest) = found.next().expect(keyword);
-    assert!(found.next().is_none(), "{keyword} stands twice");
+    assert!(found.next().is_none(), "{keyword} occurs twice");
     rest.clone()
 }
 

@@ -66,7 +66,7 @@ fn table() -> String {
     all.sort();
     assert_eq!(
         named, all,
-        "values.yaml: `# --` is missing, or stands above no value"
+        "values.yaml: `# --` is missing, or is not above a value"
     );
     let mut table = String::from("| value | default | what |\n| --- | --- | --- |\n");
     for (name, said) in &said {

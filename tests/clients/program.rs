@@ -18,7 +18,7 @@ pub(crate) struct Program {
     child: Child,
     commands: ChildStdin,
     results: Receiver<Outcome>,
-    /// Results of batches that no one has waited for yet.
+    /// Results of batches that were not awaited yet.
     early: Vec<Outcome>,
     said: Arc<Mutex<String>>,
 }

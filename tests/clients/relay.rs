@@ -39,7 +39,7 @@ struct State {
     counts: RelayCounts,
 }
 
-/// What has passed so far.
+/// Number of connections and frames so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayCounts {
     pub(crate) connections: u64,
@@ -103,12 +103,12 @@ impl Relay {
         self.shared.state().target = Some(target);
     }
 
-    /// Holds back what the service sends from now on.
+    /// Holds back the bytes that the service sends from now on.
     pub(crate) fn hold_answers(&self) {
         self.shared.state().answers_held = true;
     }
 
-    /// Sends what was held back, in its order.
+    /// Sends the held bytes, in order.
     pub(crate) fn release_answers(&self) {
         self.shared.state().answers_held = false;
         self.shared.changed.notify_all();

@@ -1,6 +1,6 @@
 //! A service and a client program for one scenario.
 //!
-//! What it deliberately does not do: say what must come out (`scenarios`).
+//! What it deliberately does not do: check results (`scenarios`).
 
 use std::io::Write as _;
 use std::net::SocketAddr;

@@ -173,7 +173,7 @@ fn a_route_may_have_no_limit_at_all() {
     let mut caller = HttpConnection::open(envoy.edge);
     assert_eq!(statuses(&mut caller, "/health", &[], 6), [200; 6]);
     let counts = envoy.counts();
-    assert_eq!((counts.ok, counts.error), (0, 0), "nobody was asked");
+    assert_eq!((counts.ok, counts.error), (0, 0), "no check was sent");
     assert_eq!(statuses(&mut caller, "/", &[], 1), [200]);
     assert_eq!(envoy.counts().ok, 1);
 }
@@ -184,13 +184,13 @@ fn a_lease_ends_with_its_request() {
         with_host(&bootstrap, "envoy-lease")
     });
     let mut caller = HttpConnection::open(envoy.edge);
-    // Two slots, and more requests than that. A slot is given back after the answer, so the next
-    // may come too early once.
+    // Two slots, and more requests than that. A slot is released after the answer, so the next
+    // request may arrive too early once.
     for _ in 0..8 {
         let passed = wait_for(PATIENCE, || {
             (caller.get_with("/", &[]).status == 200).then_some(())
         });
-        assert!(passed.is_some(), "a slot did not come back");
+        assert!(passed.is_some(), "a slot was not released");
     }
     assert_eq!(envoy.counts().error, 0);
 }

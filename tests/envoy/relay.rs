@@ -67,12 +67,12 @@ impl Relay {
         Self { address, gate }
     }
 
-    /// Holds back what goes this way from now on.
+    /// Holds back the bytes in this direction from now on.
     pub(crate) fn hold(&self, way: Way) {
         self.gate.change(|state| state.held = Some(way));
     }
 
-    /// Lets everything go on, in its order.
+    /// Forwards all held bytes, in order.
     pub(crate) fn release(&self) {
         self.gate.change(|state| state.held = None);
     }
@@ -94,7 +94,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Until one of the two closes.
+    /// Copies bytes until one of the two sockets closes.
     fn copy(&self, way: Way, mut from: TcpStream, mut to: TcpStream) {
         let mut bytes = [0; 4096];
         while let Ok(read @ 1..) = from.read(&mut bytes) {

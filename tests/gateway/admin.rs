@@ -17,7 +17,7 @@ use crate::RULES;
 const TOKEN: &str = "correct-horse-battery";
 
 #[test]
-fn elsewhere_than_on_loopback_it_is_refused_without_a_guard() {
+fn a_public_admin_port_needs_a_token_or_client_certificates() {
     for host in ["0.0.0.0", "::"] {
         let (code, said) = run_to_end(
             Command::new(tollgate_binary())
@@ -51,7 +51,7 @@ fn status(address: SocketAddr, path: &str, headers: &str) -> u16 {
 }
 
 #[test]
-fn a_token_lets_in_who_carries_it_and_is_read_again() {
+fn the_admin_token_is_required_and_reloaded() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -92,7 +92,7 @@ fn a_token_lets_in_who_carries_it_and_is_read_again() {
         ),
         200
     );
-    // Exchanged, it counts at once; gone or too short, the last one stays.
+    // A replaced token applies at once; a missing or too short one leaves the last one in use.
     std::fs::write(&file, "another horse, another battery").unwrap();
     assert_eq!(status(admin, "/", &carrying(TOKEN)), 401);
     assert_eq!(
@@ -133,13 +133,13 @@ fn a_token_lets_in_who_carries_it_and_is_read_again() {
         1,
         "{said}"
     );
-    // The port for the network is as it was.
+    // The public port is unchanged.
     assert_eq!(http(tollgate.http, "GET", "/metrics", "").0, 200);
     assert!(!tollgate.said().contains("horse"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_certificates_guard_it_as_well() {
+async fn client_certificates_protect_the_admin_port() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(|name| secret.file(name));

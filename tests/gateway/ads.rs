@@ -44,16 +44,16 @@ pub(crate) const TYPE_URL: &str =
 pub(crate) struct Ads {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
-    /// True lets nobody in, and ends who is.
+    /// True rejects new streams and ends open ones.
     closed: watch::Sender<bool>,
-    /// Each change ends all streams there are.
+    /// Each change ends all open streams.
     cuts: watch::Sender<u32>,
 }
 
-/// What was heard.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
-    /// Which stream, counted from 1.
+    /// Number of the stream, counted from 1.
     pub(crate) stream: u32,
     pub(crate) request: DiscoveryRequest,
 }
@@ -70,7 +70,7 @@ struct Service(Arc<Shared>);
 // === impl Ads ===
 
 impl Ads {
-    /// Plain, or over TLS as this one, letting in whom that authority signed.
+    /// Starts a server: plaintext, or mTLS with this certificate and client authority.
     pub(crate) async fn start(tls: Option<(&Leaf, &str)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -112,7 +112,7 @@ impl Ads {
         }
     }
 
-    /// Sends these rules to everybody who asks, now and later.
+    /// Sends these rules to every present and later stream.
     pub(crate) fn send(&self, version: &str, configs: &[RateLimitConfig]) {
         let resources = configs.iter().map(|config| Any {
             type_url: TYPE_URL.to_owned(),
@@ -121,7 +121,7 @@ impl Ads {
         self.send_any(version, TYPE_URL, resources.collect());
     }
 
-    /// Sends whatever this is.
+    /// Sends these resources as they are.
     pub(crate) fn send_any(&self, version: &str, type_url: &str, resources: Vec<Any>) {
         self.shared.sends.send_replace(Some(DiscoveryResponse {
             version_info: version.to_owned(),
@@ -131,12 +131,12 @@ impl Ads {
         }));
     }
 
-    /// Ends every stream there is.
+    /// Ends every open stream.
     pub(crate) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Ends every stream there is, and lets nobody in until told otherwise.
+    /// With `true`, ends every open stream and rejects new ones until called with `false`.
     pub(crate) fn close(&self, closed: bool) {
         self.closed.send_replace(closed);
         self.cut();
@@ -153,8 +153,8 @@ impl Ads {
         Some(value.to_str().unwrap().to_owned())
     }
 
-    /// Waits for what is said of an answer; the version that is in use after it, and why it was
-    /// refused.
+    /// Waits for the client's ACK or NACK of a version; returns the version in use afterwards and
+    /// the error, if any.
     pub(crate) fn answer_to(&self, version: &str) -> (String, Option<String>) {
         let nonce = format!("nonce of {version}");
         let found = wait_for(PATIENCE, || {
@@ -168,7 +168,7 @@ impl Ads {
         (request.version_info, why)
     }
 
-    /// Waits for so many streams.
+    /// Waits for `count` streams.
     pub(crate) fn wait_for_streams(&self, count: u32) {
         let there = || {
             self.heard()
@@ -238,7 +238,7 @@ impl AggregatedDiscoveryService for Service {
         let mut sends = shared.sends.subscribe();
         sends.mark_changed();
         tokio::spawn(async move {
-            // Nothing is sent before somebody has said who asks.
+            // Nothing is sent before the first request, which has the node ID.
             let mut asked = false;
             loop {
                 tokio::select! {
@@ -265,5 +265,5 @@ impl AggregatedDiscoveryService for Service {
     }
 }
 
-/// How long it takes a client that was cut off to be back, with the settings of these tests.
+/// Longest time until a disconnected client is back, with the settings of these tests.
 pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(10);

@@ -28,7 +28,7 @@ use crate::xds::{domain, limited};
 /// The name of a route, as Envoy Gateway makes it.
 const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";
 
-/// Rules as Envoy Gateway names them: so many for each value of a header, and plenty for all.
+/// Rules with Envoy Gateway's names: `each` for each value of a header, and a high limit for all.
 fn rules(each: u32) -> Vec<RateLimitConfig> {
     let all = RateLimitDescriptor {
         value: "rule-1-match--1".to_owned(),
@@ -65,7 +65,7 @@ fn envoy(replica: &RatelimitProcess, directory: &tempfile::TempDir, secret: &Sec
 const DECISIONS: u64 = 150;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_request_notices() {
+async fn certificates_and_rules_change_in_envoy_gateways_environment_without_failed_requests() {
     let authority = Authority::new("envoy-gateway");
     let redis = RedisServer::start(&[]);
     let gateway = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system", "localhost"]);
@@ -74,19 +74,19 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
     let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
     let xds = format!("localhost:{}", ads.address.port());
     let variables = environment(&secret.file(""), &xds, &redis);
-    // Connections come anew all the time, so that the certificates of now are those that are shown.
+    // Connections are replaced constantly, so that the present certificates are presented.
     let more = [
         ("GRPC_MAX_CONNECTION_AGE", "500ms"),
         ("CACHE_KEY_PREFIX", "edge"),
     ];
     let replica = start(&variables, &more);
-    // Before there are rules its probes are content: it was told to start so.
+    // Its probes succeed before there are rules, because it is configured to start without rules.
     replica.wait_until_ready();
     assert_eq!(replica.rules(), "");
     let json = http(replica.http, "GET", "/json", "");
     assert_eq!(
         json.0, 400,
-        "its clients show certificates, and nobody looks at them: {json:?}"
+        "/json is on, since client certificates are not verified: {json:?}"
     );
     ads.send("1", &rules(30));
     assert_eq!(ads.answer_to("1").1, None);
@@ -110,7 +110,7 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
             assert_eq!(ads.answer_to(&version).1, None);
             wait_for_decisions(&envoy, DECISIONS);
         }
-        // Bad rules, a server that is gone, and certificates that are half there.
+        // Invalid rules, a lost server, and incomplete certificates.
         ads.send("bad", &[domain("", vec![])]);
         assert!(ads.answer_to("bad").1.is_some());
         ads.close(true);
@@ -141,17 +141,17 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
         "{limits:?}"
     );
     assert!(replica.metric("tollgate_tls_handshakes_total{port=\"grpc\"}") > 4);
-    // They came, and went to Redis.
+    // Requests arrived, and were sent to Redis.
     let keys: Vec<String> = redis.say(&["KEYS", "edgetg:{*"]);
     assert!(!keys.is_empty());
 
-    metrics_are_where_the_dashboards_look(&replica);
+    metrics_match_envoy_gateways_dashboards(&replica);
     let said = replica.said();
     assert_eq!(said.matches("PROMETHEUS_MAPPER_YAML").count(), 1, "{said}");
 }
 
-/// The names and labels of Envoy Gateway's dashboards, at its own port.
-fn metrics_are_where_the_dashboards_look(replica: &RatelimitProcess) {
+/// Asserts the names and labels of Envoy Gateway's dashboards at the Prometheus port.
+fn metrics_match_envoy_gateways_dashboards(replica: &RatelimitProcess) {
     let (status, text) = http(replica.prometheus, "GET", "/metrics", "");
     assert_eq!(status, 200);
     assert_eq!(http(replica.prometheus, "GET", "/healthcheck", "").0, 404);
@@ -195,7 +195,7 @@ fn look(descriptor: Descriptor, hits: u64) -> Descriptor {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn for_envoy_ai_gateway_it_is_the_quota_service() {
+async fn it_serves_as_the_quota_service_of_envoy_ai_gateway() {
     let ads = Ads::start(None).await;
     let quota = |model: &str, unit, requests| RateLimitDescriptor {
         quota_mode: true,
@@ -246,15 +246,15 @@ async fn for_envoy_ai_gateway_it_is_the_quota_service() {
         answer.overall_code()
     };
     let both = |hits| vec![look(model("small"), hits), look(model("large"), hits)];
-    // A request looks, and is charged its tokens when they are known.
+    // A request peeks first, and its tokens are charged when they are known.
     assert_eq!(ask(both(0)).await, Code::Ok);
     ask(vec![look(model("large"), 25)]).await;
-    // One quota is used up; the other lets it pass. When both are, nothing does.
+    // One quota is exhausted and the other allows the request. If both are exhausted it is refused.
     assert_eq!(ask(vec![look(model("large"), 0)]).await, Code::OverLimit);
     assert_eq!(ask(both(0)).await, Code::Ok);
     ask(vec![look(model("small"), 101)]).await;
     assert_eq!(ask(both(0)).await, Code::OverLimit);
-    // What is no quota refuses by itself, whatever quotas are left.
+    // A limit that is no quota refuses, whatever the quotas allow.
     assert_eq!(
         ask(vec![descriptor(&[("budget", "team")]), model("watched")]).await,
         Code::Ok

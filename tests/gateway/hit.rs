@@ -1,10 +1,10 @@
-//! `tollgate hit` and `explain --addr`, asking a `tollgate serve` whose gRPC port is TLS: who is
-//! believed, what is shown, and what is said when the two do not understand one another.
+//! `tollgate hit` and `explain --addr` against a `tollgate serve` with TLS on its gRPC port: trust,
+//! client certificates, and errors when a connection fails.
 //!
-//! How: the real binary at both ends; a port of the test's own where the other end is to be none of
-//! ours.
+//! How: the real binary at both ends, or a listener of the test where the server must not be
+//! tollgate.
 //!
-//! What it deliberately does not do: look at what is counted (`tls`).
+//! What it deliberately does not do: check counters (`tls`).
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,13 +19,13 @@ use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::RULES;
 
-/// For what name the service's certificate is. It is asked at 127.0.0.1.
+/// Name in the service's certificate. Its address is 127.0.0.1.
 const NAME: &str = "limits.example";
 
-/// How often a race is run that must always end the same.
+/// Number of runs of a race that must always have the same result.
 const RACES: usize = 25;
 
-/// What a command came to.
+/// Exit code and output of a command.
 #[derive(Debug)]
 struct Ended {
     code: i32,
@@ -48,12 +48,12 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
     }
 }
 
-/// Asks what `hit` says at this address, with these further arguments.
+/// Runs `hit` against this address with further arguments.
 fn hit(address: &str, more: &[&str]) -> Ended {
     run(&[&["hit", address, "d", "k=a"], more].concat(), &[])
 }
 
-/// That this is no answer, with this exit code and exactly these words.
+/// Asserts that the command failed with this exit code and exactly this message.
 #[track_caller]
 fn assert_refused(ended: &Ended, code: i32, words: &str) {
     assert_eq!(ended.stderr, format!("error: {words}\n"), "{ended:?}");
@@ -66,8 +66,8 @@ fn assert_answered(ended: &Ended) {
     assert!(ended.stdout.starts_with("OK "), "{ended:?}");
 }
 
-/// A service with this certificate; with an authority, clients must show one of its own, for
-/// `client`.
+/// A service with this certificate; with `clients`, client certificates for the name `client` are
+/// required.
 fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     let mut arguments = vec![
         "--grpc-server-use-tls".to_owned(),
@@ -89,13 +89,13 @@ fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     Tollgate::start(RULES, &arguments)
 }
 
-/// A certificate for these names as files, with its authority's.
+/// Files of a certificate for these names and of its authority.
 fn secret(authority: &Authority, names: &[&str]) -> Secret {
     Secret::new(&authority.signs(names), &authority.pem)
 }
 
 #[test]
-fn a_service_that_speaks_tls_answers_those_who_believe_it() {
+fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     let authority = Authority::new("tollgate");
     let secret = secret(&authority, &[NAME]);
     let ca = secret.file("ca.crt");
@@ -103,11 +103,11 @@ fn a_service_that_speaks_tls_answers_those_who_believe_it() {
     let address = running.grpc.to_string();
     let by_name = ["--cacert", &ca, "--server-name", NAME];
     assert_answered(&hit(&address, &by_name));
-    // A certificate of ours that nobody asks for does no harm.
+    // A client certificate that the server does not request is ignored.
     let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
     let ours = ["--client-cert", &certificate, "--client-key", &key];
     assert_answered(&hit(&address, &[&by_name[..], &ours].concat()));
-    // Whom the system believes is read from where OpenSSL's variable says.
+    // The system roots are read from the path in OpenSSL's variable.
     let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
     assert_answered(&run(&asked, &[("SSL_CERT_FILE", &ca)]));
     let rules = tempfile::NamedTempFile::new().unwrap();
@@ -128,17 +128,17 @@ fn a_service_that_speaks_tls_answers_those_who_believe_it() {
     );
     let plain = run(&explain, &[]);
     assert_eq!(plain.code, 4, "{plain:?}");
-    assert!(plain.stderr.contains("seems to speak TLS"), "{plain:?}");
-    // What there is to try says that it is TLS.
+    assert!(plain.stderr.contains("answers with TLS"), "{plain:?}");
+    // The advice says that it is TLS.
     let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
     let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
     assert!(tried.is_some(), "{}", running.said());
 }
 
 #[test]
-fn a_service_that_is_not_believed_is_not_asked() {
+fn hit_sends_no_request_to_an_untrusted_service() {
     let authority = Authority::new("tollgate");
-    // Of the same name, so that only the signature tells.
+    // It has the same name, so that only the signature differs.
     let [same, other] = ["tollgate", "other"].map(|name| secret(&Authority::new(name), &[NAME]));
     let secret = secret(&authority, &[NAME, "second.example"]);
     let running = serve(&secret, None);
@@ -149,7 +149,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
             &hit(&address, &["--cacert", &others, "--server-name", NAME]),
             4,
             &format!(
-                "the certificate of {address} is signed by nobody in {others}; name those who sign it by --cacert FILE"
+                "the certificate of {address} is not signed by a CA in {others}; set --cacert to the CA bundle that signed it"
             ),
         );
         let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
@@ -157,7 +157,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
             &run(&asked, &[("SSL_CERT_FILE", &others)]),
             4,
             &format!(
-                "the certificate of {address} is signed by nobody whom this system knows; name those who sign it by --cacert FILE"
+                "the certificate of {address} is not signed by a CA of the system roots; set --cacert to the CA bundle that signed it"
             ),
         );
     }
@@ -166,7 +166,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
             &hit(&address, &[&["--cacert", &ca], more].concat()),
             4,
             &format!(
-                "the certificate of {address} is for {NAME}, second.example, not for the name asked for; say by --server-name which of its names it is asked by"
+                "the certificate of {address} is for {NAME}, second.example, not for the name of this connection; set --server-name to one of its names"
             ),
         );
     }
@@ -179,13 +179,13 @@ fn a_service_that_is_not_believed_is_not_asked() {
     );
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(
-        ended.stderr.contains("cannot be used (certificate expired"),
+        ended.stderr.contains("is invalid (certificate expired"),
         "{ended:?}"
     );
 }
 
 #[test]
-fn a_service_that_asks_for_a_certificate_is_shown_one() {
+fn hit_presents_a_client_certificate() {
     let authority = Authority::new("tollgate");
     let service = secret(&authority, &[NAME]);
     let clients = Authority::new("clients");
@@ -201,21 +201,21 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
         hit(&address, &[&believing[..], &shown].concat())
     };
     assert_answered(&showing(&client));
-    // By TLS 1.3 a client learns this after its first words, which may then meet a closed
+    // In TLS 1.3 a client learns this after its first data, which may then reach a closed
     // connection.
     for _ in 0..RACES {
         assert_refused(
             &hit(&address, &believing),
             4,
             &format!(
-                "{address} asks for a certificate of ours (CertificateRequired); show one by --client-cert FILE and --client-key FILE"
+                "{address} requires a client certificate (CertificateRequired); set --client-cert and --client-key"
             ),
         );
     }
     for wrong in [&other_client, &forged] {
         let ended = showing(wrong);
         let words = format!(
-            "error: {address} does not take the certificate in {} (",
+            "error: {address} rejected the client certificate in {} (",
             wrong.file("tls.crt")
         );
         assert_eq!(ended.code, 4, "{ended:?}");
@@ -227,7 +227,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
 }
 
 #[test]
-fn who_speaks_tls_to_a_plain_port_or_the_other_way_round_is_told() {
+fn a_tls_and_plaintext_mismatch_is_explained() {
     let authority = Authority::new("tollgate");
     let secret = secret(&authority, &[NAME]);
     let ca = secret.file("ca.crt");
@@ -238,7 +238,7 @@ fn who_speaks_tls_to_a_plain_port_or_the_other_way_round_is_told() {
             &hit(&address, &[]),
             4,
             &format!(
-                "{address} seems to speak TLS; name who signs its certificate by --cacert FILE, or give --tls if this system knows"
+                "{address} answers with TLS; set --cacert to the CA bundle of its certificate, or set --tls to use the system roots"
             ),
         );
     }
@@ -249,23 +249,23 @@ fn who_speaks_tls_to_a_plain_port_or_the_other_way_round_is_told() {
         &hit(&address, &["--cacert", &ca]),
         4,
         &format!(
-            "{address} seems to speak no TLS; leave out --cacert and --tls, or name the right port"
+            "{address} does not answer with TLS; remove --cacert and --tls, or correct the port"
         ),
     );
 }
 
-/// What ends a port of the test's own.
+/// Ends the test's listener.
 const END: &[u8; 16] = b"that is enough. ";
 
 #[test]
-fn who_hangs_up_without_a_word_is_told_of() {
+fn a_connection_closed_by_the_server_is_reported() {
     let secret = secret(&Authority::new("tollgate"), &[NAME]);
     let ca = secret.file("ca.crt");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let end = std::thread::spawn(move || {
-        // It reads what comes first, so that it hangs up in peace; a client that has not asked yet
-        // may come once more.
+        // It reads the first bytes, so that it closes without a reset; a client that has not sent
+        // its request yet may connect once more.
         let mut first = [0; 16];
         while first != *END {
             let (mut stream, _) = listener.accept().unwrap();
@@ -276,14 +276,14 @@ fn who_hangs_up_without_a_word_is_told_of() {
         &hit(&address, &[]),
         4,
         &format!(
-            "{address} closed the connection without a word; if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port"
+            "{address} closed the connection; if the port uses TLS, set --cacert to the CA bundle of its certificate; otherwise correct the port"
         ),
     );
     assert_refused(
         &hit(&address, &["--cacert", &ca]),
         4,
         &format!(
-            "{address} closed the connection in the middle of a TLS handshake; see whether it is TLS's port, and what its log says"
+            "{address} closed the connection during the TLS handshake; check that the port uses TLS, and read the log of the service"
         ),
     );
     TcpStream::connect(&address)
@@ -294,7 +294,7 @@ fn who_hangs_up_without_a_word_is_told_of() {
 }
 
 #[test]
-fn files_that_are_not_good_are_named() {
+fn invalid_certificate_files_are_named() {
     let authority = Authority::new("tollgate");
     let good = secret(&authority, &[NAME]);
     let other = secret(&authority, &[NAME]);
@@ -315,12 +315,12 @@ fn files_that_are_not_good_are_named() {
     let only_key = write("key.pem", &key);
     let (ca, ours) = (good.file("ca.crt"), good.file("tls.crt"));
     for (bad, words) in [
-        (&empty, "no certificate in it; give a PEM file"),
-        (&halved, "not whole (its end is missing)"),
-        (&garbled, "not whole (not base64)"),
+        (&empty, "no certificate in this file; use a PEM file"),
+        (&halved, "invalid PEM (its end is missing)"),
+        (&garbled, "invalid PEM (invalid base64)"),
         (&none, "No such file or directory"),
         (&directory, "Is a directory"),
-        (&only_key, "no certificate in it"),
+        (&only_key, "no certificate in this file"),
     ] {
         for asked in [
             vec!["--cacert", bad],
@@ -341,8 +341,8 @@ fn files_that_are_not_good_are_named() {
     }
     let asked = ["--cacert", &ca, "--client-cert", &ours, "--client-key"];
     for (bad, words) in [
-        (&ours, "no whole key in it (nothing of the kind)"),
-        (&empty, "no whole key in it"),
+        (&ours, "no valid private key (no such section)"),
+        (&empty, "no valid private key"),
         (&none, "No such file or directory"),
     ] {
         let ended = hit(&address, &[&asked[..], &[bad]].concat());
@@ -355,13 +355,13 @@ fn files_that_are_not_good_are_named() {
         &hit(&address, &[&asked[..], &[&others]].concat()),
         1,
         &format!(
-            "{ours} and {others} do not belong together; write both, then exchange them at once"
+            "the key in {others} does not match the certificate in {ours}; replace both files at once"
         ),
     );
     assert_refused(
         &hit(&address, &["--cacert", &ca, "--server-name", "no name"]),
         4,
-        "\"no name\" is no name that a certificate can bear; give a DNS name or an address by --server-name",
+        "\"no name\" cannot be the name of a certificate; set --server-name to a DNS name or an IP address",
     );
 }
 
@@ -370,7 +370,7 @@ fn key_of(secret: &Secret) -> String {
 }
 
 #[test]
-fn options_that_mean_nothing_alone_are_refused() {
+fn options_that_need_another_option_are_rejected_without_it() {
     let explain = ["explain", "rules.yaml", "d", "k=a"];
     let hit = ["hit", "127.0.0.1:1", "d", "k=a"];
     for (asked, more, missing) in [
@@ -402,9 +402,9 @@ fn options_that_mean_nothing_alone_are_refused() {
     }
 }
 
-/// By the library: one process of `hit` asks too quickly for a service to go and come back.
+/// Uses the library: one process of `hit` ends too quickly for a service to restart meanwhile.
 #[tokio::test]
-async fn a_service_that_comes_back_is_asked_again() {
+async fn a_restarted_service_is_reconnected() {
     let secret = secret(&Authority::new("tollgate"), &[NAME]);
     let tls = ClientTls {
         files: ClientFiles {
@@ -433,7 +433,7 @@ async fn a_service_that_comes_back_is_asked_again() {
         running.wait(PATIENCE).unwrap();
         client.ask(&question).await.unwrap_err();
         running.start_again();
-        // The connection that is broken may be noticed by a question only.
+        // A broken connection may be noticed only by a request.
         let mut asked = client.ask(&question).await;
         if asked.is_err() {
             asked = client.ask(&question).await;

@@ -35,5 +35,5 @@ descriptors:
   rate_limit: { unit: hour, requests_per_unit: 1000 }
 ";
 
-/// How long a change of files may take to count.
+/// Longest time until a change of files is in use.
 const RECOVERY: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 const ENVOY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
-/// Connects and asks once.
+/// Connects and sends one request.
 async fn ask(client: &TlsClient, tollgate: &Tollgate) -> Result<Code, String> {
     let mut client = RateLimitServiceClient::new(client.channel(tollgate.grpc).await?);
     let asked = request("d", vec![descriptor(&[("k", "a")])]);
@@ -22,7 +22,7 @@ async fn ask(client: &TlsClient, tollgate: &Tollgate) -> Result<Code, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_of_a_mesh_is_let_in_by_its_uri_and_another_of_the_same_domain_is_not() {
+async fn a_mesh_client_is_authorized_by_its_uri_only() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let file = |name| secret.file(name);

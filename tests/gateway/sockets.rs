@@ -50,11 +50,11 @@ fn mode(socket: &Path) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
+async fn a_socket_replaces_a_stale_one_and_is_removed_at_exit() {
     for (modes, is) in [(&[][..], 0o660), (&["--grpc-uds-mode", "0600"], 0o600)] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("grpc.sock");
-        // Of somebody who has gone: dropped without a word, it leaves its file.
+        // A stale socket: a dropped listener leaves its file.
         drop(UnixListener::bind(&socket).unwrap());
         assert!(socket.exists());
         let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn().unwrap());
@@ -68,7 +68,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
         }
         assert_eq!(answered, Some(Code::Ok));
         assert_eq!(mode(&socket), is);
-        // Another finds it alive, says so, and leaves it.
+        // A second process finds the socket in use, reports that, and leaves it.
         let (code, said) = run_to_end(&mut serve(directory.path()));
         assert_eq!(code, Some(1), "{said}");
         assert!(
@@ -91,7 +91,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
 }
 
 #[test]
-fn what_is_no_socket_stays() {
+fn a_file_that_is_not_a_socket_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("grpc.sock");
     std::fs::write(&file, "precious").unwrap();

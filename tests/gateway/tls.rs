@@ -1,5 +1,4 @@
-//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that
-//! are exchanged.
+//! TLS on the gRPC port: accepted clients, counters of failed handshakes, reloaded certificates.
 
 use std::io::Write as _;
 
@@ -19,14 +18,14 @@ use tonic::transport::Channel;
 
 use crate::{RECOVERY, RULES};
 
-/// Clients that know one version only.
+/// Clients that support one version only.
 const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =
     [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
 
-/// How many clients come at once.
+/// Number of concurrent clients.
 const MANY: u64 = 200;
 
-/// More sessions than a server remembers unless told otherwise.
+/// More sessions than rustls remembers by default.
 const SESSIONS: usize = 300;
 
 /// Arguments for TLS with the certificates in a secret.
@@ -48,7 +47,7 @@ fn start(arguments: &[String], more: &[&str]) -> Tollgate {
     Tollgate::start(RULES, &[&arguments[..], more].concat())
 }
 
-/// Asks once on a channel.
+/// Sends one request on a channel.
 async fn ask(channel: Channel) -> Result<Code, String> {
     let mut client = RateLimitServiceClient::new(channel);
     let asked = request("d", vec![descriptor(&[("k", "a")])]);
@@ -58,12 +57,12 @@ async fn ask(channel: Channel) -> Result<Code, String> {
     }
 }
 
-/// Connects and asks once.
+/// Connects and sends one request.
 async fn try_to_ask(client: &TlsClient, tollgate: &Tollgate) -> Result<Code, String> {
     ask(client.channel(tollgate.grpc).await?).await
 }
 
-/// How many handshakes failed for this reason.
+/// Number of handshakes that failed for this reason.
 fn failures(tollgate: &Tollgate, reason: &str) -> u64 {
     tollgate.metric(&format!(
         "tollgate_tls_handshake_failures_total{{port=\"grpc\",reason=\"{reason}\"}}"
@@ -81,7 +80,7 @@ fn wait_for_failures(tollgate: &Tollgate, reason: &str, count: u64) {
     assert_eq!(failures(tollgate, reason), count, "{reason}");
 }
 
-/// Refused, and counted once under this reason.
+/// Asserts that a handshake fails and is counted once under this reason.
 async fn refused(client: &TlsClient, tollgate: &Tollgate, reason: &str) {
     let before = failures(tollgate, reason);
     let asked = try_to_ask(client, tollgate).await;
@@ -90,7 +89,7 @@ async fn refused(client: &TlsClient, tollgate: &Tollgate, reason: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_versions_and_http2_only() {
+async fn tls_1_2_and_1_3_with_http2_only() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let tollgate = start(&arguments(&secret), &["--tls-handshake-timeout", "1s"]);
@@ -109,7 +108,7 @@ async fn both_versions_and_http2_only() {
         ..client.clone()
     };
     refused(&other, &tollgate, "protocol").await;
-    // Who does not believe us says so.
+    // A client that does not trust the server sends an alert.
     let disbelieving = TlsClient::new(&Authority::new("another"), None);
     refused(&disbelieving, &tollgate, "refused_by_client").await;
     // A client without TLS sees the connection end.
@@ -120,7 +119,7 @@ async fn both_versions_and_http2_only() {
     wait_for_failures(&tollgate, "not_tls", 1);
     drop(std::net::TcpStream::connect(tollgate.grpc).unwrap());
     wait_for_failures(&tollgate, "closed", 1);
-    // And who says nothing has a time.
+    // A silent client is disconnected by a timeout.
     let mut silent = TcpStream::connect(tollgate.grpc).await.unwrap();
     let read = timeout(PATIENCE, async { silent.read(&mut [0; 8]).await });
     assert_eq!(read.await.expect("it is closed").unwrap_or(0), 0);
@@ -132,13 +131,13 @@ async fn both_versions_and_http2_only() {
     let started = tollgate.metric("process_start_time_seconds");
     let left_days = expires_at.saturating_sub(started) / 86_400;
     assert!(left_days.abs_diff(days) <= 1, "{left_days} {days}");
-    // The HTTP port stays plain, and /json answers, since gRPC asks nobody who they are.
+    // The HTTP port stays plaintext, and /json answers, since gRPC needs no client certificates.
     assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_show_a_certificate_with_a_name_that_may_come() {
+async fn client_certificates_need_an_allowed_name() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let ca = secret.file("ca.crt");
@@ -178,13 +177,13 @@ async fn clients_show_a_certificate_with_a_name_that_may_come() {
         let signed = authority.signs_for(&["envoy.edge.svc"], good);
         refused(&client(&signed), &tollgate, "certificate_time").await;
     }
-    // Of the HTTP port, which asks nobody who they are, decisions cannot be had.
+    // The HTTP port does not authenticate clients, so /json is off.
     assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 404);
 }
 
 #[test]
-fn json_beside_client_certificates_is_there_for_who_asks() {
+fn json_beside_client_certificates_is_opt_in() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let ca = secret.file("ca.crt");
@@ -193,7 +192,7 @@ fn json_beside_client_certificates_is_there_for_who_asks() {
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
 }
 
-/// Which certificate is shown to somebody who connects now.
+/// The certificate that a new connection is presented.
 async fn shown(client: &TlsClient, tollgate: &Tollgate) -> Vec<u8> {
     let stream = client.connect(tollgate.grpc).await.unwrap();
     let (_, session) = stream.get_ref();
@@ -211,7 +210,7 @@ fn loads(tollgate: &Tollgate, result: &str) -> u64 {
     ))
 }
 
-/// Waits until so many changes were taken, or were not.
+/// Waits until `count` reloads had this result.
 fn wait_for_loads(tollgate: &Tollgate, result: &str, count: u64) {
     let loaded = || (loads(tollgate, result) >= count).then_some(());
     assert!(
@@ -228,7 +227,7 @@ fn wait_for_loads(tollgate: &Tollgate, result: &str, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
+async fn certificates_are_reloaded_and_invalid_ones_rejected() {
     let authority = Authority::new("an authority");
     let first = authority.signs(&["localhost"]);
     let mut secret = Secret::new(&first, &authority.pem);
@@ -244,10 +243,22 @@ async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
     let expired = authority.signs_for(&["localhost"], Validity::Expired);
     let future = authority.signs_for(&["localhost"], Validity::NotYetValid);
     let bad = [
-        (half, second.key.as_str(), "not whole (its end is missing)"),
-        ("", &second.key, "no certificate in it"),
-        (&second.certificate, &second.key[..60], "no whole key in it"),
-        (&second.certificate, &first.key, "do not belong together"),
+        (
+            half,
+            second.key.as_str(),
+            "invalid PEM (its end is missing)",
+        ),
+        ("", &second.key, "no certificate in this file"),
+        (
+            &second.certificate,
+            &second.key[..60],
+            "no valid private key",
+        ),
+        (
+            &second.certificate,
+            &first.key,
+            "does not match the certificate",
+        ),
         (&expired.certificate, &expired.key, "have it renewed"),
         (
             &future.certificate,
@@ -299,7 +310,7 @@ async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_under_way_have_a_bound() {
+async fn concurrent_handshakes_are_bounded() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let tollgate = start(&arguments(&secret), &["--tls-handshakes-max", "2"]);
@@ -316,13 +327,13 @@ async fn handshakes_under_way_have_a_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_all_have_their_turn() {
+async fn many_concurrent_handshakes_all_complete() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
     let tollgate = start(&arguments(&secret), &["--tls-handshake-timeout", "30s"]);
     let client = TlsClient::new(&authority, None);
     let to = tollgate.grpc;
-    // Some say hello and nothing more; they must not keep anybody's turn.
+    // Some send a ClientHello and nothing more; they must not delay the others.
     let stalled: Vec<_> = (0..8)
         .map(|_| {
             let name = ServerName::try_from("localhost").unwrap();
@@ -342,7 +353,10 @@ async fn many_at_once_all_have_their_turn() {
         })
         .collect();
     for asked in asking {
-        let asked = timeout(RECOVERY, asked).await.expect("a turn").unwrap();
+        let asked = timeout(RECOVERY, asked)
+            .await
+            .expect("an answer in time")
+            .unwrap();
         assert_eq!(asked, Ok(Code::Ok));
     }
     let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
@@ -351,8 +365,7 @@ async fn many_at_once_all_have_their_turn() {
     drop(stalled);
 }
 
-/// What a thread of the service has used of a processor, in seconds, its nice value and its
-/// scheduling class.
+/// CPU time of a thread of the service in seconds, its nice value and its scheduling class.
 fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
     let tasks = format!("/proc/{}/task", tollgate.id());
     let tasks = std::fs::read_dir(tasks)
@@ -362,7 +375,7 @@ fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
     let task = tasks
         .into_iter()
         .find(|task| read(task.join("comm")).trim() == name)
-        .expect("a thread of its own");
+        .expect("a thread of this name");
     let used = read(task.join("schedstat"));
     let used: f64 = used.split(' ').next().unwrap().parse().unwrap();
     let stat = read(task.join("stat"));
@@ -373,7 +386,7 @@ fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_take_no_more_of_a_core_than_they_may() {
+async fn handshakes_stay_within_their_cpu_share() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
     let more = [
@@ -400,19 +413,22 @@ async fn handshakes_take_no_more_of_a_core_than_they_may() {
         })
         .collect();
     for asked in asking {
-        let asked = timeout(PATIENCE, asked).await.expect("a turn").unwrap();
+        let asked = timeout(PATIENCE, asked)
+            .await
+            .expect("an answer in time")
+            .unwrap();
         assert_eq!(asked, Ok(Code::Ok));
     }
     let (after, ..) = thread_of(&tollgate, "handshakes-idle");
     let (used, took) = (after - before, began.elapsed().as_secs_f64());
-    // The last has not been rested for.
+    // The pause after the last handshake may be missing.
     assert!(used < 0.02 * took + 0.008, "{used} s of {took} s");
     let paced = tollgate.metric("tollgate_tls_handshakes_paced_total{port=\"grpc\"}");
     assert!(paced > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_come_again_are_known_however_many_they_are() {
+async fn sessions_of_many_clients_are_resumed() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let tollgate = start(&arguments(&secret), &[]);
@@ -422,7 +438,7 @@ async fn those_who_come_again_are_known_however_many_they_are() {
         let name = ServerName::try_from("localhost").unwrap();
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::clone(config));
         let mut stream = connector.connect(name, stream).await.unwrap();
-        // What it may come again with is in front of what it is greeted with.
+        // The session tickets arrive before the server's HTTP/2 preface.
         assert!(stream.read(&mut [0; 64]).await.unwrap() > 0);
         stream.get_ref().1.handshake_kind()
     };
@@ -441,7 +457,7 @@ async fn those_who_come_again_are_known_however_many_they_are() {
 }
 
 #[test]
-fn a_start_that_cannot_be_is_refused_with_what_to_do() {
+fn invalid_tls_settings_are_rejected_with_advice() {
     let authority = Authority::new("an authority");
     let signed = authority.signs(&["localhost"]);
     let secret = Secret::new(&signed, &authority.pem);
@@ -455,7 +471,7 @@ fn a_start_that_cannot_be_is_refused_with_what_to_do() {
         (vec![tls[0]], "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
         (
             vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", &ca)],
-            "no whole key in it",
+            "no valid private key",
         ),
         (
             vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", "/nowhere/key")],

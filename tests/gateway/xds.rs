@@ -18,7 +18,7 @@ use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::ads::{Ads, BACK_WITHIN, TYPE_URL};
 
-/// So many in a minute, of a key.
+/// A descriptor with a limit of `requests` per `unit` for a key.
 pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {
     RateLimitDescriptor {
         key: key.to_owned(),
@@ -47,7 +47,7 @@ fn url(ads: &Ads) -> String {
     format!("localhost:{}", ads.address.port())
 }
 
-/// What gets these tests through without long waits.
+/// Short waits, for fast tests.
 const QUICK: [(&str, &str); 4] = [
     ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
     ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "50ms"),
@@ -61,7 +61,7 @@ fn start(ads: &Ads, more: &[(&str, &str)]) -> RatelimitProcess {
     RatelimitProcess::start(&[&QUICK[..], &server, more].concat())
 }
 
-/// Rules with everything that a resource can say.
+/// Rules with every field of a resource.
 fn everything() -> Vec<RateLimitConfig> {
     let text = |text: &str| Value {
         kind: Some(Kind::StringValue(text.to_owned())),
@@ -123,7 +123,7 @@ fn everything() -> Vec<RateLimitConfig> {
     vec![first, domain("second", units.to_vec())]
 }
 
-/// The same as a person would write it.
+/// The same rules as YAML files.
 const EVERYTHING: [&str; 2] = [
     r#"
 domain: first
@@ -155,7 +155,7 @@ descriptors:
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_are_those_of_files_in_whatever_order_they_come() {
+async fn xds_rules_equal_file_rules_in_any_order() {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in ["a.yaml", "b.yaml"].into_iter().zip(EVERYTHING) {
         std::fs::write(directory.path().join(name), text).unwrap();
@@ -177,7 +177,7 @@ async fn rules_are_those_of_files_in_whatever_order_they_come() {
     ads.send("2", &turned);
     assert_eq!(ads.answer_to("2"), ("2".to_owned(), None));
     assert_eq!((replica.rules(), replica.rules_hash()), (expected, hash));
-    // What is not sent any more is gone.
+    // Rules that are no longer sent are removed.
     ads.send("3", &configs[1..]);
     assert_eq!(ads.answer_to("3"), ("3".to_owned(), None));
     assert_eq!(replica.rules().lines().count(), 4);
@@ -193,7 +193,7 @@ async fn rules_are_those_of_files_in_whatever_order_they_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_says_who_asks() {
+async fn requests_have_the_configured_node_and_headers() {
     let ads = Ads::start(None).await;
     let said = [
         ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
@@ -230,7 +230,7 @@ async fn every_request_says_who_asks() {
     assert_eq!(heard[0].request.response_nonce, "");
 }
 
-/// Rules with a fault, and how the refusal begins.
+/// Invalid rules, and the beginning of the error.
 fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
     let unit = |number| RateLimitDescriptor {
         rate_limit: Some(RateLimitPolicy {
@@ -307,7 +307,7 @@ fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
+async fn invalid_resources_are_rejected_with_reasons_and_change_nothing() {
     let ads = Ads::start(None).await;
     ads.send("good", &everything());
     let replica = start(&ads, &[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "65536")]);
@@ -320,14 +320,14 @@ async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
         let version = format!("bad {number}");
         ads.send(&version, &configs);
         let (in_use, why) = ads.answer_to(&version);
-        let why = why.unwrap_or_else(|| panic!("{words}: it was taken"));
+        let why = why.unwrap_or_else(|| panic!("{words}: it was accepted"));
         assert!(why.starts_with(words), "{words}: {why}");
         assert!(why.contains("hint: "), "{why}");
         assert!(!why.contains(":0:0"), "{why}");
         assert_eq!(in_use, "good");
         assert_eq!(replica.rules(), rules, "{words}");
     }
-    // What is no rules at all.
+    // Resources of another type.
     let any = |type_url: &str, value: &[u8]| Any {
         type_url: type_url.to_owned(),
         value: value.to_owned(),
@@ -376,7 +376,8 @@ async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
     assert_eq!(nacks, count as u64 + 5);
     assert_eq!(replica.metric("ratelimit_service_config_load_error"), nacks);
     assert_eq!(replica.health(), 200);
-    // One stream took it all. A message beyond the bound ends it, and the next good one is taken.
+    // One stream received all of it. A message beyond the bound ends the stream, and the next valid
+    // one is accepted.
     assert!(ads.heard().iter().all(|heard| heard.stream == 1));
     let large = limited(&"k".repeat(65_536), RateLimitUnit::Day, 1);
     ads.send("large", &[domain("d", vec![large])]);
@@ -388,7 +389,7 @@ async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_one_domain_go_together_where_that_is_said() {
+async fn resources_of_one_domain_are_merged_when_configured() {
     let ads = Ads::start(None).await;
     let half = |name: &str, key| RateLimitConfig {
         name: name.to_owned(),
@@ -406,7 +407,7 @@ async fn files_of_one_domain_go_together_where_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_lost_is_found_again_and_the_rules_stay() {
+async fn a_lost_server_is_reconnected_and_the_rules_stay() {
     let ads = Ads::start(None).await;
     ads.send("1", &everything());
     let replica = start(&ads, &[]);
@@ -429,7 +430,7 @@ async fn a_server_that_is_lost_is_found_again_and_the_rules_stay() {
             (String::new(), String::new())
         );
     }
-    // Away for longer, it is missed, and requests are answered by the rules that it sent.
+    // After a longer absence the metric shows it, and requests are decided by the rules it sent.
     ads.close(true);
     let lost = || (replica.metric("tollgate_xds_lost_total") >= 6).then_some(());
     assert!(wait_for(PATIENCE, lost).is_some());
@@ -445,7 +446,7 @@ async fn a_server_that_is_lost_is_found_again_and_the_rules_stay() {
     );
     let again = "WARN tollgate::app::xds: the xDS server sends rules again";
     let before = said.matches(again).count();
-    // Anew, it may count its versions anew.
+    // After a restart its versions may begin at 1 again.
     ads.send("1", &everything()[1..]);
     ads.close(false);
     let fewer = || (replica.rules().lines().count() == 4).then_some(());
@@ -460,12 +461,12 @@ async fn a_server_that_is_lost_is_found_again_and_the_rules_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
+async fn mutual_tls_with_the_xds_server_reloads_certificates() {
     let authority = Authority::new("an authority");
     let theirs = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system.svc"]);
     let ads = Ads::start(Some((&theirs, &authority.pem))).await;
     ads.send("1", &everything());
-    // What we show at first is not of their authority.
+    // The first client certificate is not of the server's client authority.
     let other_client = Authority::new("another").signs_rsa(&["*.system"]);
     let mut secret = Secret::new(&other_client, &authority.pem);
     let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(|name| secret.file(name));
@@ -476,7 +477,7 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ca.as_str()),
     ];
     let named = ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway.system.svc");
-    let each = ("LOG_LEVEL", "debug"); // each loss is told
+    let each = ("LOG_LEVEL", "debug"); // each lost connection is logged
     let replica = start(&ads, &[&tls[..], &[named, each]].concat());
     let said = |replica: &RatelimitProcess, words: &str| {
         let said = || replica.said().contains(words).then_some(());
@@ -488,12 +489,12 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
     };
     said(&replica, "received fatal alert: UnknownCA");
     assert_eq!((replica.health(), ads.heard().len()), (500, 0));
-    // Exchanged, what we show is used at the next try.
+    // A replaced client certificate is used by the next attempt.
     let ours = authority.signs_rsa(&["*.system"]);
     secret.exchange(&ours.certificate, &ours.key, &authority.pem);
     replica.wait_until_ready();
     assert_eq!(ads.answer_to("1").1, None);
-    // A server of another name, or of another authority, is not believed.
+    // A server with another name or of another authority is not trusted.
     let misnamed = start(&ads, &tls);
     said(&misnamed, "not valid for name");
     assert_eq!(misnamed.health(), 500);
@@ -503,7 +504,7 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
     distrusting[3].1 = &other;
     let distrusting = start(&ads, &[&distrusting[..], &[named]].concat());
     said(&distrusting, "UnknownIssuer");
-    // A certificate that cannot be read is told by its path.
+    // An unreadable certificate is reported with its path.
     let gone = [
         tls[0],
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/nowhere/ca.crt"),
@@ -512,7 +513,7 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_rules_it_is_ready_only_when_told_to_start_so() {
+async fn without_rules_it_is_ready_only_when_configured() {
     let ads = Ads::start(None).await;
     let waiting = start(&ads, &[]);
     let forced = start(&ads, &[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")]);
@@ -529,7 +530,7 @@ async fn without_rules_it_is_ready_only_when_told_to_start_so() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
+fn invalid_settings_are_rejected_without_repeating_a_secret() {
     let rules = ("TOLLGATE_RULES", "examples/edge.yaml");
     for (variable, words) in [
         (

@@ -69,7 +69,7 @@ struct GuideExample {
 
 /// All processes of a test.
 struct Stack {
-    // Dropped first: it waits until its processes end.
+    // Dropped first: its drop waits until its processes have ended.
     control_plane: ControlPlane,
     tollgate: RatelimitProcess,
     _redis: RedisServer,

@@ -200,7 +200,7 @@ fn every_variable_of_the_reference_has_a_correct_row() {
             Support::Replaced(_) => "instead",
         };
         assert!(said.starts_with(word), "{name}: {said}, but {support:?}");
-        // A setting that stands in for it there stands in for it here.
+        // A replacement setting on the page is also the replacement in the code.
         if let Support::Replaced(what) = support {
             for setting in what.split(|c: char| !c.is_ascii_uppercase() && c != '_' && c != '=') {
                 let ours = setting.starts_with("TOLLGATE_") && setting != "TOLLGATE_STORE";

@@ -49,7 +49,7 @@ const GROUPS: &[&[&str]] = &[
 /// Number of cases that this version of h2spec has.
 const CASES: usize = 146;
 
-/// What came of a case.
+/// Outcome of a case.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Outcome {
     Passed,
@@ -66,7 +66,7 @@ const NO_PRIORITIES: &str =
     "RFC 9113 dropped priorities and this rule with them; they are ignored.";
 const ANSWERED: &str = "The stream has ended when the fault comes: the answer is sent as soon as the headers are there.";
 
-/// Cases that do not pass: section, description, what comes of them, why.
+/// Cases that do not pass: section, description, outcome, reason.
 const EXCEPTIONS: &[(&str, &str, Outcome, &str)] = &[
     (
         "generic/2",
@@ -196,7 +196,7 @@ fn the_grpc_port_conforms_over_tls() {
     assert_conforms(&mut service, &["--tls", "--insecure"]);
 }
 
-/// Runs all cases and compares what comes of them with `EXCEPTIONS`.
+/// Runs all cases and compares their outcomes with `EXCEPTIONS`.
 fn assert_conforms(service: &mut Tollgate, arguments: &[&str]) {
     let port = service.grpc.port();
     let reports = tempfile::tempdir().unwrap();

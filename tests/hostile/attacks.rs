@@ -17,8 +17,8 @@ use crate::frames::{
     CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
     frame, head, hello,
 };
-use crate::greetings;
 use crate::socket::Socket;
+use crate::tls_flood;
 
 /// Default number of attacking connections.
 const CONNECTIONS: usize = 8;
@@ -36,7 +36,7 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Type of the port's TLS key; none without TLS.
     pub(crate) tls: Option<Key>,
-    /// Arguments of the service; `WAIT` stands for a fifth of half a round.
+    /// Arguments of the service; `WAIT` is a fifth of half a round.
     pub(crate) arguments: &'static [&'static str],
     /// The counters that show it.
     pub(crate) counters: &'static [&'static str],
@@ -83,11 +83,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         make: |field| many(field, 0, Kind::SILENT, |_| Vec::new()),
     },
     Attack {
-        name: "streams reset, at somebody else",
+        name: "streams reset, against an idle socket",
         tls: None,
         arguments: &[],
         counters: &[],
-        make: at_somebody_else,
+        make: against_idle_socket,
     },
     Attack {
         name: "streams reset",
@@ -178,39 +178,39 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
-        name: "TLS greetings",
+        name: "TLS handshakes",
         tls: Some(Key::Ecdsa),
         arguments: &[],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
-        name: "TLS greetings, an RSA key",
+        name: "TLS handshakes, an RSA key",
         tls: Some(Key::Rsa),
         arguments: &[],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
-        name: "TLS greetings beyond their share",
+        name: "TLS handshakes beyond their share",
         tls: Some(Key::Rsa),
         arguments: &["--tls-handshakes-cpu-percent-max", "2"],
         counters: &["tollgate_tls_handshakes_paced_total{port=\"grpc\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
-        name: "TLS greetings cut off",
+        name: "TLS handshakes cut off",
         tls: Some(Key::Ecdsa),
         arguments: &["--tls-handshake-timeout", "WAIT"],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_slow\"}"],
-        make: |field| greetings::halves(field, 500),
+        make: |field| tls_flood::halves(field, 500),
     },
     Attack {
-        name: "TLS greetings beyond the bound",
+        name: "TLS handshakes beyond the bound",
         tls: Some(Key::Ecdsa),
         arguments: &["--tls-handshakes-max", "2"],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_many\"}"],
-        make: |field| greetings::halves(field, 500),
+        make: |field| tls_flood::halves(field, 500),
     },
 ];
 
@@ -246,7 +246,7 @@ fn reset(number: u32) -> Vec<u8> {
 }
 
 /// The same against a socket that only reads: the cost of the attacker itself on this machine.
-fn at_somebody_else(field: &Field) -> Tally {
+fn against_idle_socket(field: &Field) -> Tally {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = Field {
         service: listener.local_addr().unwrap(),

@@ -1,6 +1,6 @@
 //! Builds HTTP/2 frames of a client.
 //!
-//! What it deliberately does not do: parse them (`asking_on` reads the few it needs).
+//! What it deliberately does not do: parse them (`measured_client` reads the few it needs).
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;

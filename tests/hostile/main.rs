@@ -2,11 +2,11 @@
 //! counters show it.
 //!
 //! How: the real binary, one process for each attack (`attacks`). A client sends calls at a fixed
-//! rate, independent of the answers (`asking_on`): first alone, then during the attack, in turns;
-//! the median of the rounds counts. `cargo test` runs a short version without time bounds: each
-//! call is answered correctly, memory stays within its bound, the counters show the attack, and
-//! everything is released. `make test-hostile` runs long with an optimised build, and its output is
-//! in `docs/threat-model.md`.
+//! rate, independent of the answers (`measured_client`): first alone, then during the attack, in
+//! turns; the median of the rounds counts. `cargo test` runs a short version without time bounds:
+//! each call is answered correctly, memory stays within its bound, the counters show the attack,
+//! and everything is released. `make test-hostile` runs long with an optimised build, and its
+//! output is in `docs/threat-model.md`.
 //!
 //! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
 //! - `HOSTILE_ROUNDS=5` how many there are;
@@ -29,13 +29,13 @@
     clippy::disallowed_methods // what is measured is the real time
 )]
 
-mod asking_on;
 mod attacks;
+mod byte_stream;
 mod frames;
-mod greetings;
-mod line;
+mod measured_client;
 mod processors;
 mod socket;
+mod tls_flood;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +47,8 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use asking_on::{Asked, AskingOn};
 use attacks::{ATTACKS, Attack, Field, Key, Tally};
+use measured_client::{Asked, MeasuredClient};
 
 const RULES: &str = "
 domain: d
@@ -149,14 +149,14 @@ fn attacks_slow_down_only_the_attacker() {
     let extent = Extent::read();
     let only = std::env::var("HOSTILE_ONLY").ok();
     println!(
-        "{} rounds of {} s alone and {} s in trouble, {} questions a second",
+        "{} rounds of {} s alone and {} s under attack, {} requests per second",
         extent.rounds,
         extent.seconds,
         extent.seconds,
-        asking_on::PER_SECOND
+        measured_client::PER_SECOND
     );
     println!(
-        "| trouble | alone p50, p99 µs | in trouble p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, maker | counters |"
+        "| attack | alone p50, p99 µs | under attack p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, attacker | counters |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for attack in ATTACKS {
@@ -187,8 +187,8 @@ fn look(attack: &Attack, extent: &Extent) {
         Tollgate::start(RULES, &arguments)
     });
     let client = secured.as_ref().map(|secured| &secured.client);
-    let greeting = client.map(greetings::recorded).unwrap_or_default();
-    let asking = AskingOn::connect(service.grpc, client);
+    let greeting = client.map(tls_flood::recorded).unwrap_or_default();
+    let asking = MeasuredClient::connect(service.grpc, client);
     asking.during(Duration::from_millis(200));
     let before = service.status_bytes("VmRSS");
     let mut at_most = before;
@@ -222,9 +222,11 @@ fn look(attack: &Attack, extent: &Extent) {
     let closed: u64 = rounds.iter().map(|round| round.tally.closed).sum();
     let undecided: usize = rounds.iter().map(|round| round.hostile.undecided).sum();
     if undecided > 0 {
-        words.push(format!("{undecided} of the other's questions not decided"));
+        words.push(format!(
+            "{undecided} requests of the measured client not decided"
+        ));
     }
-    words.push(format!("maker: {done} done, {closed} times closed"));
+    words.push(format!("attacker: {done} done, {closed} times closed"));
     println!(
         "| {} | {:.0}, {:.0} | {:.0}, {:.0} | {:.2} | {:.1}, {:.1}, {:.1} | {:.0} %, {:.0} % | {} |",
         attack.name,
@@ -254,7 +256,7 @@ fn round(
     service: &Tollgate,
     attack: &Attack,
     (extent, field): (&Extent, &Field),
-    asking: &AskingOn,
+    asking: &MeasuredClient,
     at_most: &mut u64,
 ) -> Round {
     let seconds = Duration::from_secs_f64(extent.seconds);
@@ -263,7 +265,11 @@ fn round(
         let stopping = Stopping(&field.stop);
         let maker = scope.spawn(|| (attack.make)(field));
         while !field.ready.load(Ordering::Acquire) {
-            assert!(!maker.is_finished(), "{}: it never began", attack.name);
+            assert!(
+                !maker.is_finished(),
+                "{}: the attack did not start",
+                attack.name
+            );
             thread::sleep(LOOK);
         }
         let (began, cpu) = (Instant::now(), service.cpu_seconds());
@@ -283,7 +289,7 @@ fn round(
         });
         assert!(
             told.is_some(),
-            "{}: {:?} say nothing",
+            "{}: {:?} did not change",
             attack.name,
             attack.counters
         );
@@ -297,6 +303,6 @@ fn round(
     });
     // All connections of the attack are closed, and no others.
     let gone = wait_for(PATIENCE, || (service.metric(OPEN) == 1).then_some(()));
-    assert!(gone.is_some(), "{}: connections are left", attack.name);
+    assert!(gone.is_some(), "{}: connections stayed open", attack.name);
     round
 }

@@ -10,12 +10,12 @@
 //! | folder or file | content |
 //! | --- | --- |
 //! | `vectors/` | tables worked out by hand, each row with its derivation |
-//! | `matching/` | which rule a descriptor finds: by hand, and against an obvious matcher |
+//! | `matching/` | which rule a descriptor finds: by hand, and against a naive matcher |
 //! | `histories/` | random histories of one bucket: limits, hits, refunds, undos, reloads, a stepped clock |
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
 //! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
 //! | `planted/` | planted bugs; each must be found, or the harness does not work |
-//! | `scenery` | rule sets, requests and a store of one map, in one line each |
+//! | `fixtures` | rule sets, requests and a store of one map, in one line each |
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first.
 //! `PROPTEST_CASES=100000 cargo test --test laws` searches longer than the default.
@@ -30,9 +30,9 @@
     reason = "all of this is test code, of which clippy.toml knows only the functions marked #[test]"
 )]
 
+mod fixtures;
 mod matching;
 mod models;
 mod planted;
 mod properties;
-mod scenery;
 mod vectors;

@@ -95,9 +95,11 @@ async fn endless_new_keys_in_a_64_mib_container_stay_within_memory_and_keep_exha
     let mut running = if let Some(group) = &group {
         Tollgate::start_within(&group.directory.join("cgroup.procs"), RULES, &info)
     } else {
-        println!("no control group can be made here: the process is told its bound and weighed");
-        let told = [info.as_slice(), &["--memory-max", "32MiB"]].concat();
-        Tollgate::start(RULES, &told)
+        println!(
+            "cannot make a control group here: --memory-max sets the bound and the process is measured"
+        );
+        let arguments = [info.as_slice(), &["--memory-max", "32MiB"]].concat();
+        Tollgate::start(RULES, &arguments)
     };
     assert_eq!(running.metric("tollgate_memory_max_bytes"), SHARE);
     assert!(

@@ -273,7 +273,7 @@ impl Writer {
             fields.push(format!("rate_limit: {{{}}}", self.limit(limit)));
         }
         fields.extend(node.extra.iter().map(ToString::to_string));
-        // The first field stands behind the dash, and any may.
+        // The first field follows the dash; any field may be first.
         let first = self.chance.position(fields.len());
         fields.rotate_left(first);
         fields

@@ -174,7 +174,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "no domain, or no descriptors",
         there: "gRPC code UNKNOWN",
         here: "gRPC code INVALID_ARGUMENT, with the same message",
-        reason: "a mistake of the caller is told from a failure",
+        reason: "separates mistakes of the caller from failures",
         shown: Shown::ByRequests,
     },
     Difference {
@@ -214,7 +214,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "a dot in a key or value, in Prometheus",
         there: "ends the label, and what follows is in the next one or dropped",
         here: "is part of the label",
-        reason: "a label is the key and value it stands for",
+        reason: "a label is the whole key and value",
         shown: Shown::ByRequests,
     },
     Difference {

@@ -128,7 +128,7 @@ fn cause(case: &Case, there: &Judged, here: &Judged) -> Option<&'static str> {
     if there.starts_with(OF_YAML) && holds("rate_limit: {unit: [day], unit: hour") {
         return Some("names-twice");
     }
-    // A value that stands in an extra line makes an inner star of one in the key.
+    // A value in an extra line makes an inner star of one in the key.
     let inner = case.nodes().iter().any(|node| {
         node.share_threshold && (model::has_inner_star(node) || node.key.contains('*'))
     });

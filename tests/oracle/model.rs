@@ -198,7 +198,7 @@ impl Counter {
     }
 }
 
-/// Whether a pattern fits a text: a star stands for any number of bytes.
+/// Whether a pattern matches a text: a star matches any number of bytes.
 fn fits(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),

@@ -109,7 +109,7 @@ impl Reference {
         get(self.prometheus, "/metrics")
     }
 
-    /// Whether it has ended, and what it said.
+    /// Whether it has ended, and its output.
     pub(crate) fn ended(&mut self) -> Option<String> {
         wait_for(PATIENCE, || self.child.try_wait().unwrap())?;
         let mut said = String::new();
@@ -169,7 +169,7 @@ impl Drop for Loader {
     }
 }
 
-/// A loopback address for one service. It cannot be told to take any free port, and between
+/// A loopback address for one service. It cannot take any free port by itself, and between
 /// choosing one and listening there another process may take it.
 fn own_address() -> Ipv4Addr {
     static STARTED: AtomicU8 = AtomicU8::new(0);

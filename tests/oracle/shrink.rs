@@ -1,10 +1,10 @@
 //! Makes a case that fails as small as it can be, and reports it.
 //!
-//! How: every way to leave one thing out is a candidate; all candidates run in one batch, and the
+//! How: every way to leave one part out is a candidate. All candidates run in one batch, and the
 //! first that still fails is the next case, until none fails.
 //!
-//! What it deliberately does not do: keep the failure the same. A smaller case that fails otherwise
-//! is as good.
+//! What it deliberately does not do: keep the failure the same. A smaller case with another failure
+//! is accepted.
 
 use std::path::Path;
 

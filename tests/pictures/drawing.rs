@@ -314,7 +314,7 @@ pub(crate) fn overview(simulations: &[Simulation]) -> String {
     draw!(svg, r#"<text class="large" x="24" y="38">{title}</text>"#);
     draw!(
         svg,
-        r#"<text class="quiet" x="24" y="60">{REQUESTS} a minute, unless said. A filled dot passed, a hollow one was refused. At a dotted line a new minute begins.</text>"#
+        r#"<text class="quiet" x="24" y="60">{REQUESTS} a minute by default. A filled dot passed, a hollow one was refused. At a dotted line a new minute begins.</text>"#
     );
     for y in tops.iter().step_by(2) {
         let width = width - 24;

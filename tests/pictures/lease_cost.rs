@@ -195,12 +195,12 @@ fn minutes() -> &'static [Vec<Minute>] {
     MINUTES.get_or_init(|| AGES_MS.into_iter().map(of_age).collect())
 }
 
-/// Sentence of the page about the default, word for word.
+/// Sentences of the page about the default, word for word.
 pub(crate) fn sentence() -> String {
     let minute = mean(1_000, 2_000);
     format!(
-        "Of a thousand requests a second, at the default age, {} in a thousand go to Redis; when the first is refused, {} % of the \
-         limit lies unused with others, and the last of it is admitted {} s later.",
+        "At a thousand requests a second and the default age, {} in a thousand go to Redis. When the first is refused, {} % of the \
+         limit is unused in other replicas. The last of it is admitted {} s later.",
         tenths(minute.trips),
         hundredths(minute.held),
         tenths(minute.late_ms / 100),
@@ -267,14 +267,14 @@ const PANELS: [Panel; 3] = [
         marks: [(0, "0"), (5_000, "500"), (10_000, "1,000")],
     },
     Panel {
-        head: "fairness: held by others and not asked for when somebody is refused, per cent of the limit",
+        head: "fairness: unused hits held by other replicas at the first refusal, per cent of the limit",
         most: 200,
         of: |minute| minute.held,
         exact: 0,
         marks: [(0, "0"), (100, "1"), (200, "2")],
     },
     Panel {
-        head: "lateness: how long after the first refusal somebody else is still admitted, seconds",
+        head: "lateness: seconds from the first refusal to the last hit that another replica admits",
         most: 2_000,
         of: |minute| minute.late_ms,
         exact: 0,

@@ -6,7 +6,7 @@
 //! the limit's rate, and one far above it.
 //!
 //! What an algorithm needs beside the number of requests follows from its choices. A new
-//! [`AlgorithmOption`] does not compile here until somebody says what the scene shows of it.
+//! [`AlgorithmOption`] does not compile here until the scene shows it.
 //!
 //! What it deliberately does not do: draw.
 
@@ -23,7 +23,7 @@ pub(crate) const REQUESTS: u32 = 10;
 /// like a fixed window.
 const BURST: u32 = 15;
 
-/// Few enough to be told apart.
+/// Few enough to tell apart.
 const SEGMENTS: u16 = 4;
 
 /// Duration of a request, for algorithms that count requests in flight.
@@ -317,7 +317,7 @@ fn limit(algorithm: &dyn Algorithm) -> Limit {
                 segments = NonZeroU16::new(SEGMENTS);
             }
             AlgorithmOption::Slots => slots = NonZeroU32::new(WINDOW_S.try_into().unwrap()),
-            // As it is unless said.
+            // The default.
             AlgorithmOption::Burst
             | AlgorithmOption::Segments
             | AlgorithmOption::Refill

@@ -63,6 +63,9 @@ fn check_reports_every_error_of_every_file_at_once() {
     );
     write(".hidden.yaml", "not: rules\n");
     write("backup.yaml~", "not: rules\n");
+    for suffix in ["new", "old", "dist", "tmp"] {
+        write(&format!("a.yaml.dpkg-{suffix}"), "not: rules\n");
+    }
     let path = directory.path().to_str().unwrap();
     let (code, stdout, stderr) = tollgate(&["check", path]);
     assert_eq!((code, stdout.as_str()), (1, ""));
@@ -191,7 +194,7 @@ fn serve_prints_a_working_example_command() {
     let (code, stdout, _) = tollgate(&arguments);
     assert_eq!(code, 0);
     assert!(
-        stdout.starts_with("OK          ten=x  9 left of 10 a year, fresh again in "),
+        stdout.starts_with("OK          ten=x  9 left of 10 a year, resets in "),
         "{stdout}"
     );
 }
@@ -233,7 +236,7 @@ fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
 }
 
 #[test]
-fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
+fn hit_prints_a_readable_answer_and_its_exit_code_agrees() {
     let running = Tollgate::start(RULES, &[]);
     let address = running.grpc.to_string();
     let hit = |more: &[&str]| tollgate(&[&["hit", &address, "shop"], more].concat());
@@ -242,23 +245,23 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
         (code, stdout.as_str()),
         (
             0,
-            "OK          export=a,id=7  9 left of 10 in flight, fresh again in 60 s\n"
+            "OK          export=a,id=7  9 left of 10 in flight, resets in 1 min\n"
         )
     );
-    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x,y", "quarter=a"]);
+    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x", "quarter=a"]);
     assert_eq!(code, 0);
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(
-        lines[0].starts_with("OK          ten=a  9 left of 10 a year, fresh again in "),
+        lines[0].starts_with("OK          ten=a  9 left of 10 a year, resets in "),
         "{stdout}"
     );
     assert_eq!(lines[1], "OK          free=x  unlimited");
-    assert_eq!(lines[2], "OK          none=x,y  no limit applies");
+    assert_eq!(lines[2], "OK          none=x  no limit matched");
     assert!(
         lines[3].starts_with("OK          quarter=a  9 left of 10 in 15 minutes, "),
         "{stdout}"
     );
-    assert_eq!(lines[4], "OK          altogether");
+    assert_eq!(lines[4], "OK          overall");
 
     let (code, stdout, _) = hit(&["ten=a", "--repeat", "10"]);
     assert_eq!(code, 3);
@@ -282,7 +285,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 }
 
 #[test]
-fn hit_says_what_to_do_when_no_service_answers() {
+fn hit_gives_advice_when_no_service_answers() {
     let nobody = format!("127.0.0.1:{}", tollgate_test_support::ports::free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);

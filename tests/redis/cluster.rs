@@ -260,7 +260,7 @@ async fn of_one_slot(cluster: &RedisCluster, tollgate: &Tollgate) -> (Vec<String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_while_it_is_asked_for_admits_no_more_and_no_less() {
+async fn a_migrating_slot_admits_exactly_the_limit() {
     let shared = cluster();
     let cluster = shared.lock().await;
     cluster.clear();
@@ -328,7 +328,7 @@ async fn a_slot_that_moves_while_it_is_asked_for_admits_no_more_and_no_less() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_orderly_failover_admits_no_more_and_no_less() {
+async fn a_planned_failover_admits_exactly_the_limit() {
     let shared = cluster();
     let cluster = shared.lock().await;
     cluster.clear();
@@ -363,7 +363,7 @@ fn serving_the_only_bucket(cluster: &RedisCluster) -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_dies_loses_what_it_had_not_sent_on_and_no_more() {
+async fn a_dead_master_loses_only_unreplicated_hits() {
     let shared = cluster();
     let mut cluster = shared.lock().await;
     cluster.clear();

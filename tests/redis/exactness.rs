@@ -72,7 +72,7 @@ async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_killed_in_the_middle_costs_what_it_had_under_way_and_no_more() {
+async fn a_killed_replica_loses_only_the_checks_in_flight() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let arguments = ["--store", &url, "--store-deadline-ms", "20000"];
@@ -112,7 +112,7 @@ async fn a_replica_killed_in_the_middle_costs_what_it_had_under_way_and_no_more(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_over_its_limit_is_answered_without_the_store_for_a_moment_and_never_longer() {
+async fn the_denial_cache_answers_for_a_bounded_time() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let rules = super::RULES.replace("1000", "3");

@@ -57,7 +57,7 @@ async fn flood(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_redis_delays_no_answer_under_any_policy_and_is_asked_again_when_it_thaws() {
+async fn a_frozen_redis_delays_no_answer_and_is_used_again_when_it_resumes() {
     for policy in ["error", "allow", "deny", "local"] {
         let redis = RedisServer::start(&[]);
         let url = redis.url();
@@ -111,7 +111,7 @@ async fn a_frozen_redis_does_not_hold_up_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_it_starts_answers_by_its_policy_and_shares_as_soon_as_there_is_one() {
+async fn it_starts_without_redis_and_uses_it_once_it_is_up() {
     let port = RedisServer::later();
     let url = format!("redis://127.0.0.1:{port}");
     let arguments = ["--store", &url, "--on-store-failure", "deny"];
@@ -148,7 +148,7 @@ fn recovery_is_logged(tollgate: &Tollgate, end: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_is_killed_and_started_again_is_asked_again() {
+async fn a_restarted_redis_is_used_again() {
     let mut redis = RedisServer::start(&[]);
     let url = redis.url();
     let tollgate = replica(
@@ -170,7 +170,7 @@ async fn a_redis_that_is_killed_and_started_again_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_cut_is_made_anew_before_anybody_is_told() {
+async fn a_cut_connection_is_reopened_without_an_error() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
@@ -192,7 +192,7 @@ async fn a_connection_that_is_cut_is_made_anew_before_anybody_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_replica_limits_by_its_part_while_redis_is_away() {
+async fn each_replica_enforces_its_part_while_redis_is_down() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let arguments = [
@@ -224,7 +224,7 @@ async fn each_replica_limits_by_its_part_while_redis_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_domain_s_own_word_comes_before_the_server_s() {
+async fn a_domain_s_failure_policy_overrides_the_server_s() {
     let port = RedisServer::later();
     let url = format!("redis://127.0.0.1:{port}");
     let rules = RULES.replace("domain: d", "domain: d\non_store_failure: allow");

@@ -101,7 +101,7 @@ async fn few_calls_decide_many_checks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_replica_costs_what_it_held_and_no_more() {
+async fn a_killed_replica_loses_only_the_hits_it_held() {
     let redis = RedisServer::start(&[]);
     let mut replicas = vec![
         leased(&redis.url()),
@@ -124,7 +124,7 @@ async fn a_killed_replica_costs_what_it_held_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_stopped_gives_back_what_it_held() {
+async fn a_stopped_replica_returns_its_leased_hits() {
     let redis = RedisServer::start(&[]);
     let mut replicas = vec![leased_for(&redis.url(), "60000"), leased(&redis.url())];
     let passed = burst(&replicas[..1], 16, 10, "fixed_window").await;
@@ -136,7 +136,7 @@ async fn who_is_stopped_gives_back_what_it_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_read_only_redis_does_not_take_back_is_given_back_later() {
+async fn hits_are_returned_later_when_redis_is_read_only() {
     let redis = RedisServer::start(&[]);
     let replicas = [leased_for(&redis.url(), "500")];
     let passed = burst(&replicas, 16, 40, "wide").await;
@@ -159,7 +159,7 @@ async fn what_a_read_only_redis_does_not_take_back_is_given_back_later() {
 }
 
 #[test]
-fn leases_of_nothing_are_pointed_out() {
+fn leases_without_a_leasable_rule_are_reported() {
     let alone = Tollgate::start(RULES, &["--store-mode", "leased"]);
     assert!(alone.said().contains("set --store"), "{}", alone.said());
 }

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: repeat the store's contract (`tests/store`) or the algorithms'
 //! arithmetic.
-// tests: a panic is how it says no.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -16,11 +16,11 @@
 
 mod cluster;
 mod cluster_log;
+mod connections;
 mod exactness;
 mod failures;
 mod leased;
 mod memory;
-mod reaching;
 mod reference;
 mod sentinels;
 mod slow;

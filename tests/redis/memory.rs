@@ -45,7 +45,7 @@ fn ask_for_all(clients: &[RateLimitServiceClient<Channel>], round: usize) -> Joi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound() {
+async fn fifty_thousand_keys_waiting_for_a_frozen_redis_stay_within_the_bound() {
     for bound_mib in [48, 2] {
         let redis = RedisServer::start(&[]);
         let (url, bound) = (redis.url(), format!("{bound_mib}MiB"));

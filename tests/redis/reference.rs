@@ -151,7 +151,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_text_brings_its_collisions_and_what_it_does_not_know_has_keys_of_ours() {
+async fn the_reference_s_names_collide_and_other_buckets_have_our_keys() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let tollgate = replica(RULES, &reference_keys(&url, &[]));
@@ -175,7 +175,7 @@ async fn its_text_brings_its_collisions_and_what_it_does_not_know_has_keys_of_ou
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_remembered_and_not_counted_meanwhile() {
+async fn a_cached_denial_is_not_counted() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     assert_eq!(reference_takes(&redis, "k_v", 10), (10, true));
@@ -276,7 +276,7 @@ async fn seconds_are_counted_in_the_reference_s_second_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_says_what_the_reference_calls_a_counter() {
+async fn explain_prints_the_reference_s_name_of_a_counter() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();

@@ -116,7 +116,7 @@ fn unknown(replicas: &[Tollgate]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failovers_lose_what_was_not_sent_on_and_no_more() {
+async fn failovers_lose_only_unreplicated_hits() {
     let mut trio = Trio::start();
     let arguments = [
         "--store",

@@ -78,7 +78,7 @@ async fn hold(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, late_ms: Arc<Atom
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[allow(clippy::disallowed_methods)] // it is the wait that is measured
-async fn a_slow_redis_delays_no_answer_and_is_asked_again_when_it_is_quick() {
+async fn a_slow_redis_delays_no_answer_and_is_used_again_when_it_is_fast() {
     for policy in ["error", "deny"] {
         let redis = RedisServer::start(&[]);
         let relay = Relay::to(redis.port()).await;
@@ -129,7 +129,7 @@ async fn a_slow_redis_delays_no_answer_and_is_asked_again_when_it_is_quick() {
 
 /// A log of ten thousand takes Redis up to a millisecond, in which it serves no other client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_of_many_marks_ride_alone() {
+async fn logs_of_many_marks_get_a_call_of_their_own() {
     let rules = "
 domain: d
 descriptors:

@@ -44,7 +44,7 @@ async fn a_replica_of_redis_is_read_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_without_memory_says_so() {
+async fn a_redis_without_memory_is_reported() {
     let full = ["CONFIG", "SET", "maxmemory", "1"];
     let back = ["CONFIG", "SET", "maxmemory", "0"];
     while_it_is(&full, &back, "out_of_memory", "no memory left").await;
@@ -86,7 +86,7 @@ async fn a_redis_whose_script_hangs_is_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_that_was_lost_is_sent_again_and_nobody_notices() {
+async fn a_lost_script_is_sent_again_without_an_error() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
@@ -102,7 +102,7 @@ async fn a_script_that_was_lost_is_sent_again_and_nobody_notices() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_bucket_is_left_alone_and_told() {
+async fn a_value_that_is_not_a_bucket_is_kept_and_reported() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let arguments = ["--store", &url, "--store-deadline-ms", "5000"];
@@ -125,7 +125,7 @@ async fn what_is_no_bucket_is_left_alone_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_says_what_a_bucket_is_called_under_the_replicas_own_key() {
+async fn explain_prints_the_bucket_name_under_the_replicas_own_key() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let directory = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ async fn explain_says_what_a_bucket_is_called_under_the_replicas_own_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_cannot_save_says_so() {
+async fn a_redis_that_cannot_save_is_reported() {
     let arguments = [
         "--dbfilename",
         "taken",
@@ -217,7 +217,7 @@ async fn a_redis_that_cannot_save_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_reads_its_data_says_so() {
+async fn a_redis_that_is_loading_is_reported() {
     let mut redis = RedisServer::start(&["--enable-debug-command", "yes"]);
     let url = redis.url();
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
@@ -248,7 +248,7 @@ async fn a_redis_that_reads_its_data_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_does_not_serve_every_slot_says_so() {
+async fn a_cluster_with_unserved_slots_is_reported() {
     let node = Node::start(&[]);
     let redis = &node.server;
     let say = |words: &[&str]| {

@@ -1,7 +1,7 @@
 //! Valid rules files: the reference's grammar, and YAML 1.1 as the reference's library reads it.
 //!
-//! Each spelling is compared with its result. A text keeps its source, whatever it looks like;
-//! numbers and booleans are read in all the spellings of YAML 1.1.
+//! Each spelling is compared with its result. A text keeps its source even if it looks like another
+//! type; numbers and booleans are read in all the spellings of YAML 1.1.
 //!
 //! What it deliberately does not do: match requests (`tests/laws`).
 
@@ -11,7 +11,7 @@ use tollgate_limiter::{MetadataValue, Unit};
 use crate::reading::{APART, MERGED, found, good, limit, only, read, source};
 
 #[test]
-fn texts_keep_their_source_whatever_it_looks_like() {
+fn texts_that_look_like_other_types_keep_their_source() {
     for text in [
         "123",
         "true",
@@ -89,7 +89,7 @@ fn quotes_of_either_kind_and_blocks_are_texts() {
 }
 
 #[test]
-fn a_value_of_nothing_is_any_value() {
+fn a_null_or_empty_value_matches_any_value() {
     for nothing in ["", "~", "null", "Null", "NULL", "''"] {
         let rule = only(&format!("value: {nothing}\n    rate_limit: {{unit: day}}"));
         assert_eq!(rule.path[0].values.text(), "", "{nothing}");
@@ -97,7 +97,7 @@ fn a_value_of_nothing_is_any_value() {
 }
 
 #[test]
-fn truths_are_spelt_as_in_yaml_1_1() {
+fn booleans_are_spelt_as_in_yaml_1_1() {
     for (spellings, truth) in [
         ("y Y yes Yes YES true True TRUE on On ON", true),
         ("n N no No NO false False FALSE off Off OFF ~ null", false),
@@ -163,7 +163,7 @@ fn units_are_named_in_any_case() {
 }
 
 #[test]
-fn a_limit_without_a_number_lets_nothing_through() {
+fn a_limit_without_a_number_allows_nothing() {
     let rule = only("rate_limit: {unit: second}");
     assert_eq!(limit(&rule).unwrap().requests_per_unit(), 0);
 }
@@ -180,7 +180,7 @@ fn a_null_limit_is_none() {
 }
 
 #[test]
-fn unlimited_needs_no_unit_and_minds_no_wrong_one() {
+fn unlimited_needs_no_unit_and_ignores_an_invalid_one() {
     for rate_limit in [
         "{unlimited: true}",
         "{unlimited: yes, unit: ''}",
@@ -217,7 +217,7 @@ fn empty_lists_of_descriptors_are_legal_everywhere() {
 }
 
 #[test]
-fn an_anchor_stands_for_what_it_names_wherever_it_is_used() {
+fn an_alias_expands_to_its_anchor_everywhere() {
     let loaded = good(
         "
 domain: &d d
@@ -241,7 +241,7 @@ descriptors:
 }
 
 #[test]
-fn merges_take_what_is_not_there_and_an_own_name_wins_wherever_it_stands() {
+fn merges_add_missing_names_and_explicit_names_win() {
     let loaded = good(
         "
 domain: d
@@ -263,13 +263,13 @@ descriptors:
     assert_eq!((rule("b").shadow_mode, per("b")), (true, 1));
     assert_eq!((rule("c").shadow_mode, per("c")), (true, 9));
     assert_eq!(limit(rule("c")).unwrap().unit(), Some(Unit::Day));
-    // Of several merged the first has a say, as in the reference's library.
+    // Among several merged mappings the first wins, as in the reference's library.
     assert_eq!((rule("e").shadow_mode, rule("e").quota_mode), (false, true));
     assert_eq!((rule("f").name.as_str(), per("f")), ("deep", 1));
 }
 
 #[test]
-fn of_a_name_that_stands_twice_the_last_counts() {
+fn the_last_value_of_a_duplicate_name_applies() {
     let loaded = good(
         "
 domain: other
@@ -292,14 +292,14 @@ fn only_the_first_document_is_read() {
 }
 
 #[test]
-fn carriage_returns_and_a_byte_order_mark_are_read_past() {
+fn carriage_returns_and_a_byte_order_mark_are_skipped() {
     let loaded =
         good("\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n    rate_limit: {unit: day}\r\n");
     assert!(found(&loaded.rules, &[("k", "")]).is_some());
 }
 
 #[test]
-fn the_same_key_may_stand_with_other_values_and_at_other_levels() {
+fn a_key_may_repeat_with_other_values_and_at_other_levels() {
     let loaded = good(
         "
 domain: d
@@ -314,7 +314,7 @@ descriptors:
 }
 
 #[test]
-fn metadata_is_free() {
+fn metadata_is_free_form() {
     let rule = only(
         "rate_limit: {unit: day}
     metadata:
@@ -358,7 +358,7 @@ fn metadata_is_free() {
 }
 
 #[test]
-fn keys_of_metadata_need_not_be_text() {
+fn metadata_keys_of_any_scalar_type_are_accepted() {
     let rule = only(
         "rate_limit: {unit: day}
     metadata: {1: 2, yes: 3, 0x10: 4, 1.5: 5, ~: 6, 2001-12-14: 7, deep: {5: five, true: {~: 8}}}",
@@ -402,10 +402,10 @@ fn a_pattern_in_the_key_may_share_its_threshold_with_any_value_or_none() {
     }
 }
 
-/// The reference's library reads what fits no number as text. PyYAML, by which other files are held
-/// to the schema, does not.
+/// The reference's library reads a number that fits no type as text. PyYAML, which validates other
+/// files against the schema, does not.
 #[test]
-fn what_is_too_large_for_a_number_is_text() {
+fn a_number_too_large_for_its_type_is_text() {
     let binary = format!("0b{}", "1".repeat(70));
     for text in [
         binary.as_str(),
@@ -426,9 +426,9 @@ fn what_is_too_large_for_a_number_is_text() {
     }
 }
 
-/// libyaml takes such tabs. PyYAML, by which other files are held to the schema, does not.
+/// libyaml accepts such tabs. PyYAML, which validates other files against the schema, does not.
 #[test]
-fn a_tab_may_stand_behind_a_colon() {
+fn a_tab_may_follow_a_colon() {
     let text = "domain:\td
 descriptors:
   - key:\té # a:\tb
@@ -446,14 +446,14 @@ descriptors:
     assert_eq!(rule.name, "key:\tv\n");
     let rule = found(&loaded.rules, &[("l", "a:\tb")]).unwrap();
     assert_eq!(rule.name, "a:\tb");
-    // The place of a problem is that in the file.
+    // A problem has its position in the file.
     let text = "domain:\td\ndescriptors:\n  - key:\tk\n   value: v\n";
     let problems = load(&[source("a.yaml", text)], APART).unwrap_err();
     assert_eq!(problems[0].at.line, 4, "{}", problems[0]);
 }
 
 #[test]
-fn files_may_share_a_domain_when_told_so() {
+fn files_may_share_a_domain_when_merging_is_enabled() {
     let files = [
         source(
             "a.yaml",
@@ -473,7 +473,7 @@ fn files_may_share_a_domain_when_told_so() {
 }
 
 #[test]
-fn files_that_share_a_domain_are_not_merged_any_deeper() {
+fn merging_files_of_a_domain_does_not_merge_descriptors() {
     let below = |child: &str| {
         format!("domain: d\ndescriptors: [{{key: a, descriptors: [{{key: {child}}}]}}]\n")
     };
@@ -487,7 +487,7 @@ fn files_that_share_a_domain_are_not_merged_any_deeper() {
 }
 
 #[test]
-fn what_tollgate_adds_is_read_beside_the_rest() {
+fn fields_of_tollgate_combine_with_fields_of_the_reference() {
     let rule = only(
         "rate_limit: {unit: minute, unit_multiplier: 15, requests_per_unit: 10, algorithm: token_bucket, burst: 3}",
     );

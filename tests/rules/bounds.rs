@@ -9,7 +9,7 @@ use tollgate::rules::file::{DIAGNOSTICS_MAX, LEVELS_MAX, TEXT_BYTES_MAX, load};
 
 use crate::reading::{APART, bad, found, good, read, source};
 
-/// Descriptors within descriptors, so many levels of them.
+/// Nested descriptors with `count` levels.
 fn levels(count: usize) -> String {
     let mut text = "domain: d\n".to_owned();
     for level in 0..count {
@@ -34,7 +34,7 @@ fn levels_are_bounded() {
 }
 
 #[test]
-fn yaml_that_nests_too_deep_is_refused_at_the_place() {
+fn yaml_that_nests_too_deep_is_rejected_at_its_position() {
     let nested = |depth: usize| {
         let (open, shut) = ("[".repeat(depth), "]".repeat(depth));
         format!("domain: d\ndescriptors:\n- key: k\n  metadata: {{a: {open}{shut}}}\n")
@@ -61,7 +61,7 @@ fn yaml_that_nests_too_deep_is_refused_at_the_place() {
 }
 
 #[test]
-fn aliases_that_unfold_without_end_are_refused_once() {
+fn exponential_aliases_are_rejected_once() {
     let mut text =
         "domain: d\ndescriptors:\n- key: k\n  metadata:\n    a0: &a0 [x, x]\n".to_owned();
     for n in 1..50 {
@@ -95,7 +95,7 @@ fn a_long_text_behind_an_alias_counts_at_each_use() {
 }
 
 #[test]
-fn aliases_as_people_use_them_are_far_from_the_bound() {
+fn aliases_in_usual_numbers_are_far_below_the_bound() {
     let mut text = "domain: d\ndescriptors:\n- &m {key: k, shadow_mode: false, quota_mode: false, detailed_metric: false, value_to_metric: false, rate_limit: &r {unit: minute, requests_per_unit: 100, name: the usual}}\n".to_owned();
     for n in 0..5_000 {
         writeln!(
@@ -169,7 +169,7 @@ fn no_message_quotes_more_than_a_few_words() {
 }
 
 #[test]
-fn problems_and_warnings_are_told_up_to_a_bound() {
+fn the_number_of_reported_problems_and_warnings_is_bounded() {
     for (name, count) in [("nonsense", 150), ("burst", 150)] {
         let text = format!("{name}: 1\n").repeat(count);
         assert_eq!(bad(&format!("domain: d\n{text}")).len(), DIAGNOSTICS_MAX);
@@ -179,7 +179,7 @@ fn problems_and_warnings_are_told_up_to_a_bound() {
         good(&format!("domain: d\n{units}")).warnings.len(),
         DIAGNOSTICS_MAX
     );
-    // Together, not for each file.
+    // The bound applies to all files together.
     let files: Vec<_> = (0..150).map(|n| source(&format!("{n}.yaml"), "")).collect();
     let problems = load(&files, APART).unwrap_err();
     assert_eq!(

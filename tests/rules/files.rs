@@ -1,5 +1,5 @@
-//! The files of a path: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as Kubernetes
-//! mounts it.
+//! The rules files of a path: a file, a directory, the reference's `RUNTIME_*`, a mounted
+//! ConfigMap.
 //!
 //! Each test makes a small tree in a temporary directory. Names in messages are relative to it.
 //!
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tollgate::rules::path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
 
-/// A directory of these files; each holds its own name.
+/// A directory with these files; the content of each is its name.
 fn tree(files: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for file in files {
@@ -51,7 +51,7 @@ fn refusal(path: &RulesPath) -> String {
 }
 
 #[test]
-fn a_file_is_itself_whatever_its_name() {
+fn a_file_path_is_read_whatever_its_name() {
     let directory = tree(&[".hidden~"]);
     let path = RulesPath::Path(directory.path().join(".hidden~"));
     assert_eq!(names(&path, &directory), [".hidden~"]);
@@ -88,7 +88,7 @@ fn a_directory_is_every_file_below_it_in_the_byte_order_of_their_paths() {
 }
 
 #[test]
-fn what_editors_leave_behind_is_passed_over() {
+fn temporary_files_of_editors_are_skipped() {
     let directory = tree(&[
         "a",
         "a~",
@@ -117,7 +117,7 @@ fn a_configmap_counts_once() {
     symlink("..data/b.yaml", mount.join("b.yaml")).unwrap();
     let files = ["config/a.yaml", "config/b.yaml"];
     assert_eq!(names(&whole(&directory), &directory), files);
-    // Also as the app directory, and when dot files are asked for.
+    // Also as the app directory, and when dot files are enabled.
     for ignore_dot_files in [true, false] {
         let path = runtime(directory.path(), "config", ignore_dot_files);
         assert_eq!(names(&path, &directory), files);
@@ -137,7 +137,7 @@ fn links_to_files_and_directories_are_followed() {
 }
 
 #[test]
-fn an_empty_directory_holds_no_rules_and_says_so() {
+fn an_empty_directory_is_an_error() {
     let directory = tree(&[".only", "backup~"]);
     let expected = format!(
         "{}: no rules file in this directory; put a .yaml file there, or name a file",
@@ -147,7 +147,7 @@ fn an_empty_directory_holds_no_rules_and_says_so() {
 }
 
 #[test]
-fn what_is_not_there_or_no_text_is_named() {
+fn missing_and_non_text_files_are_named() {
     let directory = tree(&["good"]);
     let missing = directory.path().join("missing");
     assert_eq!(
@@ -159,7 +159,7 @@ fn what_is_not_there_or_no_text_is_named() {
     );
     let binary = directory.path().join("binary");
     fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-    // One file that cannot be read fails the whole.
+    // One unreadable file fails the whole read.
     assert_eq!(
         refusal(&whole(&directory)),
         format!(
@@ -263,7 +263,7 @@ fn runtime_without_files_is_no_rules_as_in_the_reference() {
 }
 
 #[test]
-fn runtime_takes_dot_files_when_it_is_told_to() {
+fn runtime_reads_dot_files_when_configured() {
     let directory = tree(&[
         "config/.hidden.yaml",
         "config/a.yaml",

@@ -1,11 +1,10 @@
-//! What stands in a limit, in `rate_limits` and under `over_limit`: every refusal in its words and
-//! at its place, and what the accepted forms mean.
+//! The fields of a limit, of `rate_limits` and of `over_limit`: every error with its message and
+//! position, and the results of valid forms.
 //!
-//! How: rows as in `refused`. Where a field belongs to some algorithms only, a row stands for each
-//! way to get it wrong that an operator may think of, and a loop over the table of algorithms for
-//! the rest.
+//! How: rows as in `refused`. A field that only some algorithms have has a row for each likely
+//! mistake; a loop over the table of algorithms covers the rest.
 //!
-//! What it deliberately does not do: ask a service what the limits do (`tests/service/limits`).
+//! What it deliberately does not do: test what the limits do (`tests/service/limits`).
 
 use std::num::NonZeroU16;
 
@@ -401,7 +400,7 @@ descriptors:
   at FILE:4:44, descriptors[0].rate_limit
   hint: use one of none, blocking, all"
 
-    count_refused_that_is_a_truth:
+    count_refused_that_is_a_boolean:
 "domain: d
 descriptors:
   - key: k
@@ -419,7 +418,7 @@ descriptors:
   at FILE:4:17, descriptors[0].rate_limit
   hint: add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request"
 
-    slots_of_no_time:
+    slot_seconds_of_zero:
 "domain: d
 descriptors:
   - key: k
@@ -536,7 +535,7 @@ descriptors:
   at FILE:4:56, descriptors[0].rate_limit
   hint: did you mean America/New_York? Names are those of the IANA time zone database"
 
-    a_zone_that_nobody_knows:
+    an_unknown_zone:
 "domain: d
 descriptors:
   - key: k
@@ -742,7 +741,7 @@ descriptors:
   at FILE:6:9, descriptors[0].rate_limits[1]
   hint: remove one, or give one another window or a `name`"
 
-    two_limits_alike_in_other_words:
+    two_equal_limits_written_differently:
 "domain: d
 descriptors:
   - key: k
@@ -820,7 +819,7 @@ descriptors:
   at FILE:6:16, descriptors[0].rate_limits[1]
   hint: use one of second, minute, hour, day, week, month, year"
 
-    one_of_several_that_is_nothing:
+    a_null_in_a_list_of_limits:
 "domain: d
 descriptors:
   - key: k
@@ -873,7 +872,7 @@ descriptors:
   at FILE:5:18, descriptors[0]
   hint: put them all into `rate_limits`"
 
-    rate_limits_that_are_one:
+    rate_limits_that_is_a_mapping:
 "domain: d
 descriptors:
   - key: k
@@ -1113,7 +1112,7 @@ fn limited(rate_limit: &str) -> (Limit, &'static str) {
     }
 }
 
-/// The limits of the only descriptor, in the order written.
+/// The limits of the only descriptor, in the order of the file.
 fn several(items: &[&str]) -> Vec<Rule> {
     let text = format!(
         "domain: d\ndescriptors: [{{key: k, rate_limits: [{}]}}]\n",
@@ -1122,7 +1121,7 @@ fn several(items: &[&str]) -> Vec<Rule> {
     good(&text).rules.rules().to_vec()
 }
 
-/// A field, a value that is good for it, and whose choice it is.
+/// A field, a valid value, and the algorithm option that it sets.
 const FIELDS: [(&str, &str, AlgorithmOption); 9] = [
     ("burst", "2", AlgorithmOption::Burst),
     ("segments", "6", AlgorithmOption::Segments),
@@ -1136,7 +1135,7 @@ const FIELDS: [(&str, &str, AlgorithmOption); 9] = [
 ];
 
 #[test]
-fn each_field_stands_beside_the_algorithms_that_have_it_and_no_others() {
+fn each_field_is_accepted_only_with_algorithms_that_have_it() {
     for algorithm in ALGORITHMS {
         let has = |choice| algorithm.options().contains(&choice);
         for (field, value, choice) in FIELDS {
@@ -1178,7 +1177,7 @@ fn each_field_stands_beside_the_algorithms_that_have_it_and_no_others() {
 }
 
 #[test]
-fn algorithms_are_found_by_name_alias_and_what_stands_beside_them() {
+fn algorithms_are_selected_by_name_alias_and_options() {
     for (fields, name) in [
         ("unit: day", "fixed_window"),
         ("unit: day, algorithm: ~", "fixed_window"),
@@ -1219,7 +1218,7 @@ fn algorithms_are_found_by_name_alias_and_what_stands_beside_them() {
 }
 
 #[test]
-fn numbers_of_a_limit_mean_what_they_say() {
+fn the_numbers_of_a_limit_are_read_exactly() {
     let (limit, _) =
         limited("unit: minute, unit_multiplier: 15, requests_per_unit: 10, algorithm: gcra");
     assert_eq!(limit.window().as_us(), 15 * 60 * 1_000_000);
@@ -1233,7 +1232,7 @@ fn numbers_of_a_limit_mean_what_they_say() {
         burst("requests_per_unit: 10, algorithm: token_bucket, burst: 30"),
         30
     );
-    // A leaky bucket spaces, unless it is told otherwise.
+    // A leaky bucket has burst 1 by default.
     assert_eq!(burst("requests_per_unit: 10, algorithm: leaky_bucket"), 1);
     assert_eq!(
         burst("requests_per_unit: 10, algorithm: leaky_bucket, burst: 4"),
@@ -1260,7 +1259,7 @@ fn numbers_of_a_limit_mean_what_they_say() {
     limited("algorithm: concurrency, slot_seconds: 4294967295, requests_per_unit: 10000");
     limited("unit: year, unit_multiplier: 285");
     limited("unit: year, unit_multiplier: 142, algorithm: sliding_window");
-    // What only counts in segments is not bounded by what it would remember hit by hit.
+    // An algorithm that counts in segments does not have the bound on remembered hits.
     limited("unit: day, algorithm: sliding_window, segments: 6, requests_per_unit: 4000000000");
 }
 
@@ -1281,7 +1280,7 @@ fn a_limit_in_flight_has_no_window_and_may_have_holders() {
     for nobody in ["", ", holder_key: ~", ", holder_key: ''"] {
         assert_eq!(in_flight(nobody).holder_key, None);
     }
-    // What is null is not there.
+    // A null field is absent.
     in_flight(", unit: ~, unit_multiplier: ~, burst: ~");
     let long = |bytes: usize| {
         format!(
@@ -1297,7 +1296,7 @@ fn a_limit_in_flight_has_no_window_and_may_have_holders() {
 }
 
 #[test]
-fn the_last_entry_may_say_who_holds_a_slot_and_needs_no_level() {
+fn the_last_entry_may_be_the_holder_key_and_needs_no_level() {
     let loaded = good(
         "
 domain: d
@@ -1317,7 +1316,7 @@ descriptors:
     assert_eq!(requests(&[("route", "a"), ("id", "7")]), Some(3));
     assert_eq!(requests(&[("route", "a"), ("id", "")]), Some(3));
     assert_eq!(requests(&[("route", "a"), ("user", "b")]), Some(7));
-    // Only the last entry, only there.
+    // Only the last entry may be the holder key.
     assert_eq!(requests(&[("id", "7")]), None);
     assert_eq!(requests(&[("route", "a"), ("id", "7"), ("id", "8")]), None);
     assert_eq!(
@@ -1327,7 +1326,7 @@ descriptors:
 }
 
 #[test]
-fn calendars_are_named_by_all_that_decides_them() {
+fn calendar_names_include_every_option() {
     for (fields, name) in [
         ("unit: day", "1 day in UTC"),
         ("unit: day, time_zone: ''", "1 day in UTC"),
@@ -1360,7 +1359,7 @@ fn calendars_are_named_by_all_that_decides_them() {
 }
 
 #[test]
-fn several_limits_stand_in_the_order_written_and_share_what_is_the_descriptors() {
+fn several_limits_keep_their_order_and_share_the_descriptors_fields() {
     let text = "
 domain: d
 descriptors:
@@ -1398,7 +1397,7 @@ descriptors:
 }
 
 #[test]
-fn one_limit_in_a_list_is_as_one_without_and_none_is_none() {
+fn a_list_of_one_limit_equals_a_single_limit_and_an_empty_list_is_no_limit() {
     assert_eq!(
         several(&["{unlimited: true}"])[0].allowance,
         Allowance::Unlimited
@@ -1411,7 +1410,7 @@ fn one_limit_in_a_list_is_as_one_without_and_none_is_none() {
         let text = format!("domain: d\ndescriptors:\n  - key: k\n    {none}\n");
         assert!(good(&text).rules.rules().is_empty(), "{none}");
     }
-    // A null beside the other is not there.
+    // A null beside the other is absent.
     only("rate_limits: ~\n    rate_limit: {unit: day}");
     only("rate_limit: ~\n    rate_limits: [{unit: day}]");
     let sixteen: Vec<_> = (0..16)
@@ -1439,7 +1438,7 @@ fn over_limit(text: &str) -> OverLimitResponse {
 }
 
 #[test]
-fn a_refusal_has_a_body_and_headers_with_gaps() {
+fn over_limit_has_a_body_and_headers_with_placeholders() {
     let said = over_limit(
         "{body: '{\"limit\": {limit}, \"in\": \"{window}\", {other} {{limit}} {limit', headers: {Content-Type: application/json, x-wait: '{retry_after_seconds}{retry_after_seconds}', x-number: 1.5, x-truth: yes, x-empty: , x-null: ~}}",
     );
@@ -1495,7 +1494,7 @@ fn bodies_and_header_values_are_bounded() {
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
     }
-    // No header's name is a page long, and no message quotes one.
+    // Header names are bounded, and messages do not quote long ones.
     let text = format!(
         "domain: d\ndescriptors: [{{key: k, over_limit: {{headers: {{? {} : x}}}}}}]\n",
         "é".repeat(8_000)
@@ -1504,7 +1503,7 @@ fn bodies_and_header_values_are_bounded() {
 }
 
 #[test]
-fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
+fn all_or_nothing_is_a_field_of_a_domain_and_may_be_false() {
     for (text, whole) in [
         ("domain: d\n", None),
         ("domain: d\nall_or_nothing: false\n", Some(false)),
@@ -1526,7 +1525,7 @@ fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
 }
 
 #[test]
-fn on_store_failure_is_a_domains() {
+fn on_store_failure_is_a_field_of_a_domain() {
     for answer in OnStoreFailure::ALL {
         let text = format!("domain: d\non_store_failure: {}\n", answer.name());
         assert_eq!(good(&text).rules.on_store_failure(b"d"), Some(answer));
@@ -1545,7 +1544,7 @@ fn on_store_failure_is_a_domains() {
 }
 
 #[test]
-fn an_hour_is_an_hour() {
+fn messages_write_an_hour_with_the_right_article() {
     let problems =
         bad("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, calendar: true}}]\n");
     assert_eq!(
@@ -1579,7 +1578,7 @@ fn slots_of_one_descriptor_have_one_holder() {
     );
 }
 
-/// The first words of each warning, and where it is of.
+/// The beginning of each warning, and its position.
 fn warned(text: &str) -> Vec<String> {
     let warnings = good(text).warnings;
     let told = warnings
@@ -1612,7 +1611,7 @@ fn a_level_that_its_parents_holder_key_hides_is_a_warning() {
 }
 
 #[test]
-fn an_over_limit_that_nobody_sees_is_a_warning() {
+fn an_over_limit_that_is_never_sent_is_a_warning() {
     let file = |more: &str| {
         format!("domain: d\ndescriptors:\n- key: k\n  over_limit: {{body: x}}\n  {more}\n")
     };
@@ -1636,7 +1635,7 @@ fn an_over_limit_that_nobody_sees_is_a_warning() {
 }
 
 #[test]
-fn headers_and_metadata_merge_as_everything_else_does() {
+fn headers_and_metadata_support_merge_keys() {
     let text = "domain: d
 descriptors:
 - key: k
@@ -1679,6 +1678,6 @@ descriptors:
         );
         assert_eq!(problems[0].advice, "write `<<: *anchor`");
     }
-    // Quoted it is a name.
+    // In quotes it is a name.
     good("domain: d\ndescriptors: [{key: k, metadata: {'<<': x}}]\n");
 }

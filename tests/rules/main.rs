@@ -1,5 +1,4 @@
-//! Rules files: valid ones, errors and their messages, and the cost of
-//! the worst ones.
+//! Rules files: valid ones, errors and their messages, and the cost of the worst ones.
 //!
 //! The loader is compared with the reference's grammar and messages, row by row. Most of that needs
 //! no service, so these tests are one binary.
@@ -17,7 +16,7 @@
 //! | `values` | lists, prefixes and regular expressions: results and errors |
 //! | `fuzz` | mutations of the files below `fuzz/corpus`, and hostile shapes |
 //!
-//! What it deliberately does not do: ask a service (`tests/service`), start a process
+//! What it deliberately does not do: start a service (`tests/service`), start a process
 //! (`tests/process`), sleep.
 // A test fails by a panic.
 #![allow(

@@ -1,7 +1,7 @@
 //! Known names in wrong places, and several errors in one run.
 //!
-//! The reference accepts any of its names anywhere and reads it nowhere else, so a misplaced limit
-//! does not apply. The rules are loaded, as there, with a warning. A misplaced name of tollgate is
+//! The reference accepts each of its names anywhere but reads it in one place, so a misplaced limit
+//! does not apply. tollgate loads such rules too, with a warning. A misplaced name of tollgate is
 //! an error.
 //!
 //! What it deliberately does not do: test unknown names (`refused`).
@@ -19,7 +19,7 @@ fn warned(text: &str) -> String {
 }
 
 #[test]
-fn a_unit_beside_the_limit_is_told_and_ignored() {
+fn a_unit_beside_the_limit_is_ignored_with_a_warning() {
     let text = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n";
     assert_eq!(
         warned(text),
@@ -33,7 +33,7 @@ fn a_unit_beside_the_limit_is_told_and_ignored() {
 }
 
 #[test]
-fn shadow_mode_within_the_limit_is_told_and_ignored() {
+fn shadow_mode_within_the_limit_is_ignored_with_a_warning() {
     let text =
         "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, shadow_mode: true}\n";
     assert!(warned(text).starts_with("rules.yaml: 'shadow_mode' means nothing here and is ignored\n  at rules.yaml:4:29, descriptors[0].rate_limit\n"));
@@ -41,7 +41,7 @@ fn shadow_mode_within_the_limit_is_told_and_ignored() {
 }
 
 #[test]
-fn every_name_of_the_references_is_only_a_warning_in_a_wrong_place() {
+fn a_misplaced_name_of_the_reference_is_a_warning() {
     for name in [
         "key",
         "value",
@@ -76,7 +76,7 @@ fn every_name_of_the_references_is_only_a_warning_in_a_wrong_place() {
 }
 
 #[test]
-fn our_names_in_a_wrong_place_are_refused() {
+fn misplaced_names_of_tollgate_are_rejected() {
     let root = "AT: 2\ndomain: d\n";
     let descriptor = "domain: d\ndescriptors: [{AT: 2, key: k}]\n";
     let limit = "domain: d\ndescriptors: [{key: k, rate_limit: {AT: 2, unit: day}}]\n";
@@ -123,7 +123,7 @@ fn our_names_in_a_wrong_place_are_refused() {
 }
 
 #[test]
-fn a_merged_anchor_warns_where_its_own_text_stands() {
+fn a_merged_anchor_warns_at_the_anchors_text() {
     let text = "domain: d\ndescriptors:\n  - &a {key: a, unit: day}\n  - {<<: *a, key: b}\n";
     let warnings = good(text).warnings;
     let lines: Vec<_> = warnings.iter().map(|warning| warning.at.line).collect();
@@ -131,7 +131,7 @@ fn a_merged_anchor_warns_where_its_own_text_stands() {
 }
 
 #[test]
-fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
+fn ignored_misplaced_mappings_are_validated_as_in_the_reference() {
     // The reference rejects each of these, so they are errors.
     for (inside, expected) in [
         ("unit: 1.5", "error checking config"),
@@ -152,7 +152,7 @@ fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
 }
 
 #[test]
-fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
+fn every_problem_of_every_file_is_reported_in_one_run_with_its_position() {
     let files = [
         source("a/good.yaml", "domain: good\n"),
         source(

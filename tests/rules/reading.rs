@@ -1,4 +1,4 @@
-//! Loads a text in one line, so that a test shows only what it is about.
+//! Loads rules from a text in one call.
 //!
 //! What it deliberately does not do: touch files. A source is a name and a text.
 
@@ -40,7 +40,7 @@ pub(crate) fn good(text: &str) -> LoadedRules {
 /// The errors of an invalid file.
 pub(crate) fn bad(text: &str) -> Vec<Diagnostic> {
     match read(text) {
-        Ok(_) => panic!("this was taken:\n{text}"),
+        Ok(_) => panic!("this was accepted:\n{text}"),
         Err(problems) => problems,
     }
 }

@@ -1,20 +1,19 @@
-//! The reference's table of refusals, row by row: its sentence word for word, then where it is and
-//! what to do.
+//! The reference's rules errors, row by row: its exact message, then position, path and advice.
 //!
-//! How: each row is a test of its own. A text in a file stands as it is meant; the position is that
-//! of the thing to mend, counted from 1, as an editor shows it.
+//! How: each row is a test. Its text is the file; the position is that of the text to fix, counted
+//! from 1, like in an editor.
 //!
-//! Where the reference says what its YAML library said, only the beginning is its own. Which of
-//! several bad names it tells is random; here all are told.
+//! Where the reference repeats an error of its YAML library, only the beginning is equal. The
+//! reference reports a random one of several invalid names; tollgate reports all.
 //!
-//! What it deliberately does not do: more than one problem at a time (`misplaced`), what only
-//! tollgate knows (`limits`).
+//! What it deliberately does not do: several problems in one file (`misplaced`), fields that only
+//! tollgate has (`limits`).
 
 use tollgate_test_support::rules_grammar::with_names;
 
 use crate::reading::{APART, bad, source};
 
-/// The problems of a file, mostly one, as they are printed; `FILE` is its name.
+/// Asserts the printed problems of a file, usually one; `FILE` is its name.
 pub(crate) fn is_refused(text: &str, expected: &str) {
     let problems = bad(text);
     let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
@@ -22,7 +21,7 @@ pub(crate) fn is_refused(text: &str, expected: &str) {
     assert_eq!(told.join("\n"), expected, "{text}");
 }
 
-/// A test a row: its name, the file, what is said.
+/// One test per row: its name, the file, the printed problems.
 macro_rules! refused {
     ($($name:ident: $text:literal => $expected:literal)*) => {$(
         #[test]
@@ -34,7 +33,7 @@ macro_rules! refused {
 pub(crate) use refused;
 
 refused! {
-    a_syntax_error_stands_where_the_parser_stumbled:
+    a_syntax_error_is_reported_at_the_parsers_position:
 "domain: d
 descriptors: [{key: k
 " => "FILE: error loading config file: yaml: while parsing a flow mapping, did not find expected ',' or '}'
@@ -87,7 +86,7 @@ descriptors:
   at FILE:4:48, descriptors[0].rate_limit
   hint: write such a number, without quotes"
 
-    a_truth_in_quotes:
+    a_boolean_in_quotes:
 "domain: d
 descriptors:
   - key: k
@@ -96,7 +95,7 @@ descriptors:
   at FILE:4:18, descriptors[0]
   hint: write true or false, without quotes"
 
-    a_truth_that_is_a_number:
+    a_boolean_that_is_a_number:
 "domain: d
 descriptors:
   - key: k
@@ -283,7 +282,7 @@ descriptors:
   at FILE:5:9, descriptors[0].descriptors[0]
   hint: add `key: NAME`, the descriptor key that Envoy sends"
 
-    siblings_alike:
+    duplicate_siblings:
 "domain: d
 descriptors:
   - key: a
@@ -385,7 +384,7 @@ descriptors:
   at FILE:3:35, descriptors[0]
   hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
 
-    metadata_that_no_struct_holds:
+    metadata_that_does_not_fit_a_struct:
 "domain: d
 descriptors:
   - key: k
@@ -420,8 +419,8 @@ fn two_files_of_one_domain() {
 }
 
 #[test]
-fn pairs_that_only_look_alike_once_joined_are_two_rules() {
-    // The reference refuses these: it joins key and value by `_`. Here a key is a key.
+fn pairs_that_are_equal_only_when_joined_are_two_rules() {
+    // The reference rejects these, because it joins key and value by `_`. tollgate compares keys.
     crate::reading::good(
         "domain: d\ndescriptors: [{key: a, value: b_c}, {key: a_b, value: c}, {key: a_b_c}]\n",
     );

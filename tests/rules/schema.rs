@@ -1,4 +1,4 @@
-//! The JSON Schema agrees with the loader: on every text that a test here reads, and on every rules
+//! The JSON Schema agrees with the loader on every text that a test here reads and on every rules
 //! file of the project.
 //!
 //! An editor must not mark what the service accepts, or complete what it rejects. The schema is
@@ -20,10 +20,10 @@ use tollgate::rules::file::{Diagnostic, LoadedRules, schema};
 
 use crate::reading::read;
 
-/// Longer texts are not held against the schema.
+/// Longer texts are not validated against the schema.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Whether the loader's sentence says that a name or a type is wrong.
+/// Whether the loader's message is about a wrong name or type.
 fn is_of_a_name_or_type(message: &str) -> bool {
     let of_a_type = message.starts_with("error loading config file: yaml: ")
         && [" is not ", " as a mapping"]
@@ -40,7 +40,7 @@ fn is_of_a_name_or_type(message: &str) -> bool {
         || of_a_type
 }
 
-/// Python at work. It ends when its input does, with this process.
+/// A Python process that validates texts. It ends with its input, when this process ends.
 struct Validator {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -76,7 +76,7 @@ impl Validator {
         writeln!(self.input, "{question}").unwrap();
         let mut answer = String::new();
         self.output.read_line(&mut answer).unwrap();
-        serde_json::from_str(&answer).expect("an answer; see Python's words above")
+        serde_json::from_str(&answer).expect("an answer; see Python's error above")
     }
 }
 
@@ -87,7 +87,7 @@ fn validated(text: &str) -> String {
 
 /// Panics when schema and loader contradict one another.
 pub(crate) fn agreed(text: &str, read: &Result<LoadedRules, Vec<Diagnostic>>) {
-    // A validator walks each alias anew; the loader has a budget.
+    // A validator walks each alias again; the loader has a budget.
     let unfolds = |problem: &Diagnostic| problem.message.contains("unfold");
     if text.len() > TEXT_BYTES_MAX || read.as_ref().is_err_and(|all| all.iter().any(unfolds)) {
         return;
@@ -95,7 +95,7 @@ pub(crate) fn agreed(text: &str, read: &Result<LoadedRules, Vec<Diagnostic>>) {
     let schema_says = validated(text);
     match read {
         Ok(loaded) if loaded.warnings.is_empty() => {
-            assert_eq!(schema_says, "valid", "the loader takes this:\n{text}");
+            assert_eq!(schema_says, "valid", "the loader accepts this:\n{text}");
         }
         Ok(_) => {}
         Err(problems) => {
@@ -123,21 +123,21 @@ fn yaml_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_file_of_the_corpus_and_the_examples_is_agreed_on() {
+fn schema_and_loader_agree_on_the_corpus_and_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = yaml_files(&root.join("fuzz/corpus/rules_file"));
     files.push(root.join("examples/edge.yaml"));
-    assert!(files.len() > 20, "the corpus is gone");
+    assert!(files.len() > 20, "the corpus is missing");
     let mut taken = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         taken += u32::from(read(&text).is_ok());
     }
-    assert!(taken >= 6, "only {taken} are good");
+    assert!(taken >= 6, "only {taken} are valid");
 }
 
 #[test]
-fn the_schema_refuses_what_an_editor_should_mark() {
+fn the_schema_rejects_what_an_editor_should_mark() {
     for (limit, marked) in [
         ("{unit: minute, requests_per_unit: 5}", false),
         ("{unit: Minute, requests_per_unit: 5}", false),
@@ -180,7 +180,7 @@ fn the_schema_refuses_what_an_editor_should_mark() {
     }
 }
 
-/// The fields of every mapping as tables, for `docs/rules.md`.
+/// Tables of the fields of every mapping, for `docs/rules.md`.
 fn tables(schema: &serde_json::Value) -> String {
     let mut tables = String::new();
     for (name, mapping) in schema["$defs"].as_object().unwrap() {
@@ -195,7 +195,7 @@ fn tables(schema: &serde_json::Value) -> String {
     tables
 }
 
-/// `make readme` writes the tables; here they must be the same.
+/// `make readme` writes the tables; otherwise this test compares them.
 #[test]
 fn the_tables_of_fields_are_the_grammar() {
     const START: &str = "<!-- Written by `make readme`. -->\n";

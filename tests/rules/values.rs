@@ -9,25 +9,25 @@ use tollgate_limiter::Values;
 
 use crate::reading::{APART, MERGED, bad, found, good, only, source};
 
-/// The problems of a file whose only descriptor this is, as they are printed.
-fn told(descriptor: &str) -> String {
+/// The printed problems of a file with only this descriptor.
+fn printed(descriptor: &str) -> String {
     let problems = bad(&format!(
         "domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n"
     ));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    told.join("\n")
+    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    printed.join("\n")
 }
 
-/// The problems of a file with these descriptors.
-fn told_of(descriptors: &[&str]) -> String {
+/// The printed problems of a file with these descriptors.
+fn printed_of(descriptors: &[&str]) -> String {
     let lines = descriptors.iter().map(|one| format!("  - {{{one}}}\n"));
     let lines = lines.collect::<Vec<_>>().concat();
     let problems = bad(&format!("domain: d\ndescriptors:\n{lines}"));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    told.join("\n")
+    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    printed.join("\n")
 }
 
-/// Message, position, path and advice, as they are printed.
+/// A printed problem: message, position, path and advice.
 fn problem(message: &str, at: &str, path: &str, advice: &str) -> String {
     format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  hint: {advice}")
 }
@@ -68,7 +68,7 @@ fn each_kind_is_read() {
 }
 
 #[test]
-fn labels_say_what_stands_there() {
+fn labels_show_the_values_as_written() {
     let label = |written: &str| {
         let rule = only(&format!("{written}\n    rate_limit: {{unit: day}}"));
         rule.full_name()
@@ -83,7 +83,7 @@ fn labels_say_what_stands_there() {
 }
 
 #[test]
-fn what_they_match_is_found_and_they_may_share_a_threshold() {
+fn value_matchers_match_and_may_share_a_threshold() {
     let loaded = good(
         "
 domain: d
@@ -124,7 +124,7 @@ descriptors:
 }
 
 #[test]
-fn a_prefix_that_is_none_says_what_to_write() {
+fn an_invalid_prefix_is_rejected_with_advice() {
     for (written, column, path, message, advice) in [
         (
             "cidr: [10.0.0.0/8, 10.0.0.1/8]",
@@ -170,18 +170,18 @@ fn a_prefix_that_is_none_says_what_to_write() {
         ),
     ] {
         assert_eq!(
-            told(written),
+            printed(written),
             problem(message, column, path, advice),
             "{written}"
         );
     }
-    // Every bad item is told.
-    let all = told("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
+    // Every invalid item is reported.
+    let all = printed("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
     assert_eq!(all.matches("hint").count(), 3, "{all}");
 }
 
 #[test]
-fn a_name_with_nothing_behind_it_is_refused_and_does_not_match_everything() {
+fn a_field_without_a_value_is_rejected_and_does_not_match_everything() {
     for (written, name, at) in [
         ("values:", "values", "4:11"),
         ("cidr: ~", "cidr", "4:11"),
@@ -189,7 +189,7 @@ fn a_name_with_nothing_behind_it_is_refused_and_does_not_match_everything() {
         ("value: ''\n    cidr:", "cidr", "5:9"),
     ] {
         assert_eq!(
-            told(written),
+            printed(written),
             problem(
                 &format!("nothing stands behind '{name}'"),
                 at,
@@ -201,9 +201,9 @@ fn a_name_with_nothing_behind_it_is_refused_and_does_not_match_everything() {
 }
 
 #[test]
-fn advice_is_about_what_stands_there() {
+fn advice_depends_on_the_invalid_text() {
     assert_eq!(
-        told("cidr: [10.0.0.0/8, '']"),
+        printed("cidr: [10.0.0.0/8, '']"),
         problem(
             "an item is empty",
             "4:24",
@@ -212,7 +212,7 @@ fn advice_is_about_what_stands_there() {
         )
     );
     assert_eq!(
-        told("cidr: '::ffff:0:0/95'"),
+        printed("cidr: '::ffff:0:0/95'"),
         problem(
             "'::ffff:0:0/95' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits",
             "4:11",
@@ -221,7 +221,7 @@ fn advice_is_about_what_stands_there() {
         )
     );
     assert_eq!(
-        told(r"regex: 'a\p{L}'"),
+        printed(r"regex: 'a\p{L}'"),
         problem(
             r"regex 'a\p{L}': nothing of Unicode can stand there, the value is bytes, at its character 2",
             "4:12",
@@ -229,16 +229,16 @@ fn advice_is_about_what_stands_there() {
             r"write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\x80-\xff]+` for any of them; `\w` and `\d` know ASCII only"
         )
     );
-    assert!(told("regex: '[é]'").contains("'[é]': nothing of Unicode can stand there"));
+    assert!(printed("regex: '[é]'").contains("'[é]': nothing of Unicode can stand there"));
     good("domain: d\ndescriptors: [{key: k, regex: '(é|è)'}]\n");
     good("domain: d\ndescriptors: [{key: k, regex: '[\\x80-\\xff]+'}]\n");
 }
 
 #[test]
-fn lists_that_are_none_are_refused() {
+fn values_that_are_not_lists_are_rejected() {
     let nothing = "descriptors[0]";
     assert_eq!(
-        told("values: []"),
+        printed("values: []"),
         problem(
             "values is an empty list and would match nothing",
             "4:13",
@@ -247,7 +247,7 @@ fn lists_that_are_none_are_refused() {
         )
     );
     assert_eq!(
-        told("cidr: []"),
+        printed("cidr: []"),
         problem(
             "cidr is an empty list and would match nothing",
             "4:11",
@@ -256,7 +256,7 @@ fn lists_that_are_none_are_refused() {
         )
     );
     assert_eq!(
-        told("values: free"),
+        printed("values: free"),
         problem(
             "error loading config file: yaml: values is not a list",
             "4:13",
@@ -265,7 +265,7 @@ fn lists_that_are_none_are_refused() {
         )
     );
     assert_eq!(
-        told("cidr: {a: b}"),
+        printed("cidr: {a: b}"),
         problem(
             "error loading config file: yaml: cidr is not a list",
             "4:11",
@@ -274,7 +274,7 @@ fn lists_that_are_none_are_refused() {
         )
     );
     assert_eq!(
-        told("values: [free, 'tri*']"),
+        printed("values: [free, 'tri*']"),
         problem(
             "a list holds no patterns, but found 'tri*'",
             "4:20",
@@ -284,7 +284,7 @@ fn lists_that_are_none_are_refused() {
     );
     for empty in ["''", "~", "null"] {
         assert_eq!(
-            told(&format!("values: [free, {empty}]")),
+            printed(&format!("values: [free, {empty}]")),
             problem(
                 "an item is empty",
                 "4:20",
@@ -294,7 +294,7 @@ fn lists_that_are_none_are_refused() {
         );
     }
     assert_eq!(
-        told("values: [[free]]"),
+        printed("values: [[free]]"),
         problem(
             "an item is not text",
             "4:14",
@@ -305,10 +305,10 @@ fn lists_that_are_none_are_refused() {
 }
 
 #[test]
-fn what_stands_twice_among_siblings_is_told_at_each_item() {
+fn duplicates_among_siblings_are_reported_at_each_item() {
     let advice = "keep it in one descriptor of this key at this level";
     assert_eq!(
-        told_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
+        printed_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
         [("4:26", 1, "b"), ("4:29", 2, "a"), ("4:32", 3, "c")]
             .map(|(at, item, value)| problem(
                 &format!("duplicate '{value}' in values of key 'k'"),
@@ -319,7 +319,7 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
             .join("\n")
     );
     assert_eq!(
-        told_of(&[
+        printed_of(&[
             "key: k, cidr: [10.0.0.0/8]",
             "key: k, cidr: '::ffff:10.0.0.0/104'"
         ]),
@@ -331,7 +331,7 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
         )
     );
     assert_eq!(
-        told_of(&["key: k, cidr: ['::1', '0::1/128']"]),
+        printed_of(&["key: k, cidr: ['::1', '0::1/128']"]),
         problem(
             "duplicate '0::1/128' in cidr of key 'k'",
             "3:28",
@@ -340,7 +340,7 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
         )
     );
     assert_eq!(
-        told_of(&["key: k, regex: a", "key: k, regex: a"]),
+        printed_of(&["key: k, regex: a", "key: k, regex: a"]),
         problem(
             "duplicate 'a' in regex of key 'k'",
             "4:21",
@@ -348,11 +348,12 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
             advice
         )
     );
-    // In a list and alone is no twin: exact comes first. Nor is another key, or another level.
+    // A value in a list and the same value as `value` are no duplicates: exact comes first. Neither
+    // are equal values of another key or level.
     good(
         "domain: d\ndescriptors: [{key: k, value: a}, {key: k, values: [a], descriptors: [{key: k, values: [a]}]}, {key: l, values: [a]}]\n",
     );
-    // A merged domain is one level.
+    // The files of a merged domain are one level.
     let file = |name| source(name, "domain: d\ndescriptors: [{key: k, values: [a]}]\n");
     let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED).unwrap_err();
     assert_eq!(problems[0].file, "b.yaml");
@@ -360,10 +361,10 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
 }
 
 #[test]
-fn a_descriptor_has_one_of_them() {
+fn a_descriptor_has_at_most_one_value_matcher() {
     let advice = "keep one of them, and give the other a descriptor of its own";
     assert_eq!(
-        told("value: a\n    values: [b]"),
+        printed("value: a\n    values: [b]"),
         problem(
             "'value' and 'values' on one descriptor",
             "5:13",
@@ -372,7 +373,7 @@ fn a_descriptor_has_one_of_them() {
         )
     );
     assert_eq!(
-        told("values: [b]\n    cidr: '::1'\n    regex: x"),
+        printed("values: [b]\n    cidr: '::1'\n    regex: x"),
         [
             problem(
                 "'values' and 'cidr' on one descriptor",
@@ -392,14 +393,14 @@ fn a_descriptor_has_one_of_them() {
 }
 
 #[test]
-fn a_key_with_a_star_has_a_value_or_none() {
+fn a_key_with_a_star_has_no_value_matcher() {
     for (written, name, at) in [
         ("values: [a]", "values", "3:26"),
         ("cidr: '::1'", "cidr", "3:24"),
         ("regex: a", "regex", "3:25"),
     ] {
         assert_eq!(
-            told_of(&[&format!("key: 'x-*', {written}")]),
+            printed_of(&[&format!("key: 'x-*', {written}")]),
             problem(
                 &format!("'{name}' needs a key without '*', but found key 'x-*'"),
                 at,
@@ -411,7 +412,7 @@ fn a_key_with_a_star_has_a_value_or_none() {
 }
 
 #[test]
-fn a_regex_that_cannot_be_used_says_why() {
+fn an_unusable_regex_is_rejected_with_the_reason() {
     let mend =
         "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes";
     for (regex, words) in [
@@ -433,12 +434,12 @@ fn a_regex_that_cannot_be_used_says_why() {
         ),
     ] {
         assert_eq!(
-            told(&format!("regex: {regex}")),
+            printed(&format!("regex: {regex}")),
             problem(words, "4:12", "descriptors[0]", mend)
         );
     }
     assert_eq!(
-        told("regex: 'a(?iu)\\pL'"),
+        printed("regex: 'a(?iu)\\pL'"),
         problem(
             "regex 'a(?iu)\\pL': Unicode is off, the value is bytes, at its character 5",
             "4:12",
@@ -452,7 +453,7 @@ fn a_regex_that_cannot_be_used_says_why() {
         "(?:[ab]{99}){99}c{99999}",
     ] {
         assert_eq!(
-            told(&format!("regex: '{huge}'")),
+            printed(&format!("regex: '{huge}'")),
             problem(
                 &format!("regex '{huge}' is too large once it is compiled"),
                 "4:12",
@@ -462,7 +463,7 @@ fn a_regex_that_cannot_be_used_says_why() {
         );
     }
     assert_eq!(
-        told("regex: ''"),
+        printed("regex: ''"),
         problem(
             "regex is empty",
             "4:12",
@@ -471,17 +472,17 @@ fn a_regex_that_cannot_be_used_says_why() {
         )
     );
     assert_eq!(
-        told("regex: [a]").lines().next().unwrap(),
+        printed("regex: [a]").lines().next().unwrap(),
         "rules.yaml: config error, yaml file contains list of type other than map: a"
     );
 }
 
 #[test]
-fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
+fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
     let at = |line: usize| format!("{line}:18");
     for number in ["0", "129", "4294967295"] {
         assert_eq!(
-            told(&format!("ipv6_prefix: {number}")),
+            printed(&format!("ipv6_prefix: {number}")),
             problem(
                 &format!("ipv6_prefix must be from 1 to 128, but is {number}"),
                 &at(4),
@@ -497,7 +498,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
         ("regex: a", "regex"),
     ] {
         assert_eq!(
-            told(&format!("{written}\n    ipv6_prefix: 64")),
+            printed(&format!("{written}\n    ipv6_prefix: 64")),
             problem(
                 &format!("ipv6_prefix means nothing beside {name}"),
                 &at(5),
@@ -507,7 +508,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
         );
     }
     assert_eq!(
-        told("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
+        printed("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
         problem(
             "ipv6_prefix means nothing where no prefix of cidr is of IPv6",
             &at(5),
@@ -516,7 +517,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
         )
     );
     assert_eq!(
-        told("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
+        printed("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
         problem(
             "ipv6_prefix 64 groups more than the prefix fe80:1::/80 that it stands beside",
             &at(5),
@@ -525,7 +526,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
         )
     );
     assert_eq!(
-        told("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
+        printed("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
         problem(
             "ipv6_prefix means nothing beside share_threshold",
             &at(5),
@@ -539,7 +540,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
 }
 
 #[test]
-fn in_a_wrong_place_they_are_refused() {
+fn misplaced_value_matchers_are_rejected() {
     for name in ["values", "cidr", "regex", "ipv6_prefix"] {
         let problems = bad(&format!("domain: d\n{name}: 1\n"));
         assert_eq!(problems.len(), 1);
@@ -572,7 +573,7 @@ fn lists_and_their_texts_are_bounded() {
         assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
         assert_eq!((problems[0].at.line, problems[0].at.column), (4, at));
     }
-    // What is told of a long one is short.
+    // The message about a long text is short.
     let long = "(".repeat(9_000);
     for written in [
         format!("regex: '{long}'"),
@@ -580,13 +581,13 @@ fn lists_and_their_texts_are_bounded() {
         format!("values: ['*{long}']"),
         format!("values: ['{long}', '{long}']"),
     ] {
-        let told = told(&written);
-        assert!(told.len() < 900, "{told}");
+        let printed = printed(&written);
+        assert!(printed.len() < 900, "{printed}");
     }
 }
 
 #[test]
-fn lists_spend_what_aliases_may_unfold_to() {
+fn lists_count_toward_the_bound_on_expanded_aliases() {
     let mut text = "domain: d\ndescriptors:\n- key: k\n  values: &v [".to_owned();
     for n in 0..2_000 {
         write!(text, "v{n},").unwrap();
@@ -604,8 +605,9 @@ fn lists_spend_what_aliases_may_unfold_to() {
 }
 
 #[test]
-fn patterns_that_are_too_large_together_are_told_where_the_first_stands() {
-    // Each of these needs more states than are made, and too many of its own to do without.
+fn patterns_too_large_together_are_reported_at_the_first() {
+    // Each of these exceeds the bound on DFA states, and has too many NFA states to match without a
+    // DFA.
     let text = "domain: d
 descriptors:
   - key: a
@@ -626,7 +628,7 @@ descriptors:
             "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
         )
     );
-    // Absurdly many stars come to the same, in a bounded time.
+    // Very many stars give the same error, in a bounded time.
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for n in 0..10_000_u64 {
         let noise = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -639,7 +641,7 @@ descriptors:
     let problems = bad(&text);
     assert_eq!(problems.len(), 1, "{}", problems[0]);
     assert_eq!((problems[0].at.line, problems[0].at.column), (3, 19));
-    // Ten thousand that are no worse than a real file's are taken.
+    // Ten thousand patterns of usual size are accepted.
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for n in 0..10_000 {
         writeln!(
@@ -655,8 +657,8 @@ descriptors:
 }
 
 #[test]
-fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stands() {
-    // None gets a table, and without one each byte may take a step in each of its states.
+fn patterns_with_too_many_steps_per_byte_are_reported_at_the_first() {
+    // None gets a table; without one each byte may take a step in each of its states.
     let rules = |count: usize| {
         let mut text = "domain: d\ndescriptors:\n- {key: k, values: [x]}\n".to_owned();
         for n in 0..count {

@@ -1,8 +1,8 @@
 //! Changes of rules files: [`RulesWatcher::poll`], called by the test as often as it needs.
 //!
-//! A change is read once two polls in a row agree; what was tried is not tried again. Between two
-//! polls only the test acts, so nothing depends on time. (A test that writes twice within one tick
-//! of the file system's clock writes another length, which every file system shows.)
+//! A change is read once two polls in a row agree; files that were read are not read again. Only
+//! the test acts between two polls, so nothing depends on time. (A test that writes twice within
+//! one tick of the file system's clock writes another length, which every file system shows.)
 //!
 //! What it deliberately does not do: run a service (`tests/service/reloading.rs`).
 
@@ -16,7 +16,7 @@ use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
 
 use crate::reading::APART;
 
-/// A directory with `rules.yaml`, read once.
+/// A directory with `rules.yaml`, and its watcher after the first read.
 fn start(text: &str) -> (TempDir, RulesWatcher) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), text).unwrap();
@@ -47,14 +47,14 @@ fn polls(reload: &mut RulesWatcher, count: usize) -> Option<RulesUpdate> {
 
 /// The second poll from now gives an update, and further polls give none.
 fn changed(reload: &mut RulesWatcher) -> RulesUpdate {
-    assert!(reload.poll().is_none(), "one look is not enough");
-    let change = reload.poll().expect("two looks agree");
-    assert!(polls(reload, 5).is_none(), "it was told already");
+    assert!(reload.poll().is_none(), "one poll is not enough");
+    let change = reload.poll().expect("two polls agree");
+    assert!(polls(reload, 5).is_none(), "it was reported already");
     change
 }
 
 #[test]
-fn what_was_never_read_is_a_change() {
+fn the_first_poll_of_an_unread_path_is_a_change() {
     let (directory, _) = start("domain: a\n");
     let mut reload = RulesWatcher::new(RulesPath::Path(directory.path().to_path_buf()), APART);
     assert_eq!(domains(changed(&mut reload)), ["a"]);
@@ -93,7 +93,7 @@ fn a_rename_over_the_file_is_seen_though_length_and_times_are_the_same() {
 }
 
 #[test]
-fn a_file_that_is_still_being_written_is_left_alone() {
+fn a_file_that_is_still_being_written_is_not_read() {
     let (directory, mut reload) = start("domain: a\n");
     let rules = directory.path().join("rules.yaml");
     for half in ["dom", "domain: [", "domain: half", "domain: half of"] {
@@ -101,7 +101,7 @@ fn a_file_that_is_still_being_written_is_left_alone() {
         assert!(reload.poll().is_none(), "{half}");
     }
     assert_eq!(
-        domains(reload.poll().expect("it came to rest")),
+        domains(reload.poll().expect("the file is complete")),
         ["half of"]
     );
 }
@@ -119,8 +119,8 @@ fn a_configmap_that_swaps_its_link_is_seen() {
     symlink("..data/rules.yaml", root.join("rules.yaml")).unwrap();
     let mut of_directory = watching(root);
     let mut of_file = watching(&root.join("rules.yaml"));
-    // As the kubelet does it: a new data directory, a new link renamed over ..data, the old
-    // directory removed.
+    // Like kubelet: a new data directory, a new link renamed over ..data, the old directory
+    // removed.
     moment("..2", "domain: b\n");
     symlink("..2", root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
@@ -131,7 +131,7 @@ fn a_configmap_that_swaps_its_link_is_seen() {
 
 #[test]
 fn a_link_above_the_root_that_is_swapped_is_seen() {
-    // What RUNTIME_WATCH_ROOT=true watches in the reference.
+    // The reference watches this link with RUNTIME_WATCH_ROOT=true.
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     for (release, domain) in [("one", "a"), ("two", "b")] {
@@ -156,7 +156,7 @@ fn a_link_above_the_root_that_is_swapped_is_seen() {
 }
 
 #[test]
-fn a_file_that_comes_or_goes_is_seen() {
+fn an_added_or_removed_file_is_seen() {
     let (directory, mut reload) = start("domain: a\n");
     fs::create_dir(directory.path().join("more")).unwrap();
     assert!(
@@ -170,7 +170,7 @@ fn a_file_that_comes_or_goes_is_seen() {
 }
 
 #[test]
-fn what_editors_leave_behind_is_no_change() {
+fn temporary_files_of_editors_are_no_change() {
     let (directory, mut reload) = start("domain: a\n");
     for name in [".rules.yaml.swp", "rules.yaml~", "#rules.yaml#"] {
         fs::write(directory.path().join(name), "anything").unwrap();
@@ -183,7 +183,7 @@ fn files_that_cannot_be_read_are_refused_once() {
     let (directory, mut reload) = start("domain: a\n");
     fs::write(directory.path().join("binary"), [0xff]).unwrap();
     let Err(LoadError::Read(error)) = changed(&mut reload) else {
-        panic!("it is no text")
+        panic!("the file is not UTF-8")
     };
     assert!(
         error
@@ -205,12 +205,12 @@ fn files_that_cannot_be_read_are_refused_once() {
 }
 
 #[test]
-fn bad_rules_are_refused_once_with_every_problem_and_good_ones_taken_again() {
+fn invalid_rules_are_rejected_once_with_every_problem_and_valid_ones_accepted_again() {
     let (directory, mut reload) = start("domain: a\n");
     let rules = directory.path().join("rules.yaml");
     fs::write(&rules, "domain: b\nnonsense: 1\nmore: 2\n").unwrap();
     let Err(LoadError::Diagnostics(problems)) = changed(&mut reload) else {
-        panic!("it has problems")
+        panic!("the rules have problems")
     };
     assert_eq!(problems.len(), 2);
     fs::write(&rules, "domain: good\n").unwrap();
@@ -223,12 +223,12 @@ fn bad_rules_are_refused_once_with_every_problem_and_good_ones_taken_again() {
 }
 
 #[test]
-fn reading_at_once_does_not_wait_for_a_second_look() {
+fn an_explicit_read_does_not_wait_for_a_second_poll() {
     let (directory, mut reload) = start("domain: a\n");
     fs::write(directory.path().join("rules.yaml"), "domain: now\n").unwrap();
     assert_eq!(domains(reload.read().unwrap()), ["now"]);
     assert!(polls(&mut reload, 5).is_none());
-    assert_eq!(domains(reload.read().unwrap()), ["now"], "asked is asked");
+    assert_eq!(domains(reload.read().unwrap()), ["now"], "an explicit read");
 }
 
 /// The hash of a directory of these files.
@@ -244,7 +244,7 @@ fn hash(files: &[(&str, &str)]) -> u64 {
 }
 
 #[test]
-fn the_hash_is_that_of_the_texts_wherever_they_lie() {
+fn the_hash_depends_only_on_the_texts_in_path_order() {
     let one = hash(&[("a", "domain: a\n"), ("b", "domain: b\n")]);
     assert_eq!(hash(&[("a", "domain: a\n"), ("b", "domain: b\n")]), one);
     assert_eq!(hash(&[("x", "domain: a\n"), ("y", "domain: b\n")]), one);

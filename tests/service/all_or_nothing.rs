@@ -211,7 +211,7 @@ fn both(other: &str) -> RateLimitRequest {
 }
 
 #[tokio::test]
-async fn what_one_limit_refuses_no_other_takes_and_the_statuses_say_so() {
+async fn a_request_refused_by_one_limit_takes_from_none() {
     let mut service = service("").await;
     for _ in 0..2 {
         assert_eq!(service.ask(both("tight")).await.overall_code(), Code::Ok);
@@ -232,7 +232,7 @@ async fn what_one_limit_refuses_no_other_takes_and_the_statuses_say_so() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_only_watched_gives_nothing_back_but_goes_back_itself() {
+async fn a_shadow_mode_limit_causes_no_refund_but_is_refunded() {
     let watched = "  - {key: watched, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, count_refused: none}}\n";
     let mut service = service(watched).await;
     for _ in 0..3 {
@@ -259,7 +259,7 @@ async fn a_limit_that_is_only_watched_gives_nothing_back_but_goes_back_itself() 
     );
 }
 
-/// What Envoy sends when a request is done, refused or not.
+/// Envoy's refund at the end of a request, refused or not.
 fn given_back(asked: Descriptor) -> RateLimitRequest {
     let given_back = Descriptor {
         hits_addend: Some(1),
@@ -270,7 +270,7 @@ fn given_back(asked: Descriptor) -> RateLimitRequest {
 }
 
 #[tokio::test]
-async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_can_be_told() {
+async fn refunds_of_refused_requests_count_once_with_holder_key_or_count_refused_all() {
     let more = "  - {key: slots, rate_limit: {algorithm: concurrency, requests_per_unit: 5, slot_seconds: 60, holder_key: id}}
   - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}
   - {key: twice, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log}}
@@ -294,7 +294,7 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
                 service.ask(given_back(asked(id))).await;
             }
         }
-        // Two are under way. The page says of the last what it does.
+        // Two are in flight. The documentation describes the last case.
         let status = service.status("d", hits(key, "v", 0)).await;
         assert_eq!(status.limit_remaining, left, "{key}");
     }
@@ -302,8 +302,8 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
 
 #[tokio::test]
 async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() {
-    // Two of five are under way; then so many are refused at once, by another limit, before Envoy
-    // gives any back.
+    // Two of five are in flight; then another limit refuses this many at once, before Envoy sends
+    // their refunds.
     let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
     for (refused, left) in [(8, 3), (9, 4), (20, 5)] {
         let mut service = service(rules).await;
@@ -318,12 +318,12 @@ async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() 
         for _ in 0..refused {
             service.ask(given_back(asked())).await;
         }
-        // Up to ten are counted, twice the limit. Who was refused beyond that is given back as one
+        // Up to ten are counted, twice the limit. A refund of a refused hit beyond that frees one
         // of the two.
         let status = service.status("d", hits("all", "v", 0)).await;
         assert_eq!(status.limit_remaining, left, "{refused} refused");
     }
-    // The page has the second of these.
+    // The documentation has the second of these.
     let page = std::fs::read_to_string("docs/rules.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = "With 5 an hour and 2 under way, 9 refused at once leave 4 more hits instead of 3.";
@@ -358,13 +358,13 @@ async fn quotas_give_back_only_when_all_of_them_are_over() {
 }
 
 #[tokio::test]
-async fn a_setting_says_it_for_every_domain_and_without_it_each_limit_takes_for_itself() {
+async fn all_or_nothing_can_be_set_for_every_domain_and_is_off_by_default() {
     let rules = "domain: d\ndescriptors:\n  - {key: tight, rate_limit: {unit: hour, requests_per_unit: 2}}\n  - {key: wide, rate_limit: {unit: hour, requests_per_unit: 100}}\n";
     let everywhere = &["--all-or-nothing", "true"][..];
     for (said, arguments, left) in [
         ("", &[][..], 95),
         ("", everywhere, 98),
-        // The domain's own word comes first.
+        // The domain's field overrides the setting.
         ("all_or_nothing: false\n", everywhere, 95),
         ("all_or_nothing: true\n", &[], 98),
     ] {
@@ -409,7 +409,7 @@ async fn hits_that_all_limits_count_stay_and_may_lead_into_debt() {
             .limit_remaining,
         100
     );
-    // A charge after the work was done is never lost: it is refused, and counted.
+    // A charge after the response is never lost: it is refused, and counted.
     assert_eq!(
         service.status("d", hits("counting", "v", 9)).await.code(),
         Code::OverLimit

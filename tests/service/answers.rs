@@ -47,10 +47,10 @@ async fn headers_are_off_by_default() {
 }
 
 #[tokio::test]
-async fn headers_say_limit_remaining_and_reset_in_that_order() {
+async fn headers_are_limit_remaining_and_reset_in_that_order() {
     let mut service = Service::start(RULES, HEADERS).await;
     let answer = service.ask(request("d", vec![hits("ten", "a", 4)])).await;
-    // START is 10.5 s into its minute; what is left of the second counts whole.
+    // START is 10.5 s into its minute; the rest of the second is rounded up.
     assert_eq!(
         headers(&answer),
         [
@@ -60,8 +60,8 @@ async fn headers_say_limit_remaining_and_reset_in_that_order() {
         ]
     );
     assert!(answer.request_headers_to_add.is_empty());
-    // The reference's own vector: 10 a minute, over limit, at second 2222, which is the minute's
-    // third.
+    // The reference's own vector: 10 a minute, over limit, at second 2222, which is second 2 of its
+    // minute.
     service
         .clock
         .set(tollgate_limiter::Timestamp::from_seconds(2_222));
@@ -77,7 +77,7 @@ async fn headers_say_limit_remaining_and_reset_in_that_order() {
 }
 
 #[tokio::test]
-async fn headers_have_the_names_they_are_given() {
+async fn header_names_are_configurable() {
     let names = [
         "--limit-limit-header",
         "x-limit",
@@ -95,22 +95,22 @@ async fn headers_have_the_names_they_are_given() {
 }
 
 #[tokio::test]
-async fn headers_speak_of_the_descriptor_that_matters() {
+async fn headers_describe_the_tightest_descriptor() {
     let mut service = Service::start(RULES, HEADERS).await;
     for (number, (asked, spoken_of)) in [
-        (&[("ten", 1), ("five", 1)][..], "5 4"), // the least left
+        (&[("ten", 1), ("five", 1)][..], "5 4"), // the least remaining
         (&[("ten", 7), ("five", 1)], "10 3"),
         (&[("ten", 6), ("five", 1)], "10 4"), // a tie: the first
         (&[("five", 1), ("ten", 6)], "5 4"),
-        (&[("ten", 11), ("five", 5)], "10 0"), // over limit comes before as little left
+        (&[("ten", 11), ("five", 5)], "10 0"), // over limit precedes an equal remainder
         (&[("five", 5), ("ten", 11)], "10 0"),
-        (&[("five", 6), ("ten", 11)], "10 0"), // of several over limit the last
+        (&[("five", 6), ("ten", 11)], "10 0"), // the last of several over limit
         (&[("ten", 11), ("five", 6)], "5 0"),
-        (&[("quota", 3), ("five", 6)], "5 0"), // a quota over limit comes not before
+        (&[("quota", 3), ("five", 6)], "5 0"), // a quota over limit has no precedence
         (&[("five", 6), ("quota", 3)], "5 0"),
-        (&[("ten", 1), ("quota", 3)], "2 0"), // but may have the least left
+        (&[("ten", 1), ("quota", 3)], "2 0"), // but may have the least remaining
         (&[("quota", 3), ("five", 5)], "2 0"),
-        (&[("free", 1), ("ten", 1)], "10 9"), // unlimited has no limit to speak of
+        (&[("free", 1), ("ten", 1)], "10 9"), // unlimited has no limit to report
         (&[("nothing", 1), ("ten", 1)], "10 9"),
     ]
     .into_iter()
@@ -134,7 +134,7 @@ async fn headers_speak_of_the_descriptor_that_matters() {
 }
 
 #[tokio::test]
-async fn a_limit_that_came_along_has_headers_too() {
+async fn a_request_override_has_headers() {
     let mut service = Service::start(RULES, HEADERS).await;
     let asked = Descriptor {
         limit: Some(RateLimitOverride {
@@ -163,7 +163,7 @@ fn given_back(key: &str, count: u64) -> Descriptor {
 }
 
 #[tokio::test]
-async fn negative_hits_may_be_switched_off_and_then_only_look() {
+async fn disabled_negative_hits_only_peek() {
     let left = async |arguments: &[&str]| {
         let mut service = Service::start(RULES, arguments).await;
         service.status("d", hits("ten", "a", 6)).await;
@@ -179,7 +179,7 @@ async fn negative_hits_may_be_switched_off_and_then_only_look() {
 }
 
 #[tokio::test]
-async fn overrides_may_be_switched_off_and_then_the_rule_applies() {
+async fn with_overrides_disabled_the_rule_applies() {
     let mut service = Service::start(RULES, &["--overrides", "false"]).await;
     let asked = Descriptor {
         limit: Some(RateLimitOverride {
@@ -201,7 +201,7 @@ async fn overrides_may_be_switched_off_and_then_the_rule_applies() {
 }
 
 #[tokio::test]
-async fn json_may_be_switched_off_and_then_is_not_found() {
+async fn disabled_json_is_not_found() {
     let service = Service::start(RULES, &["--json", "false"]).await;
     let address = service.http;
     let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"ten"}]}]}"#;
@@ -216,7 +216,7 @@ async fn json_may_be_switched_off_and_then_is_not_found() {
     assert_eq!((json, metrics), (404, 200));
 }
 
-/// A request that passes each bound, and the metric that counts it.
+/// A request that exceeds each bound, and the label of the metric that counts it.
 fn excesses() -> [(&'static str, RateLimitRequest); 3] {
     let entries: Vec<_> = (0..65).map(|n| (n.to_string(), "v")).collect();
     [
@@ -237,7 +237,7 @@ fn excess(service: &Service, bound: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn excess_is_denied_unless_said_otherwise_and_takes_nothing() {
+async fn excess_is_denied_by_default_and_takes_nothing() {
     for (arguments, code) in [
         (&[][..], Code::OverLimit),
         (&["--on-excess", "deny"], Code::OverLimit),
@@ -247,7 +247,7 @@ async fn excess_is_denied_unless_said_otherwise_and_takes_nothing() {
         for (bound, asked) in excesses() {
             let answer = service.ask(asked).await;
             assert_eq!(answer.overall_code(), code, "{bound}, {arguments:?}");
-            assert!(answer.statuses.is_empty(), "nothing was decided one by one");
+            assert!(answer.statuses.is_empty(), "no descriptor was decided");
             assert_eq!(excess(&service, bound), 1, "{bound}");
         }
         assert_eq!(
@@ -265,7 +265,7 @@ async fn excess_is_denied_unless_said_otherwise_and_takes_nothing() {
 }
 
 #[tokio::test]
-async fn excess_may_be_an_error_that_says_what_to_change() {
+async fn excess_may_be_an_error_with_advice() {
     let mut service = Service::start(RULES, &["--on-excess", "error"]).await;
     for (bound, asked) in excesses() {
         let error = service.client.should_rate_limit(asked).await.unwrap_err();
@@ -294,7 +294,7 @@ async fn excess_may_be_an_error_that_says_what_to_change() {
 }
 
 #[tokio::test]
-async fn bounds_are_settings_and_what_meets_them_exactly_passes() {
+async fn bounds_are_settings_and_inclusive() {
     let bounds = [
         "--descriptors-max",
         "2",
@@ -333,7 +333,7 @@ async fn bounds_are_settings_and_what_meets_them_exactly_passes() {
     }
 }
 
-/// Keys with stars that all fit the key of [`long_matches`], each with a pattern for the value.
+/// Keys with stars that all match the key of [`long_matches`], each with a pattern for the value.
 fn many_matches() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     let limit = "rate_limit: {unit: day, requests_per_unit: 10}";
@@ -345,7 +345,7 @@ fn many_matches() -> String {
     rules
 }
 
-/// So many descriptors, each byte of whose values is matched against sixty patterns.
+/// A request of `descriptors`, where each byte of a value is matched against sixty patterns.
 fn long_matches(descriptors: usize) -> RateLimitRequest {
     let long = hits(&"k".repeat(60), &"x".repeat(2_000), 1);
     let mut all = vec![hits("ten", "a", 1)];
@@ -365,7 +365,7 @@ async fn a_request_that_takes_too_many_steps_to_match_is_answered_as_excess_and_
         for count in 1..=3 {
             let beyond = service.ask(long_matches(40)).await;
             assert_eq!(beyond.overall_code(), code, "{verdict}");
-            assert!(beyond.statuses.is_empty(), "nothing was decided one by one");
+            assert!(beyond.statuses.is_empty(), "no descriptor was decided");
             assert_eq!(excess(&service, "matching_steps"), count);
         }
         let status = service.status("d", hits("ten", "a", 1)).await;

@@ -1,8 +1,8 @@
-//! What users of AspNetCoreRateLimit and System.Threading.RateLimiting rely on, as `docs/dotnet.md`
-//! promises it.
+//! The features of AspNetCoreRateLimit and System.Threading.RateLimiting that `docs/dotnet.md`
+//! documents.
 //!
-//! Why: that page tells them which rule to write, so each test takes its rules from there, by the
-//! name they stand under, and the page names each test. `dotnet_page` holds the two together.
+//! Why: the page tells users which rules to write, so each test takes its rules from the snippet
+//! under a heading, and the page names each test. `dotnet_page` compares the two.
 //!
 //! What it deliberately does not do: regular expressions, lists and networks (`dotnet_matching`),
 //! what Envoy does (`tests/envoy`), every case of an algorithm (`tests/laws`).
@@ -25,18 +25,18 @@ pub(crate) fn snippet(name: &str) -> String {
     Page::read("docs/dotnet.md").snippet(name)
 }
 
-/// A service with the rules of that name, told what they say beside them.
+/// A service with the rules of that name and the arguments in the snippet.
 pub(crate) async fn serve(name: &str) -> Service {
     let rules = snippet(name);
     Service::start(&rules, &arguments(&rules)).await
 }
 
-/// The same request so many times: `o` where it passed, `-` where it did not.
+/// Sends the same request `times` times: `o` for allowed, `-` for refused.
 pub(crate) async fn asked(service: &mut Service, entries: &[(&str, &str)], times: usize) -> String {
     all(service, &[descriptor(entries)], times).await
 }
 
-/// The same descriptors so many times.
+/// Sends the same descriptors `times` times.
 async fn all(service: &mut Service, descriptors: &[Descriptor], times: usize) -> String {
     let mut codes = String::new();
     for _ in 0..times {
@@ -49,12 +49,12 @@ async fn all(service: &mut Service, descriptors: &[Descriptor], times: usize) ->
     codes
 }
 
-/// Takes so many hits at once.
+/// Takes `count` hits at once.
 async fn take(service: &mut Service, key: &str, value: &str, count: u64) -> DescriptorStatus {
     service.status(DOMAIN, hits(key, value, count)).await
 }
 
-/// Whether it passed, what is left, and the seconds that the status speaks of.
+/// Whether it passed, the remaining hits, and the seconds in the status.
 fn said(status: &DescriptorStatus) -> (bool, u32, i64) {
     let seconds = status.duration_until_reset.as_ref();
     (
@@ -92,7 +92,7 @@ async fn general_rules_hold_for_every_client_in_a_bucket_each() {
 }
 
 #[tokio::test]
-async fn every_limit_is_asked_and_the_tightest_answers() {
+async fn every_limit_is_checked_and_the_tightest_is_reported() {
     let written = snippet("general-rules");
     let (first, second) = written.split_at(written.find("      - {").unwrap());
     let mut limits: Vec<_> = second.lines().collect();
@@ -101,7 +101,7 @@ async fn every_limit_is_asked_and_the_tightest_answers() {
     assert_ne!(written, reversed);
     for rules in [written, reversed] {
         let mut service = Service::start(&rules, &[]).await;
-        // Of 2 a second is less left than of 100 in 15 minutes.
+        // Less remains of 2 a second than of 100 in 15 minutes.
         assert_eq!(
             said(&take(&mut service, "client_id", "a", 1).await),
             (true, 1, 1)
@@ -110,7 +110,7 @@ async fn every_limit_is_asked_and_the_tightest_answers() {
             said(&take(&mut service, "client_id", "a", 2).await),
             (false, 0, 1)
         );
-        // 99 of the 100; then the last, and then the longer wait is the one that helps.
+        // 99 of the 100; then the last, and then the longer wait is reported.
         for _ in 0..48 {
             service.clock.advance_us(SECOND_US);
             take(&mut service, "client_id", "a", 2).await;
@@ -130,7 +130,7 @@ async fn limits_of_one_duration_however_written_are_alike() {
         snippet("general-rules").replace("unit: second, ", "unit: second, unit_multiplier: 900, ");
     service.reload(&same).await;
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
-    // Where it is meant, a name tells them apart.
+    // A name distinguishes them.
     let named = same.replace("requests_per_unit: 2 ", "requests_per_unit: 2, name: few ");
     service.reload(&named).await;
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
@@ -140,7 +140,7 @@ async fn limits_of_one_duration_however_written_are_alike() {
 #[tokio::test]
 async fn a_clients_own_policy_is_used_instead_of_the_general_one() {
     let mut service = serve("client-policies").await;
-    // A looser one, too.
+    // A client's policy may also be looser.
     assert_eq!(
         asked(&mut service, &[("client_id", "cl-key-1")], 9).await,
         "oooooooo-"
@@ -182,7 +182,7 @@ async fn a_specific_rule_replaces_the_general_one_it_names() {
     let who = |id| [("any_client", id), ("client_id", id)].map(|entry| descriptor(&[entry]));
     assert_eq!(all(&mut service, &who("cl-key-1"), 5).await, "oooo-");
     assert_eq!(all(&mut service, &who("cl-key-2"), 3).await, "oo-");
-    // What it does not name still holds: six a minute.
+    // Rules that it does not name still apply: six a minute.
     service.clock.advance_us(SECOND_US);
     assert_eq!(all(&mut service, &who("cl-key-1"), 3).await, "oo-");
     assert_eq!(all(&mut service, &who("cl-key-2"), 3).await, "oo-");
@@ -222,7 +222,7 @@ async fn a_path_without_a_limit_is_not_counted() {
             "{path}"
         );
     }
-    // Nor did it take from the others.
+    // It took no hits from the others either.
     assert_eq!(
         asked(&mut service, &endpoint("a", "/other", "GET"), 4).await,
         "ooo-"
@@ -232,7 +232,7 @@ async fn a_path_without_a_limit_is_not_counted() {
 #[tokio::test]
 async fn paths_are_compared_byte_by_byte() {
     let mut service = serve("endpoints").await;
-    // None is /status, so all are counted, together.
+    // None is /status, so all are counted in one bucket.
     let mut codes = String::new();
     for (path, method) in [
         ("/STATUS", "GET"),
@@ -264,7 +264,7 @@ async fn a_pattern_counts_each_path_apart_or_all_together() {
 }
 
 #[tokio::test]
-async fn whitelists_let_pass_uncounted_in_their_order() {
+async fn whitelists_allow_without_counting_in_their_order() {
     let mut service = serve("whitelists").await;
     let from = |client, address, path| {
         [
@@ -277,8 +277,7 @@ async fn whitelists_let_pass_uncounted_in_their_order() {
         (from("admin", "10.0.0.1", "/"), "oooo"),
         (from("a", "10.0.0.5", "/"), "oooo"),
         (from("a", "10.0.0.1", "/status"), "oooo"),
-        // None of them counted; and a client has one bucket, wherever it comes from and whatever it
-        // wants.
+        // None of them was counted; a client has one bucket for all addresses and paths.
         (from("a", "10.0.0.1", "/"), "oo--"),
         (from("a", "10.0.0.2", "/other"), "----"),
         (from("b", "10.0.0.2", "/other"), "oo--"),
@@ -297,7 +296,7 @@ async fn two_middlewares_are_two_descriptors() {
     let from = |address, client| {
         [("remote_address", address), ("client_id", client)].map(|entry| descriptor(&[entry]))
     };
-    // The client's two, then the third of the address, of which the refused one took nothing.
+    // The client's two, then the third of the address; the refused request took nothing from it.
     assert_eq!(all(&mut service, &from("10.0.0.1", "a"), 3).await, "oo-");
     assert_eq!(all(&mut service, &from("10.0.0.1", "b"), 2).await, "o-");
     assert_eq!(all(&mut service, &from("10.0.0.2", "b"), 2).await, "o-");
@@ -319,7 +318,7 @@ async fn what_the_short_limit_refuses_the_long_one_counts() {
         assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, codes);
         service.clock.advance_us(SECOND_US);
     }
-    // However long it hammers, the debt ends with the hour.
+    // The debt ends with the hour, however many requests were refused.
     assert_eq!(
         asked(&mut service, &[("client_id", "a")], 50).await,
         "-".repeat(50)
@@ -342,7 +341,7 @@ async fn refused_hits_count_in_the_limit_that_refused() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_its_rule_says() {
+async fn a_refusal_has_its_rules_response() {
     let mut service = serve("over-limit").await;
     let client = || request(DOMAIN, vec![descriptor(&[("client_id", "a")])]);
     assert_eq!(service.ask(client()).await.raw_body, b""[..]);
@@ -408,7 +407,7 @@ async fn headers_are_off_unless_asked_for() {
 }
 
 #[tokio::test]
-async fn a_limit_of_zero_refuses_and_promises_no_time() {
+async fn a_limit_of_zero_refuses_without_a_retry_time() {
     let mut service = serve("ban").await;
     for _ in 0..2 {
         let banned = vec![descriptor(&[("client_id", "banned")])];
@@ -421,7 +420,7 @@ async fn a_limit_of_zero_refuses_and_promises_no_time() {
 }
 
 #[tokio::test]
-async fn a_watched_rule_is_counted_and_lets_pass() {
+async fn a_shadow_mode_rule_is_counted_and_allows() {
     let mut service = serve("monitor-mode").await;
     assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "ooo");
     for (counter, count) in [("total_hits", 3), ("over_limit", 2), ("shadow_mode", 2)] {
@@ -443,7 +442,7 @@ async fn refusals_are_counted_by_rule() {
 }
 
 #[tokio::test]
-async fn hits_weigh_what_the_request_says() {
+async fn hits_are_weighted_by_the_request() {
     let mut service = serve("weights").await;
     for (weight, expected) in [
         (4, (true, 6, 50)),
@@ -547,7 +546,7 @@ async fn one_service_decides_exactly_for_many_callers() {
     assert_eq!(callers.join_all().await.into_iter().sum::<u32>(), 5);
 }
 
-/// How many buckets there are.
+/// Number of buckets.
 fn buckets(service: &Service) -> u64 {
     let text = service.metrics.render().unwrap();
     let lines = text
@@ -557,8 +556,8 @@ fn buckets(service: &Service) -> u64 {
     values.sum()
 }
 
-/// Waits until there are so many. A partition says how it stands when the answers of its turn have
-/// left.
+/// Waits until there are `count` buckets. A partition updates its metrics after the answers of its
+/// turn were sent.
 async fn becomes(service: &Service, count: u64) {
     for _ in 0..2_000 {
         if buckets(service) == count {
@@ -576,14 +575,14 @@ async fn idle_buckets_are_freed_and_nothing_is_lost() {
         take(&mut service, "partition", &n.to_string(), 4).await;
     }
     becomes(&service, 100).await;
-    // Not as good as new: looked at again and again, and kept.
+    // Buckets with consumed hits are not idle: they are scanned repeatedly and kept.
     service.clock.advance_us(30 * SECOND_US);
     for n in 0..200 {
         take(&mut service, "partition", &format!("{}", n % 100), 0).await;
     }
     becomes(&service, 100).await;
     assert!(!said(&take(&mut service, "partition", "7", 1).await).0);
-    // As good as new.
+    // The buckets are full again, and so idle.
     service.clock.advance_us(120 * SECOND_US);
     for _ in 0..200 {
         take(&mut service, "partition", "one", 0).await;
@@ -605,11 +604,11 @@ async fn policies_change_at_run_time_and_buckets_stay() {
     let mut service = Service::start(&before, &[]).await;
     let client = [("client_id", "cl-key-1")];
     assert_eq!(asked(&mut service, &client, 6).await, "ooooo-");
-    // What has a problem changes nothing.
+    // Invalid rules change nothing.
     service.reload(&rules.replace("minute", "fortnight")).await;
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
     assert_eq!(asked(&mut service, &client, 1).await, "-");
-    // A policy more: eight, of which seven are used.
+    // With another policy: eight, of which seven are used.
     service.reload(&rules).await;
     assert_eq!(asked(&mut service, &client, 2).await, "o-");
     // No rules, no limits.
@@ -646,7 +645,7 @@ async fn permits_are_hits() {
         said(&take(&mut service, "partition", "a", 2).await),
         (false, 0, 50)
     );
-    // Two were too many, and neither was taken.
+    // Two exceeded the limit, and neither was taken.
     assert_eq!(
         said(&take(&mut service, "partition", "a", 1).await),
         (true, 0, 50)
@@ -661,7 +660,7 @@ async fn more_permits_than_the_limit_are_refused_without_a_retry_time() {
         .await;
     assert_eq!(answer.overall_code(), Code::OverLimit);
     assert_eq!(headers(&answer), [""; 0]);
-    // It took nothing; and what may pass later is told when.
+    // It took nothing; a request that can pass later has a retry time.
     assert!(said(&take(&mut service, "partition", "a", 4).await).0);
     let answer = service
         .ask(request(DOMAIN, vec![hits("partition", "a", 4)]))
@@ -685,7 +684,7 @@ async fn no_permits_only_look() {
 }
 
 #[tokio::test]
-async fn statistics_are_what_is_left_and_what_was_counted() {
+async fn statistics_are_remaining_hits_and_counters() {
     let mut service = serve("statistics").await;
     assert_eq!(
         asked(&mut service, &[("partition", "a")], 6).await,
@@ -704,7 +703,7 @@ async fn statistics_are_what_is_left_and_what_was_counted() {
 #[tokio::test]
 async fn fixed_window_is_full_again_at_each_edge() {
     let mut service = serve("fixed-window").await;
-    // What was refused took nothing, and is told at once when to come back.
+    // The refused request took nothing, and has a retry time.
     assert_eq!(
         asked(&mut service, &[("partition", "a")], 6).await,
         "oooo--"
@@ -717,7 +716,7 @@ async fn fixed_window_is_full_again_at_each_edge() {
     assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
     service.clock.advance_us(1);
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // It is not kept for later: two edges on there are four, not eight.
+    // Unused permits are not kept: two edges later there are four, not eight.
     service.clock.advance_us(120 * SECOND_US);
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
 }
@@ -729,7 +728,7 @@ async fn fixed_window_lets_twice_as_much_pass_across_an_edge() {
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
     service.clock.advance_us(HALF_US);
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // The cure.
+    // A sliding window prevents that.
     let mut service = serve("sliding-window").await;
     service.clock.advance_us(49 * SECOND_US);
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
@@ -750,7 +749,7 @@ async fn sliding_window_returns_permits_segment_by_segment() {
         said(&take(&mut service, "partition", "a", 1).await),
         (true, 0, 50)
     );
-    // Three come back together when the first segment leaves, in 29.5 s; the fourth a segment
+    // Three are freed together when the first segment leaves, in 29.5 s; the fourth one segment
     // later.
     assert_eq!(
         said(&take(&mut service, "partition", "a", 1).await),
@@ -790,7 +789,7 @@ async fn token_bucket_replenishes_in_steps() {
     assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
     service.clock.advance_us(1);
     assert_eq!(asked(&mut service, &[("partition", "a")], 3).await, "oo-");
-    // Nothing between two steps; and what was not used is kept.
+    // Nothing is added between two steps; unused tokens are kept.
     service.clock.advance_us(10 * SECOND_US - 1);
     assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
     service.clock.advance_us(10 * SECOND_US + 1);
@@ -849,11 +848,11 @@ async fn concurrency_frees_a_slot_when_its_lease_ends() {
     }
     assert_eq!(all(&mut service, &[lease("3")], 2).await, "--");
     all(&mut service, &[disposed("1")], 1).await;
-    // In flight is the limit less what is left.
+    // The number in flight is the limit minus the remaining hits.
     let look = service.status(DOMAIN, hits("partition", "a", 0)).await;
     let limit = look.current_limit.as_ref().unwrap().requests_per_unit;
     assert_eq!(limit - look.limit_remaining, 1);
-    // Twice is once.
+    // A second release of a lease has no effect.
     all(&mut service, &[disposed("1")], 1).await;
     assert_eq!(all(&mut service, &[lease("3")], 1).await, "o");
     assert_eq!(all(&mut service, &[lease("4")], 1).await, "-");
@@ -908,7 +907,7 @@ async fn a_clock_set_back_gives_nothing_back() {
     let mut service = serve("fixed-window").await;
     let now = START;
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // Into the minute before: a window of its own by the time of day, but not for this bucket.
+    // Back into the minute before: another window, but the bucket keeps its own.
     service.clock.set(now.minus_us(30 * SECOND_US));
     assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
     service.clock.set(now);
@@ -930,7 +929,7 @@ async fn partitions_choose_their_limiter() {
             "{user}"
         );
     }
-    // One is back after half a second, the other at the end of the minute.
+    // One is refilled after half a second, the other at the end of the minute.
     service.clock.advance_us(HALF_US - 1);
     assert_eq!(asked(&mut service, &[("user", "premium-1")], 1).await, "-");
     service.clock.advance_us(1);
@@ -948,7 +947,7 @@ async fn translated_keys_share_a_partition() {
     assert_eq!(codes, "oo-");
 }
 
-/// What is left for tenant and user.
+/// The remaining hits of tenant and user.
 async fn left(service: &mut Service) -> (u32, u32) {
     (
         take(service, "tenant", "t", 0).await.limit_remaining,
@@ -956,7 +955,7 @@ async fn left(service: &mut Service) -> (u32, u32) {
     )
 }
 
-/// A request that takes so many of each.
+/// A request that takes hits of both.
 fn chain(of_tenant: u64, of_user: u64) -> Vec<Descriptor> {
     vec![hits("tenant", "t", of_tenant), hits("user", "u", of_user)]
 }
@@ -981,7 +980,7 @@ async fn chained_limiters_take_from_all_or_from_none() {
 }
 
 #[tokio::test]
-async fn chained_limiters_apart_keep_what_they_took() {
+async fn independent_limiters_keep_their_hits() {
     let mut service = serve("chained-apart").await;
     for (of_tenant, of_user, code, are_left) in [
         (1, 1, "o", (1, 4)),
@@ -994,7 +993,7 @@ async fn chained_limiters_apart_keep_what_they_took() {
 }
 
 #[tokio::test]
-async fn chained_refusals_wait_for_the_last() {
+async fn chained_refusals_have_the_longest_wait() {
     let mut service = serve("chained").await;
     assert_eq!(
         service
@@ -1022,7 +1021,7 @@ async fn the_global_limiter_and_a_policy_both_count() {
         all(&mut service, std::slice::from_ref(&global), 3).await,
         "oo-"
     );
-    // A policy that no rule knows limits nothing.
+    // A policy without a rule limits nothing.
     let unknown = descriptor(&[("policy", "downloads")]);
     assert_eq!(all(&mut service, &[unknown], 5).await, "ooooo");
 }

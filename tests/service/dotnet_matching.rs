@@ -5,7 +5,7 @@
 use crate::dotnet::{asked, serve};
 
 #[tokio::test]
-async fn lists_of_clients_are_let_through() {
+async fn listed_clients_are_allowed() {
     let mut service = serve("client-whitelist").await;
     for (client, codes) in [
         ("admin", "ooo"),
@@ -34,7 +34,7 @@ async fn one_policy_for_a_list_of_clients_is_a_bucket_each() {
 }
 
 #[tokio::test]
-async fn networks_of_addresses_are_let_through() {
+async fn listed_networks_are_allowed() {
     let mut service = serve("ip-whitelist").await;
     for (address, codes) in [
         ("10.0.0.0", "oo"),
@@ -42,13 +42,13 @@ async fn networks_of_addresses_are_let_through() {
         ("11.0.0.0", "o-"),
         ("fdff::1", "oo"),
         ("fe00::1", "o-"),
-        // The range, and what lies on either side of it.
+        // The range, and the addresses on either side of it.
         ("192.168.0.3", "o-"),
         ("192.168.0.4", "oo"),
         ("192.168.0.7", "oo"),
         ("192.168.0.9", "oo"),
         ("192.168.0.10", "o-"),
-        // An address may be written in more than one way.
+        // An address has several spellings.
         ("::ffff:10.1.2.3", "oo"),
         ("fd00:0:0::1", "oo"),
     ] {
@@ -72,12 +72,12 @@ async fn the_longest_prefix_has_its_policy() {
 }
 
 #[tokio::test]
-async fn regular_expressions_match_the_whole_value_and_ignore_case_when_told_to() {
+async fn regular_expressions_match_the_whole_value_and_may_ignore_case() {
     let mut service = serve("endpoint-regex").await;
     for (path, codes) in [
         ("/health/live", "ooo"),
         ("/health/ready", "ooo"),
-        // Neither more than the expression says, nor in other letters.
+        // Longer values and other letters do not match.
         ("/health/live/more", "o--"),
         ("/x/health/live", "o--"),
         ("/Health/live", "o--"),

@@ -1,21 +1,20 @@
-//! `docs/dotnet.md` and its tests, held together: every option has a row, every row a test or a
-//! reason, every test a row, every snippet a test.
+//! `docs/dotnet.md` compared with its tests: every option has a row, every row a test or a reason,
+//! every test a row, every snippet a test.
 //!
-//! What it deliberately does not do: run the tests it finds named. It reads the files they stand
-//! in.
+//! What it deliberately does not do: run the named tests. It reads their files.
 
 use std::collections::BTreeSet;
 
 use tollgate_test_support::markdown::{Page, quoted};
 
-/// The files that hold the page's tests, and what the page calls them.
+/// The files with the page's tests, and their names on the page.
 const FILES: [(&str, &str); 3] = [
     ("dotnet", include_str!("dotnet.rs")),
     ("dotnet_matching", include_str!("dotnet_matching.rs")),
     ("envoy/dotnet", include_str!("../envoy/dotnet.rs")),
 ];
 
-/// What users of the two libraries and of ASP.NET's middleware find in their documentation.
+/// The options in the documentation of the two libraries and of ASP.NET's middleware.
 const OPTIONS: &str = "
 GeneralRules EndpointWhitelist ClientWhitelist IpWhitelist ClientIdHeader RealIpHeader HttpStatusCode QuotaExceededMessage
 QuotaExceededResponse RateLimitCounterPrefix StackBlockedRequests EnableEndpointRateLimiting EnableRegexRuleMatching
@@ -70,7 +69,7 @@ fn every_test_that_the_page_names_exists_and_it_names_every_test() {
 }
 
 #[test]
-fn every_row_has_a_test_or_says_why_there_is_no_such_thing() {
+fn every_row_has_a_test_or_a_reason() {
     for row in page().rows() {
         let [option, meaning, here, difference, test] = row[..] else {
             panic!("{row:?} has not five cells");
@@ -97,7 +96,7 @@ fn every_option_has_a_row() {
 }
 
 #[test]
-fn every_snippet_is_linked_and_run_and_every_link_leads_somewhere() {
+fn every_snippet_is_linked_and_run_and_every_link_resolves() {
     let page = page();
     let snippets: BTreeSet<_> = page.snippets().into_iter().collect();
     assert!(snippets.len() > 30, "{}", snippets.len());

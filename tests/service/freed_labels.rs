@@ -1,4 +1,4 @@
-//! Label sets of removed rules are freed once their last counts were read: memory stays constant
+//! Label sets of removed rules are freed after their last counts are read: memory stays constant
 //! over any number of reloads, and no rule is counted as `overflow`.
 //!
 //! The test publishes generations like a reload does, adds hits by their counters, and renders
@@ -44,7 +44,7 @@ fn rules(keys: impl IntoIterator<Item = String>) -> String {
     text
 }
 
-/// So many rules, which no other round has.
+/// `count` rules that no other round has.
 fn round(round: usize, count: usize) -> String {
     rules((0..count).map(|n| format!("k-{round}-{n}")))
 }
@@ -72,7 +72,7 @@ fn shown(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// The value of a series of `/metrics`; 0 where it is not there.
+/// The value of a series of `/metrics`; 0 when it is absent.
 fn value(text: &str, series: &str) -> u64 {
     let line = text
         .lines()
@@ -122,7 +122,7 @@ impl Reloaded {
         }
     }
 
-    /// Counts hits of the only rule for a value that stands in its label.
+    /// Counts hits of the only rule for a value that its label shows.
     fn hit_value(&self, value: &str) {
         let generation = self.present();
         let rule = &generation.rules.rules()[0];
@@ -145,7 +145,7 @@ impl Reloaded {
         shown(&self.scrape())
     }
 
-    /// What statsd is told of hits, by the limit's own name.
+    /// The hits sent to statsd, by the limit's own name.
     fn flush(&mut self) -> BTreeMap<String, u64> {
         let mut told = BTreeMap::new();
         let all = self.news.of(&self.metrics, |name, kind, value| {
@@ -162,7 +162,7 @@ impl Reloaded {
 }
 
 #[test]
-fn rules_that_are_gone_are_shown_twice_more() {
+fn removed_rules_are_shown_by_two_more_scrapes() {
     let reloaded = Reloaded::new(&rules(["old".to_owned(), "kept".to_owned()]));
     reloaded.hit_each();
     assert_eq!(reloaded.shown(), pairs(&[("old", 1), ("kept", 1)]));
@@ -179,7 +179,7 @@ fn rules_that_are_gone_are_shown_twice_more() {
 }
 
 #[test]
-fn rules_that_come_back_in_time_go_on_counting() {
+fn restored_rules_keep_their_counters() {
     let reloaded = Reloaded::new(&rules(["a".to_owned()]));
     for round in 1..=5 {
         reloaded.hit_each();
@@ -193,11 +193,15 @@ fn rules_that_come_back_in_time_go_on_counting() {
         reloaded.scrape();
     }
     reloaded.reload(&rules(["a".to_owned()]));
-    assert_eq!(reloaded.shown().get("a"), Some(&0), "later it begins anew");
+    assert_eq!(
+        reloaded.shown().get("a"),
+        Some(&0),
+        "a later rule starts at 0"
+    );
 }
 
 #[test]
-fn rules_that_somebody_still_counts_for_stay_until_their_hits_were_read() {
+fn removed_rules_in_use_stay_until_their_hits_are_read() {
     let reloaded = Reloaded::new(&rules(["old".to_owned()]));
     let under_way = reloaded.present();
     reloaded.reload(&rules(["new".to_owned()]));
@@ -231,7 +235,7 @@ fn two_limits_of_one_series_keep_it_until_both_are_gone() {
     reloaded.reload(&nested(&["y"]));
     reloaded.hit_each();
     for _ in 0..5 {
-        assert_eq!(value(&reloaded.scrape(), &series), 3, "it never goes back");
+        assert_eq!(value(&reloaded.scrape(), &series), 3, "it never decreases");
     }
     reloaded.reload("domain: d\n");
     for _ in 0..2 {
@@ -289,7 +293,8 @@ fn without_scrapes_a_reload_frees_the_oldest() {
         reloaded.reload(&round(number, 100));
     }
     let text = reloaded.scrape();
-    // The last two generations besides: the one in use, and the one that was when the reload freed.
+    // The last two generations remain as well: the one in use, and the one that was in use when
+    // the reload freed label sets.
     assert_eq!(shown(&text).len(), RETIRED_LABEL_SETS_MAX + 200);
     assert!(shown(&text).contains_key("k-200-99"));
     assert!(shown(&text).contains_key("k-189-0"), "the newest stay");
@@ -298,7 +303,7 @@ fn without_scrapes_a_reload_frees_the_oldest() {
 }
 
 #[test]
-fn the_bound_is_one_of_rules_in_use() {
+fn the_bound_applies_to_rules_in_use() {
     let reloaded = Reloaded::new(&round(0, RULE_LABEL_SETS_MAX));
     let overflow = "tollgate_label_overflow_total{bound=\"rule_label_sets\"}";
     reloaded.reload(&round(1, RULE_LABEL_SETS_MAX));
@@ -316,7 +321,7 @@ fn the_bound_is_one_of_rules_in_use() {
 }
 
 #[test]
-fn statsd_alone_frees_what_it_was_told() {
+fn statsd_frees_label_sets_after_its_reading() {
     let mut reloaded = Reloaded::new(&rules(["old".to_owned()]));
     reloaded.metrics.expect_statsd();
     reloaded.flush();
@@ -329,13 +334,16 @@ fn statsd_alone_frees_what_it_was_told() {
 }
 
 #[test]
-fn where_there_are_both_readers_both_are_waited_for() {
+fn label_sets_are_freed_after_both_readers() {
     let mut reloaded = Reloaded::new(&rules(["old".to_owned()]));
     reloaded.metrics.expect_statsd();
     reloaded.hit_each();
     reloaded.reload(&rules(["new".to_owned()]));
     for _ in 0..5 {
-        assert!(reloaded.shown().contains_key("old"), "statsd was away");
+        assert!(
+            reloaded.shown().contains_key("old"),
+            "statsd has not read it"
+        );
     }
     // A rule set with too many label sets does not flush the others.
     let none = reloaded.news.of(&reloaded.metrics, |_, _, _| false);
@@ -346,7 +354,7 @@ fn where_there_are_both_readers_both_are_waited_for() {
     assert!(!reloaded.shown().contains_key("old"));
 }
 
-/// A rule whose label holds the value as it came.
+/// A rule whose label shows the value of the request.
 fn detailed(key: &str) -> String {
     format!(
         "domain: d\ndescriptors: [{{key: {key}, detailed_metric: true, rate_limit: {{unit: day}}}}]\n"
@@ -354,7 +362,7 @@ fn detailed(key: &str) -> String {
 }
 
 #[test]
-fn labels_made_from_values_go_with_their_rule() {
+fn labels_from_request_values_are_freed_with_their_rule() {
     let reloaded = Reloaded::new(&detailed("a"));
     reloaded.hit_value("1");
     reloaded.reload(&detailed("a"));
@@ -381,17 +389,17 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
         assert_eq!(value(&reloaded.scrape(), overflow), 0, "{number}");
         let key = ["b", "a"][number % 2];
         reloaded.reload(&detailed(key));
-        // One scrape, which is less than the grace: the oldest are freed early.
+        // One scrape, fewer than the retention: the oldest are freed early.
         reloaded.scrape();
     }
     reloaded.hit_value("one");
-    // What went for it is shown this once.
+    // The label sets freed for it are shown one last time.
     assert_eq!(reloaded.shown().get("b_one"), Some(&1));
     let left = reloaded.shown().len();
     assert!(left <= REQUEST_LABEL_SETS_MAX + 2, "{left}");
 }
 
-/// Every core holds the rules by which it answered last. A reload has to wake those without
+/// Each worker thread holds the rules of its last answer. A reload must wake worker threads without
 /// requests.
 #[tokio::test]
 async fn cores_without_requests_keep_no_old_rules() {
@@ -408,7 +416,7 @@ async fn cores_without_requests_keep_no_old_rules() {
         pairs(&[("old", 8)])
     );
     service.reload(&rules(["new".to_owned()])).await;
-    // Cores are threads: they let go when the system lets them run.
+    // Worker threads release the old rules when the system schedules them.
     for _ in 0..100_000 {
         if shown(&service.metrics.render().unwrap()) == pairs(&[("new", 0)]) {
             return;

@@ -101,12 +101,12 @@ const STYLES: [(&str, &[&str]); 4] = [
 ];
 
 #[tokio::test]
-async fn styles_go_together_in_any_combination_each_once() {
+async fn header_styles_combine_without_duplicates() {
     for mask in 0..32_usize {
         let chosen = |style: usize| mask & (1 << style) != 0;
         let variable = chosen(4).to_string();
         let mut arguments = vec!["--limit-response-headers-enabled", variable.as_str()];
-        // The order they are named in makes no difference; nor does the case, nor naming one twice.
+        // The order of the names, their case and duplicates make no difference.
         let names: Vec<_> = (0..4)
             .rev()
             .filter(|style| chosen(*style))
@@ -122,7 +122,7 @@ async fn styles_go_together_in_any_combination_each_once() {
             headers.iter().filter(move |_| there)
         });
         let expected: Vec<_> = expected.copied().collect();
-        // Eleven at once would never pass, and then there is nothing to wait for.
+        // Eleven at once never pass, so there is no wait.
         service.ask(asked(&[("ten", 10)], "a")).await;
         let answer = service.ask(asked(&[("ten", 1)], "a")).await;
         assert_eq!(headers(&answer), expected, "{arguments:?}");
@@ -130,7 +130,7 @@ async fn styles_go_together_in_any_combination_each_once() {
 }
 
 #[tokio::test]
-async fn the_references_names_are_its_variables_and_the_others_are_not() {
+async fn the_references_variables_rename_only_its_own_headers() {
     let arguments = [
         "--response-headers",
         "reference,x-ratelimit",
@@ -160,7 +160,7 @@ async fn the_references_names_are_its_variables_and_the_others_are_not() {
 const ALL: &[&str] = &["--response-headers", "x-ratelimit,ietf,retry-after"];
 
 #[tokio::test]
-async fn the_drafts_fields_speak_of_every_limit_as_the_statuses_do() {
+async fn the_drafts_fields_agree_with_the_statuses() {
     let mut service = Service::start(RULES, ALL).await;
     let keys = [
         ("ten", 3),
@@ -183,7 +183,7 @@ async fn the_drafts_fields_speak_of_every_limit_as_the_statuses_do() {
         .collect();
     assert_eq!(levels.len(), 5);
     assert_eq!(header(&answer, "RateLimit"), Some(&*levels.join(", ")));
-    // A month is 30 days here as it is on the wire; when it ends is said beside it.
+    // A month is 30 days here, like on the wire; its end is the reset time.
     assert_eq!(
         header(&answer, "RateLimit-Policy"),
         Some(
@@ -197,7 +197,7 @@ async fn the_drafts_fields_speak_of_every_limit_as_the_statuses_do() {
         levels[2].ends_with(&format!(";r=0;t={month}")),
         "{levels:?}"
     );
-    // The other headers speak of one of these limits.
+    // The other headers describe one of these limits.
     assert_eq!(header(&answer, "X-RateLimit-Limit"), Some("9"));
     assert_eq!(header(&answer, "X-RateLimit-Remaining"), Some("0"));
     assert_eq!(
@@ -221,7 +221,7 @@ fn names(answer: &RateLimitResponse) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn names_are_quoted_and_each_stands_once() {
+async fn names_are_quoted_and_unique() {
     let mut service = Service::start(RULES, ALL).await;
     for (keys, expected) in [
         (&["odd"][..], &[r#""say \"hi\" \\ ??""#][..]),
@@ -230,9 +230,9 @@ async fn names_are_quoted_and_each_stands_once() {
             &["ten", "five", "five", "five"],
             &["\"limit-1\"", "\"five\"", "\"five-3\"", "\"five-4\""],
         ),
-        // A name that is the same only once it is written down.
+        // A name that is a duplicate only after escaping.
         (&["accents", "more_accents"], &["\"?\"", "\"?-2\""]),
-        // Or the same as one that was made up.
+        // Or a duplicate of a generated name.
         (
             &["limit-3", "five", "ten"],
             &["\"limit-3\"", "\"five\"", "\"limit-3-3\""],
@@ -249,7 +249,7 @@ async fn names_are_quoted_and_each_stands_once() {
 }
 
 #[tokio::test]
-async fn retry_after_waits_for_all_that_refused() {
+async fn retry_after_is_the_longest_wait_of_the_refusing_limits() {
     let mut service = Service::start(RULES, ALL).await;
     // To the end of the minute it is 50 s, of the hour 3,590, of two hours 7,190 (hours are even at
     // START).
@@ -267,13 +267,13 @@ async fn retry_after_waits_for_all_that_refused() {
         ),
         (&[("closed", 1)], None),
         (&[("ten", 10), ("ten", 1), ("closed", 1)], None),
-        // What is only watched refuses nothing.
+        // A rule in shadow mode refuses nothing.
         (&[("watched", 1), ("watched", 1)], None),
         (
             &[("watched", 1), ("watched", 1), ("ten", 10), ("ten", 1)],
             Some("50"),
         ),
-        // Of quotas the first to come is enough.
+        // The first quota with hits is enough.
         (&[("quota", 2), ("quota", 1)], None), // one of them passed
         (&[("ten", 10), ("ten", 1), ("quota", 1)], Some("50")),
     ]
@@ -283,7 +283,7 @@ async fn retry_after_waits_for_all_that_refused() {
         let answer = service.ask(asked(descriptors, &number.to_string())).await;
         assert_eq!(header(&answer, "Retry-After"), seconds, "{descriptors:?}");
     }
-    // Used up, so that one more is over.
+    // Exhausted, so that one more is over.
     for (key, count) in [("ten", 10), ("five", 5), ("quota", 2), ("slow_quota", 2)] {
         service.ask(asked(&[(key, count)], "full")).await;
     }
@@ -319,7 +319,7 @@ async fn shadow_mode_sends_no_retry_after() {
 }
 
 #[tokio::test]
-async fn without_a_limit_there_is_nothing_to_say() {
+async fn without_a_limit_there_are_no_headers() {
     let mut service = Service::start(RULES, ALL).await;
     let answer = service
         .ask(asked(&[("free", 1), ("nothing", 1)], "a"))
@@ -364,7 +364,7 @@ fn body(answer: &RateLimitResponse) -> &str {
 }
 
 #[tokio::test]
-async fn a_refusal_has_the_body_and_the_headers_of_its_limit() {
+async fn a_refusal_has_its_limits_body_and_headers() {
     let mut service = Service::start(SPOKEN, &["--response-headers", "x-ratelimit"]).await;
     for _ in 0..2 {
         let answer = service.ask(asked(&[("a", 1)], "v")).await;
@@ -387,7 +387,7 @@ async fn a_refusal_has_the_body_and_the_headers_of_its_limit() {
             "x-empty: ",
         ]
     );
-    // Of several limits the one that answers fills the gaps.
+    // Among several limits the one that is reported fills the placeholders.
     service.clock.advance_us(60_000_000);
     let answer = service.ask(asked(&[("a", 1)], "v")).await;
     let until = answer.statuses[0].duration_until_reset.as_ref();
@@ -406,19 +406,19 @@ async fn a_refusal_has_the_body_and_the_headers_of_its_limit() {
 }
 
 #[tokio::test]
-async fn of_several_that_refuse_the_one_spoken_of_is_heard_first() {
+async fn among_several_refusing_limits_the_reported_one_has_priority() {
     let mut service = Service::start(SPOKEN, &[]).await;
     let again = "{\"at most\"";
     for (number, (keys, begins)) in [
-        (&["a", "b"][..], "b"), // the last, as headers speak of
+        (&["a", "b"][..], "b"), // the last, like in the headers
         (&["b", "a"], again),
-        (&["b", "a", "silent"], "b"), // it has nothing to say: in the order asked
+        (&["b", "a", "silent"], "b"), // the last has no body: request order
         (&["silent", "b"], "b"),
         (&["silent"], ""),
         (&["watched"], ""), // passes
         (&["watched", "silent"], ""),
         (&["quota"], "quota"),
-        (&["quota", "b"], "b"), // a quota comes not before
+        (&["quota", "b"], "b"), // a quota has no precedence
         (&["b", "quota"], "b"),
         (&["quota", "silent"], "quota"),
     ]
@@ -439,7 +439,7 @@ async fn of_several_that_refuse_the_one_spoken_of_is_heard_first() {
 }
 
 #[tokio::test]
-async fn what_passes_has_neither_body_nor_headers_of_a_refusal() {
+async fn allowed_requests_have_no_over_limit_body_or_headers() {
     // One of two quotas is over: the request passes.
     let mut service = Service::start(SPOKEN, &[]).await;
     let answer = service.ask(asked(&[("quota", 2), ("quota", 0)], "v")).await;
@@ -455,7 +455,7 @@ async fn what_passes_has_neither_body_nor_headers_of_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_limit_that_came_along_says_nothing_for_the_rule() {
+async fn a_request_override_does_not_use_the_rules_over_limit() {
     use tollgate_test_support::grpc_client::RateLimitOverride;
     let mut service = Service::start(SPOKEN, &[]).await;
     let along = Descriptor {
@@ -472,7 +472,7 @@ async fn a_limit_that_came_along_says_nothing_for_the_rule() {
 }
 
 #[tokio::test]
-async fn overload_that_denies_speaks_as_the_limit_would() {
+async fn denial_by_overload_uses_the_limits_over_limit() {
     let bounds = [
         "--partitions",
         "1",

@@ -82,7 +82,7 @@ async fn json_answers_with_the_references_codes_and_says_why_in_the_body() {
             }],
         })
     );
-    // Any method, and either spelling of a name; numbers may be texts.
+    // Any method, and both spellings of a name; numbers may be strings.
     let snake = r#"{"domain":"d","hits_addend":"1","descriptors":[{"entries":[{"key":"one","value":"é"}]}]}"#;
     let (status, body) = ask(service.http, "PUT", "/json", snake).await;
     assert_eq!(status, 429);
@@ -153,7 +153,7 @@ async fn series_of_redis_and_leases_appear_only_with_them() {
 }
 
 #[tokio::test]
-async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
+async fn the_public_port_serves_probes_and_metrics_but_not_rules() {
     let service = Service::start(RULES, &[]).await;
     for path in ["/healthcheck", "/livez", "/readyz"] {
         assert_eq!(
@@ -190,7 +190,7 @@ async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
 }
 
 #[tokio::test]
-async fn rules_are_shown_in_the_references_words_and_then_in_ours() {
+async fn rlconfig_prints_the_references_lines_and_then_tollgates() {
     let rules = "
 domain: d
 descriptors:
@@ -232,12 +232,12 @@ descriptors:
 }
 
 #[tokio::test]
-async fn questions_that_never_end_leave_the_probes_alone() {
+async fn requests_that_never_end_do_not_block_the_probes() {
     use std::io::{Read as _, Write as _};
     let service = Service::start(RULES, &[]).await;
     let address = service.http;
     tokio::task::spawn_blocking(move || {
-        // More than may be worked on at a time, none of which sends its body.
+        // More requests than are served at a time, none of which sends its body.
         let unfinished: Vec<_> = (0..300)
             .map(|_| {
                 let mut stream = std::net::TcpStream::connect(address).unwrap();

@@ -26,7 +26,7 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 0 }
 ";
 
-/// What JSON and protobuf's JSON are made of.
+/// Tokens of JSON and of protobuf's JSON mapping.
 const PIECES: &[&str] = &[
     "{",
     "}",
@@ -64,7 +64,7 @@ const PIECES: &[&str] = &[
 /// Marsaglia's xorshift: the same numbers on every machine.
 struct Random(u64);
 
-/// A connection that is kept.
+/// A persistent connection.
 struct Asking(BufReader<TcpStream>);
 
 // === impl Random ===
@@ -153,7 +153,7 @@ fn is_status(body: &str) -> bool {
     })
 }
 
-/// What is wrong with an answer.
+/// The fault of an answer, if it has one.
 fn misfit(status: u16, body: &str) -> Option<&'static str> {
     let code = serde_json::from_str::<serde_json::Value>(body)
         .ok()
@@ -167,7 +167,7 @@ fn misfit(status: u16, body: &str) -> Option<&'static str> {
 }
 
 #[tokio::test]
-async fn whatever_comes_is_answered_and_the_next_as_well() {
+async fn random_bodies_are_answered_and_so_is_the_next_request() {
     let service = Service::start(RULES, &[]).await;
     let address = service.http;
     let asking = tokio::task::spawn_blocking(move || {
@@ -187,6 +187,6 @@ async fn whatever_comes_is_answered_and_the_next_as_well() {
         seen
     });
     let seen = asking.await.unwrap();
-    // Else nothing would have been asked.
+    // Otherwise no request would have been decided.
     assert!(seen.iter().all(|seen| *seen > MUTATIONS / 50), "{seen:?}");
 }

@@ -1,9 +1,9 @@
 //! Names in requests cost a bounded number of series and a bounded amount of memory.
 //!
 //! How: a million label sets through the metrics themselves, twenty thousand values and ten
-//! thousand domains through gRPC. Memory is read from `/proc/self/statm` after the bounds were met
-//! and again at the end; tests beside this one share the process, so what is allowed is generous,
-//! and far below what the names alone would take.
+//! thousand domains through gRPC. Memory is read from `/proc/self/statm` after the bounds were
+//! reached and again at the end. Other tests share the process, so the allowance is generous, but
+//! far below the size of the names.
 //!
 //! What it deliberately does not do: bound the buckets (`overload`).
 
@@ -23,7 +23,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 10 }
 ";
 
-/// How many series of this name there are.
+/// Number of series of this name.
 fn series(text: &str, name: &str) -> usize {
     let begins = format!("{name}{{");
     text.lines()
@@ -50,7 +50,7 @@ const OVERFLOW: &str =
     "ratelimit_service_rate_limit_total_hits{domain=\"overflow\",key1=\"overflow\",key2=\"\"}";
 
 #[test]
-fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together() {
+fn a_million_label_sets_are_a_thousand_series_and_an_overflow() {
     let metrics = Metrics::new().unwrap();
     let tally = Tally {
         total_hits: 1,
@@ -84,7 +84,7 @@ fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together()
         ),
         beyond
     );
-    // Those that came first still are counted by name.
+    // The first ones are still counted by name.
     hit(7);
     let text = metrics.render().unwrap();
     assert_eq!(value(&text, OVERFLOW), beyond);
@@ -126,7 +126,7 @@ async fn values_in_labels_are_bounded_whichever_flag_puts_them_there() {
     let grown = resident().saturating_sub(before);
     assert!(grown < 256 << 20, "{} MiB", grown >> 20);
     let text = service.metrics.render().unwrap();
-    // The two rules themselves and the overflow have theirs as well.
+    // The two rules themselves and the overflow have a series as well.
     assert_eq!(series(&text, TOTAL_HITS), REQUEST_LABEL_SETS_MAX + 3);
     assert_eq!(
         value(&text, OVERFLOW),
@@ -164,7 +164,7 @@ async fn ten_thousand_unknown_domains_are_a_hundred_series() {
 }
 
 #[tokio::test]
-async fn label_sets_are_not_spent_on_what_labels_do_not_show() {
+async fn hidden_levels_use_no_label_sets() {
     let rules = "
 domain: d
 descriptors:
@@ -181,7 +181,7 @@ descriptors:
         let asked = descriptor(&[("a", "x"), ("b", "y"), ("user", &user.to_string())]);
         service.ask(request("d", vec![asked])).await;
     }
-    // The third level stands in no label, so all users are one series and no bound is met.
+    // No label shows the third level, so all users are one series and no bound is reached.
     let all = u64::try_from(REQUEST_LABEL_SETS_MAX).unwrap() + 1;
     let series = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_x\",key2=\"b_y\"}";
     assert_eq!(service.metric(series), all);
@@ -193,7 +193,7 @@ descriptors:
 
 #[tokio::test]
 async fn hits_beyond_32_bits_are_counted_in_full() {
-    // The largest number that a bucket counts to, and that a double holds exactly.
+    // The largest count of a bucket, which a double represents exactly.
     const HITS_MAX: u64 = (1 << 53) - 1;
     let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
     let keys = ["a", "b", "c"].map(|key| format!("{{key: {key}, {limit}}}"));

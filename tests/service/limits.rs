@@ -14,7 +14,7 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::in_process::{Service, limit_of};
 
-/// One answer in a line: `o` or `X`, how many may pass, the limit's name, what is left, seconds.
+/// One status as a line: `o` or `X`, the limit, its name, remaining hits, seconds.
 fn line(status: &DescriptorStatus) -> String {
     let code = if status.code() == Code::Ok { 'o' } else { 'X' };
     let (requests, name) = status
@@ -30,7 +30,7 @@ fn lines(answer: &RateLimitResponse) -> Vec<String> {
     answer.statuses.iter().map(line).collect()
 }
 
-/// Asks for one descriptor in domain `d`.
+/// Sends one descriptor in domain `d`; returns its status as a line.
 async fn said(service: &mut Service, descriptor: Descriptor) -> String {
     line(&service.status("d", descriptor).await)
 }
@@ -62,32 +62,32 @@ async fn of_several_limits_the_tightest_answers() {
         {unit: minute, requests_per_unit: 5, name: ' middle'},
         {unit: hour, requests_per_unit: 100, name: ' long'}]";
     let mut service = with(limits, &[]).await;
-    // START is half a second into its second and 10.5 s into its minute. Within, the one with least
-    // left answers.
+    // START is half a second into its second and 10.5 s into its minute. If none is over, the limit
+    // with the least remaining hits is reported.
     for left in ["o 3 short 2 1", "o 3 short 1 1", "o 3 short 0 1"] {
         assert_eq!(said(&mut service, k(1)).await, left);
     }
-    // Over comes before within.
+    // A limit that is over precedes one that is not.
     assert_eq!(said(&mut service, k(1)).await, "X 3 short 0 1");
     service.clock.advance_us(1_000_000);
-    // The refused hit was counted by the others as well: each limit takes for itself.
+    // The refused hit was counted by the others as well: each limit takes independently.
     assert_eq!(said(&mut service, k(1)).await, "o 5 middle 0 49");
     assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
     assert_eq!(said(&mut service, k(0)).await, "X 5 middle 0 49");
-    // Where both are over, the longer wait; as soon as one never passes, that one.
+    // If both are over, the longer wait is reported; a limit that never passes precedes both.
     assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
     assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
     assert_eq!(said(&mut service, k(4)).await, "X 3 short 0 1");
     service.clock.advance_us(MINUTE);
     assert_eq!(said(&mut service, k(3)).await, "o 3 short 0 1");
     assert_eq!(said(&mut service, k(3)).await, "X 5 middle 0 49");
-    // What is given back is given back to all.
+    // A refund is applied to all limits.
     assert_eq!(said(&mut service, refund(k(6))).await, "o 3 short 3 1");
     assert_eq!(said(&mut service, k(1)).await, "o 3 short 2 1");
 }
 
 #[tokio::test]
-async fn for_ever_is_longer_than_any_wait() {
+async fn a_limit_that_never_passes_outranks_any_wait() {
     let limits = "rate_limits: [
         {unit: hour, requests_per_unit: 10, name: ' wide'},
         {unit: second, requests_per_unit: 3, name: ' narrow'}]";
@@ -114,7 +114,7 @@ async fn all_or_nothing_holds_within_a_descriptor_too() {
             assert!(said(&mut service, k(1)).await.starts_with("X 3 narrow 0 "));
         }
         service.clock.advance_us(59 * MINUTE);
-        // What is left of the wide one alone.
+        // The remaining hits of the wide one.
         service
             .reload("domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 10, name: ' wide'}]}]\n")
             .await;
@@ -124,7 +124,7 @@ async fn all_or_nothing_holds_within_a_descriptor_too() {
 }
 
 #[tokio::test]
-async fn one_of_several_may_be_replaced_or_replace() {
+async fn one_of_several_limits_may_replace_or_be_replaced() {
     let rules = "
 domain: d
 descriptors:
@@ -150,7 +150,7 @@ descriptors:
             ]
         );
     }
-    // What was replaced was not counted.
+    // A replaced limit was not counted.
     assert_eq!(
         said(&mut service, hits("all", "v", 1)).await,
         "o 2two 1 3590"
@@ -190,7 +190,7 @@ async fn a_descriptor_is_counted_once_by_the_limit_that_answered() {
 
 #[tokio::test]
 async fn in_shadow_mode_the_limit_that_would_refuse_answers_and_is_counted() {
-    // When the first is just used up, and the second is over, both have nothing left.
+    // When the first is just exhausted and the second is over, both have nothing remaining.
     let limits = "shadow_mode: true, rate_limits: [
         {unit: hour, requests_per_unit: 2, name: ' wide'},
         {unit: minute, requests_per_unit: 1, name: ' narrow'}]";
@@ -261,7 +261,7 @@ const BACK: u64 = 1_729_980_000;
 const NEW_YEAR: u64 = 1_735_686_000;
 
 #[tokio::test]
-async fn calendar_windows_turn_at_midnight_where_the_zone_is_and_answers_say_when() {
+async fn calendar_windows_turn_at_local_midnight_and_report_their_reset() {
     let (hour, day) = (3_600, 86_400);
     for (unit, begins, length) in [
         ("day", FORWARD, 23 * hour),
@@ -298,7 +298,7 @@ async fn calendar_windows_turn_at_midnight_where_the_zone_is_and_answers_say_whe
 }
 
 #[tokio::test]
-async fn a_calendar_is_no_window_counted_from_1970_and_no_other_zones() {
+async fn calendar_windows_differ_from_epoch_windows_and_between_zones() {
     let limits = "rate_limits: [
         {unit: day, requests_per_unit: 10, name: ' counted'},
         {unit: day, requests_per_unit: 10, calendar: true},
@@ -313,7 +313,7 @@ async fn a_calendar_is_no_window_counted_from_1970_and_no_other_zones() {
     assert_eq!(said(&mut service, k(1)).await, "o 10 counted 1 3600");
     service.clock.advance_us(3_600_000_000);
     assert_eq!(said(&mut service, k(1)).await, "o 8 6 79200");
-    // On the wire it is a day all the same.
+    // On the wire the unit is still a day.
     let status = service.status("d", k(1)).await;
     let limit = status.current_limit.unwrap();
     assert_eq!((limit.unit, limit.unit_multiplier), (4, None));
@@ -337,7 +337,7 @@ fn look(id: &str) -> Descriptor {
 #[tokio::test]
 async fn only_its_holder_frees_a_slot() {
     let mut service = with(SLOTS, &[]).await;
-    // Who holds is no part of the bucket.
+    // The holder is no part of the bucket's key.
     assert_eq!(said(&mut service, by("1")).await, "o 2 1 60");
     assert_eq!(said(&mut service, by("2")).await, "o 2 0 60");
     assert_eq!(said(&mut service, by("3")).await, "X 2 0 60");
@@ -345,10 +345,10 @@ async fn only_its_holder_frees_a_slot() {
     assert_eq!(said(&mut service, refund(by("3"))).await, "o 2 0 60");
     assert_eq!(said(&mut service, by("3")).await, "X 2 0 60");
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 1 60");
-    // Once.
+    // A second refund has no effect.
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 1 60");
     assert_eq!(said(&mut service, by("3")).await, "o 2 0 60");
-    // Another value of the entry before it is another bucket.
+    // Another value of the previous entry is another bucket.
     let elsewhere = descriptor(&[("k", "w"), ("id", "2")]);
     assert_eq!(said(&mut service, elsewhere).await, "o 2 1 60");
     assert_eq!(counted(&service, "over_limit"), 2);
@@ -357,23 +357,23 @@ async fn only_its_holder_frees_a_slot() {
 #[tokio::test]
 async fn without_a_holder_a_slot_is_anonymous() {
     let mut service = with(SLOTS, &[]).await;
-    let nobody = || descriptor(&[("k", "v")]);
-    assert_eq!(said(&mut service, nobody()).await, "o 2 1 60");
+    let anonymous = || descriptor(&[("k", "v")]);
+    assert_eq!(said(&mut service, anonymous()).await, "o 2 1 60");
     assert_eq!(said(&mut service, by("1")).await, "o 2 0 60");
-    assert_eq!(said(&mut service, nobody()).await, "X 2 0 60");
+    assert_eq!(said(&mut service, anonymous()).await, "X 2 0 60");
     assert_eq!(said(&mut service, refund(by("2"))).await, "o 2 0 60");
-    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
-    // The slot that is left is somebody's.
-    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
+    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
+    // The remaining slot has a holder.
+    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
-    // An empty id is an id: a client that sends none by mistake does not free a slot without
-    // holder.
-    said(&mut service, nobody()).await;
+    // An empty ID is an ID: a client that sends an empty one by mistake does not free an anonymous
+    // slot.
+    said(&mut service, anonymous()).await;
     assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
 }
 
 #[tokio::test]
-async fn a_lost_slot_comes_back_and_a_look_puts_that_off() {
+async fn a_lost_slot_expires_and_a_peek_renews_it() {
     let mut service = with(SLOTS, &[]).await;
     said(&mut service, by("1")).await;
     said(&mut service, by("2")).await;
@@ -384,7 +384,7 @@ async fn a_lost_slot_comes_back_and_a_look_puts_that_off() {
     assert_eq!(said(&mut service, by("3")).await, "X 2 0 1");
     service.clock.advance_us(1);
     assert_eq!(said(&mut service, by("3")).await, "o 2 0 60");
-    // The first was renewed and holds on, until 110 s.
+    // The first was renewed and expires at 110 s.
     assert_eq!(said(&mut service, by("4")).await, "X 2 0 50");
     service.clock.advance_us(50_000_000);
     assert_eq!(said(&mut service, by("4")).await, "o 2 0 60");
@@ -403,8 +403,8 @@ async fn a_limit_in_flight_has_no_unit_on_the_wire() {
 }
 
 #[tokio::test]
-async fn who_holds_a_slot_is_no_label() {
-    // Else each request would be a series of its own, and soon all of them `overflow`.
+async fn slot_holders_are_not_labels() {
+    // Otherwise each request would be a new series, and soon all would be `overflow`.
     let rules = "
 domain: d
 descriptors:
@@ -422,14 +422,14 @@ descriptors:
 }
 
 #[tokio::test]
-async fn slots_and_windows_may_stand_side_by_side() {
+async fn slots_and_windows_may_be_combined() {
     let limits = "rate_limits: [
         {algorithm: concurrency, requests_per_unit: 1, slot_seconds: 60, holder_key: id, name: ' slots'},
         {unit: hour, requests_per_unit: 3, name: ' hourly'}]";
     let mut service = with(limits, &[]).await;
     assert_eq!(said(&mut service, by("1")).await, "o 1 slots 0 60");
     assert_eq!(said(&mut service, by("2")).await, "X 1 slots 0 60");
-    // The window does not know who asks: each limit gets what is given back.
+    // The window ignores the holder: a refund is applied to each limit.
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 1 slots 1 0");
     assert_eq!(said(&mut service, by("2")).await, "o 1 slots 0 60");
     assert_eq!(said(&mut service, refund(by("2"))).await, "o 1 slots 1 0");
@@ -438,8 +438,8 @@ async fn slots_and_windows_may_stand_side_by_side() {
 }
 
 #[tokio::test]
-async fn refused_hits_count_where_the_limit_says_so() {
-    // 8 of 10 are taken, 5 refused; the look says what stayed.
+async fn refused_hits_count_when_the_limit_counts_them() {
+    // 8 of 10 are taken, 5 refused; the peek shows the remaining hits.
     for (algorithm, by_default) in [
         ("fixed_window", "X"),
         ("sliding_window", "o 2"),
@@ -467,7 +467,7 @@ async fn refused_hits_count_where_the_limit_says_so() {
                 Code::OverLimit | Code::Unknown => "X".to_owned(),
             };
             assert_eq!(left, looks, "{limit}");
-            // 13 were counted, and 4 of them are given back.
+            // 13 were counted, and 4 of them are refunded.
             if looks == "X" {
                 let status = service.status("d", refund(k(4))).await;
                 assert_eq!(status.limit_remaining, 1, "{limit}");
@@ -477,7 +477,7 @@ async fn refused_hits_count_where_the_limit_says_so() {
 }
 
 #[tokio::test]
-async fn what_another_limit_refused_counts_only_where_all_is_said() {
+async fn hits_refused_by_another_limit_count_only_with_count_refused_all() {
     for (count_refused, left) in [("none", 10), ("blocking", 10), ("all", 6)] {
         for algorithm in ["fixed_window", "sliding_window", "sliding_log", "gcra"] {
             let rules = format!(
@@ -502,7 +502,7 @@ descriptors:
 }
 
 #[tokio::test]
-async fn a_leaky_bucket_spaces() {
+async fn a_leaky_bucket_spaces_hits() {
     let limit = "rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket}";
     let mut service = with(limit, &[]).await;
     assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
@@ -511,7 +511,7 @@ async fn a_leaky_bucket_spaces() {
     assert_eq!(said(&mut service, k(1)).await, "X 60 0 1");
     service.clock.advance_us(1);
     assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
-    // What was not asked for does not gather.
+    // Unused capacity does not accumulate.
     service.clock.advance_us(10 * MINUTE);
     assert_eq!(said(&mut service, k(2)).await, "X 60 0 60");
     assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
@@ -571,7 +571,7 @@ async fn a_limit_of_none_refuses_for_ever_in_every_algorithm() {
         let answer = service.ask(request("d", vec![k(1)])).await;
         let status = &answer.statuses[0];
         assert_eq!(status.code(), Code::OverLimit, "{algorithm:?}");
-        // Something to wait for all the same, or callers would ask in a loop.
+        // There is a wait all the same, or callers would retry in a loop.
         assert!(
             status.duration_until_reset.unwrap().seconds > 0,
             "{algorithm:?}"
@@ -583,8 +583,8 @@ async fn a_limit_of_none_refuses_for_ever_in_every_algorithm() {
     }
 }
 
-/// The same limit with one thing changed, for each thing that may change; none where that makes
-/// another bucket.
+/// The same limit with one field changed, for each field that may change without making another
+/// bucket.
 fn changes(algorithm: &dyn Algorithm) -> Vec<String> {
     let limit = limit_of(10, algorithm);
     let with = |field: &str| limit.replace('}', &format!(", {field}}}"));
@@ -628,7 +628,7 @@ async fn a_changed_limit_keeps_what_was_consumed_in_every_algorithm() {
             let larger = changed.contains(": 30");
             let left = service.status("d", k(0)).await.limit_remaining;
             assert_eq!(left, if larger { 26 } else { 6 }, "{changed}");
-            // And back, with a neighbour that takes nothing away from it.
+            // And back, with a second limit, which does not change the first.
             let neighbour = "{unit: year, requests_per_unit: 4000000, name: neighbour}";
             service
                 .reload(&rules(&format!("{neighbour}, {first}")))

@@ -2,7 +2,7 @@
 //!
 //! What it deliberately does not do: test the limiter's arithmetic (`tests/laws`), or start
 //! processes (`tests/process`, `tests/envoy`).
-// tests: a panic is how it says no.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

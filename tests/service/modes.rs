@@ -55,7 +55,7 @@ async fn quotas_refuse_only_when_all_of_them_do() {
     for (number, (descriptors, expected)) in [
         (&[("quota", 1)][..], "o o"),
         (&[("quota", 2)], "X X"),
-        (&[("quota", 2), ("quota", 1)], "X XX"), // the same bucket, which the first has filled
+        (&[("quota", 2), ("quota", 1)], "X XX"), // the same bucket, exhausted by the first
         (&[("quota", 2), ("free", 9)], "X Xo"),  // unlimited takes no part
         (&[("quota", 2), ("rule", 1)], "X Xo"),
         (&[("quota", 2), ("nothing", 1)], "X Xo"),
@@ -83,7 +83,7 @@ async fn quotas_refuse_only_when_all_of_them_do() {
 }
 
 #[tokio::test]
-async fn the_services_quota_mode_makes_everything_a_quota_also_what_matches_nothing() {
+async fn the_services_quota_mode_applies_to_all_including_unmatched_descriptors() {
     let mut service = Service::start(RULES, &["--quota-mode", "true"]).await;
     for (number, (descriptors, expected)) in [
         (&[("rule", 2)][..], "X X"),
@@ -105,7 +105,7 @@ async fn the_services_quota_mode_makes_everything_a_quota_also_what_matches_noth
 }
 
 #[tokio::test]
-async fn the_services_shadow_mode_lets_pass_and_the_rest_tells_the_truth() {
+async fn the_services_shadow_mode_allows_and_reports_the_real_codes() {
     let arguments = [
         "--shadow-mode",
         "true",
@@ -133,7 +133,7 @@ async fn the_services_shadow_mode_lets_pass_and_the_rest_tells_the_truth() {
         "that is for rules in shadow mode"
     );
     assert_eq!(service.metric("tollgate_decisions_total{code=\"ok\"}"), 1);
-    // What passes anyway is not counted.
+    // Requests that pass anyway are not counted.
     assert_eq!(asked(&mut service, &[("rule", 1)], "b").await, "o o");
     assert_eq!(service.metric("ratelimit_service_global_shadow_mode"), 1);
 }
@@ -208,7 +208,7 @@ descriptors:
     );
 }
 
-/// Rules of one path of descriptors, what is asked, and the labels of the second and third level of
+/// Rules of one path of descriptors, the request, and the labels of the second and third level of
 /// the stat.
 type Labelled = (
     &'static str,
@@ -216,8 +216,7 @@ type Labelled = (
     &'static str,
 );
 
-/// What stands in a metric's labels, of which there are two levels: the reference's own vectors,
-/// and their neighbours.
+/// Label values of a metric, for two levels: the reference's own test vectors, and similar cases.
 const LABELLED: &[Labelled] = &[
     (
         "[{key: key-1, detailed_metric: true, LIMIT}]",
@@ -245,7 +244,7 @@ const LABELLED: &[Labelled] = &[
         &[("k1", ""), ("k2", "B")],
         "k1_ k2_B",
     ),
-    // Where a level is shared the reference leaves the underscore out.
+    // For a shared level the reference omits the underscore.
     (
         "[{key: route, value: 'api/*', share_threshold: true, descriptors: [{key: k, detailed_metric: true, LIMIT}]}]",
         &[("route", "api/v1"), ("k", "")],
@@ -290,7 +289,7 @@ const LABELLED: &[Labelled] = &[
         &[("route", "api/v1"), ("method", "GET")],
         "route_api/* method_GET",
     ),
-    // detailed_metric speaks for its own limit only.
+    // detailed_metric applies to its own limit only.
     (
         "[{key: k1, detailed_metric: true, descriptors: [{key: k2, LIMIT}]}]",
         &[("k1", "A"), ("k2", "B")],
@@ -384,7 +383,7 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 5 }
 ";
 
-/// A Struct as JSON says it.
+/// A `Struct` value as JSON.
 fn json_of(value: &Value) -> Json {
     match value.kind.as_ref().expect("a value") {
         Kind::NullValue(_) => Json::Null,
@@ -462,7 +461,7 @@ async fn metadata_repeats_the_request() {
 }
 
 #[tokio::test]
-async fn metadata_of_several_rules_is_merged_and_the_first_has_the_say() {
+async fn metadata_of_several_rules_is_merged_and_the_first_wins() {
     let mut service = Service::start(METADATA, WITH_METADATA).await;
     let both = || {
         request(
@@ -483,7 +482,7 @@ async fn metadata_of_several_rules_is_merged_and_the_first_has_the_say() {
         "kept": { "deep": "b" },
         "only": "b",
     });
-    // Again and again, in both orders: what was merged once never reaches the configuration.
+    // Repeated in both orders: a merge never changes the configuration.
     for _ in 0..2 {
         assert_eq!(metadata(&mut service, both()).await["metadata"], ab);
         assert_eq!(metadata(&mut service, reversed()).await["metadata"], ba);
@@ -496,7 +495,7 @@ async fn metadata_of_several_rules_is_merged_and_the_first_has_the_say() {
 }
 
 #[tokio::test]
-async fn only_what_passed_has_its_say() {
+async fn only_passing_rules_add_metadata() {
     let mut service = Service::start(METADATA, WITH_METADATA).await;
     let asked = request("d", vec![hits("a", "x", 6), hits("b", "x", 1)]);
     assert_eq!(
@@ -505,7 +504,7 @@ async fn only_what_passed_has_its_say() {
     );
     let asked = request("d", vec![hits("a", "x", 1)]);
     assert_eq!(metadata(&mut service, asked).await.get("metadata"), None);
-    // The reference loses it beside detailed_metric.
+    // The reference omits the metadata of a rule with detailed_metric.
     let asked = request("d", vec![hits("detailed", "x", 1)]);
     assert_eq!(
         metadata(&mut service, asked).await["metadata"],

@@ -40,7 +40,7 @@ fn two_checks() -> RateLimitRequest {
 }
 
 #[tokio::test]
-async fn overload_is_an_error_that_says_what_to_change() {
+async fn overload_is_an_error_with_advice() {
     let mut service = overloaded("error").await;
     let error = service
         .client
@@ -57,7 +57,7 @@ async fn overload_is_an_error_that_says_what_to_change() {
         service.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
         2
     );
-    // Shed as a whole: neither bucket was touched, and the queue has space for one again.
+    // The request was shed as a whole: neither bucket changed, and the queue has space for one.
     assert_eq!(
         service.status("d", hits("a", "x", 1)).await.limit_remaining,
         9
@@ -79,7 +79,7 @@ async fn overload_may_allow() {
 }
 
 #[tokio::test]
-async fn overload_may_deny_but_not_what_is_only_watched() {
+async fn overload_may_deny_except_in_shadow_mode() {
     let mut service = overloaded("deny").await;
     let asked = vec![
         hits("a", "x", 1),
@@ -102,7 +102,7 @@ fn tollgate_code(status: &DescriptorStatus) -> Code {
     status.code()
 }
 
-/// As little memory as there may be.
+/// The smallest memory limit.
 const LITTLE: [&str; 6] = [
     "--partitions",
     "1",
@@ -113,7 +113,7 @@ const LITTLE: [&str; 6] = [
 ];
 
 /// Fills the service with keys over their limits, in a rule named `filler`, until three hundred new
-/// keys in a row find no memory: a part of the table is full sooner than another.
+/// keys in a row find no memory: parts of the table fill at different rates.
 async fn fill(service: &mut Service) {
     let mut in_vain = 0;
     for hundred in 0..100 {
@@ -132,7 +132,7 @@ async fn fill(service: &mut Service) {
     panic!("10,000 keys fit in 64 KiB");
 }
 
-/// A service full of keys over their limits, but for `a` of `x`.
+/// A service full of keys over their limits, except for `a` of `x`.
 async fn full(arguments: &[&str]) -> Service {
     let arguments = [&LITTLE[..4], arguments].concat();
     let mut service = Service::start(RULES, &arguments).await;
@@ -157,7 +157,7 @@ async fn a_full_store_keeps_the_keys_it_has_and_new_ones_of_a_rule_share_a_bucke
     let expected = [(Code::Ok, 6), (Code::Ok, 2), (Code::OverLimit, 0)];
     assert!(left.eq(expected));
     assert_eq!(service.metric(shared), before + 3);
-    // Another rule has another; and who had a bucket of its own is still over.
+    // Another rule has another shared bucket; a key with its own bucket is still over.
     let other = service.status("d", hits("b", "p", 1)).await;
     assert_eq!((other.code(), other.limit_remaining), (Code::Ok, 9));
     let first = service.status("d", hits("a", "x", 1)).await;
@@ -166,7 +166,7 @@ async fn a_full_store_keeps_the_keys_it_has_and_new_ones_of_a_rule_share_a_bucke
 }
 
 #[tokio::test]
-async fn or_a_setting_lets_them_pass_or_denies_them() {
+async fn a_full_store_may_allow_or_deny_new_keys() {
     for (answer, code) in [("allow", Code::Ok), ("deny", Code::OverLimit)] {
         let mut service = full(&["--on-memory-full", answer]).await;
         for _ in 0..20 {
@@ -182,7 +182,7 @@ async fn or_a_setting_lets_them_pass_or_denies_them() {
 }
 
 #[tokio::test]
-async fn or_overload_answers_and_says_what_to_change() {
+async fn a_full_store_may_answer_with_the_overload_error() {
     let mut service = full(&LITTLE[4..]).await;
     let before = service.metric("tollgate_shed_total{reason=\"memory_full\"}");
     let asked = request("d", vec![hits("a", "new", 1)]);
@@ -261,7 +261,7 @@ async fn remembering(answer: &str) -> Service {
 }
 
 #[tokio::test]
-async fn where_no_more_can_be_remembered_overload_answers_and_says_what_to_change() {
+async fn without_memory_for_marks_overload_answers_with_advice() {
     let full = "tollgate_shed_total{reason=\"memory_full\"}";
     for key in ["log", "slots"] {
         let mut service = remembering("error").await;
@@ -282,7 +282,7 @@ async fn where_no_more_can_be_remembered_overload_answers_and_says_what_to_chang
 }
 
 #[tokio::test]
-async fn where_no_more_can_be_remembered_what_needs_no_mark_goes_on() {
+async fn without_memory_for_marks_other_limits_still_work() {
     let mut service = remembering("error").await;
     let left = async |service: &mut Service, key: &str, count: u64| {
         let status = service.status("d", hits(key, "x", count)).await;
@@ -317,7 +317,7 @@ async fn work_whose_deadline_has_passed_is_not_done() {
 #[tokio::test]
 async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
     // Otherwise a client over one limit could add a new value to another descriptor, and Envoy
-    // would let it pass on the error.
+    // would allow the request because of the error.
     let mut service = full(&[&LITTLE[4..], &["--on-overload", "error"]].concat()).await;
     let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
     let answer = service.ask(request("d", both)).await;
@@ -325,8 +325,7 @@ async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
     assert_eq!(answer.statuses[0].code(), Code::OverLimit);
     let total = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a\",key2=\"\"}";
     assert_eq!(service.metric(total), 11);
-    // Within its limit there is nothing to hold against the request, and the error is one; what was
-    // taken is counted.
+    // Without a refusing limit the answer is the error; the hits that were taken are counted.
     service.clock.advance_us(60_000_000);
     let both = vec![hits("a", "x", 10), hits("b", "fresh", 1)];
     let error = service

@@ -21,14 +21,14 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-/// One rule of so many a minute.
+/// One rule with a limit of `requests` a minute.
 fn rules(requests: u32) -> String {
     format!(
         "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: minute, requests_per_unit: {requests}}}}}]\n"
     )
 }
 
-/// The limit and what is left of it after another hit.
+/// The limit and its remaining hits after another hit.
 async fn hit(service: &mut Service) -> (u32, u32) {
     let status = service.status("d", hits("k", "a", 1)).await;
     (
@@ -61,7 +61,7 @@ async fn buckets_outlive_good_and_bad_rules() {
     );
     service.reload(&rules(5)).await;
     assert_eq!(hit(&mut service).await, (5, 1));
-    // Another place in the file and another neighbour make no other bucket.
+    // Another position in the file and other rules beside it do not change the bucket.
     service.reload("domain: d\ndescriptors: [{key: j, rate_limit: {unit: day}}, {key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]\n").await;
     assert_eq!(hit(&mut service).await, (10, 5));
     assert_eq!(
@@ -71,7 +71,7 @@ async fn buckets_outlive_good_and_bad_rules() {
 }
 
 #[tokio::test]
-async fn rules_that_go_no_longer_apply() {
+async fn removed_rules_no_longer_apply() {
     let mut service = Service::start(&rules(0), &[]).await;
     assert_eq!(
         service.status("d", hits("k", "a", 1)).await.code(),
@@ -91,7 +91,7 @@ async fn rules_that_go_no_longer_apply() {
 }
 
 #[tokio::test]
-async fn generation_and_hash_say_which_rules_are_in_use() {
+async fn generation_and_hash_identify_the_rules_in_use() {
     let mut service = Service::start(&rules(1), &[]).await;
     let shown = |service: &Service| {
         (
@@ -133,7 +133,7 @@ async fn generation_and_hash_say_which_rules_are_in_use() {
 }
 
 #[tokio::test]
-async fn refused_rules_are_shown_to_those_who_ask_until_good_ones_come() {
+async fn rejected_rules_are_reported_until_valid_ones_load() {
     let mut service = Service::start(&rules(1), &[]).await;
     let good = get(service.admin, "/readyz?verbose").await;
     let hash = format!("{:012x}", service.metric("tollgate_rules_hash"));
@@ -152,7 +152,7 @@ async fn refused_rules_are_shown_to_those_who_ask_until_good_ones_come() {
     );
     assert!(said.contains(&refused), "{said}");
     assert!(said.ends_with("ready\n"), "{said}");
-    // The public port says no more than before.
+    // The public port shows no more than before.
     assert_eq!(
         get(service.http, "/readyz?verbose").await,
         (200, "OK".to_owned())
@@ -204,7 +204,7 @@ async fn a_request_under_many_reloads_always_finds_whole_rules() {
     assert_eq!(service.metric("tollgate_rules_generation"), 31);
 }
 
-/// A service on rules that may not be there or not be good, and so may never be ready.
+/// A service with rules that may be missing or invalid, so that it may never be ready.
 struct Unready {
     grpc: std::net::SocketAddr,
     http: std::net::SocketAddr,
@@ -270,7 +270,7 @@ impl Unready {
         health.check(asked).await.unwrap().get_ref().status()
     }
 
-    /// Waits until it has looked at its rules once more: it takes the second word only when it has
+    /// Waits until it has read its rules once more: it accepts the second message only after it has
     /// acted on the first.
     async fn looked(&self) {
         for _ in 0..3 {
@@ -282,7 +282,7 @@ impl Unready {
 const NO_RULES: &str = "no rate limit configuration loaded";
 
 #[tokio::test]
-async fn without_rules_it_answers_that_there_are_none_and_is_not_ready() {
+async fn without_rules_it_answers_an_error_and_is_not_ready() {
     for text in [None, Some("domain: [")] {
         let service = unready(text, &[]).await;
         service.looked().await;
@@ -294,7 +294,7 @@ async fn without_rules_it_answers_that_there_are_none_and_is_not_ready() {
         assert_eq!(service.health().await, ServingStatus::NotServing);
         assert_eq!(get(service.http, "/readyz").await.0, 500);
         assert_eq!(get(service.http, "/livez").await.0, 200);
-        // Good ones end that, without a restart.
+        // Valid rules end that, without a restart.
         std::fs::write(&service.rules, "domain: d\n").unwrap();
         let Unready { ready, .. } = service;
         ready.await.unwrap();
@@ -302,7 +302,7 @@ async fn without_rules_it_answers_that_there_are_none_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn forced_to_start_without_rules_it_is_ready_and_still_has_none() {
+async fn forced_to_start_without_rules_it_is_ready_and_answers_an_error() {
     let service = unready(None, &["--force-start-without-initial-config", "true"]).await;
     service.looked().await;
     assert_eq!(service.health().await, ServingStatus::Serving);

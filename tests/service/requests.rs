@@ -1,5 +1,4 @@
-//! Requests like real callers send them, unusual ones included: all are answered, and no number
-//! wraps.
+//! Usual and unusual requests of real callers: all are answered, and no number wraps.
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitOverride, RateLimitRequest, channel, descriptor, hits, request,
@@ -51,7 +50,7 @@ async fn every_descriptor_gets_its_status_in_order() {
             (status.code(), limit, status.limit_remaining, until)
         })
         .collect();
-    // START is 10.5 s into its minute and its hour's 2,410.5 s in; the half second is rounded up.
+    // START is 10.5 s into its minute and 2,410.5 s into its hour; the half second is rounded up.
     let start_s = START.as_us() / 1_000_000;
     let two_weeks = 1_209_600 - (start_s % 1_209_600);
     assert_eq!(
@@ -82,7 +81,7 @@ async fn every_descriptor_gets_its_status_in_order() {
 }
 
 #[tokio::test]
-async fn unlimited_may_replace_and_says_so_on_the_wire() {
+async fn unlimited_may_replace_and_is_visible_on_the_wire() {
     let mut service = Service::start(RULES, &[]).await;
     let answer = service
         .ask(request(
@@ -219,7 +218,7 @@ async fn hits_of_the_request_apply_where_a_descriptor_has_none() {
 }
 
 #[tokio::test]
-async fn looking_takes_nothing_and_a_refund_is_seen_at_once() {
+async fn a_peek_takes_nothing_and_a_refund_is_seen_at_once() {
     let mut service = Service::start(RULES, &[]).await;
     assert_eq!(
         service
@@ -228,7 +227,7 @@ async fn looking_takes_nothing_and_a_refund_is_seen_at_once() {
             .limit_remaining,
         0
     );
-    // At exactly the limit a look passes, one hit more does not, and it counts.
+    // At exactly the limit a peek passes; one hit more is refused and counted.
     assert_eq!(
         service.status("d", hits("ten", "a", 0)).await.code(),
         Code::Ok
@@ -260,7 +259,7 @@ async fn looking_takes_nothing_and_a_refund_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn a_window_turns_when_the_clock_says_so() {
+async fn a_window_turns_with_the_clock() {
     let mut service = Service::start(RULES, &[]).await;
     assert_eq!(
         service.status("d", hits("ten", "a", 11)).await.code(),
@@ -308,7 +307,7 @@ async fn overrides_have_their_own_bucket_and_only_real_units() {
             .limit_remaining,
         9
     );
-    // Not obeyed: the configured rule applies.
+    // An invalid override is ignored, and the configured rule applies.
     for unit in [0, 8, -1, i32::MAX] {
         let limit = service
             .status("d", with(unit, None))
@@ -397,7 +396,7 @@ async fn reflection_publishes_envoys_own_types() {
 }
 
 #[tokio::test]
-async fn a_stop_answers_what_is_under_way_and_ends() {
+async fn shutdown_answers_open_requests_and_ends() {
     let mut service = Service::start(RULES, &[]).await;
     service.status("d", hits("ten", "a", 1)).await;
     let grpc = service.grpc;
@@ -411,9 +410,9 @@ async fn a_stop_answers_what_is_under_way_and_ends() {
 }
 
 #[tokio::test]
-async fn hits_that_can_never_pass_are_not_told_to_try_again_at_once() {
-    // An unused bucket has nothing to wait for either: without a window's wait the caller would ask
-    // in a loop.
+async fn hits_that_can_never_pass_have_a_wait() {
+    // An unused bucket has no retry time of its own: without the window's wait the caller would
+    // retry in a loop.
     let mut service = Service::start(RULES, &[]).await;
     let status = service.status("d", hits("bucket", "unused", 3)).await;
     assert_eq!(status.code(), Code::OverLimit);

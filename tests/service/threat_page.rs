@@ -1,15 +1,17 @@
 //! Checks `docs/threat-model.md` against the code: each setting, counter and test that it names
 //! exists.
 //!
-//! What it deliberately does not do: run the named tests, or judge what the page leaves out.
+//! What it deliberately does not do: run the named tests, or find attacks that the page omits.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory as _;
+use tollgate::cli::Cli;
 use tollgate_test_support::markdown::{Page, quoted};
 
-/// What the table of attacks has.
+/// Number of columns of the table of attacks.
 const COLUMNS: usize = 5;
 
 fn root() -> &'static Path {
@@ -20,7 +22,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The words of a kind that stand in the rows of attacks.
+/// The quoted names in a column of the table, with their attacks.
 fn named(column: usize) -> Vec<(String, String)> {
     let page = Page::read("docs/threat-model.md");
     let rows = page.rows();
@@ -33,22 +35,26 @@ fn named(column: usize) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_setting_on_the_page_is_one() {
-    let readme = Page::read("README.md");
-    let rows = readme.rows();
-    let settings: BTreeSet<_> = rows
-        .iter()
-        .flat_map(|row| row.iter().take(2).flat_map(|cell| quoted(cell)))
-        .collect();
+fn every_setting_on_the_page_exists() {
+    let cli = Cli::command();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let flags_and_variables = serve.get_arguments().flat_map(|setting| {
+        let flag = setting.get_long().map(|long| format!("--{long}"));
+        let variable = setting
+            .get_env()
+            .map(|name| name.to_string_lossy().into_owned());
+        flag.into_iter().chain(variable)
+    });
+    let settings: BTreeSet<_> = flags_and_variables.collect();
     let named = named(2);
     assert!(named.len() >= 20, "{}", named.len());
     for (attack, setting) in named {
-        assert!(settings.contains(setting.as_str()), "{attack}: {setting}");
+        assert!(settings.contains(&setting), "{attack}: {setting}");
     }
 }
 
 #[test]
-fn every_counter_on_the_page_is_one() {
+fn every_counter_on_the_page_exists() {
     let files = fs::read_dir(root().join("src/metrics")).unwrap();
     let metrics: String = files
         .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
@@ -61,7 +67,7 @@ fn every_counter_on_the_page_is_one() {
             metrics.contains(&format!("\"{name}\"")),
             "{attack}: {counter}"
         );
-        // A label's value is a word of ours as well.
+        // A label value is a declared name as well.
         if let Some((_, value)) = counter.split_once('"') {
             let value = value.trim_end_matches("\"}");
             let known = [metrics.as_str(), &read("crates/http2/src/error.rs")]
@@ -73,7 +79,7 @@ fn every_counter_on_the_page_is_one() {
 }
 
 #[test]
-fn every_test_on_the_page_is_one_and_no_attack_is_without() {
+fn every_test_on_the_page_exists_and_every_attack_has_one() {
     let page = Page::read("docs/threat-model.md");
     for row in page.rows().iter().filter(|row| row.len() == COLUMNS) {
         assert!(!quoted(row[4]).is_empty(), "{}: no test", row[0]);
@@ -91,7 +97,7 @@ fn every_test_on_the_page_is_one_and_no_attack_is_without() {
         let name = format!("fn {name}(");
         let at = lines.iter().position(|line| line.contains(&name));
         let before = lines[..at.unwrap_or_default()].iter().rev();
-        // One of the attributes before it says that it is a test.
+        // One of the attributes before the function makes it a test.
         let is_there = before
             .take_while(|line| line.starts_with("#["))
             .any(|line| line.contains("test"));

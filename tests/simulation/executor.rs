@@ -1,11 +1,10 @@
-//! Futures that are polled when the simulation says so, and by nobody else.
+//! Futures that are polled only by the simulation.
 //!
-//! Why not tokio's: its scheduler decides who comes next; here a seed does. How: a task is a future
-//! and a flag that its waker raises. A runtime stands by for the workers' timers only: its time is
-//! paused, is moved by hand, and it never runs a task.
+//! Why not tokio's scheduler: it chooses the order of tasks; here a seed does. How: a task is a
+//! future and a flag that its waker sets. A tokio runtime serves only the workers' timers: its time
+//! is paused and moved by the test, and it never runs a task.
 //!
-//! What it deliberately does not do: choose. Which of the woken tasks is polled next is the
-//! caller's matter.
+//! What it deliberately does not do: choose. The caller chooses which woken task is polled next.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,26 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// A future somebody polls.
-pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+/// A boxed future.
+pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// A future and whether it wants to be polled.
+/// A future and whether it has been woken.
 pub(crate) struct Task<T> {
-    future: Boxed<T>,
+    future: BoxedFuture<T>,
     flag: Arc<Flag>,
     waker: Waker,
 }
 
 struct Flag(AtomicBool);
 
-/// Timers that fire when time is moved.
+/// Timers that fire when the test moves time.
 pub(crate) struct Timers(tokio::runtime::Runtime);
 
 // === impl Task ===
 
 impl<T> Task<T> {
-    /// Woken: a future does nothing before its first poll.
-    pub(crate) fn new(future: Boxed<T>) -> Self {
+    /// A new task counts as woken, since a future does nothing before its first poll.
+    pub(crate) fn new(future: BoxedFuture<T>) -> Self {
         let flag = Arc::new(Flag(AtomicBool::new(true)));
         Self {
             future,
@@ -72,12 +71,12 @@ impl Timers {
         Self(runtime.unwrap())
     }
 
-    /// While this lives, futures polled on this thread find the timers.
+    /// While the guard lives, futures polled on this thread use these timers.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.0.enter()
     }
 
-    /// Moves time, and wakes whose timer has come.
+    /// Moves time and wakes the tasks whose timers have fired.
     pub(crate) fn advance_us(&self, us: u64) {
         self.0
             .block_on(tokio::time::advance(Duration::from_micros(us)));

@@ -1,11 +1,10 @@
-//! What happens below the service, written down as it happens: what was sent to the store, in which
-//! order checks were really decided, and what the store told.
+//! Journal of events below the service: checks sent to the store, decisions in their order, and the
+//! store's replies.
 //!
-//! How, without a hook in `src/`: a [`Tap`] stands between the service and its store. It gives
-//! every check a ticket by putting a [`Ticketed`] algorithm in place of the check's own; that one
-//! delegates, and writes its number and its outcome down at the very moment at which a partition
-//! decides. What goes back is a check of its own with the ticket of the take that it undoes. Bugs
-//! are planted below the tap, so what they do to a check is seen.
+//! How, without a hook in `src/`: a [`Tap`] wraps the store. It gives each check a ticket by
+//! replacing the check's algorithm with a [`Ticketed`] one, which delegates and records its ticket
+//! and outcome when a partition decides. A refund is a check of its own with the ticket of the take
+//! that it undoes. Bugs are planted below the tap, so the journal records their effects.
 //!
 //! What it deliberately does not do: judge (`judge`), or change an answer.
 
@@ -27,10 +26,10 @@ pub(crate) struct Ticket {
     pub(crate) position: usize,
 }
 
-/// What was seen.
+/// A recorded event.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// The service asks the store; the tickets begin with this one.
+    /// The service sends checks to the store; their tickets start with this one.
     Sent {
         first: Ticket,
         checks: Vec<Check>,
@@ -42,8 +41,8 @@ pub(crate) enum Entry {
         ask: Operation,
         outcome: Outcome,
     },
-    /// The store has answered the service.
-    Told {
+    /// The store has replied to the service.
+    Replied {
         first: Ticket,
         count: usize,
         answers: Result<Vec<CheckResult>, StoreError>,
@@ -52,7 +51,7 @@ pub(crate) enum Entry {
 
 #[derive(Default)]
 struct Journal {
-    /// Who is being polled.
+    /// The caller that is being polled.
     caller: usize,
     /// How many checks each caller has sent.
     sent: HashMap<usize, usize>,
@@ -60,21 +59,21 @@ struct Journal {
 }
 
 thread_local! {
-    /// A run stays on its thread.
+    /// A run uses one thread.
     static JOURNAL: RefCell<Journal> = RefCell::default();
 }
 
-/// Begins anew.
+/// Clears the journal.
 pub(crate) fn clear() {
     JOURNAL.take();
 }
 
-/// Who is polled from now on.
+/// Sets the caller that is polled from now on.
 pub(crate) fn polling(caller: usize) {
     JOURNAL.with_borrow_mut(|journal| journal.caller = caller);
 }
 
-/// What was seen since the last time.
+/// Returns the events since the last call.
 pub(crate) fn take() -> Vec<Entry> {
     JOURNAL.with_borrow_mut(|journal| std::mem::take(&mut journal.entries))
 }
@@ -83,19 +82,18 @@ fn note(entry: Entry) {
     JOURNAL.with_borrow_mut(|journal| journal.entries.push(entry));
 }
 
-/// Stands between the service and the store.
+/// Wraps the store and records its calls.
 pub(crate) struct Tap {
     store: Arc<dyn Store>,
 }
 
-/// An algorithm that says which check it decides.
+/// An algorithm that records which check it decides.
 struct Ticketed {
     base: &'static dyn Algorithm,
     ticket: Ticket,
 }
 
-/// The algorithm with that ticket. A check wants one that lives for ever; runs use the same ones
-/// again.
+/// The algorithm with that ticket. A check needs a `'static` algorithm, so runs reuse these.
 fn ticketed(base: &dyn Algorithm, ticket: Ticket) -> &'static dyn Algorithm {
     static KEPT: Mutex<Option<HashMap<(usize, Ticket), &'static Ticketed>>> = Mutex::new(None);
     let same = |known: &&dyn Algorithm| known.name() == base.name();
@@ -140,13 +138,13 @@ impl Store for Tap {
             });
             first
         });
-        for (check, ticket) in checks.iter_mut().zip(first.following()) {
+        for (check, ticket) in checks.iter_mut().zip(first.and_after()) {
             check.algorithm = ticketed(check.algorithm, ticket);
         }
         Box::pin(async move {
             let applied = self.store.apply(checks, deadline, terms).await;
             let answers = applied.as_ref().map(|applied| applied.answers.clone());
-            note(Entry::Told {
+            note(Entry::Replied {
                 first,
                 count,
                 answers: answers.map_err(StoreError::clone),
@@ -159,8 +157,8 @@ impl Store for Tap {
 // === impl Ticket ===
 
 impl Ticket {
-    /// This one and those after it.
-    pub(crate) fn following(self) -> impl Iterator<Item = Self> {
+    /// This ticket and the following ones.
+    pub(crate) fn and_after(self) -> impl Iterator<Item = Self> {
         (self.position..).map(move |position| Self { position, ..self })
     }
 }

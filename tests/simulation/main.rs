@@ -2,41 +2,41 @@
 //! may take all or nothing, callers that leave, reloads, clocks that jump, and full mailboxes.
 //!
 //! Why: what goes wrong between two polls goes wrong once in a million requests and never again
-//! while somebody looks. Here the real service, store, workers and rules loader run on one thread,
-//! and every choice of what happens next, the time and the hash's secret come from one number: a
-//! run that failed fails again.
+//! Why: a race between two polls fails once in a million requests and cannot be reproduced. Here
+//! the real service, store, workers and rules loader run on one thread. The order of events, the
+//! time and the hash's secret come from one number, so a failed run can be repeated.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `chance` | a seed, and choices from it |
-//! | `executor` | futures polled when a seed says so |
-//! | `scenario` | what a seed decides at the outset: bounds, rules, how often what happens |
-//! | `run` | one run from beginning to end |
-//! | `journal` | what happens below the service, written down as it happens |
-//! | `recount` | the buckets again, naively |
-//! | `words` | what happens, for people |
+//! | `executor` | futures that are polled in the order a seed gives |
+//! | `scenario` | what a seed sets at the start: bounds, rules, frequencies of events |
+//! | `run` | one run |
+//! | `journal` | events below the service |
+//! | `recount` | a naive model of the buckets |
+//! | `event_display` | text of the events |
 //! | `judge/` | the laws that must hold in every run |
-//! | `planted/` | bugs put in on purpose, and which laws find them |
+//! | `planted/` | planted bugs, and the laws that find them |
 //!
-//! The default seeds are the same at every run, here and in CI: a green commit stays green. Others:
+//! The default seeds are the same in every run, here and in CI. Other seeds:
 //!
-//! - `SEEDS=100000 cargo test --test simulation -- default_seeds` looks longer;
-//! - `FIRST_SEED=1000000` begins elsewhere;
+//! - `SEEDS=100000 cargo test --test simulation -- default_seeds` runs more seeds;
+//! - `FIRST_SEED=1000000` sets the first seed;
 //! - `SEED=123 cargo test --test simulation -- replay --nocapture` prints one run event by event;
 //!   `BUG=name` plants a bug in it.
 //!
-//! What changes the meaning of a seed: any change to `scenario` or `run`. A seed is for the commit
-//! it failed on; what is to be kept becomes a test of its own.
+//! Any change to `scenario` or `run` changes the meaning of a seed. A seed is valid for the commit
+//! on which it failed; write a test of its own to keep a case.
 //!
-//! **Requests that take all or nothing.** Whether a run's requests do so is drawn: by its rules,
-//! which a reload may change, or by the service. What goes back is an entry of its own in
-//! `journal`, under the ticket of the take that it undoes. `AllOrNothing` says what must go back
-//! and what must not, `Recount` follows what did, and `Left` holds what is left at the end against
-//! what was admitted, without a look at what went back.
+//! **All-or-nothing requests.** Whether a run's requests take all or nothing is drawn: by its
+//! rules, which a reload may change, or by the service. A refund is an entry of its own in
+//! `journal`, under the ticket of the take that it undoes. `AllOrNothing` checks what must and must
+//! not be refunded, `Recount` follows the refunds, and `Remaining` compares the remaining hits at
+//! the end with the admitted ones, without using refunds.
 //!
 //! What it deliberately does not do: real threads (`tests/store` and `tests/service` do), sockets,
 //! several replicas.
-// tests: a panic is how it says no.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -45,6 +45,7 @@
     clippy::indexing_slicing
 )]
 
+mod event_display;
 mod executor;
 mod journal;
 mod judge;
@@ -52,7 +53,6 @@ mod planted;
 mod recount;
 mod run;
 mod scenario;
-mod words;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -61,16 +61,16 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use judge::{Broken, Sights};
+use judge::{EventCounts, Violation};
 use run::run;
 
-/// Looked at by every `cargo test`.
+/// Seeds of every `cargo test`.
 const DEFAULT_SEEDS: RangeInclusive<u64> = 1..=3_000;
 
-/// How many failing seeds are told before giving up.
+/// How many failing seeds are reported before the run stops.
 const FAILURES_MAX: usize = 5;
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn from_environment<T: FromStr>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok()?;
     let number = text.parse().ok();
@@ -82,7 +82,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The default seeds, or those that the environment names.
+/// The default seeds, or those that the environment sets.
 fn seeds() -> RangeInclusive<u64> {
     let first = from_environment("FIRST_SEED").unwrap_or(*DEFAULT_SEEDS.start());
     let count = from_environment("SEEDS").unwrap_or(*DEFAULT_SEEDS.end());
@@ -93,7 +93,7 @@ fn seeds() -> RangeInclusive<u64> {
 fn the_default_seeds_break_no_law() {
     let seeds = seeds();
     let next = AtomicU64::new(*seeds.start());
-    let found = Mutex::new((Sights::default(), Vec::new()));
+    let found = Mutex::new((EventCounts::default(), Vec::new()));
     let look = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -104,12 +104,12 @@ fn the_default_seeds_break_no_law() {
             let mut found = found.lock().unwrap();
             match report {
                 Ok(report) => {
-                    found.0.add(&report.sights);
+                    found.0.add(&report.event_counts);
                     if !report.broken.is_empty() {
                         found.1.push(failure(seed, &report.broken));
                     }
                 }
-                // What it says stands above.
+                // The panic's message is printed above.
                 Err(_) => found.1.push(failure(seed, &[])),
             }
         }
@@ -119,19 +119,19 @@ fn the_default_seeds_break_no_law() {
             scope.spawn(look);
         }
     });
-    let (sights, failures) = found.into_inner().unwrap();
-    println!("seeds {seeds:?}: {:?}", sights.named());
+    let (event_counts, failures) = found.into_inner().unwrap();
+    println!("seeds {seeds:?}: {:?}", event_counts.named());
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
     if seeds == DEFAULT_SEEDS {
-        for (sight, count) in sights.named() {
-            assert!(count > 1_000, "{sight}: {count} times is too seldom");
+        for (sight, count) in event_counts.named() {
+            assert!(count > 1_000, "{sight}: {count} times is too rare");
         }
     }
 }
 
-/// How to see a run that failed, and what was broken; nothing, if it panicked.
-fn failure(seed: u64, broken: &[Broken]) -> String {
-    let came_to = match broken.len() {
+/// Describes a failed run: how to repeat it, and its violations (none if it panicked).
+fn failure(seed: u64, broken: &[Violation]) -> String {
+    let result = match broken.len() {
         0 => "panics".to_owned(),
         count => format!("breaks laws {count} times"),
     };
@@ -141,22 +141,22 @@ fn failure(seed: u64, broken: &[Broken]) -> String {
         .map(|broken| format!("  {broken}"))
         .collect();
     format!(
-        "seed {seed} {came_to}; see all of it:\n  SEED={seed} cargo test --test simulation -- replay --nocapture\n{}",
+        "seed {seed} {result}; to print the run:\n  SEED={seed} cargo test --test simulation -- replay --nocapture\n{}",
         words.join("\n")
     )
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_gives_the_same_run() {
     let traces = || -> Vec<u64> { (1..=100).map(|seed| run(seed, None, false).trace).collect() };
     let here = traces();
     let elsewhere = std::thread::spawn(traces).join().unwrap();
     assert_eq!(here, elsewhere);
     let different: BTreeSet<_> = here.iter().collect();
-    assert_eq!(different.len(), here.len(), "two seeds, one run");
+    assert_eq!(different.len(), here.len(), "two seeds gave the same run");
 }
 
-/// Tells the run of `SEED`, with the bug named `BUG` if any; without them it has nothing to tell.
+/// Prints the run of `SEED`, with the bug named `BUG` if it is set; does nothing without `SEED`.
 #[test]
 fn replay() {
     let Some(seed) = from_environment("SEED") else {
@@ -164,7 +164,7 @@ fn replay() {
     };
     let bug = std::env::var("BUG").ok().map(|name| {
         let named = planted::bugs().find(|bug| bug.name == name);
-        named.unwrap_or_else(|| panic!("BUG={name} is none of those planted"))
+        named.unwrap_or_else(|| panic!("BUG={name} is not a planted bug"))
     });
     let report = run(seed, bug, true);
     assert!(

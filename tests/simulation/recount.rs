@@ -1,23 +1,22 @@
-//! The buckets again, counted naively in the order in which checks were decided.
+//! A naive model of the buckets, applied in the order in which checks were decided.
 //!
-//! How: a bucket keeps what was counted in each window by the window's number, what is missing from
-//! a full token bucket as a fraction, or every hit and slot on its own; times are `i128`
-//! microseconds. It is told the clock's own reading at each decision and applies the two clock laws
-//! in its own terms.
+//! How: a bucket keeps the hits of each window by the window's number, what is missing from a full
+//! token bucket as a fraction, or every hit and slot separately; times are `i128` microseconds. It
+//! gets the clock's reading at each decision and applies its own version of the two clock laws.
 //!
-//! A question that leaves no more than a look would leaves nothing, unless it brings a bucket back.
+//! An operation that changes no more than a peek leaves no trace, unless it sets a bucket back.
 //!
-//! What goes back goes back to when it was taken, by the bucket's own time: to the window, to the
-//! logged hits, to the slots of that moment. What is not there any more does not weigh.
+//! A refund applies to the time of its take, by the bucket's own time: to that window, those logged
+//! hits, those slots. Hits that have expired do not count.
 //!
-//! Why a bucket has several pasts: a sweep may free a bucket that is as good as new, or bring back
-//! one seen in a future that did not come, and while the clock only grows nobody can tell. Where it
-//! jumps, an answer shows whether the sweep had come. When it comes is the partition's own
-//! business, so the recount allows for both, at every reading of the clock that a worker could have
-//! had, and an answer leaves those pasts that explain it. None left: the answer is wrong.
+//! Why a bucket has several possible states: a sweep may free a bucket that equals an unused one,
+//! or set back one seen in a lost future, and while the clock only grows this has no visible
+//! effect. After the clock jumps, an outcome shows whether the sweep had run. The partition chooses
+//! when, so the recount allows for both at every clock reading that a worker could have had. An
+//! outcome keeps the states that explain it; if none is left, the outcome is wrong.
 //!
-//! What it deliberately does not do: retry and reset times (`tests/laws`), or say when a sweep
-//! should come.
+//! What it deliberately does not do: retry and reset times (`tests/laws`), or require a sweep at a
+//! given time.
 
 use std::collections::BTreeMap;
 
@@ -34,34 +33,34 @@ pub(crate) struct Counted {
     pub(crate) at: u64,
 }
 
-/// What was asked of a bucket.
+/// The operation on a bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CheckInput {
     pub(crate) hits: Hits,
     pub(crate) holder: Option<usize>,
 }
 
-/// Everything that may have happened to a bucket.
+/// All possible states of a bucket.
 #[derive(Debug)]
 pub(crate) struct Account {
-    pasts: Vec<Past>,
-    /// How many of the workers' readings of the clock are already accounted for.
+    pasts: Vec<PossibleState>,
+    /// How many clock readings of the workers are already processed.
     readings_seen: usize,
-    /// How many there were when it was last possible that there is no such bucket.
+    /// How many there were when the bucket could last have been absent.
     absent_at: usize,
 }
 
-/// One thing that may have happened. Without a newest time: never used, or freed.
+/// One possible state. Without a newest time: never used, or freed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-struct Past {
+struct PossibleState {
     newest: Option<i128>,
-    /// What counts, by the number of the window that it counts in.
+    /// Hits by the number of the window in which they count.
     windows: BTreeMap<i128, i128>,
     /// Each logged hit, each slot held, oldest first.
     marks: Vec<Mark>,
     /// From a full token bucket, in 1/window of a hit.
     missing: i128,
-    /// Requests per window when it was last asked.
+    /// Requests per window at the last operation.
     requests: i128,
 }
 
@@ -75,16 +74,16 @@ struct Mark {
 // === impl Account ===
 
 impl Account {
-    /// A bucket never used.
+    /// An unused bucket.
     pub(crate) fn new() -> Self {
         Self {
-            pasts: vec![Past::default()],
+            pasts: vec![PossibleState::default()],
             readings_seen: 0,
             absent_at: 0,
         }
     }
 
-    /// Whether, at some time since there were `since` readings, there may have been no such bucket.
+    /// Whether the bucket can have been absent at some time after the first `since` readings.
     pub(crate) fn may_have_been_absent(
         &mut self,
         terms: &Terms,
@@ -96,11 +95,12 @@ impl Account {
     }
 
     /// A check was decided at `now`, after workers had read the clock as in `readings`, by a table
-    /// that `may_be_full`, and this is what came out. When no past explains it: what should have.
+    /// that `may_be_full`, with this outcome. Returns the right outcome if no possible state
+    /// explains it.
     pub(crate) fn decided(
         &mut self,
         terms: &Terms,
-        asked: Asked,
+        asked: CheckInput,
         now: u64,
         readings: &[u64],
         counted: Counted,
@@ -111,7 +111,7 @@ impl Account {
         let mut ways = vec![*terms];
         let was_absent = self.pasts.iter().any(|past| past.newest.is_none());
         if may_be_full && terms.has_marks() && !counted.allowed {
-            // A refusal needs no memory: its hits are not stored.
+            // A denial needs no memory: its hits are not stored.
             let uncounted = Terms {
                 count_refused: Some(CountRefused::None),
                 ..*terms
@@ -140,19 +140,19 @@ impl Account {
         if found && may_be_full {
             let exhausted = !counted.allowed || counted.remaining == 0;
             if !exhausted || was_absent && !counted.allowed {
-                // What is not exhausted may be forgotten from now on, and what never passes is not
-                // even remembered.
-                self.may_be(Past::default());
+                // A bucket that is not exhausted may be evicted from now on, and one that never
+                // passes is not stored.
+                self.may_be(PossibleState::default());
                 self.absent_at = readings.len();
             }
         }
         if found { Ok(()) } else { Err(right) }
     }
 
-    /// What sweeps may have done by now.
+    /// Adds the states that sweeps may have produced by now.
     fn sweep(&mut self, terms: &Terms, readings: &[u64]) {
         for reading in &readings[self.readings_seen..] {
-            let swept: Vec<Past> = self
+            let swept: Vec<PossibleState> = self
                 .pasts
                 .iter()
                 .filter_map(|past| past.swept(terms, i128::from(*reading)))
@@ -167,19 +167,19 @@ impl Account {
         }
     }
 
-    fn may_be(&mut self, past: Past) {
+    fn may_be(&mut self, past: PossibleState) {
         if !self.pasts.contains(&past) {
             self.pasts.push(past);
         }
     }
 }
 
-// === impl Past ===
+// === impl PossibleState ===
 
-impl Past {
-    fn ask(&mut self, terms: &Terms, asked: Asked, asked_at: i128) -> Counted {
+impl PossibleState {
+    fn ask(&mut self, terms: &Terms, asked: CheckInput, asked_at: i128) -> Counted {
         if self.newest.is_none() && asked.hits.requested() == 0 {
-            // Nothing is taken from a bucket never used: there is still nothing to remember.
+            // A take of no hits leaves an unused bucket unused.
             return Self::default().used_at(terms, asked, asked_at);
         }
         let was_absent = self.newest.is_none();
@@ -188,7 +188,7 @@ impl Past {
             .newest
             .is_some_and(|newest| newest - asked_at > window_us);
         let mut looked_at = self.clone();
-        let look = Asked {
+        let look = CheckInput {
             hits: Hits::PEEK,
             holder: None,
         };
@@ -204,7 +204,7 @@ impl Past {
             self.requests = terms.requests.into();
         }
         if was_absent && self.holds_nothing() {
-            // Nor is there when it was refused and not counted.
+            // So does a denial that is not counted.
             *self = Self::default();
         }
         said
@@ -221,7 +221,7 @@ impl Past {
         self.marks.is_empty() && self.missing == 0 && self.windows.values().all(|count| *count == 0)
     }
 
-    fn used_at(&mut self, terms: &Terms, mut asked: Asked, asked_at: i128) -> Counted {
+    fn used_at(&mut self, terms: &Terms, mut asked: CheckInput, asked_at: i128) -> Counted {
         let window_us = i128::from(terms.window_us());
         let newest = self.newest.unwrap_or(asked_at);
         if newest - asked_at > window_us {
@@ -234,8 +234,8 @@ impl Past {
         if let Hits::Undo { taken_at, .. } = asked.hits
             && i128::from(taken_at.as_us()) > now
         {
-            // Taken in a future that did not come: it stays taken.
-            asked = Asked {
+            // Taken in a lost future: it stays taken.
+            asked = CheckInput {
                 hits: Hits::Refund(0),
                 holder: None,
             };
@@ -251,7 +251,7 @@ impl Past {
             "token_bucket" | "leaky_bucket" => self.token_bucket(terms, hits, before, now),
             "token_bucket_interval" => self.interval(terms, hits, before, now),
             "concurrency" => self.concurrency(terms, asked, now),
-            other => panic!("{other} has no recount: write one, the naive way"),
+            other => panic!("{other} has no recount: add a naive one"),
         };
         Counted {
             allowed,
@@ -325,7 +325,7 @@ impl Past {
         (allowed, left)
     }
 
-    /// What `marked_at` makes of a hit's time is when a window begins in which it counts.
+    /// `marked_at` maps the time of a hit to the start of the window in which it counts.
     fn log(
         &mut self,
         terms: &Terms,
@@ -357,12 +357,12 @@ impl Past {
         (allowed, requests - self.marks.len() as i128)
     }
 
-    /// A slot that nobody frees is held for a while, and for another while after each look of its
-    /// holder.
+    /// A slot that is never freed is held for its time, and again for that time after each peek of
+    /// its holder.
     fn concurrency(
         &mut self,
         terms: &Terms,
-        Asked { hits, holder }: Asked,
+        CheckInput { hits, holder }: CheckInput,
         now: i128,
     ) -> (bool, i128) {
         let requests = i128::from(terms.requests);
@@ -388,7 +388,7 @@ impl Past {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // What a look has renewed since has another time, and stays.
+                // A slot that a peek has renewed since then has another time, and stays.
                 let taken_at = i128::from(taken_at.as_us());
                 self.unmark(hits, |mark| mark.holder == holder && mark.at == taken_at);
                 true
@@ -397,7 +397,7 @@ impl Past {
         (allowed, requests - self.marks.len() as i128)
     }
 
-    /// Refills by and by.
+    /// Refills continuously.
     fn token_bucket(&mut self, terms: &Terms, hits: Hits, before: i128, now: i128) -> (bool, i128) {
         let window_us = i128::from(terms.window_us());
         let requests = i128::from(terms.requests);
@@ -420,7 +420,7 @@ impl Past {
         self.bucket(terms, hits, filled, before)
     }
 
-    /// `filled` says how much has come since then.
+    /// `filled` is the refill since then.
     fn bucket(
         &mut self,
         terms: &Terms,
@@ -443,7 +443,7 @@ impl Past {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // What has come since might have found the bucket full.
+                // The refill since then might have found the bucket full.
                 let weighs = i128::from(hits) * window_us - filled(taken_at.as_us().into());
                 self.missing = (self.missing - weighs.max(0)).max(0);
                 true
@@ -459,7 +459,7 @@ impl Past {
         self.marks.sort_by_key(|mark| mark.at);
     }
 
-    /// Takes up to `hits` marks that are meant away, oldest first.
+    /// Removes up to `hits` matching marks, oldest first.
     fn unmark(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) {
         let mut left = hits;
         self.marks.retain(|mark| {
@@ -469,9 +469,8 @@ impl Past {
         });
     }
 
-    /// The second clock law: what counts in the newest window counts in the present one, what
-    /// counts in the window before counts in the one before; and all that has a time of its own
-    /// comes along.
+    /// The second clock law: hits of the newest window move to the present one, those of the window
+    /// before to the one before; everything with its own time moves as far.
     fn bring_back(&mut self, window_us: i128, present: i128) {
         if let Some(newest) = self.newest {
             let back = newest.div_euclid(window_us) - present.div_euclid(window_us);
@@ -486,7 +485,7 @@ impl Past {
         }
     }
 
-    /// What a sweep at this reading of the clock may make of it.
+    /// The state after a sweep at this clock reading, if the sweep changes it.
     fn swept(&self, terms: &Terms, reading: i128) -> Option<Self> {
         let newest = self.newest?;
         let window_us = i128::from(terms.window_us());
@@ -506,8 +505,8 @@ impl Past {
             "sliding_log" | "sliding_window_segments" | "concurrency" => {
                 self.marks.iter().all(|mark| reading - mark.at >= window_us)
             }
-            // One that does not fill is let go after a window: whoever has no requests is refused
-            // anyway.
+            // A bucket that never fills is freed after a window: without requests per window
+            // everything is denied.
             _ if self.requests == 0 => reading - newest >= window_us,
             "token_bucket_interval" => self.missing <= self.requests * turned * window_us,
             _ => self.missing <= self.requests * (reading - newest),
@@ -516,7 +515,7 @@ impl Past {
     }
 }
 
-/// How many of these hits count, in a bucket that has used so much.
+/// How many of these hits count, in a bucket with this many used.
 fn counted(terms: &Terms, hits: u64, allowed: bool, used: i128) -> i128 {
     let hits = i128::from(hits);
     if allowed || terms.debt_is_unbounded() {

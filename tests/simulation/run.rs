@@ -31,12 +31,12 @@ use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, re
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::executor::{Boxed, Task, Timers};
+use crate::event_display::{AnswerDisplay, List};
+use crate::executor::{BoxedFuture, Task, Timers};
 use crate::journal::{self, Tap};
-use crate::judge::{Broken, Judge, Now, Sights};
+use crate::judge::{EventCounts, Judge, Now, Violation};
 use crate::planted::{Bug, Plant};
 use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
-use crate::words::{List, Told};
 
 /// Number of events before arrivals stop.
 const EVENTS_PER_RUN: usize = 200;
@@ -44,18 +44,19 @@ const EVENTS_PER_RUN: usize = 200;
 /// Number of polls after arrivals stop at which a task counts as spinning.
 const POLLS_AT_REST_MAX: usize = 10_000;
 
-pub(crate) type Answered = Result<RateLimitResponse, RequestError>;
+pub(crate) type RequestResult = Result<RateLimitResponse, RequestError>;
 
 /// Answers the requests of callers.
 pub(crate) trait DecisionService {
     /// Reads the rules and sends the checks on the first poll.
-    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered>;
+    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>)
+    -> BoxedFuture<RequestResult>;
 }
 
 /// The result of a run.
 pub(crate) struct Report {
-    pub(crate) broken: Vec<Broken>,
-    pub(crate) sights: Sights,
+    pub(crate) broken: Vec<Violation>,
+    pub(crate) event_counts: EventCounts,
     /// A hash of all events.
     pub(crate) trace: u64,
 }
@@ -68,10 +69,10 @@ struct Trace {
 
 /// A caller and its request.
 struct Caller {
-    /// None once it has begun.
+    /// None after its first poll.
     wishes: Option<Vec<Wish>>,
     timeout_us: Option<u64>,
-    task: Task<Answered>,
+    task: Task<RequestResult>,
 }
 
 struct Worker {
@@ -91,7 +92,7 @@ struct World<'s> {
     generations: Arc<Generations>,
     service: Box<dyn DecisionService>,
     workers: Vec<Worker>,
-    /// Those that wait for an answer or have not asked yet, by the order in which they came.
+    /// Callers that wait for an answer or were not polled yet, in the order of arrival.
     callers: BTreeMap<usize, Caller>,
     came: usize,
     event: usize,
@@ -99,7 +100,7 @@ struct World<'s> {
     trace: Trace,
 }
 
-/// Runs one seed, as it is or with a bug in it.
+/// Runs one seed, optionally with a bug.
 pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
     let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
@@ -132,7 +133,7 @@ impl<'s> World<'s> {
         settings.on_overload = scenario.on_overload;
         settings.decision.all_or_nothing = scenario.all_or_nothing;
 
-        // Somewhere in a second, a minute and an hour.
+        // A random time within a second, a minute and an hour.
         let start_us = START.as_us() + chance.below(3_600_000_000);
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
         let shared: Arc<dyn Clock> = clock.clone();
@@ -265,7 +266,7 @@ impl<'s> World<'s> {
                 };
                 self.clock.advance_us(us);
                 self.timers.advance_us(us);
-                self.note(format_args!("{us} µs pass: it is {}", self.now()));
+                self.note(format_args!("{us} µs pass: now {}", self.now()));
             }
             Event::Jump => self.jump(),
             Event::Reload => {
@@ -278,12 +279,14 @@ impl<'s> World<'s> {
                 let worker = self.chance.position(self.workers.len());
                 let until = self.event + self.chance.position(40);
                 self.workers[worker].dozes_until = until;
-                self.note(format_args!("worker {worker} dozes until {until}"));
+                self.note(format_args!(
+                    "worker {worker} is not polled before event {until}"
+                ));
             }
         }
     }
 
-    /// Until the edge of some window, or a microsecond beside it.
+    /// Time until the start of some window, or a microsecond before or after it.
     fn until_an_edge(&mut self) -> u64 {
         let window_us = self.rules.window_us(self.chance);
         let to_edge_us = window_us - self.clock.now().as_us() % window_us;
@@ -305,7 +308,7 @@ impl<'s> World<'s> {
             Jumps::BothWays => now.minus_us(us),
         };
         self.clock.set(to);
-        self.note(format_args!("the clock is set: it is {}", self.now()));
+        self.note(format_args!("the clock is set: now {}", self.now()));
     }
 
     fn woken_callers(&self) -> Vec<usize> {
@@ -342,7 +345,7 @@ impl<'s> World<'s> {
     fn poll_worker(&mut self, worker: usize) {
         self.note(format_args!("worker {worker} runs"));
         let ended = self.workers[worker].task.poll();
-        assert!(ended.is_none(), "a worker ends while there is a store");
+        assert!(ended.is_none(), "a worker ended while the store exists");
         let now = self.now();
         self.read_journal(now);
         self.judge.worker_ran(worker, now);
@@ -360,7 +363,10 @@ impl<'s> World<'s> {
         self.read_journal(now);
         if let Some(answer) = answer {
             self.callers.remove(&caller);
-            self.note(format_args!("    caller {caller} is {}", Told(&answer)));
+            self.note(format_args!(
+                "    caller {caller} is {}",
+                AnswerDisplay(&answer)
+            ));
             self.judge.answered(caller, &answer);
         }
     }
@@ -371,19 +377,19 @@ impl<'s> World<'s> {
             self.note(format_args!("    {entry}"));
         }
         self.judge.read(entries, now);
-        self.tell_broken();
+        self.print_violations();
     }
 
-    fn tell_broken(&mut self) {
-        // Kept by the judge; here only for who reads along.
-        for broken in self.judge.news() {
+    fn print_violations(&mut self) {
+        // The judge keeps the violations; this prints them.
+        for broken in self.judge.new_violations() {
             self.trace.note(format_args!("!!!     {broken}"));
         }
     }
 
     // --- the end ---
 
-    /// Nobody comes any more: polls whoever is woken until nobody is.
+    /// Polls woken tasks until none is left. No new callers arrive.
     fn rest(&mut self) {
         for _ in 0..POLLS_AT_REST_MAX {
             if let Some(caller) = self.woken_callers().first() {
@@ -394,7 +400,7 @@ impl<'s> World<'s> {
                 return;
             }
         }
-        panic!("somebody is woken for ever");
+        panic!("tasks are woken without end");
     }
 
     fn close(mut self) -> Report {
@@ -402,8 +408,8 @@ impl<'s> World<'s> {
         self.note(format_args!("arrivals stop"));
         self.rest();
         let waiting = self.waiting();
-        self.judge.rests();
-        // Zero-hit requests read what is left. They are recounted like all others.
+        self.judge.begin_final_reads();
+        // Zero-hit requests read the remaining hits. They are recounted like all others.
         for wish in Rules::looks() {
             self.ask(vec![wish], None);
             self.rest();
@@ -415,16 +421,16 @@ impl<'s> World<'s> {
             + self.metrics.buckets.unplaced_allowed.get()
             + self.metrics.buckets.unplaced_denied.get();
         self.judge
-            .rested(waiting, shed, self.metrics.buckets.given_back.get());
-        self.tell_broken();
+            .finish(waiting, shed, self.metrics.buckets.given_back.get());
+        self.print_violations();
         Report {
-            sights: self.judge.sights,
+            event_counts: self.judge.event_counts,
             broken: self.judge.into_broken(),
             trace: self.trace.hash,
         }
     }
 
-    /// How many checks wait in all mailboxes, as `/metrics` says it.
+    /// How many checks wait in all mailboxes, from `/metrics`.
     fn waiting(&self) -> u64 {
         let text = self.metrics.render().unwrap();
         let gauges = text
@@ -442,7 +448,11 @@ impl<'s> World<'s> {
 // === impl RateLimit ===
 
 impl DecisionService for Arc<Pipeline> {
-    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+    fn ask(
+        &self,
+        request: RateLimitRequest,
+        timeout_us: Option<u64>,
+    ) -> BoxedFuture<RequestResult> {
         let this = Self::clone(self);
         Box::pin(async move {
             let message = request.encode_to_vec();
@@ -464,7 +474,7 @@ impl Trace {
 }
 
 impl fmt::Write for Trace {
-    /// FNV-1a: enough to tell two runs apart.
+    /// FNV-1a, sufficient to compare two runs.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -1,13 +1,13 @@
-//! What a seed decides before anything happens, and the rules as the simulation understands them.
+//! What a seed sets before a run starts, and the simulation's own model of the rules.
 //!
 //! How: the service reads rules as YAML, by its own loader; the simulation keeps the same facts as
-//! a plain table, finds a rule by looking into it, and never reads the YAML back. What is likely to
-//! happen is drawn for each seed too: a run in which workers are seldom polled fills mailboxes, a
-//! run full of reloads tears at generations, and no fixed mixture would do both.
+//! a plain table, finds a rule by searching it, and never reads the YAML. Frequencies of events are
+//! drawn for each seed too: rarely polled workers fill mailboxes, and frequent reloads test
+//! generations; no fixed mixture would do both.
 //!
-//! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars. Those are
-//! matters of a plan, which `tests/laws` knows without concurrency. Nor a bound on marks that is
-//! ever met (`tests/store`).
+//! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars.
+//! `tests/laws` tests those plans without concurrency. Nor a bound on marks that is ever reached
+//! (`tests/store`).
 
 use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
@@ -18,7 +18,7 @@ use tollgate_test_support::seeded_rng::SeededRng;
 pub(crate) const DOMAIN: &str = "simulated";
 
 /// The first four are limited, the fourth in shadow mode, the two before it sometimes as quotas.
-/// Then: unlimited, in the rules without a limit, not in the rules.
+/// The others: unlimited, in the rules without a limit, not in the rules.
 pub(crate) const KEYS: [&str; 7] = ["k0", "k1", "k2", "shadow", "open", "bare", "stranger"];
 const LIMITED: usize = 4;
 const SHADOW: usize = 3;
@@ -27,11 +27,11 @@ const BARE: usize = 5;
 
 pub(crate) const VALUES: [&str; 2] = ["a", "b"];
 
-/// The key of the entry that says who holds a slot, and who there is.
+/// The key of the entry that names the holder of a slot, and the holders.
 const HOLDER_KEY: &str = "id";
 pub(crate) const HOLDERS: [&str; 3] = ["x", "y", "z"];
 
-/// How often each kind of event comes.
+/// Relative frequency of each kind of event.
 pub(crate) const EVENTS: [Event; 8] = [
     Event::Worker,
     Event::Caller,
@@ -49,30 +49,30 @@ pub(crate) enum Event {
     Worker,
     /// A woken caller is polled.
     Caller,
-    /// A new caller comes. It has not asked before it is polled.
+    /// A new caller arrives. It has not sent its request before it is polled.
     Ask,
-    /// A caller leaves, whatever it waits for.
+    /// A caller leaves, at any point.
     Leave,
-    /// Time passes, by all clocks.
+    /// Time passes on all clocks.
     Pass,
-    /// The time of day is set, uptime goes on.
+    /// The time of day is set; uptime continues.
     Jump,
-    /// Other rules are taken.
+    /// A reload.
     Reload,
-    /// A worker is not polled for a while, however woken.
+    /// A worker is not polled for a while, even if woken.
     Doze,
 }
 
-/// Which way the time of day may be set.
+/// How the time of day may be set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Jumps {
     Never,
     Forward,
-    /// A little, which the first clock law answers, or by windows, which the second does.
+    /// By a little, which the first clock law covers, or by windows, which the second covers.
     BothWays,
 }
 
-/// All that a seed decides at the outset.
+/// Everything that a seed sets at the start.
 #[allow(clippy::struct_excessive_bools)] // each is drawn for itself
 pub(crate) struct Scenario {
     pub(crate) bounds: MemoryLimits,
@@ -82,7 +82,7 @@ pub(crate) struct Scenario {
     pub(crate) refunds: bool,
     pub(crate) overrides: bool,
     pub(crate) deadlines: bool,
-    /// Whether the service takes all or nothing whatever the rules say.
+    /// Whether the service takes all or nothing for all rules.
     pub(crate) all_or_nothing: bool,
     pub(crate) callers_max: usize,
     pub(crate) weights: [u64; EVENTS.len()],
@@ -94,19 +94,19 @@ pub(crate) struct Scenario {
 pub(crate) struct Terms {
     pub(crate) algorithm: &'static str,
     pub(crate) requests: u32,
-    /// How many at once, where the algorithm knows it; otherwise the same as `requests`.
+    /// The burst, for algorithms with one; otherwise the same as `requests`.
     pub(crate) burst: u32,
     /// With `multiplier` the window, or how long a slot is held.
     pub(crate) unit: Unit,
     pub(crate) multiplier: u32,
-    /// In how many parts the window slides, where the algorithm asks.
+    /// Number of segments of the window, for algorithms with segments.
     pub(crate) segments: u16,
-    /// What the rules say of refused hits, if anything.
+    /// `count_refused` of the rules, if set.
     pub(crate) count_refused: Option<CountRefused>,
     pub(crate) mode: Mode,
 }
 
-/// What it means to be over a limit.
+/// What happens when a limit is exceeded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Mode {
     Enforced,
@@ -114,12 +114,12 @@ pub(crate) enum Mode {
     Quota,
 }
 
-/// What the rules say of one descriptor.
+/// The rules' entry for one descriptor.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum RuleEntry {
     Nothing,
     Unlimited,
-    /// By one limit or several.
+    /// One limit or several.
     Limited(Vec<Terms>),
 }
 
@@ -131,24 +131,24 @@ pub(crate) struct Rules {
     pub(crate) all_or_nothing: bool,
 }
 
-/// One descriptor to ask for.
+/// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) key: usize,
     pub(crate) value: usize,
     pub(crate) hits: Hits,
-    /// Who is to hold a slot.
+    /// The holder of a slot.
     pub(crate) holder: Option<usize>,
-    /// A limit that comes with the request.
-    pub(crate) brought: Option<(u32, Unit)>,
+    /// A limit override in the request.
+    pub(crate) limit_override: Option<(u32, Unit)>,
 }
 
-/// What makes a bucket that bucket, in the simulation's words.
+/// The identity of a bucket.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Bucket {
     key: usize,
     value: usize,
-    brought: bool,
+    limit_override: bool,
     algorithm: &'static str,
     window_us: u64,
 }
@@ -164,7 +164,7 @@ impl Scenario {
         let bounds = MemoryLimits {
             partitions,
             queue_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
-            // Mostly more than all keys need. Sometimes what a few of them need, a partition.
+            // Mostly more than all keys need. Sometimes the need of a few of them, per partition.
             memory_max: partitions
                 * chance.pick(&[
                     AMPLE_BYTES,
@@ -174,7 +174,7 @@ impl Scenario {
                     300,
                     1_000,
                 ]),
-            // One that keys share would need a recount of its own (`store/memory/partition/tests`
+            // A bucket that keys share would need its own recount (`store/memory/partition/tests`
             // has one).
             when_full: chance.pick(&[WhenFull::Allow, WhenFull::Deny, WhenFull::Error]),
         };
@@ -208,9 +208,8 @@ impl Scenario {
         }
     }
 
-    /// Whether what algorithms promise in one sentence must hold: refunds rightly let more pass,
-    /// and so does a clock that comes back to a window whose bucket was swept out in between, and a
-    /// store that must forget.
+    /// Whether the algorithms' promises must hold. Refunds rightly admit more, and so do a clock
+    /// that returns to a window whose bucket was freed in between, and a store that evicts.
     pub(crate) fn promises_hold(&self) -> bool {
         !self.refunds && self.jumps != Jumps::BothWays && !self.may_be_full()
     }
@@ -235,7 +234,7 @@ impl Scenario {
         )
     }
 
-    /// What a new caller asks for: mostly of few buckets, so that callers meet.
+    /// The descriptors of a new caller's request: mostly of few buckets, so that callers contend.
     pub(crate) fn wishes(&self, chance: &mut SeededRng) -> Vec<Wish> {
         let count = chance.pick(&[1, 1, 2, 3, 4]);
         let wish = |_| {
@@ -250,14 +249,14 @@ impl Scenario {
                 2..4 => Hits::Take(chance.between(2, 5)),
                 _ => Hits::Take(1),
             };
-            let brought = self.overrides && chance.once_in(8);
-            let holder = !brought && self.rules.is_held(key) && !chance.once_in(4);
+            let limit_override = self.overrides && chance.once_in(8);
+            let holder = !limit_override && self.rules.is_held(key) && !chance.once_in(4);
             Wish {
                 key,
                 value: usize::from(chance.once_in(3)),
                 hits,
                 holder: holder.then(|| chance.position(HOLDERS.len())),
-                brought: brought.then(|| {
+                limit_override: limit_override.then(|| {
                     let unit = chance.pick(&[Unit::Second, Unit::Minute]);
                     (chance.between_u32(0, 6), unit)
                 }),
@@ -295,15 +294,15 @@ impl Rules {
         }
     }
 
-    /// What a reload makes of them: mostly other sizes in the same buckets, sometimes another
-    /// window, and so another bucket.
+    /// The rules after a reload: mostly other limits of the same buckets, sometimes another window
+    /// and so another bucket.
     pub(crate) fn redrawn(&self, chance: &mut SeededRng) -> Self {
         let mut limits = self.limits.clone();
         for terms in limits.iter_mut().flatten() {
             *terms = match chance.below(8) {
                 0 => *terms,
-                // How long a slot is held is no part of what a bucket is; it stays, for the
-                // recount's sake.
+                // How long a slot is held is not part of the bucket's identity; it stays, for the
+                // recount.
                 1 if terms.algorithm != "concurrency" => Terms {
                     multiplier: 8 - terms.multiplier,
                     ..*terms
@@ -322,7 +321,7 @@ impl Rules {
         }
     }
 
-    /// As an operator would write them.
+    /// The rules file.
     pub(crate) fn yaml(&self) -> String {
         let mut lines = vec![format!("domain: {DOMAIN}")];
         if self.all_or_nothing {
@@ -353,10 +352,10 @@ impl Rules {
         lines.join("\n")
     }
 
-    /// What they say of a descriptor.
-    pub(crate) fn say(&self, wish: &Wish) -> Said {
-        match (wish.brought, wish.key) {
-            (Some((requests, unit)), _) => Said::Limited(vec![Terms {
+    /// The rules' entry for a descriptor.
+    pub(crate) fn say(&self, wish: &Wish) -> RuleEntry {
+        match (wish.limit_override, wish.key) {
+            (Some((requests, unit)), _) => RuleEntry::Limited(vec![Terms {
                 algorithm: "fixed_window",
                 requests,
                 burst: requests,
@@ -366,13 +365,13 @@ impl Rules {
                 count_refused: None,
                 mode: Mode::Enforced,
             }]),
-            (None, key) if key < LIMITED => Said::Limited(self.limits[key].clone()),
-            (None, OPEN) => Said::Unlimited,
-            (None, _) => Said::Nothing,
+            (None, key) if key < LIMITED => RuleEntry::Limited(self.limits[key].clone()),
+            (None, OPEN) => RuleEntry::Unlimited,
+            (None, _) => RuleEntry::Nothing,
         }
     }
 
-    /// Whether a limit of this key minds who asks. It does so in every generation or in none.
+    /// Whether limits of this key count slots by holder. All generations agree.
     fn is_held(&self, key: usize) -> bool {
         let mut terms = self.limits.get(key).into_iter().flatten();
         terms.any(|terms| terms.algorithm == "concurrency")
@@ -384,7 +383,7 @@ impl Rules {
         chance.pick(&self.limits[key]).window_us()
     }
 
-    /// A look at every bucket that a rule leads to.
+    /// A peek at every bucket that a rule leads to.
     pub(crate) fn looks() -> impl Iterator<Item = Wish> {
         (0..LIMITED).flat_map(|key| {
             (0..VALUES.len()).map(move |value| Wish {
@@ -392,7 +391,7 @@ impl Rules {
                 value,
                 hits: Hits::PEEK,
                 holder: None,
-                brought: None,
+                limit_override: None,
             })
         })
     }
@@ -402,7 +401,7 @@ impl Rules {
 
 impl Terms {
     fn draw(chance: &mut SeededRng, mode: Mode) -> Self {
-        // The first is the default, and what most rules will ever use.
+        // The first is the default, which most rules use.
         let algorithms = ALGORITHMS.iter().chain(ALGORITHMS.first());
         let algorithms: Vec<_> = algorithms.map(|algorithm| algorithm.name()).collect();
         let terms = Self {
@@ -418,7 +417,7 @@ impl Terms {
         terms.resized(chance)
     }
 
-    /// In the same bucket.
+    /// Another limit of the same bucket.
     fn resized(self, chance: &mut SeededRng) -> Self {
         let requests = chance.pick(&[0, 1, 2, 3, 3, 4, 5, 7, 10]);
         let bursts = matches!(
@@ -491,8 +490,8 @@ impl Terms {
         self.unit.seconds() * u64::from(self.multiplier) * 1_000_000
     }
 
-    /// Of the window, what is part of what a bucket is: slots stay held when a reload changes for
-    /// how long.
+    /// The part of the window that identifies the bucket: slots stay held when a reload changes
+    /// their time.
     fn bucket_window_us(&self) -> u64 {
         match self.algorithm {
             "concurrency" => 0,
@@ -500,12 +499,13 @@ impl Terms {
         }
     }
 
-    /// Whether these two on one descriptor would be one bucket, which a rules file may not say.
+    /// Whether these two limits on one descriptor would be one bucket, which a rules file may not
+    /// have.
     fn shares_a_bucket_with(&self, other: &Self) -> bool {
         self.algorithm == other.algorithm && self.bucket_window_us() == other.bucket_window_us()
     }
 
-    /// Whether hits or holders are remembered one by one.
+    /// Whether hits or holders are stored one by one.
     pub(crate) fn has_marks(&self) -> bool {
         matches!(
             self.algorithm,
@@ -513,7 +513,7 @@ impl Terms {
         )
     }
 
-    /// What becomes of refused hits.
+    /// Which denied hits are counted.
     pub(crate) fn refused_count(&self) -> CountRefused {
         self.count_refused.unwrap_or(match self.algorithm {
             "fixed_window" => CountRefused::Blocking,
@@ -521,17 +521,17 @@ impl Terms {
         })
     }
 
-    /// Whether what it took stays taken when another limit refuses the request.
+    /// Whether a take stays when another limit refuses the request.
     pub(crate) fn keeps_what_others_refuse(&self) -> bool {
         self.refused_count() == CountRefused::All
     }
 
-    /// Whether refused hits are counted without a bound on the debt, as the reference does.
+    /// Whether denied hits are counted without a bound on the debt, as in the reference service.
     pub(crate) fn debt_is_unbounded(&self) -> bool {
         self.algorithm == "fixed_window" && self.refused_count() == CountRefused::Blocking
     }
 
-    /// When the segment that holds `time` began.
+    /// The start of the segment that contains `time`.
     pub(crate) fn segment_start(&self, time: i128) -> i128 {
         let (segments, window_us) = (i128::from(self.segments), i128::from(self.window_us()));
         let window_start = time.div_euclid(window_us) * window_us;
@@ -548,11 +548,11 @@ impl Terms {
 impl Wish {
     pub(crate) fn descriptor(&self) -> Descriptor {
         let (hits, is_negative_hits) = match self.hits {
-            // Absent means the same, and is what Envoy sends.
+            // An absent addend means the same, and is what Envoy sends.
             Hits::Take(1) => (None, false),
             Hits::Take(hits) => (Some(hits), false),
             Hits::Refund(hits) => (Some(hits), true),
-            Hits::Undo { .. } => unreachable!("no caller asks for it"),
+            Hits::Undo { .. } => unreachable!("no caller sends it"),
         };
         let mut entries = vec![Entry {
             key: KEYS[self.key].into(),
@@ -565,7 +565,7 @@ impl Wish {
         Descriptor {
             entries,
             limit: self
-                .brought
+                .limit_override
                 .map(|(requests_per_unit, unit)| RateLimitOverride {
                     requests_per_unit,
                     unit: unit_on_the_wire(unit),
@@ -580,7 +580,7 @@ impl Wish {
         Bucket {
             key: self.key,
             value: self.value,
-            brought: self.brought.is_some(),
+            limit_override: self.limit_override.is_some(),
             algorithm: terms.algorithm,
             window_us: terms.bucket_window_us(),
         }

@@ -45,7 +45,7 @@ impl Running {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
+async fn no_flood_evicts_an_exhausted_bucket() {
     let bounds = memory::MemoryLimits {
         memory_max: MEMORY_MAX,
         ..BOUNDS

@@ -195,7 +195,7 @@ impl Replicas {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_admit_the_limit_and_not_one_more() {
+async fn replicas_admit_exactly_the_limit() {
     for limit in [1, 10, 1_000] {
         let replicas = Replicas::new(3, LEASES);
         let check = check(1, limit, 1);
@@ -221,7 +221,7 @@ async fn many_hits_need_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_key_takes_what_it_is_asked_for_and_no_more() {
+async fn a_new_key_takes_only_the_requested_hits() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 1_000, 3);
     assert!(replicas.ask(0, &check).await.allowed);
@@ -251,7 +251,7 @@ async fn near_the_limit_nothing_is_taken_in_advance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_not_asked_for_again_within_a_second() {
+async fn a_denied_key_is_not_sent_again_within_a_second() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 5, 1);
     assert_eq!(replicas.burst(&[0], 1, 10, &check).await, 5);
@@ -269,7 +269,7 @@ async fn who_is_refused_is_not_asked_for_again_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_never_written() {
+async fn a_denial_is_never_written() {
     let replicas = Replicas::new(2, LEASES);
     let check = check(1, 10, 1);
     let refunded = Check {
@@ -287,7 +287,7 @@ async fn what_is_refused_is_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_dies_with_its_window() {
+async fn a_lease_ends_with_its_window() {
     let replicas = Replicas::new(3, LEASES);
     let check = Check {
         limit: Limit::per(100, Unit::Second, NonZeroU32::MIN),
@@ -304,7 +304,7 @@ async fn a_lease_dies_with_its_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
+async fn unspent_hits_of_a_window_are_not_spent_in_the_next() {
     let replicas = Replicas::new(3, LEASES);
     let check = Check {
         limit: Limit::per(1_000, Unit::Second, NonZeroU32::MIN),
@@ -364,7 +364,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_reached_its_age_is_not_spent() {
+async fn hits_of_an_expired_lease_are_not_spent() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
     replicas.burst(&[0], 16, 100, &check).await;
@@ -377,7 +377,7 @@ async fn what_has_reached_its_age_is_not_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_replica_held_is_all_that_is_missing() {
+async fn a_dead_replica_loses_only_the_hits_it_held() {
     let mut replicas = Replicas::new(3, LEASES);
     let check = check(1, 1_000, 1);
     let mut admitted = replicas.burst(&[0, 1, 2], 16, 10, &check).await;
@@ -397,7 +397,7 @@ async fn what_a_dead_replica_held_is_all_that_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_ends_in_good_order_gives_all_back() {
+async fn a_graceful_shutdown_returns_all_leased_hits() {
     let mut replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
     let admitted = replicas.burst(&[0], 16, 100, &check).await;
@@ -411,7 +411,7 @@ async fn who_ends_in_good_order_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_led_to_nothing_goes_back_to_the_lease() {
+async fn takes_of_a_denied_request_return_to_the_lease() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
     replicas.burst(&[0], 16, 100, &check).await;
@@ -426,7 +426,7 @@ async fn what_led_to_nothing_goes_back_to_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_limit_is_judged_anew() {
+async fn a_changed_limit_applies_at_once() {
     let replicas = Replicas::new(1, LEASES);
     replicas.burst(&[0], 16, 10, &check(1, 1_000, 1)).await;
     assert!(!replicas.ask(0, &check(1, 100, 1)).await.allowed);
@@ -450,7 +450,7 @@ async fn every_algorithm_admits_exactly_its_limit_through_one_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_shared_store_who_waits_is_told() {
+async fn waiting_callers_get_an_error_without_the_shared_store() {
     let replicas = Replicas::new(1, LEASES);
     *replicas.shared.fails.lock().unwrap() = true;
     let store = replicas.store(0);
@@ -467,7 +467,7 @@ async fn without_the_shared_store_who_waits_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_leaves_nobody_waiting() {
+async fn a_call_that_panics_answers_all_waiting_callers() {
     let replicas = Replicas::new(1, LEASES);
     *replicas.shared.panics.lock().unwrap() = true;
     let store = replicas.store(0);
@@ -484,7 +484,7 @@ async fn a_call_that_panics_leaves_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_space_for_a_lease_the_shared_store_is_asked() {
+async fn without_space_for_a_lease_the_shared_store_decides() {
     let bounds = LeaseLimits {
         leases_max: 4,
         ..LEASES

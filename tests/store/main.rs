@@ -2,9 +2,9 @@
 //!
 //! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
 //! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
-//! (`idle`). `trial` tests tentative takes, `asking` the batch client, `flood` a full store.
-//! `tests/laws` tests the arithmetic of the algorithms.
-// tests: a panic is how it says no.
+//! (`idle`). `tentative_takes` tests tentative takes, `batch_client` the batch client, `flood` a
+//! full store. `tests/laws` tests the arithmetic of the algorithms.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -13,11 +13,11 @@
     clippy::indexing_slicing
 )]
 
-mod asking;
+mod batch_client;
 mod flood;
 mod leased;
 mod shared;
-mod trial;
+mod tentative_takes;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
 }
 
 #[tokio::test]
-async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
+async fn outcomes_keep_the_order_of_the_checks_across_partitions() {
     for running in running().await {
         let checks: Vec<_> = (0..100).map(|key| check(key, 1_000, key)).collect();
         let outcomes = running.ask(checks).await.unwrap();
@@ -206,7 +206,7 @@ async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
 }
 
 #[tokio::test]
-async fn two_checks_of_one_bucket_see_one_another() {
+async fn two_checks_of_one_bucket_count_together() {
     for running in running().await {
         let checks = vec![
             check(1, 10, 4),
@@ -224,7 +224,7 @@ async fn two_checks_of_one_bucket_see_one_another() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_taken() {
+async fn a_check_whose_caller_left_is_not_taken() {
     for mut running in idle(BOUNDS) {
         // No worker runs yet: the check waits, and its caller leaves.
         let mut applying = running.store.apply(
@@ -245,7 +245,7 @@ async fn what_nobody_waits_for_any_more_is_not_taken() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_deadline_is_not_taken() {
+async fn a_check_past_its_deadline_is_not_taken() {
     for mut running in idle(BOUNDS) {
         let deadline = Deadline::within_us(&*running.clock, 20_000);
         let mut applying =
@@ -270,7 +270,7 @@ async fn what_is_past_its_deadline_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
+async fn a_full_mailbox_sheds_immediately() {
     let bounds = memory::MemoryLimits {
         partitions: 1,
         queue_checks_max: 5,
@@ -321,7 +321,7 @@ async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_over_several_partitions_is_shed_whole() {
+async fn a_request_across_partitions_is_shed_whole() {
     let bounds = memory::MemoryLimits {
         partitions: 4,
         queue_checks_max: 2,

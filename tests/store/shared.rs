@@ -34,7 +34,7 @@ async fn answers(
 }
 
 #[tokio::test]
-async fn many_requests_of_one_send_each_get_their_own_answers_however_many_calls_it_takes() {
+async fn requests_of_one_send_each_get_their_own_answers_over_several_calls() {
     let mut stores = 0;
     for running in running().await {
         // A store may do without: the single-call path serves it.
@@ -167,7 +167,7 @@ fn local(check: Check) -> Check {
 }
 
 #[tokio::test]
-async fn what_the_first_store_does_not_decide_the_second_does_with_its_part_of_the_limit() {
+async fn the_second_store_decides_with_its_part_of_the_limit_when_the_first_fails() {
     let (fallback, out_of_order, first, second) = pair();
     let ask = |check| fallback.apply(vec![check], Deadline::NEVER, CommitMode::Immediate);
     let remaining = |applied: Result<StoreReply, StoreError>| {
@@ -185,7 +185,7 @@ async fn what_the_first_store_does_not_decide_the_second_does_with_its_part_of_t
 }
 
 #[tokio::test]
-async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
+async fn the_second_store_decides_for_a_batch_client_when_the_first_fails() {
     let (fallback, out_of_order, first, _second) = pair();
     let mut client = fallback.batch_client().unwrap();
     for round in 0..4_u64 {
@@ -218,7 +218,7 @@ async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
 }
 
 #[tokio::test]
-async fn what_two_stores_took_on_trial_goes_back_to_each() {
+async fn tentative_takes_of_two_stores_are_refunded_to_each() {
     let (fallback, out_of_order, first, second) = pair();
     let mut tentatives: Option<TentativeTake> = None;
     for out in [false, true] {

@@ -32,7 +32,7 @@ impl ReceivedCounters {
         );
         match kind {
             "c" => {
-                assert!(value > 0, "nothing new is not told: {line}");
+                assert!(value > 0, "unchanged counters are not sent: {line}");
                 *self.0.lock().unwrap().entry(name.to_owned()).or_default() += value;
             }
             "g" => {}

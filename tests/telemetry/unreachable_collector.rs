@@ -49,7 +49,7 @@ async fn a_collector_that_answers_again_is_logged_at_the_level_of_its_failure() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::disallowed_methods)] // how long it takes is what is asked
+#[allow(clippy::disallowed_methods)] // the duration is under test
 async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
     for protocol in PROTOCOLS {
         // Accepts connections in the kernel's queue and never answers.

@@ -49,7 +49,7 @@ fn left_ms(connection: &mut Connection, key: &str) -> i64 {
 }
 
 #[test]
-fn checks_of_one_call_are_decided_as_one_by_one() {
+fn checks_of_one_call_are_decided_like_single_calls() {
     let (_server, mut connection) = begun();
     // Every algorithm, some buckets several times, in one call of the largest size.
     let asked: Vec<(String, Check)> = (0..CHECKS_MAX)
@@ -180,7 +180,7 @@ fn a_limit_that_needs_longer_gets_longer_at_once() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_written() {
+fn a_check_that_changes_nothing_is_not_written() {
     let (_server, mut connection) = begun();
     for algorithm in ALGORITHMS {
         let key = algorithm.name();
@@ -234,7 +234,7 @@ fn an_expired_bucket_is_a_new_one() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_of_that_check_alone() {
+fn an_unreadable_value_is_an_error_of_its_check_only() {
     let (_server, mut connection) = begun();
     let fixed = ALGORITHMS[0];
     let log = tollgate_limiter::algorithm::from_name("sliding_log").unwrap();
@@ -316,7 +316,7 @@ fn an_algorithm_that_the_script_does_not_know_is_an_error_of_that_check_alone() 
 }
 
 #[test]
-fn a_forgotten_script_is_said_to_be() {
+fn a_lost_script_is_reported() {
     let (_server, mut connection) = begun();
     let mut call = Call::default();
     call.add(

@@ -1,32 +1,32 @@
-//! Mistakes put into the script on purpose: each must be found, or the twins are asleep.
+//! Planted bugs in the script: each must be found, or the twin tests do not work.
 //!
-//! How: a bug is one piece of the script put otherwise. That piece must stand there, so that no
-//! change of the script leaves a bug behind that is none any more. (In the text that is sent names
-//! of numbers have become numbers.)
+//! How: a bug replaces one piece of the script. The test fails if the piece is missing, so a change
+//! of the script cannot silently disable a bug. (In the text that is sent, names of numbers are
+//! replaced by the numbers.)
 //!
-//! | bug | algorithm asked |
+//! | bug | algorithm tested |
 //! | --- | --- |
-//! | a quotient is not mended after the first guess | sliding window |
+//! | a quotient is not corrected after the first guess | sliding window |
 //! | products keep no lower limb | token bucket |
-//! | what lies above 2^53 of a time is lost | token bucket in steps |
+//! | bits above 2^53 of a time are lost | token bucket in steps |
 //! | the sum of a time and its delay wraps | fixed window |
-//! | the first clock law is forgotten; a delay is not told; the second law; marks stay in the future | several |
-//! | what was taken in a lost future is given back | fixed window |
-//! | a look is written; a refusal is not | fixed window |
-//! | refused hits have no spare for debt; or all the spare there is | several |
-//! | `count_refused: blocking` is no debt of the fixed window's | fixed window |
-//! | the next window of a calendar is not looked at; a calendar ends at once | fixed window |
+//! | the first clock law is missing; a delay is not reported; the second law is missing; marks stay in the future | several |
+//! | a take in a lost future is refunded | fixed window |
+//! | a peek is written; a denial is not | fixed window |
+//! | denied hits have no debt allowance; or an unlimited one | several |
+//! | `count_refused: blocking` causes no debt in fixed windows | fixed window |
+//! | the next window of a calendar is not read; a calendar ends at once | fixed window |
 //! | straddling hits pass; an edge belongs to the window before | fixed window, sliding window |
-//! | the previous window is weighed by what has gone | sliding window |
+//! | the previous window is weighted by the elapsed time | sliding window |
 //! | a part of a hit is rounded in the caller's favour | token bucket |
 //! | a part of a hit is kept in the fraction's own unit | token bucket |
-//! | give-backs restore what has come again already | both token buckets |
+//! | a refund restores hits that were already refilled | both token buckets |
 //! | a step fills once however many were crossed | token bucket in steps |
 //! | a mark of exactly a window's age counts | sliding log |
-//! | marks of one instant are not joined; a mark put in front of others | sliding log, segments |
+//! | marks of one instant are not merged; a mark is inserted before older ones | sliding log, segments |
 //! | segments rounded down | segments |
-//! | a give-back takes the oldest | sliding log |
-//! | anybody's slots are freed; a look renews nothing | concurrency |
+//! | a refund takes the oldest hits | sliding log |
+//! | a refund frees other holders' slots; a peek renews nothing | concurrency |
 
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use tollgate::store::redis::script;
@@ -55,7 +55,7 @@ fn with(piece: &str, otherwise: &str) -> String {
 fn must_be_found(name: &str, text: &str) {
     let algorithm = algorithm::from_name(name).unwrap();
     match challenge(text, algorithm, repeatable()) {
-        Ok(()) => panic!("{name}: the twins are asleep"),
+        Ok(()) => panic!("{name}: the tests did not find the bug"),
         Err(TestError::Fail(..)) => {}
         Err(other) => panic!("{name}: {other}"),
     }
@@ -155,7 +155,7 @@ planted! {
         "< only_at then" => "<= only_at then";
     anybodys_slots_are_freed in concurrency:
         "if cut(marks, place + 12, place + width - 1) == holder then" => "do";
-    a_look_renews_nobody in concurrency:
+    a_peek_renews_no_slot in concurrency:
         "if holder ~= '\\0\\0\\0\\0\\0\\0\\0\\0' and marks ~= '' then" => "if false then";
     a_look_renews_what_is_nobodys in concurrency:
         "if holder ~= '\\0\\0\\0\\0\\0\\0\\0\\0' and marks ~= '' then" => "if marks ~= '' then";

@@ -167,7 +167,7 @@ fn both_services_add_to_one_number_and_agree_on_it() {
 }
 
 #[test]
-fn counters_ride_with_buckets_and_see_one_another() {
+fn one_call_carries_counters_and_buckets() {
     let (_server, mut connection) = begun();
     let mut call = Call::default();
     script::time_argument(Some(NOON), &mut call.times);
@@ -221,7 +221,7 @@ fn a_lease_that_is_refused_is_not_counted() {
 }
 
 #[test]
-fn a_counter_is_kept_as_long_as_the_reference_keeps_it_and_not_all_alike() {
+fn a_counter_expires_with_the_reference_s_time_and_jitter() {
     let (_server, mut connection) = begun();
     let mut lives = Vec::new();
     for number_of in 0..50_u32 {
@@ -248,7 +248,7 @@ fn a_counter_is_kept_as_long_as_the_reference_keeps_it_and_not_all_alike() {
 }
 
 #[test]
-fn what_is_no_number_is_left_alone() {
+fn a_value_that_is_not_a_number_is_kept() {
     let (_server, mut connection) = begun();
     let key = "d_k_v_1800000000";
     for value in [

@@ -41,7 +41,7 @@
 //!             let headers = [(&b"content-length"[..], &b"0"[..])];
 //!             connection.send_response(request.stream, 404, headers, true);
 //!         }
-//!         // Bodies and ends of requests that go on; nothing here reads them.
+//!         // Bodies and ends of streaming requests; nothing here reads them.
 //!         Ok(Some(Event::Data { stream, bytes, .. })) => {
 //!             connection.release_capacity(stream, bytes.len());
 //!         }

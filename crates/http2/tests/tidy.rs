@@ -35,7 +35,7 @@ fn sources() -> BTreeMap<String, String> {
     found
 }
 
-/// Why: anybody can use the crate, in any runtime or none, and nothing but its tests pulls in more.
+/// Why: the crate works in any runtime or none, and only its tests have further dependencies.
 #[test]
 fn the_crate_has_no_dependency() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();

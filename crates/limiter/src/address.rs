@@ -103,7 +103,7 @@ impl Address {
         Prefix { address, length }
     }
 
-    /// The prefix that stands for the address in a bucket's identity: the whole address or, of
+    /// The prefix that replaces the address in a bucket's identity: the whole address or, of
     /// IPv6, the first `ipv6_prefix` bits.
     pub fn bucket_prefix(self, ipv6_prefix: Option<u8>) -> Prefix {
         match self {

@@ -67,7 +67,7 @@ pub struct Limit {
 /// Why a limit cannot be built.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LimitError {
-    /// A burst of 0 would refuse everything. A limit of 0 says so more plainly.
+    /// A burst of 0 would refuse everything. A limit of 0 expresses that more plainly.
     ZeroBurst,
     /// A burst with 0 requests per unit would never refill.
     BurstWithoutRate,

@@ -47,7 +47,7 @@ pub struct Level {
     pub value_to_metric: bool,
 }
 
-/// What stands for a value in a bucket's identity.
+/// The text that replaces a value in a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdentityValue<'v> {
     /// This text: the value as sent, or a pattern that many values share.
@@ -114,7 +114,7 @@ pub struct Rule {
     pub domain: Arc<str>,
     /// The levels that lead to it, outermost first. Shared by neighbouring rules.
     pub path: Vec<Arc<Level>>,
-    /// The name in its status, and by which other rules replace this one. Can be empty.
+    /// The name in its status and in the `replaces` of other rules. Can be empty.
     pub name: String,
     /// What it allows.
     pub allowance: Allowance,
@@ -162,7 +162,7 @@ impl Level {
         }
     }
 
-    /// What stands for a value of this level in a bucket's identity.
+    /// The text that replaces a value of this level in a bucket's identity.
     #[inline]
     pub fn identity_value<'v>(&'v self, value: &'v [u8]) -> IdentityValue<'v> {
         match &*self.values {
@@ -341,7 +341,7 @@ impl Rule {
         key.is_some_and(|key| key.as_bytes() == entry.key)
     }
 
-    /// What stands for the value at a level in a bucket's identity.
+    /// The text that replaces the value at a level in a bucket's identity.
     #[inline]
     pub fn identity_value<'v>(&'v self, level: usize, value: &'v [u8]) -> IdentityValue<'v> {
         let level = self.path.get(level);

@@ -20,7 +20,7 @@ pub(super) struct DescriptorContext<'b> {
     /// None when the level above is invalid; its descriptors are then only checked.
     pub(super) parent: Option<Parent<'b>>,
     pub(super) levels: &'b [Arc<Level>],
-    /// The key by which slots of the level above are held.
+    /// The holder key of the level above.
     pub(super) holder_key: Option<&'b str>,
 }
 

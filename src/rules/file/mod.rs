@@ -5,7 +5,7 @@
 //! wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
 //! all: a rule set is loaded whole or not at all.
 //!
-//! Each file is walked once. An error is recorded and the walk goes on, so that one run reports
+//! Each file is walked once. An error is recorded and the walk continues, so that one run reports
 //! them all. Aliases are walked each time they are used, against a budget of nodes and bytes that
 //! grows with the file, so the cost of a file that unfolds is bounded by its size.
 //!

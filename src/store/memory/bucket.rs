@@ -109,7 +109,7 @@ impl Bucket {
         self.words[0] & MARKED != 0
     }
 
-    /// When it resets, if the clock goes on as it should.
+    /// When it resets, if the clock advances regularly.
     pub(super) fn fresh_at(&self) -> Timestamp {
         let reset_us = length_us(self.beside() >> (FLAGS_BITS + LENGTH_BITS));
         self.seen().plus_us(reset_us)
@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_comes_out_again(
+        fn packed_values_round_trip(
             key in any::<u128>(),
             seen in 0..=Timestamp::MAX_US,
             registers in [0..=REGISTER_MAX, 0..=REGISTER_MAX],

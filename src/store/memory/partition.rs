@@ -70,7 +70,7 @@ impl Partition {
         std::hint::black_box(known.count());
     }
 
-    /// Decides one check. When another bucket was used for want of space, the check says so
+    /// Decides one check. When another bucket was used for lack of space, the check records that
     /// afterwards, so that a refund finds it.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ fn push_value(rule: &Rule, level: usize, entry: &Entry<'_>, name: &mut Vec<u8>) 
     }
 }
 
-/// Appends the pattern that stands for all values: key and value of the pattern joined by `_`,
+/// Appends the pattern that replaces all values: key and value of the pattern joined by `_`,
 /// without the key that was sent if they begin with it. So a pattern in the key is part of the
 /// name.
 fn push_pattern(level: &Level, key: &[u8], name: &mut Vec<u8>) -> Option<()> {

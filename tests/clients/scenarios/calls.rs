@@ -50,7 +50,7 @@ pub(super) fn metadata_of_12_kib(case: Case) {
     all_at_once(case, 50, "metadata-bytes=12288");
 }
 
-/// Calls with more metadata than the service takes fail, and the others on their connection go on.
+/// Calls with more metadata than the service accepts fail, and the others on the connection do not.
 pub(super) fn metadata_of_40_kib(case: Case) {
     const ENOUGH: u64 = 100;
     let service = service(&[]);

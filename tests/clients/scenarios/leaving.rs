@@ -1,6 +1,6 @@
 //! Connections that the service ends: before it stops, and when they are old.
 //!
-//! What it deliberately does not do: kill the service. What is lost then is the network's.
+//! What it deliberately does not do: kill the service. Calls on the network are then lost.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Calls whose answer does not come in time, and connections without calls.
+//! Calls that are not answered in time, and connections without calls.
 //!
-//! How: a relay holds answers back, so that neither a fast service nor a slow machine decides what
-//! is seen.
+//! How: a relay holds answers back, so that the result depends neither on a fast service nor on a
+//! slow machine.
 //!
 //! What it deliberately does not do: look at what the service does with a late caller's hits
 //! (`tests/service`).

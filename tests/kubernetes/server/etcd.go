@@ -1,5 +1,5 @@
 // Runs etcd, the store of the API server that tests/kubernetes starts. Kubernetes' own programs are built as they are (the
-// `tool` lines of go.mod); etcd's command is in a module that cannot be built from outside, so this calls what it calls.
+// `tool` lines of go.mod); etcd's command is in a module that cannot be built from outside, so this makes the same call.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! Lists, prefixes and regular expressions beside values and patterns: an obvious matcher, and
+//! Lists, prefixes and regular expressions beside values and patterns: a naive matcher, and
 //! random siblings on which both must agree.
 //!
 //! How: siblings are a list, searched once for each kind from the top. An address is a string of
@@ -6,7 +6,7 @@
 //! own, whose matcher tries everything: from each position the set of positions where a part can
 //! end.
 //!
-//! What it deliberately does not do: be fast, or go deeper than one level (`obvious` does).
+//! What it deliberately does not do: be fast, or go deeper than one level (`naive_matcher` does).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,8 +18,8 @@ use tollgate::rules::patterns::Automata;
 use tollgate_limiter::{Entry, Level, MatchKind, Parent, Prefix, RuleSet, Unit, Values};
 
 use super::found_by;
-use super::obvious::glob;
-use crate::scenery::{Tree, called, limited};
+use super::naive_matcher::glob;
+use crate::fixtures::{Tree, called, limited};
 
 /// A regular expression.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ type Sibling = (String, Kind);
 /// The index of a similar sibling, and choices for it; a byte to change; or anything instead.
 type Wanted = (Index, Vec<usize>, Option<(Index, u8)>, Option<Vec<u8>>);
 
-// === the obvious ===
+// === the naive matcher ===
 
 impl Regex {
     fn text(&self) -> String {
@@ -340,7 +340,7 @@ proptest! {
     })]
 
     #[test]
-    fn an_entry_finds_what_the_obvious_search_finds(
+    fn an_entry_finds_the_rule_of_the_naive_search(
         siblings in vec(siblings(), 1..=8),
         key in select(&["k", "k", "k", "kk", "k*", "other"][..]),
         wanted in vec(values(), 1..=6),
@@ -390,7 +390,7 @@ proptest! {
 }
 
 #[test]
-fn the_kinds_are_told_apart() {
+fn kinds_of_values_are_distinguished() {
     let sibling = |kind| ("k".to_owned(), kind);
     let siblings = [
         sibling(Kind::Value(String::new())),

@@ -20,7 +20,7 @@ use tollgate_limiter::{
     Prefix, RuleSet, StepBudget, Unit, Values,
 };
 
-use crate::scenery::limited;
+use crate::fixtures::limited;
 
 /// Counts the uses of an automaton.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use tollgate_limiter::{
 };
 
 use super::found_by;
-use crate::scenery::{Tree, called, limited};
+use crate::fixtures::{Tree, called, limited};
 use tollgate_limiter::Unit;
 
 fn level(values: Values) -> Level {
@@ -55,7 +55,7 @@ fn matches(regex: &str, value: impl AsRef<[u8]>) -> bool {
 }
 
 #[test]
-fn the_longest_prefix_wins_whatever_stands_first() {
+fn the_longest_prefix_wins_in_any_order() {
     let tree = tree(&[
         prefixes(&["0.0.0.0/0"]),
         prefixes(&["10.0.0.0/8", "192.168.0.0/16"]),
@@ -358,7 +358,7 @@ fn siblings_alike_are_refused_item_by_item() {
 }
 
 #[test]
-fn what_cannot_be_compiled_names_the_first_node() {
+fn a_pattern_error_names_the_first_node() {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
     let node = rules.add_node(Parent::Domain("d"), level(Values::Regex("(".to_owned())));

@@ -1,5 +1,5 @@
-//! Which rule a descriptor finds, by hand from the reference service's rules. `obvious` compares
-//! with a matcher of its own.
+//! Which rule a descriptor finds, by hand from the reference service's rules. `naive_matcher` has
+//! the random cases.
 //!
 //! The rules: one level of the tree for each entry. At each level an exact value wins over the
 //! patterns of that level in the order configured, and these over the key's default. The branch
@@ -11,12 +11,12 @@
 mod every_kind;
 mod growth;
 mod kinds;
-mod obvious;
+mod naive_matcher;
 
 use tollgate_limiter::Parent;
 use tollgate_limiter::{AddNodeError, Entry, Level, Match, RuleSet, Unit};
 
-use crate::scenery::{Path, Tree, called, entries, limited};
+use crate::fixtures::{Path, Tree, called, entries, limited};
 
 /// A tree in which each path has a rule that is named by its index in the list.
 fn tree(paths: &[Path<'_>]) -> Tree {

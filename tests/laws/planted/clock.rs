@@ -200,7 +200,7 @@ fn undoes_what_was_taken_in_a_lost_future() {
         };
         state.apply(algorithm, limit, Operation { hits, ..ask }, now)
     }
-    must_be_found(step, &[Property::Agreement, Property::Undoing]);
+    must_be_found(step, &[Property::Agreement, Property::Undo]);
 }
 
 #[test]
@@ -218,5 +218,5 @@ fn does_not_undo() {
         };
         state.apply(algorithm, limit, Operation { hits, ..ask }, now)
     }
-    must_be_found(step, &[Property::Agreement, Property::Undoing]);
+    must_be_found(step, &[Property::Agreement, Property::Undo]);
 }

@@ -115,7 +115,7 @@ fn a_look_renews_everybody(
     Concurrency.decide(limit, state, ask, now)
 }
 
-fn a_look_renews_nobody(
+fn a_peek_renews_no_slot(
     limit: &Limit,
     state: &mut State,
     ask: Operation,
@@ -170,10 +170,10 @@ fn slots_never_run_out(
         hits => hits,
     };
     let then = Timestamp::default();
-    let said = Concurrency.decide(limit, state, Operation { hits, ..ask }, then);
+    let outcome = Concurrency.decide(limit, state, Operation { hits, ..ask }, then);
     Outcome {
         bucket_time: now,
-        ..said
+        ..outcome
     }
 }
 
@@ -192,13 +192,13 @@ fn refused_hits_take_a_slot(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = Concurrency.decide(limit, state, ask, now);
-    if !said.allowed && ask.hits.requested() > 0 {
+    let outcome = Concurrency.decide(limit, state, ask, now);
+    if !outcome.allowed && ask.hits.requested() > 0 {
         let larger = Limit::in_flight(u32::MAX, limit.unit_multiplier());
         let hits = Hits::Take(1);
         Concurrency.decide(&larger, state, Operation { hits, ..ask }, now);
     }
-    said
+    outcome
 }
 
 mod found {
@@ -212,11 +212,11 @@ mod found {
         refund_frees_nothing_of_a_named_slot by Agreement;
         an_id_holds_one_slot by Agreement;
         a_look_renews_everybody by Agreement Laws;
-        a_look_renews_nobody by Agreement Laws Promise;
+        a_peek_renews_no_slot by Agreement Laws Promise;
         a_take_renews_what_is_held by Agreement Laws;
         a_slot_counts_a_microsecond_longer by Agreement Laws;
         slots_never_run_out by Agreement Laws;
-        undoes_the_oldest_of_the_id by Agreement Undoing Promise;
+        undoes_the_oldest_of_the_id by Agreement Undo Promise;
         refused_hits_take_a_slot by Agreement Laws;
     }
 }

@@ -16,12 +16,12 @@ fn refuses_at_exactly_the_limit(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let mut said = FixedWindow.decide(limit, state, ask, now);
+    let mut outcome = FixedWindow.decide(limit, state, ask, now);
     if ask.hits.requested() > 0 && state.registers[0] == limit.requests() {
-        said.allowed = false;
-        said.retry_us = Some(said.reset_us);
+        outcome.allowed = false;
+        outcome.retry_us = Some(outcome.reset_us);
     }
-    said
+    outcome
 }
 
 fn never_starts_again(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
@@ -41,13 +41,13 @@ fn windows_begin_at_the_first_hit(
     let begun_us = if same_window { begun_us } else { now.as_us() };
     state.updated_at = now;
     state.registers = [if same_window { count } else { 0 }, 0];
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     state.registers[1] = begun_us;
     let reset_us = begun_us + window_us - now.as_us();
     Outcome {
         reset_us,
-        retry_us: said.retry_us.map(|us| us.min(1) * reset_us),
-        ..said
+        retry_us: outcome.retry_us.map(|us| us.min(1) * reset_us),
+        ..outcome
     }
 }
 
@@ -57,12 +57,12 @@ fn lets_straddling_hits_pass(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let mut said = FixedWindow.decide(limit, state, ask, now);
-    if !said.allowed && said.used_before < limit.requests() {
-        said.allowed = true;
-        said.retry_us = Some(0);
+    let mut outcome = FixedWindow.decide(limit, state, ask, now);
+    if !outcome.allowed && outcome.used_before < limit.requests() {
+        outcome.allowed = true;
+        outcome.retry_us = Some(0);
     }
-    said
+    outcome
 }
 
 fn clips_straddling_hits(
@@ -71,11 +71,11 @@ fn clips_straddling_hits(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
-    if !said.allowed && said.used_before < limit.requests() {
+    let outcome = FixedWindow.decide(limit, state, ask, now);
+    if !outcome.allowed && outcome.used_before < limit.requests() {
         state.registers[0] = limit.requests();
     }
-    said
+    outcome
 }
 
 fn does_not_count_refused_hits(
@@ -84,52 +84,52 @@ fn does_not_count_refused_hits(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
-    if !said.allowed {
-        state.registers[0] = said.used_before;
+    let outcome = FixedWindow.decide(limit, state, ask, now);
+    if !outcome.allowed {
+        state.registers[0] = outcome.used_before;
     }
-    said
+    outcome
 }
 
 fn count_wraps(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     let Hits::Take(hits) = ask.hits else {
-        return said;
+        return outcome;
     };
-    let after = said.used_before.wrapping_add(hits);
+    let after = outcome.used_before.wrapping_add(hits);
     if after > limit.requests() {
-        return said;
+        return outcome;
     }
     state.registers[0] = after;
     Outcome {
         allowed: true,
         remaining: limit.requests() - after,
         retry_us: Some(0),
-        ..said
+        ..outcome
     }
 }
 
 fn refund_wraps(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     if let Hits::Refund(hits) = ask.hits {
-        state.registers[0] = said.used_before.wrapping_sub(hits);
+        state.registers[0] = outcome.used_before.wrapping_sub(hits);
     }
-    said
+    outcome
 }
 
 fn reset_is_early(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     Outcome {
-        reset_us: said.reset_us - 1,
-        ..said
+        reset_us: outcome.reset_us - 1,
+        ..outcome
     }
 }
 
 fn reset_is_late(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     Outcome {
-        reset_us: said.reset_us + 1,
-        ..said
+        reset_us: outcome.reset_us + 1,
+        ..outcome
     }
 }
 
@@ -139,10 +139,10 @@ fn hopeless_hits_may_retry(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     Outcome {
-        retry_us: said.retry_us.or(Some(said.reset_us)),
-        ..said
+        retry_us: outcome.retry_us.or(Some(outcome.reset_us)),
+        ..outcome
     }
 }
 
@@ -195,13 +195,13 @@ fn all_windows_are_as_long_as_the_longest(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = FixedWindow.decide(limit, state, ask, now);
+    let outcome = FixedWindow.decide(limit, state, ask, now);
     let start = limit.window_at(now).start;
     let reset_us = limit.window().as_us() - now.since_us(start);
     Outcome {
         reset_us,
-        retry_us: said.retry_us.map(|us| us.min(1) * reset_us),
-        ..said
+        retry_us: outcome.retry_us.map(|us| us.min(1) * reset_us),
+        ..outcome
     }
 }
 
@@ -221,7 +221,7 @@ mod found {
         reset_is_early by Agreement Laws;
         reset_is_late by Agreement Laws;
         hopeless_hits_may_retry by Agreement Laws;
-        undoes_into_a_turned_window by Agreement Undoing;
+        undoes_into_a_turned_window by Agreement Undo;
         debt_has_no_bound by Agreement Laws;
         refused_hits_are_in_debt_by_default by Agreement Laws;
         knows_no_calendar by Agreement Promise;

@@ -56,6 +56,6 @@ mod found {
         LeakyBucket;
         leaks_whole_hits_only by Agreement Laws;
         leaks_at_the_edges by Agreement Promise;
-        undoes_what_has_leaked_already by Agreement Undoing;
+        undoes_what_has_leaked_already by Agreement Undo;
     }
 }

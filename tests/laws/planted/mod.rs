@@ -1,9 +1,9 @@
-//! Bugs put in on purpose: each must be found, or the harness is asleep.
+//! Planted bugs: each must be found, or the harness does not work.
 //!
-//! Why: a green property test says that no failing history was found, not that one would have been.
-//! How: each bug is an algorithm, or a clock law, got wrong in one way that somebody might; it
-//! stands where the real one does and the named properties are run on the same histories at every
-//! run. What stands next to "agreement" would find the bug without a model, too.
+//! Why: a green property test shows only that no failing history was found, not that a failing one
+//! would be. How: each bug is an algorithm or a clock law with one plausible mistake. It replaces
+//! the real one, and the listed properties run on the same histories in every run. A property
+//! listed beside "agreement" finds the bug without a model, too.
 //!
 //! | bug | found by |
 //! | --- | --- |
@@ -18,9 +18,9 @@
 //! | refund wraps below zero | agreement, laws |
 //! | reset a microsecond early; a microsecond late | agreement, laws |
 //! | gives hopeless hits a retry time | agreement, laws |
-//! | undoes a take of a window that has turned | agreement, undoing |
+//! | undoes a take of a window that has turned | agreement, undo |
 //! | `count_refused: all` without a bound on the debt | agreement, laws |
-//! | bounds the debt where nobody asked for it | agreement, laws |
+//! | bounds the debt although the limit does not ask for it | agreement, laws |
 //! | counts windows from 1970 whatever its calendar | agreement, promise |
 //! | takes every window of a calendar to be as long as the longest | agreement, laws |
 //! | **sliding window** | |
@@ -32,17 +32,17 @@
 //! | gives back to the previous window first | agreement |
 //! | reset at the next edge, whatever is in the present window | agreement, laws |
 //! | retry a microsecond early | agreement, laws |
-//! | undoes in the present window what was taken before it | agreement, undoing |
+//! | undoes in the present window what was taken before it | agreement, undo |
 //! | debt without a bound | agreement, laws |
 //! | **sliding window in segments** | |
 //! | segments as long as the window over n, rounded down | agreement, laws |
 //! | segments begin half-way between their edges | agreement, promise |
 //! | the oldest segment leaves one too late | agreement |
 //! | the oldest segment leaves one too early | agreement, promise |
-//! | the oldest segment leaves by and by (interpolated) | agreement, promise |
+//! | the oldest segment leaves gradually (interpolated) | agreement, promise |
 //! | only the present segment counts | agreement, promise |
 //! | slides smoothly | agreement, laws |
-//! | undoes what was to leave first | agreement, undoing |
+//! | undoes what was to leave first | agreement, undo |
 //! | waits for each hit to be a window old, with a mark each | agreement, laws |
 //! | **sliding log** | |
 //! | a hit still counts at exactly t + window | agreement, laws |
@@ -50,7 +50,7 @@
 //! | refunds the newest first | agreement |
 //! | counts time in whole milliseconds | agreement, promise |
 //! | counts what it refused | agreement, laws |
-//! | undoes the oldest hits, not those taken | agreement, undoing, promise |
+//! | undoes the oldest hits, not those taken | agreement, undo, promise |
 //! | never throws away what has run out | laws |
 //! | retry when the oldest hit leaves, however many are needed | agreement, laws |
 //! | reset when the oldest hit leaves | agreement, laws |
@@ -63,7 +63,7 @@
 //! | retry a microsecond early | agreement, laws |
 //! | reset a microsecond late | agreement, laws |
 //! | is forgotten after a window, though the burst takes longer to fill | laws |
-//! | undoes what has come back already | agreement, undoing |
+//! | undoes what has come back already | agreement, undo |
 //! | debt without a bound | agreement, laws |
 //! | debt of nothing: refused hits empty the bucket and no more | agreement, laws |
 //! | takes `count_refused: blocking` for `none` | agreement, laws |
@@ -74,27 +74,27 @@
 //! | is full at every edge, however much was missing | agreement, laws, promise |
 //! | one edge fills, however many were crossed | agreement, laws |
 //! | retry at the next edge, however many are needed | agreement, laws |
-//! | undoes what has come back already | agreement, undoing |
+//! | undoes what has come back already | agreement, undo |
 //! | **leaky bucket** | |
-//! | holds N unless told otherwise | agreement, promise |
+//! | holds N whatever the burst | agreement, promise |
 //! | leaks whole hits only and forgets the rest | agreement, laws |
 //! | leaks at the edges of windows | agreement, promise |
-//! | undoes what has leaked already | agreement, undoing |
+//! | undoes what has leaked already | agreement, undo |
 //! | **concurrency** | |
-//! | a refund frees the oldest slot, whosever it is | agreement, promise |
+//! | a refund frees the oldest slot of any holder | agreement, promise |
 //! | a second refund of an id, or one of what was refused, frees another's slot | agreement, promise |
 //! | a refund without an id frees a slot that has one | agreement, promise |
 //! | a refund with an id frees only slots without | agreement |
 //! | an id that is sent twice holds one slot | agreement |
-//! | a look renews everybody's slots | agreement, laws |
-//! | a look renews nobody's | agreement, laws, promise |
+//! | a peek renews the slots of all holders | agreement, laws |
+//! | a peek renews no slots | agreement, laws, promise |
 //! | a take renews what its id holds already | agreement, laws |
 //! | a slot still counts at exactly t + its time | agreement, laws |
 //! | slots never run out | agreement, laws |
-//! | undoes the oldest take of an id, not the one meant | agreement, undoing, promise |
+//! | undoes the oldest take of an id, not the one meant | agreement, undo, promise |
 //! | refused hits take a slot | agreement, laws |
 //! | **any algorithm** | |
-//! | looking costs a hit | agreement, laws |
+//! | a peek costs a hit | agreement, laws |
 //! | keeps the low 32 bits of the hits | agreement, promise |
 //! | forgets the bucket when the clock steps back | agreement, promise |
 //! | takes an older `now` as it is (law 1 missing), and refills twice | agreement, promise |
@@ -102,8 +102,8 @@
 //! | brings back at exactly one window ahead, not only beyond | agreement |
 //! | counts retry and reset from the bucket's time, not the caller's | agreement, laws |
 //! | leaves marks in a future that did not come (law 2 forgets them) | agreement, laws |
-//! | undoes a take of a future that did not come | agreement, undoing |
-//! | does not undo at all | agreement, undoing |
+//! | undoes a take of a future that did not come | agreement, undo |
+//! | does not undo at all | agreement, undo |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs that change no answer.
 
@@ -126,14 +126,14 @@ use crate::properties::{BROKEN, Candidate, Property, every_algorithm, repeatable
 
 /// An algorithm with a bug in it.
 struct Planted {
-    /// Where everything but the bug comes from.
+    /// The source of everything except the bug.
     base: &'static dyn Algorithm,
     decide: fn(&Limit, &mut State, Operation, Timestamp) -> Outcome,
     life_us: Option<fn(&Limit) -> u64>,
     usual_burst: Option<fn(u32) -> u32>,
 }
 
-/// Decides at another time than the bucket's, and tells it by the bucket's.
+/// Decides at a time other than the bucket's, and reports relative to the bucket's.
 fn decide_at(
     then: Timestamp,
     algorithm: &dyn Algorithm,
@@ -152,7 +152,7 @@ fn decide_at(
     }
 }
 
-/// The same question, but that an undoing is taken for a refund.
+/// The same operation with an undo replaced by a refund.
 fn undoing_as_refund(ask: Operation) -> Operation {
     let hits = match ask.hits {
         Hits::Undo { hits, .. } => Hits::Refund(hits),
@@ -244,14 +244,14 @@ impl Algorithm for Planted {
 fn must_be_found(candidate: &Candidate, by: &[Property]) {
     for property in by {
         match property.challenge(candidate, repeatable()) {
-            Ok(()) => panic!("{property:?} is asleep"),
+            Ok(()) => panic!("{property:?} did not find the bug"),
             Err(TestError::Fail(reason, _)) if reason.message().contains(BROKEN) => {}
             Err(other) => panic!("{property:?} stumbled: {other}"),
         }
     }
 }
 
-/// One test a bug: its name, how it decides, and who must find it.
+/// One test per bug: its name, its decision, and the properties that must find it.
 macro_rules! planted_in {
     ($base:expr; $($bug:ident by $($property:ident)+;)+) => {$(
         #[test]
@@ -271,7 +271,7 @@ macro_rules! planted_in {
 }
 use planted_in;
 
-/// The same histories find nothing where nothing was planted.
+/// The same histories find nothing in the real algorithms.
 #[test]
 fn nothing_is_found_in_the_honest_ones() {
     let verdict = every_algorithm(&Property::ALL, repeatable());

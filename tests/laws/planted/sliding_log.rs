@@ -151,7 +151,7 @@ mod found {
         refunds_the_newest_first by Agreement;
         counts_milliseconds by Agreement Promise;
         counts_refused_hits by Agreement Laws;
-        undoes_the_oldest by Agreement Undoing Promise;
+        undoes_the_oldest by Agreement Undo Promise;
         never_forgets by Laws;
         retry_is_when_the_oldest_leaves by Agreement Laws;
         reset_is_when_the_oldest_leaves by Agreement Laws;

@@ -96,12 +96,12 @@ fn counts_refused_hits(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, ask, now);
-    if !said.allowed {
+    let outcome = SlidingWindow.decide(limit, state, ask, now);
+    if !outcome.allowed {
         let count = state.registers[0].saturating_add(ask.hits.requested());
         state.registers[0] = count.min(REGISTER_MAX);
     }
-    said
+    outcome
 }
 
 fn gives_back_to_the_previous_window_first(
@@ -126,19 +126,19 @@ fn reset_is_the_next_edge(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, ask, now);
+    let outcome = SlidingWindow.decide(limit, state, ask, now);
     let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
     Outcome {
-        reset_us: said.reset_us.min(to_edge_us),
-        ..said
+        reset_us: outcome.reset_us.min(to_edge_us),
+        ..outcome
     }
 }
 
 fn retry_is_early(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, ask, now);
+    let outcome = SlidingWindow.decide(limit, state, ask, now);
     Outcome {
-        retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
-        ..said
+        retry_us: outcome.retry_us.map(|us| us.saturating_sub(1)),
+        ..outcome
     }
 }
 
@@ -177,7 +177,7 @@ mod found {
         gives_back_to_the_previous_window_first by Agreement;
         reset_is_the_next_edge by Agreement Laws;
         retry_is_early by Agreement Laws;
-        undoes_in_the_present_window by Agreement Undoing;
+        undoes_in_the_present_window by Agreement Undo;
         debt_has_no_bound by Agreement Laws;
     }
 }

@@ -100,7 +100,7 @@ fn oldest_leaves_by_and_by(
     now: Timestamp,
 ) -> Outcome {
     let mut refused = state.clone();
-    let said = SlidingWindowSegments.decide(limit, &mut refused, ask, now);
+    let outcome = SlidingWindowSegments.decide(limit, &mut refused, ask, now);
     let window_us = limit.window().as_us();
     let length_us = window_us / segments(limit);
     let oldest = refused.marks.iter().next().copied();
@@ -109,18 +109,18 @@ fn oldest_leaves_by_and_by(
         let share = u128::from(oldest.hits) * u128::from(left_us.min(length_us));
         oldest.hits - u64::try_from(share / u128::from(length_us)).unwrap()
     });
-    let used = said
+    let used = outcome
         .used_before
         .saturating_sub(left)
         .saturating_add(ask.hits.requested());
     let larger = other(limit, u32::MAX, segments(limit));
     match larger {
-        Some(larger) if !said.allowed && used <= limit.requests() => {
+        Some(larger) if !outcome.allowed && used <= limit.requests() => {
             SlidingWindowSegments.decide(&larger, state, ask, now)
         }
         _ => {
             *state = refused;
-            said
+            outcome
         }
     }
 }
@@ -164,7 +164,7 @@ mod found {
         oldest_leaves_by_and_by by Agreement Promise;
         only_the_present_segment_counts by Agreement Promise;
         slides_smoothly by Agreement Laws;
-        undoes_what_was_to_go_first by Agreement Undoing;
+        undoes_what_was_to_go_first by Agreement Undo;
         keeps_a_mark_a_hit by Agreement Laws;
     }
 }

@@ -158,7 +158,7 @@ mod found {
         ignores_the_burst by Agreement Promise;
         counts_refused_hits by Agreement Laws;
         retry_is_early by Agreement Laws;
-        undoes_what_has_come_back_already by Agreement Undoing;
+        undoes_what_has_come_back_already by Agreement Undo;
         debt_has_no_bound by Agreement Laws;
         refused_hits_leave_one_burst by Agreement Laws;
         blocking_counts_nothing by Agreement Laws;

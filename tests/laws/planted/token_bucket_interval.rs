@@ -53,11 +53,11 @@ fn edges_are_counted_from_the_first_hit(
         hits => hits,
     };
     state.updated_at = moved(state.updated_at);
-    let said = TokenBucketInterval.decide(limit, state, hits.into(), moved(now));
+    let outcome = TokenBucketInterval.decide(limit, state, hits.into(), moved(now));
     state.registers[1] = begun_us;
     Outcome {
         bucket_time: now,
-        ..said
+        ..outcome
     }
 }
 
@@ -91,11 +91,11 @@ fn retry_is_the_next_edge(
     ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let said = TokenBucketInterval.decide(limit, state, ask, now);
+    let outcome = TokenBucketInterval.decide(limit, state, ask, now);
     let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
     Outcome {
-        retry_us: said.retry_us.map(|us| us.min(to_edge_us)),
-        ..said
+        retry_us: outcome.retry_us.map(|us| us.min(to_edge_us)),
+        ..outcome
     }
 }
 
@@ -119,6 +119,6 @@ mod found {
         is_full_at_every_edge by Agreement Laws Promise;
         one_edge_fills_however_many_were_crossed by Agreement Laws;
         retry_is_the_next_edge by Agreement Laws;
-        undoes_what_has_come_back_already by Agreement Undoing;
+        undoes_what_has_come_back_already by Agreement Undo;
     }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `agreement` | every outcome is the naive model's |
 //! | `laws` | retry, reset, peek, refusals and reloads are right, without a model; memory is bounded |
-//! | `undoing` | an undone take equals no take, and is never better |
+//! | `undo` | an undone take equals no take, and is never better |
 //! | `promise` | admitted hits never exceed what the algorithm promises |
 //!
 //! Why four: a model can share a mistake with the algorithm. A law has no model, and a promise
@@ -16,7 +16,7 @@
 mod agreement;
 mod laws;
 mod promise;
-mod undoing;
+mod undo;
 
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
@@ -40,7 +40,7 @@ pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Operation, Times
 pub(crate) enum Property {
     Agreement,
     Laws,
-    Undoing,
+    Undo,
     Promise,
 }
 
@@ -96,14 +96,14 @@ impl Candidate {
 // === impl Property ===
 
 impl Property {
-    pub(crate) const ALL: [Self; 4] = [Self::Agreement, Self::Laws, Self::Undoing, Self::Promise];
+    pub(crate) const ALL: [Self; 4] = [Self::Agreement, Self::Laws, Self::Undo, Self::Promise];
 
     /// Whether it holds for this candidate in this history.
     pub(crate) fn hold(self, candidate: &Candidate, history: &History) -> Verdict {
         match self {
             Self::Agreement => agreement::hold(candidate, history),
             Self::Laws => laws::hold(candidate, history),
-            Self::Undoing => undoing::hold(candidate, history),
+            Self::Undo => undo::hold(candidate, history),
             Self::Promise => promise::hold(candidate, history),
         }
     }
@@ -201,6 +201,6 @@ fn every_algorithm_keeps_its_promise() {
 }
 
 #[test]
-fn every_algorithm_undoes_what_it_took_and_no_more() {
-    check(Property::Undoing);
+fn every_algorithm_undoes_exactly_its_take() {
+    check(Property::Undo);
 }

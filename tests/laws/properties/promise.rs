@@ -42,16 +42,16 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
             let present_us = newest_us.max(asked_us);
             admitted.retain(|one: &Admitted| present_us < one.time + terms.window_us);
         }
-        let said = candidate.step(&mut state, &question);
+        let outcome = candidate.step(&mut state, &question);
         newest_us = newest_us.max(state.updated_at.as_us().into());
-        walk.answered(&question, &said);
+        walk.answered(&question, &outcome);
         match hits {
             Hits::Take(0) if has_slots && holder.is_some() => {
                 let its = admitted.iter_mut().filter(|one| one.holder == holder);
                 its.for_each(|one| one.time = newest_us);
             }
             Hits::Take(hits) => {
-                if said.allowed {
+                if outcome.allowed {
                     admitted.push(Admitted {
                         time: newest_us,
                         hits: hits.into(),
@@ -64,7 +64,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
                 one.holder == holder && one.time == i128::from(taken_at.as_us())
             }),
         }
-        if said.allowed && hits.requested() > 0 {
+        if outcome.allowed && hits.requested() > 0 {
             let kept = match name {
                 "fixed_window" => fixed_window(terms, &admitted),
                 "sliding_window" => sliding_window(terms, &admitted),

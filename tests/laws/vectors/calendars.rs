@@ -8,7 +8,7 @@
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
 
-use crate::scenery::{SECOND_US, at, per};
+use crate::fixtures::{SECOND_US, at, per};
 use Hits::{Refund, Take};
 
 struct Four(&'static str);
@@ -45,19 +45,19 @@ type Row = (u64, Hits, bool, u64, u64);
 fn check(limit: &Limit, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(seconds, hits, allowed, remaining, reset)) in rows.iter().enumerate() {
-        let said = state.apply(&FixedWindow, limit, hits, at(seconds));
+        let outcome = state.apply(&FixedWindow, limit, hits, at(seconds));
         assert_eq!(
-            (said.allowed, said.remaining, said.reset_us),
+            (outcome.allowed, outcome.remaining, outcome.reset_us),
             (allowed, remaining, reset * SECOND_US),
             "row {number}, {hits:?}"
         );
-        let retry_us = if allowed { 0 } else { said.reset_us };
-        assert_eq!(said.retry_us, Some(retry_us), "row {number}, {hits:?}");
+        let retry_us = if allowed { 0 } else { outcome.reset_us };
+        assert_eq!(outcome.retry_us, Some(retry_us), "row {number}, {hits:?}");
     }
 }
 
 #[test]
-fn windows_begin_and_end_as_the_calendar_says() {
+fn windows_follow_the_calendar() {
     check(
         &ten(),
         &[

@@ -13,7 +13,7 @@ use tollgate_limiter::algorithm::{
 };
 use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
-use crate::scenery::{SECOND_US, at, per};
+use crate::fixtures::{SECOND_US, at, per};
 
 /// All ten taken at 1234, and then one more when the clock shows `clock`.
 fn one_more_at(algorithm: &dyn Algorithm, clock: u64) -> Outcome {
@@ -35,10 +35,10 @@ type Row = (u64, bool, u64);
 
 fn check(algorithm: &dyn Algorithm, rows: &[Row]) {
     for &(clock, allowed, retry) in rows {
-        let said = one_more_at(algorithm, clock);
+        let outcome = one_more_at(algorithm, clock);
         let expected = (allowed, Some(retry * SECOND_US));
         assert_eq!(
-            (said.allowed, said.retry_us),
+            (outcome.allowed, outcome.retry_us),
             expected,
             "{} at {clock}",
             algorithm.name()
@@ -123,7 +123,7 @@ fn token_buckets_refilled_in_steps() {
 }
 
 #[test]
-fn what_is_remembered_one_by_one() {
+fn marks_by_hand() {
     for algorithm in [&SlidingLog as &dyn Algorithm, &Concurrency] {
         check(
             algorithm,
@@ -161,7 +161,7 @@ fn segments() {
 }
 
 #[test]
-fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
+fn a_hit_at_the_edge_belongs_to_the_new_window() {
     let limit = per(10, Unit::Minute);
     let mut state = State::default();
     let mut ask = |clock| state.apply(&FixedWindow, &limit, Hits::Take(10), clock);
@@ -173,14 +173,14 @@ fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
 }
 
 #[test]
-fn what_may_pass_passes_on_an_old_clock_too() {
+fn hits_within_the_limit_pass_on_an_old_clock_too() {
     for algorithm in tollgate_limiter::ALGORITHMS {
         let limit = per(10, Unit::Minute);
         let mut state = State::default();
         for clock in [1_234, 1_200, 1_174, 500, 1_234] {
-            let said = state.apply(*algorithm, &limit, Hits::Take(2), at(clock));
-            assert!(said.allowed, "{algorithm:?} at {clock}");
-            assert_eq!(said.retry_us, Some(0), "{algorithm:?} at {clock}");
+            let outcome = state.apply(*algorithm, &limit, Hits::Take(2), at(clock));
+            assert!(outcome.allowed, "{algorithm:?} at {clock}");
+            assert_eq!(outcome.retry_us, Some(0), "{algorithm:?} at {clock}");
         }
     }
 }

@@ -8,7 +8,7 @@
 use tollgate_limiter::algorithm::{FixedWindow, REGISTER_MAX};
 use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
 
-use crate::scenery::{at, per};
+use crate::fixtures::{at, per};
 
 /// Hits, and then: allowed, used before, remaining, the count kept.
 type Row = (Hits, bool, u64, u64, u64);
@@ -17,9 +17,9 @@ type Row = (Hits, bool, u64, u64, u64);
 fn fixed(limit: u32, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(hits, allowed, used_before, remaining, kept)) in rows.iter().enumerate() {
-        let said = state.apply(&FixedWindow, &per(limit, Unit::Minute), hits, at(1_234));
+        let outcome = state.apply(&FixedWindow, &per(limit, Unit::Minute), hits, at(1_234));
         assert_eq!(
-            (said.allowed, said.used_before, said.remaining),
+            (outcome.allowed, outcome.used_before, outcome.remaining),
             (allowed, used_before, remaining),
             "row {number}, {hits:?}"
         );
@@ -72,7 +72,7 @@ fn looking_passes_at_exactly_the_limit_and_not_beyond() {
 }
 
 #[test]
-fn refunds_stop_at_zero_and_are_seen_at_once() {
+fn refunds_stop_at_zero_and_apply_at_once() {
     fixed(
         10,
         &[
@@ -102,7 +102,7 @@ fn a_limit_of_zero_passes_looks_only() {
 }
 
 #[test]
-fn the_most_hits_there_are_never_wrap() {
+fn the_largest_hits_never_wrap() {
     let most = REGISTER_MAX;
     fixed(
         10,
@@ -130,8 +130,8 @@ fn fixed_windows_tell_hopeless_hits_nothing() {
     let mut state = State::default();
     let mut retry = |limit, hits| {
         let limit = per(limit, Unit::Minute);
-        let said = state.apply(&FixedWindow, &limit, Take(hits), at(1_234));
-        said.retry_us
+        let outcome = state.apply(&FixedWindow, &limit, Take(hits), at(1_234));
+        outcome.retry_us
     };
     assert_eq!(retry(10, 10), Some(0));
     assert_eq!(retry(10, 10), Some(26_000_000)); // 1260 − 1234
@@ -146,8 +146,8 @@ fn every(test: impl Fn(&str, &mut dyn FnMut(Hits) -> (bool, u64))) {
     for algorithm in ALGORITHMS {
         let mut state = State::default();
         test(algorithm.name(), &mut |hits| {
-            let said = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(1_234));
-            (said.allowed, said.remaining)
+            let outcome = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(1_234));
+            (outcome.allowed, outcome.remaining)
         });
     }
 }
@@ -163,7 +163,7 @@ fn every_algorithm_counts_to_its_limit() {
 }
 
 #[test]
-fn every_algorithm_sees_a_refund_at_once_and_never_gives_too_much() {
+fn every_algorithm_applies_a_refund_at_once_and_never_exceeds_the_limit() {
     every(|name, ask| {
         assert_eq!(ask(Take(10)), (true, 0), "{name}");
         assert_eq!(ask(Refund(4)), (true, 4), "{name}");
@@ -184,7 +184,7 @@ fn no_algorithm_wraps() {
 }
 
 #[test]
-fn only_fixed_windows_count_what_they_refused() {
+fn only_fixed_windows_count_refused_hits() {
     every(|name, ask| {
         assert!(!ask(Take(11)).0, "{name}");
         assert_eq!(ask(Take(1)).0, name != "fixed_window", "{name}");
@@ -198,10 +198,10 @@ fn every_algorithm_refuses_everything_at_a_limit_of_zero() {
         let ask = |hits: u64| State::default().apply(*algorithm, &none, Take(hits), at(1_234));
         assert!(ask(0).allowed, "{algorithm:?}");
         for hits in [1, 2, u64::MAX] {
-            let said = ask(hits);
-            assert!(!said.allowed, "{algorithm:?}");
-            assert_eq!(said.remaining, 0, "{algorithm:?}");
-            assert_eq!(said.retry_us, None, "{algorithm:?}");
+            let outcome = ask(hits);
+            assert!(!outcome.allowed, "{algorithm:?}");
+            assert_eq!(outcome.remaining, 0, "{algorithm:?}");
+            assert_eq!(outcome.retry_us, None, "{algorithm:?}");
         }
     }
 }

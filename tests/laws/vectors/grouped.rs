@@ -16,7 +16,7 @@ use tollgate_limiter::{
     Digest, Entry, Hits, Key, KeyHasher, Level, Plan, Prefix, Request, Unit, Values,
 };
 
-use crate::scenery::{Tree, TwoHashes, limited, per};
+use crate::fixtures::{Tree, TwoHashes, limited, per};
 
 fn level(values: Values) -> Level {
     Level {
@@ -187,7 +187,7 @@ fn networks_of_version_6_are_one_bucket_each() {
 }
 
 #[test]
-fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
+fn label_sets_are_compared_by_content_without_allocation() {
     let entry = [Entry {
         key: b"k",
         value: b"as it came",

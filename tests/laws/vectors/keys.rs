@@ -16,7 +16,7 @@ use tollgate_limiter::algorithm::from_name;
 use tollgate_limiter::key::BucketIdentity;
 use tollgate_limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
 
-use crate::scenery::{TwoHashes, called, limited, per, with_burst};
+use crate::fixtures::{TwoHashes, called, limited, per, with_burst};
 
 /// An identity that owns its texts.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

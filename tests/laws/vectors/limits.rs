@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
 
-use crate::scenery::{SECOND_US, at, per};
+use crate::fixtures::{SECOND_US, at, per};
 
 /// Unit, clock, start of its window, seconds until reset.
 const WINDOWS: &[(Unit, u64, u64, u64)] = &[
@@ -41,8 +41,8 @@ fn windows_begin_at_whole_units_since_1970() {
         // Every algorithm uses the window; this one reports it, whether the hits pass or not.
         let mut state = State::default();
         for hits in [1, 10] {
-            let said = state.apply(&FixedWindow, &limit, Hits::Take(hits), at(clock));
-            assert_eq!(said.reset_us, reset * SECOND_US, "{unit:?}, {hits} hits");
+            let outcome = state.apply(&FixedWindow, &limit, Hits::Take(hits), at(clock));
+            assert_eq!(outcome.reset_us, reset * SECOND_US, "{unit:?}, {hits} hits");
         }
     }
 }
@@ -50,8 +50,8 @@ fn windows_begin_at_whole_units_since_1970() {
 #[test]
 fn a_part_of_a_second_is_left_as_a_part() {
     let now = at(1_234).plus_us(400_000);
-    let said = State::default().apply(&FixedWindow, &per(10, Unit::Second), Hits::PEEK, now);
-    assert_eq!(said.reset_us, 600_000); // 1235 − 1234.4; whole seconds are the wire's affair
+    let outcome = State::default().apply(&FixedWindow, &per(10, Unit::Second), Hits::PEEK, now);
+    assert_eq!(outcome.reset_us, 600_000); // 1235 − 1234.4; whole seconds are the wire's affair
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_rate_is_in_lowest_terms_and_knows_by_how_much() {
 }
 
 #[test]
-fn what_would_never_pass_cannot_be_built() {
+fn a_limit_that_never_passes_cannot_be_built() {
     let with = |requests, burst| Limit::new(requests, Unit::Second, NonZeroU32::MIN, burst);
     assert_eq!(with(10, Some(0)), Err(LimitError::ZeroBurst));
     assert_eq!(with(0, Some(0)), Err(LimitError::ZeroBurst));

@@ -9,7 +9,7 @@
 
 use tollgate_limiter::{Code, Modes, Override, Plan, Unit};
 
-use crate::scenery::{
+use crate::fixtures::{
     Asked, Buckets, Tree, TwoHashes, at, concluded, limited, per, quota, request, shadow, take,
     take_within, unlimited,
 };
@@ -96,7 +96,7 @@ fn quotas_refuse_only_together() {
 }
 
 #[test]
-fn the_services_shadow_mode_turns_the_code_and_says_so() {
+fn the_services_shadow_mode_passes_and_marks_the_response() {
     for &(letters, over, over_as_quotas) in OVERALL {
         for (quota, over) in [(false, over), (true, over_as_quotas)] {
             let modes = Modes {

@@ -9,7 +9,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use tollgate::store::redis::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use tollgate_limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
 
-use crate::scenery::{
+use crate::fixtures::{
     Asked, Tree, TwoHashes, counted, limited, per, replacing, request_in, take, take_within,
 };
 
@@ -91,7 +91,7 @@ fn texts_meet_there_that_do_not_meet_here() {
 }
 
 #[test]
-fn what_many_values_share_is_called_by_its_pattern() {
+fn a_shared_bucket_is_named_by_its_pattern() {
     let tree = Tree::new()
         .with_levels(
             &[
@@ -112,7 +112,7 @@ fn what_many_values_share_is_called_by_its_pattern() {
 /// The reference service looks for the key as sent at the front of the joined pattern `key_value`,
 /// and removes it only there.
 #[test]
-fn a_pattern_in_the_key_is_part_of_what_many_values_share() {
+fn a_pattern_in_the_key_is_part_of_the_shared_bucket() {
     for (key, value, sent, name) in [
         ("a*", "*", ("ab", "v"), "ab_a*_*"),
         ("a*", "x*", ("ab", "x1"), "ab_a*_x*"),
@@ -142,7 +142,7 @@ fn a_pattern_in_the_key_is_part_of_what_many_values_share() {
 }
 
 #[test]
-fn what_the_reference_cannot_count_has_no_name_there() {
+fn checks_unknown_to_the_reference_have_no_reference_key() {
     let once = NonZeroU32::MIN;
     let minute = per(9, Unit::Minute);
     let of = |values: Values, share_threshold, ipv6_prefix| Level {
@@ -221,7 +221,7 @@ fn what_the_reference_cannot_count_has_no_name_there() {
         expected(&["-", "-"])
     );
     let replaced = [
-        crate::scenery::called("gone", limited(1, Unit::Second)),
+        crate::fixtures::called("gone", limited(1, Unit::Second)),
         replacing(&["gone"], limited(5, Unit::Minute)),
     ];
     let tree = Tree::new().with_all(&[("k", "")], replaced);

@@ -7,7 +7,7 @@
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
-use crate::scenery::{SECOND_US, at, per, with_burst};
+use crate::fixtures::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Gives what is used after each
@@ -34,7 +34,7 @@ const DEBT: [u64; 2] = [13, 20];
 const ALL: [u64; 2] = [13, 113];
 
 #[test]
-fn refused_hits_leave_what_the_limit_says() {
+fn refused_hits_consume_what_count_refused_says() {
     for algorithm in ALGORITHMS {
         let name = algorithm.name();
         let (usual, blocking, all) = match name {
@@ -50,7 +50,7 @@ fn refused_hits_leave_what_the_limit_says() {
 }
 
 #[test]
-fn only_fixed_windows_count_them_unless_told() {
+fn by_default_only_fixed_windows_count_refused_hits() {
     for algorithm in ALGORITHMS {
         let limit = per(10, Unit::Minute);
         let usual = match algorithm.name() {
@@ -66,13 +66,13 @@ fn only_fixed_windows_count_them_unless_told() {
 }
 
 #[test]
-fn who_is_in_debt_waits_until_it_is_paid() {
+fn a_bucket_in_debt_refuses_until_it_is_paid() {
     // One hit comes every six seconds.
     let limit = per(10, Unit::Minute).with_count_refused(CountRefused::All);
     let mut state = State::default();
     let mut ask = |hits, clock| {
-        let said = state.apply(&TokenBucket, &limit, hits, at(clock));
-        (said.allowed, said.remaining, said.retry_us)
+        let outcome = state.apply(&TokenBucket, &limit, hits, at(clock));
+        (outcome.allowed, outcome.remaining, outcome.retry_us)
     };
     let seconds = |seconds: u64| Some(seconds * SECOND_US);
     assert_eq!(ask(Take(7), 0), (true, 3, Some(0)));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tollgate_limiter::{Key, Level, Plan, Rule, Unit};
 
-use crate::scenery::{Path, Tree, TwoHashes, limited, request, take};
+use crate::fixtures::{Path, Tree, TwoHashes, limited, request, take};
 
 /// A tree of one rule, whose path is shared at the levels with a `true`.
 fn tree(levels: &[(&str, &str, bool)]) -> Tree {
@@ -53,7 +53,7 @@ fn values_of_a_pattern_that_is_not_shared_are_a_bucket_each() {
 }
 
 #[test]
-fn only_the_level_that_says_so_is_shared() {
+fn only_the_level_with_share_threshold_is_shared() {
     let tree = tree(&[("parent", "", false), ("files", "nested/*", true)]);
     let of = |parent, file| key(&tree, &[("parent", parent), ("files", file)]);
     assert_eq!(of("value1", "nested/a"), of("value1", "nested/b"));

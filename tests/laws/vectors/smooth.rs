@@ -6,7 +6,7 @@
 use tollgate_limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
 use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
-use crate::scenery::{SECOND_US, at, per, with_burst};
+use crate::fixtures::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Microseconds, hits, and then: allowed, remaining, retry, reset.
@@ -15,22 +15,22 @@ pub(super) type Row = (u64, Hits, bool, u64, Option<u64>, u64);
 pub(super) fn ask(algorithm: &dyn Algorithm, limit: &Limit, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(us, hits, allowed, remaining, retry_us, reset_us)) in rows.iter().enumerate() {
-        let said = state.apply(algorithm, limit, hits, at(0).plus_us(us));
+        let outcome = state.apply(algorithm, limit, hits, at(0).plus_us(us));
         let expected = Outcome {
             allowed,
             remaining,
             retry_us,
             reset_us,
-            ..said
+            ..outcome
         };
-        assert_eq!(said, expected, "row {number}, {hits:?}");
+        assert_eq!(outcome, expected, "row {number}, {hits:?}");
     }
 }
 
 const S: u64 = SECOND_US;
 
 #[test]
-fn sliding_windows_weigh_the_previous_window_by_what_is_left_of_it() {
+fn sliding_windows_weigh_the_previous_window_by_its_remaining_part() {
     ask(
         &SlidingWindow,
         &per(10, Unit::Minute),
@@ -142,7 +142,7 @@ fn token_buckets_count_faster_than_microseconds() {
 }
 
 #[test]
-fn a_burst_is_what_may_come_at_once() {
+fn a_burst_is_the_largest_request_that_passes() {
     // Ten a minute, three at once.
     ask(
         &TokenBucket,
@@ -223,8 +223,8 @@ fn a_leaky_bucket_lets_one_through_at_a_time() {
 fn a_reload_keeps_what_was_consumed() {
     let mut state = State::default();
     let mut ask = |limit: Limit, hits| {
-        let said = state.apply(&TokenBucket, &limit, hits, at(0));
-        (said.allowed, said.used_before, said.remaining)
+        let outcome = state.apply(&TokenBucket, &limit, hits, at(0));
+        (outcome.allowed, outcome.used_before, outcome.remaining)
     };
     assert_eq!(ask(per(10, Unit::Minute), Take(8)), (true, 0, 2));
     // Of 5, 8 are used: not even a peek passes.
@@ -248,8 +248,8 @@ fn a_reload_fills_at_the_new_rate_from_the_last_change() {
         );
         let mut state = State::default();
         let mut ask = |limit: &Limit, hits, seconds| {
-            let said = state.apply(algorithm, limit, hits, at(seconds));
-            (said.allowed, said.used_before)
+            let outcome = state.apply(algorithm, limit, hits, at(seconds));
+            (outcome.allowed, outcome.used_before)
         };
         assert_eq!(ask(&slow, Take(100), 1_200), (true, 0));
         assert_eq!(

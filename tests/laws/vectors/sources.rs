@@ -8,7 +8,7 @@ use tollgate_limiter::{
     Check, Entry, Hits, Level, Limit, Override, Parent, Plan, Request, Rule, RuleSet, Unit,
 };
 
-use crate::scenery::{TwoHashes, called, limited};
+use crate::fixtures::{TwoHashes, called, limited};
 
 /// Rules with that name for two keys, and so many requests.
 fn rules(name: &str, requests: u32) -> RuleSet {
@@ -51,7 +51,7 @@ fn source(rules: &RuleSet, key: &str, value: &str, limit: Option<Limit>) -> u64 
 }
 
 #[test]
-fn values_of_a_rule_are_of_one_source_and_rules_are_of_several_whatever_they_allow() {
+fn a_rule_has_one_value_source_and_sibling_rules_may_differ() {
     let (before, after) = (rules("", 1), rules("", 1_000));
     for key in ["a", "b"] {
         let first = source(&before, key, "x", None);

@@ -11,13 +11,13 @@
 //! | over | OVER_LIMIT | yes | 0 | yes |
 //! | over, rule in shadow mode | OK | yes | 0 | yes |
 //!
-//! What it deliberately does not do: quotas, headers, or the plan (`who_is_asked` does).
+//! What it deliberately does not do: quotas, headers, or the plan (`planning` does).
 
 use tollgate_limiter::{
     Code, CurrentLimit, Hits, Limit, Override, Plan, Request, Status, Timestamp, Unit,
 };
 
-use crate::scenery::{
+use crate::fixtures::{
     Asked, Buckets, Tree, TwoHashes, at, called, conclude, conclude_unasked, counted, entries,
     limited, per, replacing, request, request_in, shadow, take, take_within, unlimited,
 };
@@ -150,7 +150,7 @@ fn a_replaced_rule_passes_uncounted() {
 }
 
 #[test]
-fn an_unknown_domain_passes_whatever_is_asked() {
+fn an_unknown_domain_always_passes() {
     let tree = tree();
     let asked = [
         take(&[("plan", "gold")], 1),
@@ -178,7 +178,7 @@ fn a_request_without_descriptors_passes() {
 }
 
 #[test]
-fn shadow_mode_never_makes_the_whole_over_limit() {
+fn shadow_mode_never_makes_the_response_over_limit() {
     let tree = tree();
     let asked = [take(&[("plan", "trial")], 9)];
     let decision = Buckets::default().decide(&tree.rules, &request(&asked), at(NOW));
@@ -186,7 +186,7 @@ fn shadow_mode_never_makes_the_whole_over_limit() {
 }
 
 #[test]
-fn over_limit_tells_retry_and_everything_else_tells_reset() {
+fn over_limit_reports_retry_and_every_other_status_reset() {
     let tree = Tree::new()
         .with(
             &[("bucket", "")],
@@ -247,7 +247,7 @@ fn the_largest_limit_fits_its_status() {
 }
 
 #[test]
-fn when_the_store_cannot_be_asked_only_what_would_be_enforced_is_refused() {
+fn without_a_store_only_enforced_limits_refuse() {
     let tree = tree();
     let mut asked = Request::new(Tree::DOMAIN.as_bytes());
     let mut push = |path, hits| asked.push_descriptor(entries(path), hits, None);
@@ -275,7 +275,7 @@ fn when_the_store_cannot_be_asked_only_what_would_be_enforced_is_refused() {
 }
 
 #[test]
-fn what_was_not_decided_and_never_passes_is_not_asked_to_come_again() {
+fn an_undecided_check_that_can_never_pass_gets_no_retry_time() {
     let tree = tree();
     // Of 3 a minute.
     for (hits, told) in [

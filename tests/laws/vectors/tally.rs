@@ -13,7 +13,7 @@
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket};
 use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
 
-use crate::scenery::{at, per, with_burst};
+use crate::fixtures::{at, per, with_burst};
 
 fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shadow: bool) -> Tally {
     let algorithm: &'static dyn Algorithm = if limit.burst() == limit.requests() {
@@ -161,7 +161,7 @@ fn hits_that_were_refused() {
 }
 
 #[test]
-fn refunds_are_counted_as_what_they_are() {
+fn refunds_are_counted_as_negative_hits() {
     let expected = Tally {
         negative_hits: 5,
         ..Tally::default()

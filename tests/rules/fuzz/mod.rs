@@ -1,12 +1,12 @@
-//! What no operator writes: mutations of a corpus, and files made to be expensive.
+//! Fuzz tests of the rules loader: mutations of a corpus, and files made to be expensive.
 //!
-//! Why here and not only in `fuzz/`, which `make fuzz` runs for as long as one likes: that needs a
-//! nightly compiler. How: a generator with fixed seeds mutates the same corpus, so every run asks
-//! the same few thousand questions; and of each hostile shape two sizes are read, of which the
-//! larger may allocate only so much more. Allocations are counted, not timed, so a loaded machine
-//! makes no difference. (By the clock saphyr-parser is linear on all these shapes as well.)
+//! Why here and not only in `fuzz/`, which `make fuzz` runs for any length of time: that needs a
+//! nightly compiler. How: a generator with fixed seeds mutates the same corpus, so every run reads
+//! the same few thousand files. Each hostile shape is read in two sizes, and the allocations of the
+//! larger are bounded by those of the smaller. Allocations are counted, not timed, so a loaded
+//! machine makes no difference. (In time, saphyr-parser is linear on all these shapes too.)
 //!
-//! What it deliberately does not do: judge whether the rules that come out are right (`accepted`).
+//! What it deliberately does not do: check that the resulting rules are correct (`accepted`).
 
 mod shapes;
 
@@ -20,10 +20,10 @@ use tollgate::rules::path::Source;
 
 use crate::reading::{MERGED, read, source};
 
-/// How many mutations of the corpus are read.
+/// Number of mutations of the corpus.
 const MUTATIONS: usize = 6_000;
 
-/// What YAML and the grammar are made of.
+/// Tokens of YAML and of the grammar.
 const PIECES: &[&str] = &[
     "&a ",
     "*a",
@@ -132,8 +132,8 @@ fn corpus() -> Vec<(String, String)> {
     files
 }
 
-/// One to eight changes: bytes gone, doubled, moved or replaced, pieces of grammar, halves of other
-/// files.
+/// A text after one to eight changes: bytes removed, doubled, moved or replaced, pieces of grammar
+/// or halves of other files inserted.
 fn mutated(random: &mut Random, text: &str, other: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(8) {
@@ -160,23 +160,26 @@ fn mutated(random: &mut Random, text: &str, other: &str) -> String {
         }
         bytes.truncate(8 << 10);
     }
-    // What is not UTF-8 never reaches the loader.
+    // Text that is not UTF-8 never reaches the loader.
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads files, whatever is in them, and holds what is told against the bounds.
-fn read_whatever(sources: &[Source]) {
+/// Reads files with any content, and checks the reported problems against the bounds.
+fn read_and_check_bounds(sources: &[Source]) {
     let told = match load(sources, MERGED) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => {
-            assert!(!problems.is_empty(), "refused without a word: {sources:?}");
+            assert!(
+                !problems.is_empty(),
+                "rejected without a problem: {sources:?}"
+            );
             problems
         }
     };
     assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         let file = sources.iter().find(|source| source.name == problem.file);
-        let text = &file.expect("a file that there is").text;
+        let text = &file.expect("an existing file").text;
         // A carriage return alone ends a line as well, and the parser counts the end of a file as
         // one more.
         let lines = text.matches(['\n', '\r']).count() + 1;
@@ -190,7 +193,7 @@ fn read_whatever(sources: &[Source]) {
     }
 }
 
-/// Checks each of these on one of several threads. Allocations are counted by thread.
+/// Runs the check on each item, on several threads. Allocations are counted by thread.
 fn in_parallel<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -207,7 +210,7 @@ fn in_parallel<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn the_corpus_holds_what_it_says() {
+fn the_corpus_files_are_valid_or_invalid_as_named() {
     let corpus = corpus();
     assert!(corpus.len() >= 20, "{}", corpus.len());
     for (name, text) in corpus {
@@ -217,12 +220,12 @@ fn the_corpus_holds_what_it_says() {
             name.starts_with("good-"),
             "{name}: {verdict:?}"
         );
-        read_whatever(&[source(&name, &text)]);
+        read_and_check_bounds(&[source(&name, &text)]);
     }
 }
 
 #[test]
-fn nothing_that_stands_in_a_file_ends_the_process() {
+fn no_file_content_ends_the_process() {
     let corpus = corpus();
     let texts: Vec<&str> = corpus.iter().map(|(_, text)| text.as_str()).collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -231,37 +234,37 @@ fn nothing_that_stands_in_a_file_ends_the_process() {
         let one = source("one.yaml", &mutated(&mut random, text, other));
         if random.below(8) == 0 {
             let two = source("two.yaml", &mutated(&mut random, other, text));
-            read_whatever(&[one, two]);
+            read_and_check_bounds(&[one, two]);
         } else {
-            read_whatever(&[one]);
+            read_and_check_bounds(&[one]);
         }
     }
 }
 
 #[test]
-fn every_beginning_of_a_good_file_is_read_or_refused() {
+fn every_prefix_of_a_valid_file_is_read_or_rejected() {
     for (name, text) in corpus()
         .iter()
         .filter(|(name, _)| name.starts_with("good-"))
     {
         for (end, _) in text.char_indices() {
-            read_whatever(&[source(name, &text[..end])]);
+            read_and_check_bounds(&[source(name, &text[..end])]);
         }
     }
 }
 
 #[test]
-fn twice_the_file_is_no_more_than_twice_the_work() {
+fn allocations_grow_linearly_with_the_file() {
     in_parallel(shapes::SHAPES, |(name, shape)| {
         let cost = |bytes: usize| {
             let files = [source("hostile.yaml", &shape(bytes))];
-            let cost = measure(|| read_whatever(&files));
+            let cost = measure(|| read_and_check_bounds(&files));
             (files[0].text.len() as u64, cost)
         };
         let (small_bytes, small) = cost(24 << 10);
         let (large_bytes, large) = cost(96 << 10);
-        // Four times the file; a half more than that for tables that grow by doubling, and
-        // something to begin with.
+        // The file is four times larger; half as much again is for tables that grow by
+        // doubling, and a constant for the start.
         let allowed = |small: u64| small * large_bytes / small_bytes * 3 / 2 + (256 << 10);
         assert!(
             large.bytes_total <= allowed(small.bytes_total),
@@ -271,8 +274,7 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
             large.count_total <= allowed(small.count_total),
             "{name}: {small:?} became {large:?}"
         );
-        // Whatever the shape, a byte of the file costs no more than this: nodes are a few words
-        // each.
+        // The cost of a byte of any shape: nodes are a few words each.
         assert!(
             large.bytes_total / large_bytes < 700,
             "{name}: {large:?} for {large_bytes} bytes"
@@ -285,13 +287,13 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
 }
 
 #[test]
-fn what_patterns_cost_is_bounded_whatever_they_are() {
+fn the_allocations_of_any_patterns_are_bounded() {
     in_parallel(shapes::PATTERNS, |(name, shape)| {
         for bytes in [24 << 10, 96 << 10] {
             let files = [source("hostile.yaml", &shape(bytes))];
-            let cost = measure(|| read_whatever(&files));
-            // What automata take and what is tried in vain has a bound of its own, however large
-            // the file.
+            let cost = measure(|| read_and_check_bounds(&files));
+            // Automata and failed attempts to build them have their own bound, however large the
+            // file is.
             assert!(cost.bytes_max < 100 << 20, "{name}, {bytes}: {cost:?}");
             assert!(cost.bytes_total < 480 << 20, "{name}, {bytes}: {cost:?}");
             assert!(cost.count_total < 1_500_000, "{name}, {bytes}: {cost:?}");
@@ -300,7 +302,7 @@ fn what_patterns_cost_is_bounded_whatever_they_are() {
 }
 
 #[test]
-fn what_is_only_much_is_not_taken_for_hostile() {
+fn a_large_valid_file_is_accepted() {
     for (name, line) in [
         (
             "a pattern for each of many keys",

@@ -1,8 +1,8 @@
-//! Hostile files of any size: each row of [`SHAPES`] makes one of about so many bytes.
+//! Hostile files of any size: each row of [`SHAPES`] makes a file of about the given size.
 //!
-//! What it deliberately does not do: judge them (`super`), or be what anybody would write.
+//! What it deliberately does not do: check results (`super`), or resemble real files.
 
-/// A shape's name, and the file of about that many bytes.
+/// A shape's name, and the function that makes a file of about that many bytes.
 pub(crate) type Shape = (&'static str, fn(usize) -> String);
 
 pub(crate) const SHAPES: &[Shape] = &[
@@ -263,7 +263,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     }),
 ];
 
-/// What may cost more than its size, up to a bound.
+/// Shapes whose cost may exceed their size, up to a bound.
 pub(crate) const PATTERNS: &[Shape] = &[
     ("repeats within repeats", |bytes| {
         let line = |n| format!("- {{key: k{n}, regex: '((a{{1000}}){{1000}}){{1000}}'}}\n");
@@ -315,7 +315,7 @@ pub(crate) const PATTERNS: &[Shape] = &[
     }),
 ];
 
-/// `head`, as many lines as make `bytes` of it, and `tail`.
+/// `head`, lines until the size is `bytes`, and `tail`.
 fn grown(head: &str, bytes: usize, line: impl Fn(usize) -> String, tail: &str) -> String {
     let mut text = head.to_owned();
     let mut n = 0;

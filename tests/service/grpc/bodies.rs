@@ -15,21 +15,21 @@ use super::hostile::{
 use super::raw::{Raw, question};
 use super::{left, one, service};
 
-/// The longest frame that a client may send at first.
+/// The initial maximum frame size.
 const FRAME_BYTES: usize = 16_384;
 
-/// How much a client may send before it has read any window update.
+/// The initial flow control window.
 const WINDOW_BYTES: usize = 65_535;
 
 const HELD: &str = "tollgate_unfinished_bodies_bytes";
 const REFUSED: &str = "tollgate_bodies_refused_total";
 
-/// A question whose frame is about this long.
+/// A request whose gRPC frame is about this long.
 fn long_question(number: usize, bytes: usize) -> Vec<u8> {
     question(&one(&format!("{number:04}").repeat(bytes / 4), 1))
 }
 
-/// A client that keeps to its windows.
+/// A client that respects flow control.
 struct Client {
     hostile: Hostile,
     window: usize,
@@ -47,16 +47,16 @@ impl Client {
         }
     }
 
-    /// Reads one frame, and keeps what matters of it.
+    /// Reads one frame, and records windows and answers.
     async fn read(&mut self) {
-        let (kind, flags, payload) = self.hostile.frame().await.expect("the connection goes on");
+        let (kind, flags, payload) = self.hostile.frame().await.expect("an open connection");
         match kind {
             WINDOW_UPDATE => {
                 let bytes = u32::from_be_bytes(payload[..4].try_into().unwrap());
                 self.window += bytes as usize;
             }
             DATA => self.answered += 1,
-            // A refusal is one frame of headers with a sentence in it.
+            // A refusal is one HEADERS frame with the error message.
             HEADERS if flags & 1 == 1 && payload.len() > 60 => self.refused += 1,
             _ => {}
         }
@@ -73,7 +73,7 @@ impl Client {
             .await;
     }
 
-    /// Sends these bodies a frame of each in turn, and reads until all are answered.
+    /// Sends one frame of each body in turn, and reads until all calls are answered.
     async fn interleave(&mut self, bodies: &[Vec<u8>]) {
         let mut rest: Vec<(u32, &[u8])> = Vec::new();
         for (stream, body) in (1..).step_by(2).zip(bodies) {
@@ -117,7 +117,7 @@ async fn unfinished_bodies_of_all_connections_stay_within_their_bound() {
     for _ in 0..20 {
         clients.push(Client::connect(&service).await);
     }
-    // Each starts a hundred bodies of 60 KiB and finishes none: 117 MiB.
+    // Each connection starts a hundred bodies of 60 KiB and finishes none: 117 MiB.
     for (number, client) in clients.iter_mut().enumerate() {
         for call in 0..100_u32 {
             let stream = call * 2 + 1;
@@ -127,15 +127,15 @@ async fn unfinished_bodies_of_all_connections_stay_within_their_bound() {
         }
         client.hostile.write(&frame(PING, 0, 0, &[0; 8])).await;
         // All of it has been read when this is answered.
-        while client.hostile.frame().await.expect("it goes on").0 != PING {}
+        while client.hostile.frame().await.expect("an open connection").0 != PING {}
         assert!(service.metric(HELD) <= 4 * 1024 * 1024, "{number}");
-        // A call that arrives whole is decided all the same.
+        // A call that arrives complete is still decided.
         assert_eq!(whole.ask(&one("whole", 0)).await.left(), 1_000_000);
     }
     assert!(service.metric(HELD) > 3 * 1024 * 1024);
     assert!(service.metric(REFUSED) > 1_800);
     drop(clients);
-    // Connections that have gone hold nothing.
+    // Closed connections hold no memory.
     while service.metric(HELD) > 0 {
         tokio::task::yield_now().await;
     }
@@ -143,14 +143,14 @@ async fn unfinished_bodies_of_all_connections_stay_within_their_bound() {
 }
 
 #[tokio::test]
-async fn a_refused_body_says_what_to_do() {
+async fn the_error_of_a_refused_body_has_advice() {
     let service = service(&["--body-memory-max", "512KiB"]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let body = long_question(1, 200_000);
     let request = || super::raw::call().body(()).unwrap();
     let mut first = raw.open(request()).await;
     first.more(&body[..FRAME_BYTES]);
-    // The first is known to be there when this is answered.
+    // The service has read the first body when this is answered.
     assert_eq!(raw.ask(&one("x", 0)).await.left(), 1_000_000);
     let mut second = raw.open(request()).await;
     second.more(&body[..FRAME_BYTES]);
@@ -169,11 +169,11 @@ async fn a_refused_body_says_what_to_do() {
 async fn headers_far_too_long_cost_their_call_and_no_other() {
     let service = service(&[]).await;
     let mut client = Hostile::connect(&service).await;
-    // One call is under way all the while.
+    // One call stays open meanwhile.
     client.write(&head(1)).await;
     for (stream, frames) in [(3, 3), (5, 40)] {
         let mut long = block();
-        // A field whose value is as long as all frames but one and a bit.
+        // A field whose value fills all frames but one and a part of the last.
         let bytes = (frames - 1) * FRAME_BYTES;
         long.extend([0x40, 1, b'x', 127]);
         let mut rest = bytes - 127;
@@ -193,7 +193,7 @@ async fn headers_far_too_long_cost_their_call_and_no_other() {
         client
             .write(&frame(DATA, 1, stream, &question(&one("long", 1))))
             .await;
-        // Answered, and told that the rest is not needed.
+        // It is answered, and reset with NO_ERROR because the rest of the body is not needed.
         assert_eq!(client.number_in(RST_STREAM).await, Some(0));
     }
     let metric = "tollgate_header_lists_refused_total";
@@ -218,7 +218,7 @@ async fn a_client_that_closes_its_side_is_answered() {
             })
             .collect();
         client.write(&all).await;
-        // And one that will never be complete.
+        // And a call that is never complete.
         client.write(&head(stream(calls))).await;
         client.0.shutdown().await.unwrap();
         for _ in 0..calls {
@@ -229,20 +229,20 @@ async fn a_client_that_closes_its_side_is_answered() {
 }
 
 #[tokio::test]
-async fn a_goodbye_arrives_though_more_was_sent() {
+async fn goaway_arrives_although_more_data_was_sent() {
     let service = service(&["--control-frames-per-second-max", "1000"]).await;
     for _ in 0..20 {
         let mut client = Hostile::connect(&service).await;
         let (mut reading, mut writing) = client.0.split();
-        // More than the service reads before it sees what this is.
+        // More than the service reads before it detects the attack.
         let flood = frame(PING, 0, 0, &[0; 8]).repeat(40_000);
         let flooding = async {
-            // The other end may have closed.
+            // The server may have closed the connection.
             let _ = writing.write_all(&flood).await;
         };
         let told = async {
             let mut all = Vec::new();
-            // A reset would end this with an error, and lose what is not read yet.
+            // A TCP reset would end this with an error, and unread data would be lost.
             reading.read_to_end(&mut all).await.expect("no reset");
             all
         };

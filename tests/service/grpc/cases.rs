@@ -14,8 +14,8 @@ use super::raw::{PATH, call, frame, question};
 use super::routes::Pair;
 use super::{RULES, left, one};
 
-/// A case: its name, the call's head, its frames of data and the gRPC status it must get; none
-/// where HTTP answers.
+/// A case: its name, the call's headers, its DATA frames and the expected gRPC status; none for an
+/// HTTP error.
 type Case = (
     &'static str,
     Request<()>,
@@ -155,7 +155,7 @@ fn cases() -> Vec<Case> {
         ("truncated", plain(), vec![short], Some("13")),
         ("half a head", plain(), vec![vec![0, 0]], Some("13")),
         ("trailing byte", plain(), vec![more], Some("13")),
-        // A server of plain calls reads one.
+        // A server of unary calls reads one message.
         ("two messages", plain(), vec![twice], Some("0")),
         (
             "two messages in two frames",
@@ -258,7 +258,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// How callers say how long they wait, and whether that is over at once.
+/// Values of `grpc-timeout`, and whether the deadline passes at once.
 pub(crate) const TIMEOUTS: &[(&[u8], bool)] = &[
     (b"1H", false),
     (b"99999999H", false),
@@ -274,7 +274,7 @@ pub(crate) const TIMEOUTS: &[(&[u8], bool)] = &[
     (b"0u", true),
     (b"0n", true),
     (b"00000000n", true),
-    // None of these says anything.
+    // These are invalid and ignored.
     (b"123456789m", false),
     (b"000000000n", false),
     (b"m", false),
@@ -320,7 +320,7 @@ async fn every_call_is_answered_alike() {
 }
 
 #[tokio::test]
-async fn a_message_too_long_is_an_error_where_the_setting_says_so() {
+async fn a_message_too_long_is_an_error_when_configured() {
     let arguments = ["--message-size-max", "2000", "--on-excess", "error"];
     let mut pair = Pair::start(RULES, &arguments).await;
     for size in [1_900, 2_100] {
@@ -345,7 +345,7 @@ async fn a_message_may_be_exactly_as_long_as_the_bound() {
 }
 
 #[tokio::test]
-async fn every_way_to_say_how_long_a_caller_waits_is_understood_alike() {
+async fn every_form_of_grpc_timeout_is_parsed_alike() {
     let mut pair = Pair::start(RULES, &[]).await;
     for (timeout, over) in TIMEOUTS {
         let name = String::from_utf8_lossy(timeout);

@@ -19,7 +19,7 @@ use super::{left, one, service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -36,9 +36,7 @@ async fn no_longer_listens(to: SocketAddr) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(PATIENCE, waiting)
-        .await
-        .expect("it listens no more");
+    timeout(PATIENCE, waiting).await.expect("a closed port");
 }
 
 fn open(service: &Service) -> u64 {
@@ -46,7 +44,7 @@ fn open(service: &Service) -> u64 {
 }
 
 #[tokio::test]
-async fn an_aged_connection_says_goodbye_and_finishes_what_is_under_way() {
+async fn an_aged_connection_sends_goaway_and_finishes_open_calls() {
     let service = service(&["--grpc-max-connection-age", "300ms"]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let body = question(&one("x", 1));
@@ -57,7 +55,7 @@ async fn an_aged_connection_says_goodbye_and_finishes_what_is_under_way() {
     }
     let aged = "tollgate_connections_aged_total";
     until("it ages", || service.metric(aged) > 0).await;
-    // GOAWAY has come when nothing more may be sent.
+    // GOAWAY has arrived when no new call is possible.
     let mut refuses = async || {
         raw.send.clone().ready().await.is_err()
             || raw
@@ -75,7 +73,7 @@ async fn an_aged_connection_says_goodbye_and_finishes_what_is_under_way() {
     for call in late {
         assert_eq!(call.end(&body).await.grpc_status(), Some("0"));
     }
-    // Without an error, and by itself.
+    // The connection ends without an error.
     timeout(PATIENCE, &mut raw.connection)
         .await
         .expect("in time")
@@ -94,7 +92,7 @@ async fn an_aged_connection_is_closed_when_its_grace_is_over() {
     let service = service(&ages).await;
     let mut raw = Raw::connect(service.grpc).await;
     let late = raw.open(call().body(()).unwrap()).await;
-    // Nobody ever sends its body.
+    // Its body is never sent.
     let seen = late.seen().await;
     assert!(seen.error.is_some(), "{seen:?}");
     let _ = timeout(PATIENCE, &mut raw.connection)
@@ -103,13 +101,13 @@ async fn an_aged_connection_is_closed_when_its_grace_is_over() {
 }
 
 #[tokio::test]
-async fn a_stop_answers_calls_under_way() {
+async fn shutdown_answers_open_calls() {
     let service = service(&[]).await;
     let (grpc, metrics) = (service.grpc, std::sync::Arc::clone(&service.metrics));
     let http = service.http;
     let mut raw = Raw::connect(grpc).await;
     assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
-    // A question at the other port, half asked: its answer is the last there is.
+    // A half-sent request at the HTTP port: its answer is the last one.
     let json = r#"{"domain":"d","descriptors":[{"entries":[{"key":"many","value":"x"}]}]}"#;
     let mut asking = TcpStream::connect(http).await.unwrap();
     let head = format!(
@@ -129,19 +127,18 @@ async fn a_stop_answers_calls_under_way() {
     };
     until("the other port has it", open).await;
     let stopping = tokio::spawn(service.stop());
-    // The stop has begun.
+    // The shutdown has begun.
     no_longer_listens(grpc).await;
     assert_eq!(second.end(&body[9..]).await.left(), 999_998);
     assert_eq!(first.end(&body).await.left(), 999_997);
-    assert!(!stopping.is_finished(), "a call is under way");
+    assert!(!stopping.is_finished(), "a call is in flight");
     assert_eq!(third.end(&body).await.left(), 999_996);
     timeout(PATIENCE, &mut raw.connection)
         .await
         .expect("in time")
         .unwrap()
         .unwrap();
-    // gRPC has gone, and all that would go with it: that port is closed when the other's serving
-    // has ended.
+    // Once gRPC has ended, the HTTP port stops listening as well; its open request is still served.
     let gone = || {
         metrics
             .render()
@@ -165,7 +162,7 @@ async fn a_stop_answers_calls_under_way() {
         .unwrap();
 }
 
-/// What a client sends that asks so often at once.
+/// The bytes that a client sends for this many concurrent calls.
 async fn bytes_of(calls: usize) -> Vec<u8> {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     let (mut send, connection) = h2::client::handshake(near).await.unwrap();
@@ -191,17 +188,17 @@ async fn a_closed_connection_releases_its_queue_slots() {
     for round in 0..200_usize {
         let mut stream = TcpStream::connect(service.grpc).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        // In two parts, so that it dies at any point of the work.
+        // In two parts, so that the connection ends at any point of the work.
         let cut = (round * bytes.len() / 150).min(bytes.len());
         stream.write_all(&bytes[..cut]).await.unwrap();
         tokio::task::yield_now().await;
         stream.write_all(&bytes[cut..]).await.unwrap();
         if round % 2 == 0 {
-            // A reset, not an end.
+            // A TCP reset, not a FIN.
             stream.set_zero_linger().unwrap();
         }
     }
-    // Only the test's own is left.
+    // Only the test's connection is left.
     until("they have all gone", || open(&service) == 1).await;
     let mailboxes = || {
         let text = service.metrics.render().unwrap();
@@ -218,13 +215,13 @@ async fn a_closed_connection_releases_its_queue_slots() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_asked_whether_it_is_there() {
+async fn a_silent_connection_gets_keepalive_pings() {
     let service = service(&["--keepalive-interval", "50ms"]).await;
-    // By hand: a preface, settings, and then nothing is said.
+    // Frames by hand: a preface, SETTINGS, and then silence.
     let mut stream = TcpStream::connect(service.grpc).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
     stream.write_all(preface).await.unwrap();
-    // Connected before, so it is asked as often, and its library answers.
+    // Connected earlier, so it gets as many PINGs, and its library answers them.
     let mut raw = Raw::connect(service.grpc).await;
     let pinged = async {
         let mut asked = 0;
@@ -242,6 +239,6 @@ async fn a_silent_connection_is_asked_whether_it_is_there() {
         }
     };
     timeout(PATIENCE, pinged).await.expect("in time");
-    // Who answers stays, though it is asked many times.
+    // A client that answers PINGs stays connected.
     assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
 }

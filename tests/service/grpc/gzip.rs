@@ -43,7 +43,7 @@ async fn a_gzip_request_gets_the_uncompressed_answer_of_a_plain_one() {
     assert_eq!(seen.left(), 999_999);
     assert_eq!(header(&seen, "grpc-encoding"), None);
     assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_998);
-    // Clients that compress do so for every service.
+    // Clients that compress do that for every service.
     let check = Request::post("http://test/grpc.health.v1.Health/Check")
         .header("content-type", "application/grpc")
         .header("grpc-encoding", "gzip");

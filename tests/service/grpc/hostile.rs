@@ -1,7 +1,7 @@
 //! Hostile clients: floods of resets, pings and SETTINGS, headers without end, unfinished calls.
 //!
-//! Frames are written by hand on a socket. Whatever happens to that connection, another one is
-//! served at the same time. The limits are settings, and counters show when one is reached.
+//! Frames are written by hand on a socket, and another connection is served at the same time. The
+//! limits are settings, and counters show when one is reached.
 //!
 //! What it deliberately does not do: measure the delay of other clients (`make test-hostile`).
 
@@ -38,7 +38,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 pub(super) fn block() -> Vec<u8> {
-    // POST, http, and the rest as it is written.
+    // POST and http are indexed; the rest are literals.
     let mut block = vec![0x83, 0x86];
     for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
         block.push(0);
@@ -72,21 +72,21 @@ impl Hostile {
         Self(stream)
     }
 
-    /// Writes as much as the other end takes.
+    /// Writes until the server closes the connection or everything is written.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
-        // It may close at any moment.
+        // The server may close the connection at any time.
         let _ = timeout(PATIENCE, self.0.write_all(bytes))
             .await
-            .expect("it takes it or closes");
+            .expect("the server reads or closes");
     }
 
-    /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too
-    /// short, a goodbye's reason); none when the connection ends before.
+    /// Reads until a frame of this kind and returns its last number (the error code of a GOAWAY),
+    /// or 0 if the frame is too short. None if the connection ends first.
     pub(super) async fn number_in(&mut self, kind: u8) -> Option<u32> {
         loop {
             let (read, _, payload) = self.frame().await?;
             if read == kind {
-                // A goodbye may go on in words behind its reason.
+                // A GOAWAY may have debug data after its error code.
                 let end = if kind == GOAWAY { 8 } else { payload.len() };
                 let last = payload[..end].last_chunk();
                 return Some(last.map_or(0, |last| u32::from_be_bytes(*last)));
@@ -104,16 +104,18 @@ impl Hostile {
             self.0.read_exact(&mut payload).await.ok()?;
             Some((head[3], head[4], payload))
         };
-        timeout(PATIENCE, reading).await.expect("it says something")
+        timeout(PATIENCE, reading).await.expect("a frame in time")
     }
 
-    /// Waits until the other end has closed.
+    /// Waits until the server has closed the connection.
     pub(super) async fn closed(mut self) {
         let reading = async {
             let mut rest = [0; 4_096];
             while self.0.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
         };
-        timeout(PATIENCE, reading).await.expect("it closes");
+        timeout(PATIENCE, reading)
+            .await
+            .expect("a closed connection");
     }
 }
 
@@ -153,7 +155,7 @@ async fn a_flood_ends_its_own_connection_and_no_other() {
         hostile.write(bytes).await;
         let asked = other.ask(&one("other", 1)).await;
         assert_eq!(asked.left() as usize, 999_999 - number, "{name}");
-        // What it was told may be lost with what it sent: the counter is not.
+        // The GOAWAY may be lost with unread data; the counter is not.
         let told = hostile.number_in(GOAWAY).await;
         assert!(
             told.is_none_or(|reason| reason == ENHANCE_YOUR_CALM),
@@ -162,7 +164,7 @@ async fn a_flood_ends_its_own_connection_and_no_other() {
         hostile.closed().await;
         assert_eq!(service.metric(BROKEN), number as u64 + 1, "{name}");
     }
-    // None of them took anything.
+    // None of the floods took hits.
     assert_eq!(left(&mut service, "x").await, 1_000_000);
 }
 
@@ -173,22 +175,22 @@ async fn a_call_that_does_not_end_is_reset() {
     let body = question(&one("slow", 1));
     slow.write(&head(1)).await;
     slow.write(&frame(DATA, 0, 1, &body[..7])).await;
-    // It has come before anything is late: that which follows it is answered.
+    // The call has arrived before its timeout: a later call is answered.
     slow.write(&frame(PING, 0, 0, &[0; 8])).await;
     assert!(slow.number_in(PING).await.is_some());
     service.clock.advance_us(200_000);
     assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
     assert_eq!(service.metric("tollgate_calls_late_total"), 1);
-    // The connection goes on.
+    // The connection stays open.
     slow.write(&head(3)).await;
     slow.write(&frame(DATA, 1, 3, &body)).await;
     assert!(slow.number_in(DATA).await.is_some());
 }
 
 #[tokio::test]
-async fn a_client_that_is_silent_for_too_long_is_gone() {
-    // tokio's time is not the service's, which runs on threads of its own: so this one waits as
-    // long as it takes.
+async fn a_silent_client_is_disconnected() {
+    // The service runs on its own threads, so pausing tokio's time has no effect on it. This test
+    // waits in real time.
     let service = service(&[
         "--keepalive-interval",
         "50ms",
@@ -204,10 +206,10 @@ async fn a_client_that_is_silent_for_too_long_is_gone() {
     assert!(closed >= 1);
 }
 
-/// While so much waits for it nothing of it is read, what it says blindly to be thought there
-/// neither.
+/// The service does not read from a client that leaves too many responses unread. Its PINGs are
+/// not read either, so they do not keep the connection alive.
 #[tokio::test]
-async fn a_client_that_never_reads_is_gone_whatever_it_says() {
+async fn a_client_that_never_reads_is_disconnected() {
     let bounds = [
         "--keepalive-interval",
         "50ms",
@@ -237,17 +239,17 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
             }
         }
     });
-    ended.await.expect("it is closed in time");
+    ended.await.expect("a closed connection in time");
     assert!(taken > 256 * 1_024, "{taken}");
     assert!(service.metric("tollgate_connections_silent_total") >= 1);
 }
 
-/// When nothing was taken for so long, nothing more is.
+/// The service has stopped reading when nothing could be written for this long.
 const STILL: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn a_client_that_reads_late_gets_every_answer() {
-    // With a keepalive something else would wake the connection.
+    // A keepalive would wake the connection as well.
     let service = service(&["--keepalive-interval", "0"]).await;
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -267,7 +269,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
         let Ok(taken) = timeout(STILL, late.0.write(&rest)).await else {
             break;
         };
-        rest.drain(..taken.expect("the connection is open"));
+        rest.drain(..taken.expect("an open connection"));
     }
     let (mut reading, mut writing) = late.0.split();
     let answered = async {
@@ -282,7 +284,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
             ended += u32::from(last || head[3] == RST_STREAM);
         }
     };
-    let written = async { writing.write_all(&rest).await.expect("it is taken") };
+    let written = async { writing.write_all(&rest).await.expect("an open connection") };
     let both = async { tokio::join!(answered, written) };
     timeout(PATIENCE, both).await.expect("every answer in time");
 }
@@ -297,13 +299,13 @@ async fn a_response_without_flow_control_window_is_reset() {
     let body = question(&one("slow", 1));
     slow.write(&[head(1), frame(DATA, 1, 1, &body)].concat())
         .await;
-    // In two parts, so that tonic answers.
+    // The body is in two parts, so that tonic answers.
     let (front, rest) = body.split_at(7);
     let parts = [head(3), frame(DATA, 0, 3, front), frame(DATA, 1, 3, rest)];
     slow.write(&parts.concat()).await;
     let heads = [slow.number_in(HEADERS).await, slow.number_in(HEADERS).await];
     assert!(heads.iter().all(Option::is_some));
-    // It is looked at every 50 ms; between two looks the clock goes on.
+    // The supervisor checks every 50 ms; the clock advances between two checks.
     let advancing = async {
         loop {
             service.clock.advance_us(60_000);

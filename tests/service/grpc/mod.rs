@@ -2,8 +2,8 @@
 //!
 //! A client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, called in
 //! this process, are the oracle (`routes`): the server must respond like they do to a table of
-//! requests (`cases`) and to random ones (`random_requests`). The other files test what the routes
-//! alone do not have: connections, streams, floods.
+//! requests (`cases`) and to random ones (`random_requests`). The other files test connections,
+//! streams and floods, which the routes do not have.
 //!
 //! What it deliberately does not do: test decisions, which the rest of `tests/service` does.
 
@@ -35,12 +35,12 @@ pub(crate) async fn service(arguments: &[&str]) -> Service {
     Service::start(RULES, arguments).await
 }
 
-/// Asks for that many hits of a key of its own.
+/// A request for `count` hits of a key.
 pub(crate) fn one(value: &str, count: u64) -> RateLimitRequest {
     request("d", vec![hits("many", value, count)])
 }
 
-/// How many are left of such a key.
+/// The remaining hits of such a key.
 pub(crate) async fn left(service: &mut Service, value: &str) -> u32 {
     let look: Descriptor = hits("many", value, 0);
     service.status("d", look).await.limit_remaining

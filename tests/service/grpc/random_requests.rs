@@ -1,9 +1,9 @@
 //! Random requests: the server answers as tonic's routes do.
 //!
-//! How: a generator with a fixed seed draws whole calls, from their path and headers to how their
-//! body is cut into frames, of every kind that `tests/service` sends: each algorithm and mode, each
-//! way to match, overrides, refunds, deadlines, compression, broken messages, health and
-//! reflection. Time moves on between them. Each set of arguments below gets calls of its own.
+//! How: a generator with a fixed seed draws whole calls, from their path and headers to the frames
+//! of their body, of every kind that `tests/service` sends: each algorithm and mode, each way to
+//! match, overrides, refunds, deadlines, compression, broken messages, health and reflection. The
+//! clock advances between them. Each set of arguments below has its own calls.
 //!
 //! What it deliberately does not do: several calls at once (`streams`), where the order of answers
 //! is not given.
@@ -26,7 +26,7 @@ use super::gzip::gzipped;
 use super::raw::{PATH, Seen, call, frame};
 use super::routes::Pair;
 
-/// How many calls each set of arguments gets.
+/// Number of calls for each set of arguments.
 const CALLS: usize = 400;
 
 /// Limits are small, so that many calls are refused.
@@ -76,7 +76,7 @@ const RULES: &str = "
         rate_limit: { unit: minute, requests_per_unit: 4 }
 ";
 
-/// Keys of the rules, and one without a rule. Those of algorithms come beside them.
+/// Keys of the rules, and one without a rule. The keys of algorithms are added to them.
 const KEYS: &[&str] = &[
     "quota", "watched", "free", "closed", "several", "named", "slots", "address", "path", "plan",
     "user", "id", "unknown",
@@ -176,7 +176,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// True once in so many times.
+    /// True with probability 1 / `count`.
     fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
@@ -230,11 +230,11 @@ impl Random {
         }
     }
 
-    /// A gRPC body that holds this message, most often as it should be.
+    /// A gRPC body with this message, usually valid.
     fn body(&mut self, message: &[u8], compressed: bool) -> Vec<u8> {
         let mut message = message.to_vec();
         match self.below(20) {
-            // An unknown group, an unknown number, and bytes by chance.
+            // An unknown group, an unknown number, and random bytes.
             0 => message.extend_from_slice(b"\x4b\x08\x01\x4c"),
             1 => message.extend_from_slice(b"\x78\x05"),
             2 => {
@@ -262,7 +262,7 @@ impl Random {
         body
     }
 
-    /// The body in frames of data.
+    /// The body as DATA frames.
     fn frames(&mut self, mut body: &[u8]) -> Vec<Vec<u8>> {
         if self.one_in(30) {
             return Vec::new();
@@ -277,7 +277,7 @@ impl Random {
         frames
     }
 
-    /// A call of ShouldRateLimit: its head and its frames of data.
+    /// A call of ShouldRateLimit: its headers and its DATA frames.
     fn check(&mut self) -> (Request<()>, Vec<Vec<u8>>) {
         let mut head = call();
         let compressed = self.one_in(10);
@@ -305,7 +305,7 @@ impl Random {
         (head.body(()).unwrap(), self.frames(&body))
     }
 
-    /// A call of another method, or of none.
+    /// A call of another method, or of an unknown path.
     fn other(&mut self) -> (Request<()>, Vec<Vec<u8>>) {
         let health = HealthCheckRequest {
             service: (*self.one_of(&["", "ratelimit", "other"])).to_owned(),
@@ -353,7 +353,7 @@ fn rules() -> String {
     format!("domain: d\ndescriptors:{RULES}{of_algorithms}")
 }
 
-/// What an answer came to, in a word.
+/// The outcome of an answer in one word.
 fn outcome(seen: &Seen, head: &Request<()>) -> String {
     if seen.grpc_status() == Some("0") && head.uri().path() == PATH {
         let overall = seen.answer().overall_code();
@@ -391,7 +391,7 @@ async fn every_random_call_is_answered_alike() {
         }
         pair.compare_counters();
     }
-    // Otherwise the calls would show little.
+    // The calls must have had every kind of outcome.
     for expected in [
         "OK",
         "OVER_LIMIT",

@@ -1,6 +1,6 @@
-//! An HTTP/2 client that sends exactly what a test asks for, and keeps all that it receives.
+//! An HTTP/2 client that sends exactly the given frames, and keeps all that it receives.
 //!
-//! What it deliberately does not do: what a gRPC library does for its caller.
+//! What it deliberately does not do: the work of a gRPC library (framing, deadlines, retries).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse};
 
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How long anything may take before a test gives up on it.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection.
@@ -27,20 +27,20 @@ pub(crate) struct Raw {
     pub(crate) connection: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// A call whose body is not, or not wholly, sent.
+/// A call whose body is not sent completely.
 pub(crate) struct Open {
     pub(crate) body: SendStream<Bytes>,
     answer: ResponseFuture,
 }
 
-/// What was seen of an answer.
+/// A received answer, possibly incomplete.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
-    /// The stream's or the connection's end before its time.
+    /// The error that ended the stream or the connection early.
     pub(crate) error: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
     [&[0], &length[..], message].concat()
 }
 
-/// The frame of a question.
+/// The gRPC frame of a request.
 pub(crate) fn question(message: &RateLimitRequest) -> Vec<u8> {
     frame(&message.encode_to_vec())
 }
@@ -70,7 +70,7 @@ impl Raw {
         stream.set_nodelay(true).unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_max_send_streams(2_000);
-        // Responses are short; a thousand unread ones are no attack.
+        // Responses are short; a thousand unread ones are allowed.
         builder.data_frame_budget(usize::MAX);
         let (send, connection) = builder.handshake(stream).await.unwrap();
         Self {
@@ -79,21 +79,21 @@ impl Raw {
         }
     }
 
-    /// Sends the head of a call.
+    /// Sends the headers of a call.
     pub(crate) async fn open(&mut self, request: Request<()>) -> Open {
         self.send = self.send.clone().ready().await.unwrap();
         let (answer, body) = self.send.send_request(request, false).unwrap();
         Open { body, answer }
     }
 
-    /// Makes a call with its body in these frames of data; none at all ends it with its head.
+    /// Makes a call with its body in these DATA frames; without frames its headers end the stream.
     pub(crate) async fn make(&mut self, request: Request<()>, frames: &[Vec<u8>]) -> Seen {
         self.send = self.send.clone().ready().await.unwrap();
         let whole = frames.is_empty();
         let (answer, mut body) = self.send.send_request(request, whole).unwrap();
         for (number, frame) in frames.iter().enumerate() {
             let last = number + 1 == frames.len();
-            // The other end may have said all it had to say.
+            // The server may have answered completely already.
             if body.send_data(frame.clone().into(), last).is_err() {
                 break;
             }
@@ -101,7 +101,7 @@ impl Raw {
         seen(answer).await
     }
 
-    /// Asks as a client does.
+    /// Sends a request like a gRPC client.
     pub(crate) async fn ask(&mut self, message: &RateLimitRequest) -> Seen {
         let body = [question(message)];
         self.make(call().body(()).unwrap(), &body).await
@@ -126,7 +126,7 @@ impl Open {
     /// Sends the rest of the body, and waits for the answer.
     pub(crate) async fn end(mut self, data: &[u8]) -> Seen {
         let data = Bytes::copy_from_slice(data);
-        // It may have been refused.
+        // The call may have been refused.
         let _ = self.body.send_data(data, true);
         seen(self.answer).await
     }
@@ -195,14 +195,14 @@ impl Seen {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The answer in it, which must be a good one.
+    /// The decoded response; fails for an error.
     pub(crate) fn answer(&self) -> RateLimitResponse {
         assert_eq!(self.grpc_status(), Some("0"), "{self:?}");
         assert_eq!(self.body[..5], frame(&self.body[5..])[..5]);
         RateLimitResponse::decode(&self.body[5..]).unwrap()
     }
 
-    /// What is left by an answer of one status.
+    /// The remaining hits in an answer of one status.
     pub(crate) fn left(&self) -> u32 {
         let answer = self.answer();
         assert_eq!(answer.statuses.len(), 1);
@@ -215,7 +215,7 @@ impl Open {
         Self { body, answer }
     }
 
-    /// Waits until the other end refuses it, and says why.
+    /// Waits until the server resets the stream; returns the reason.
     pub(crate) async fn refused(&mut self) -> Reason {
         let refused = std::future::poll_fn(|cx| self.body.poll_reset(cx));
         timeout(PATIENCE, refused)

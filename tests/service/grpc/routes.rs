@@ -2,7 +2,7 @@
 //!
 //! How: two services with the same rules, settings and time. Each request goes to the port of the
 //! first and, without a socket, to the routes of the second. Status, headers, body and trailers of
-//! both answers must be equal, and at the end the counters of both services.
+//! both answers must be equal, and so must the counters of both services at the end.
 //!
 //! What it deliberately does not do: say which of the two is right.
 
@@ -51,7 +51,7 @@ impl Pair {
         by_server
     }
 
-    /// Moves the time of both on.
+    /// Advances the clocks of both.
     pub(crate) fn advance_us(&self, us: u64) {
         self.server.clock.advance_us(us);
         self.oracle.clock.advance_us(us);
@@ -74,7 +74,7 @@ fn copy(head: &Request<()>) -> Request<()> {
     copy.body(()).unwrap()
 }
 
-/// What tonic's routes answer.
+/// The answer of tonic's routes.
 async fn by_routes(oracle: &Service, head: Request<()>, frames: &[Vec<u8>]) -> Seen {
     let body = if frames.is_empty() {
         Body::empty()
@@ -104,8 +104,8 @@ async fn by_routes(oracle: &Service, head: Request<()>, frames: &[Vec<u8>]) -> S
     seen
 }
 
-/// All counters except times, what depends on the partition of a key (its hash is random), and
-/// connections: the oracle has none.
+/// All metrics except times, those that depend on the partition of a key (its hash is random), and
+/// those of connections, which the oracle does not have.
 fn counted(service: &Service) -> BTreeSet<String> {
     let text = service.metrics.render().unwrap();
     let different = [

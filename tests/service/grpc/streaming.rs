@@ -39,7 +39,7 @@ struct Reflection {
     _answer: Streaming<ServerReflectionResponse>,
 }
 
-/// Opens a reflection call that asks nothing.
+/// Opens a reflection call without a request.
 async fn reflect(channel: &Channel) -> Result<Reflection, Status> {
     let mut client = ServerReflectionClient::new(channel.clone());
     let (request, questions) = mpsc::channel(1);
@@ -51,7 +51,7 @@ async fn reflect(channel: &Channel) -> Result<Reflection, Status> {
     })
 }
 
-/// What every client needs still works on this connection.
+/// Asserts that checks and health still work on this connection.
 async fn answers(channel: &Channel) {
     let mut health = HealthClient::new(channel.clone());
     let status = health.check(HealthCheckRequest::default()).await.unwrap();
@@ -62,7 +62,7 @@ async fn answers(channel: &Channel) {
 }
 
 fn is_refused<T>(call: Result<T, Status>, setting: &str) {
-    let status = call.err().expect("it is refused");
+    let status = call.err().expect("a refused call");
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().contains(setting), "{status}");
 }

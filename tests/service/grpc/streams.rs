@@ -1,7 +1,7 @@
 //! Many calls at once on one connection: late bodies, resets, bursts, and callers that exceed
 //! limits.
 //!
-//! What it deliberately does not do: say what a broken call is answered (`cases`), end connections
+//! What it deliberately does not do: test the answers to broken calls (`cases`), end connections
 //! (`endings`).
 
 use h2::Reason;
@@ -18,10 +18,10 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use super::raw::{Open, Raw, call, frame, question};
 use super::{left, one, service};
 
-/// How many a connection waits for in its own hands, and some.
+/// More calls than a connection keeps in its own buffers.
 const CROWD: usize = 100;
 
-/// So many calls, each with that much of its body sent.
+/// Calls with these bodies, of each of which `sent` bytes were sent.
 async fn half_sent(raw: &mut Raw, bodies: &[Vec<u8>], sent: usize) -> Vec<Open> {
     let mut open = Vec::new();
     for body in bodies {
@@ -37,7 +37,7 @@ async fn half_sent(raw: &mut Raw, bodies: &[Vec<u8>], sent: usize) -> Vec<Open> 
 #[tokio::test]
 async fn a_late_body_delays_no_other_call() {
     let service = service(&[]).await;
-    // From few enough to wait with the connection to more than may; the middle ones come last.
+    // From few enough to wait in the connection's buffers to more; the middle bodies end last.
     for (count, sent) in [(3, 0), (5, 7), (CROWD, 0), (CROWD, 7)] {
         let mut raw = Raw::connect(service.grpc).await;
         let key = |number: usize| format!("{count} {sent} {number}");
@@ -64,7 +64,7 @@ async fn a_late_body_delays_no_other_call() {
 }
 
 #[tokio::test]
-async fn half_sent_messages_that_fill_the_connections_window_are_read_all_the_same() {
+async fn half_sent_messages_that_fill_the_connection_window_are_read() {
     let service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
     // One full DATA frame for each: more than the connection's window in total.
@@ -82,12 +82,12 @@ async fn half_sent_messages_that_fill_the_connections_window_are_read_all_the_sa
 }
 
 #[tokio::test]
-async fn a_connection_takes_more_than_its_window_in_its_life() {
+async fn the_connection_window_is_replenished() {
     let service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let mut answers = JoinSet::new();
     for number in 0..200 {
-        // Whole in one frame, in two, and as a stream's whole window would not hold them all.
+        // In one frame, in two, and with more data in total than the window of the connection.
         let body = question(&one(&"x".repeat(8_000 + number * 100), 1));
         let call = raw.open(call().body(()).unwrap()).await;
         answers.spawn(async move { call.end(&body).await });
@@ -98,7 +98,7 @@ async fn a_connection_takes_more_than_its_window_in_its_life() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_taken_back_before_its_body_takes_nothing() {
+async fn a_call_cancelled_before_its_body_takes_nothing() {
     let mut service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let body = question(&one("x", 1));
@@ -112,7 +112,7 @@ async fn a_call_that_is_taken_back_before_its_body_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_taken_back_after_its_body_disturbs_no_other() {
+async fn a_call_cancelled_after_its_body_disturbs_no_other() {
     let mut service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
     for round in 0..20 {
@@ -132,12 +132,12 @@ async fn a_call_that_is_taken_back_after_its_body_disturbs_no_other() {
         let seen = raw.ask(&one("stayed", 1)).await;
         assert_eq!(seen.left(), 999_999 - round);
     }
-    // Each was decided or was not; none was decided twice.
+    // Each was decided at most once.
     assert!(left(&mut service, "gone").await >= 1_000_000 - 20 * 50);
     assert_eq!(waiting(&service), 0);
 }
 
-/// What is asked while it is answered.
+/// A stream of requests that the test sends while answers arrive.
 struct Questions(tokio::sync::mpsc::Receiver<ServerReflectionRequest>);
 
 impl tokio_stream::Stream for Questions {
@@ -151,7 +151,7 @@ impl tokio_stream::Stream for Questions {
     }
 }
 
-/// How many checks wait in all mailboxes.
+/// Number of checks that wait in all mailboxes.
 fn waiting(service: &Service) -> u64 {
     let text = service.metrics.render().unwrap();
     let lines = text
@@ -208,7 +208,7 @@ async fn streams_beyond_the_bound_are_refused_and_the_others_answered() {
         refused += 1;
         drop(call);
     }
-    // Those that are left wait for a body and are not refused.
+    // The remaining calls wait for a body and are not refused.
     answers.abort_all();
     while answers.join_next().await.is_some() {}
     let mut raw = Raw { send, connection };
@@ -228,7 +228,7 @@ async fn health_and_reflection_answer_between_checks_on_the_same_connection() {
     let asked = || HealthCheckRequest {
         service: "ratelimit".to_owned(),
     };
-    // Two answers that stay open: one says what changes, one waits for questions.
+    // Two streams that stay open: one reports changes, one waits for requests.
     let mut watching = health.watch(asked()).await.unwrap().into_inner();
     let first = watching.message().await.unwrap().unwrap();
     assert_eq!(first.status(), ServingStatus::Serving);
@@ -261,7 +261,7 @@ async fn health_and_reflection_answer_between_checks_on_the_same_connection() {
         service.metric("tollgate_connections_accepted_total{port=\"grpc\"}"),
         2
     );
-    // A file of descriptors is longer than a frame of data.
+    // A file of descriptors is longer than a DATA frame.
     let file = ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::FileContainingSymbol(
@@ -296,11 +296,11 @@ async fn a_busy_connection_does_not_delay_the_others() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_body_is_over_ends_the_call() {
+async fn a_response_before_the_end_of_the_body_ends_the_call() {
     let service = service(&["--message-size-max", "2000"]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let mut call = raw.open(call().body(()).unwrap()).await;
-    // Its head says how long it will be.
+    // Its gRPC frame header declares the length.
     call.more(&[&[0], &100_000_u32.to_be_bytes()[..], b"x"].concat());
     call.more(b"more");
     let seen = call.seen().await;

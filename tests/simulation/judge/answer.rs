@@ -1,13 +1,12 @@
-//! What a request should be answered, from what its checks came to.
+//! Computes the expected response to a request from the outcomes of its checks.
 //!
-//! How: in the order of the descriptors asked, from the rules that were in use when the request
-//! began. A check that was not decided is answered by the overload setting, but a late one only
-//! ever with an error; and neither setting nor error outweighs a check that was decided against the
-//! request. Of several limits on one descriptor the tightest speaks, after what goes back has gone
-//! back.
+//! How: in the order of the request's descriptors, by the rules that were in use when the request
+//! began. A check that was not decided is answered by the overload setting; a late one is always an
+//! error. Neither the setting nor an error outweighs a check that was decided against the request.
+//! Of several limits on one descriptor the tightest is reported, after refunds.
 //!
-//! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer
-//! speaks of it, and which of two refusals is the longer.
+//! What it deliberately does not do: check retry times (`tests/laws`). It checks only whether the
+//! answer has one, and which of two refusals waits longer.
 
 use tollgate::pipeline::RequestError;
 use tollgate::settings::Verdict;
@@ -15,25 +14,25 @@ use tollgate::store::StoreError;
 use tollgate_limiter::{Hits, Outcome};
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 
-use super::{Caller, CheckSeen};
-use crate::scenario::{Mode, Rules, Said, Terms, unit_on_the_wire};
+use super::{Caller, CheckRecord};
+use crate::scenario::{Mode, RuleEntry, Rules, Terms, unit_on_the_wire};
 
 pub(crate) const OK: i32 = Code::Ok as i32;
 const OVER: i32 = Code::OverLimit as i32;
 
-/// An answer, as far as it is foretold: the overall code and the statuses, or the error.
+/// The compared part of an answer: the overall code and the statuses, or the error.
 pub(super) type Answer = Result<(i32, Vec<Status>), String>;
 
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Status {
     code: i32,
-    /// How many, of which unit, and how many of those.
+    /// Number of requests, unit, and number of units.
     limit: Option<(u32, i32, u32)>,
     remaining: u32,
-    says_when: bool,
+    has_reset: bool,
 }
 
-pub(super) fn said(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
+pub(super) fn compared(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
     let answer = answer.as_ref().map_err(ToString::to_string)?;
     let statuses = answer.statuses.iter().map(|status| Status {
         code: status.code,
@@ -45,22 +44,22 @@ pub(super) fn said(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
             )
         }),
         remaining: status.limit_remaining,
-        says_when: status.duration_until_reset.is_some(),
+        has_reset: status.duration_until_reset.is_some(),
     });
     Ok((answer.overall_code, statuses.collect()))
 }
 
-/// What one limit says of its descriptor.
-struct Voice {
+/// One limit's contribution to the status of its descriptor.
+struct LimitStatus {
     status: Status,
-    /// Less is tighter: who is over before who is not, also where it passes; for ever, then the
-    /// longest wait; the least left.
+    /// Sort key; less is tighter. Limits that are over come first, also in shadow mode: first those
+    /// that never pass, then by the longest wait. The others are ordered by remaining hits.
     tightness: (u8, u64),
 }
 
 pub(super) fn expected(caller: &Caller, rules: &Rules, on_overload: Verdict) -> Answer {
-    let told = caller.checks.iter().map(|check| check.told.as_ref());
-    let error = told.flatten().find_map(|told| told.as_ref().err());
+    let reply = caller.checks.iter().map(|check| check.reply.as_ref());
+    let error = reply.flatten().find_map(|reply| reply.as_ref().err());
     let error_stands =
         on_overload == Verdict::Error || error == Some(&StoreError::DeadlineExceeded);
     let undecided = if on_overload == Verdict::Deny && !error_stands {
@@ -75,12 +74,16 @@ pub(super) fn expected(caller: &Caller, rules: &Rules, on_overload: Verdict) -> 
     }
     let mut from = 0;
     let statuses = caller.wishes.iter().map(|wish| match rules.say(wish) {
-        Said::Nothing => Status::pass(0),
-        Said::Unlimited => Status::pass(u32::MAX),
-        Said::Limited(terms) => {
+        RuleEntry::Nothing => Status::pass(0),
+        RuleEntry::Unlimited => Status::pass(u32::MAX),
+        RuleEntry::Limited(terms) => {
             let voices = (from..from + terms.len()).map(|position| {
-                let back = if over { goes_back(caller, position) } else { 0 };
-                Voice::of(&caller.checks[position], undecided, back)
+                let back = if over {
+                    refunded_hits(caller, position)
+                } else {
+                    0
+                };
+                LimitStatus::of(&caller.checks[position], undecided, back)
             });
             from += terms.len();
             let tightest = voices.min_by_key(|voice| voice.tightness);
@@ -90,16 +93,16 @@ pub(super) fn expected(caller: &Caller, rules: &Rules, on_overload: Verdict) -> 
     Ok((if over { OVER } else { OK }, statuses.collect()))
 }
 
-/// Whether the request is refused: by a limit that is enforced, or by all quotas there are.
+/// Whether the request is refused: by an enforced limit, or by all of its quotas.
 fn is_over(caller: &Caller, rules: &Rules, undecided: i32) -> bool {
     let mut checks = caller.checks.iter();
     let mut quotas = Vec::new();
     let mut over = false;
     for wish in &caller.wishes {
-        if let Said::Limited(terms) = rules.say(wish) {
+        if let RuleEntry::Limited(terms) = rules.say(wish) {
             let of_wish = checks.by_ref().take(terms.len());
             let codes: Vec<_> = of_wish
-                .map(|check| Voice::of(check, undecided, 0).status.code)
+                .map(|check| LimitStatus::of(check, undecided, 0).status.code)
                 .collect();
             let wish_over = codes.contains(&OVER);
             match terms[0].mode {
@@ -111,16 +114,16 @@ fn is_over(caller: &Caller, rules: &Rules, undecided: i32) -> bool {
     over || (!quotas.is_empty() && quotas.iter().all(|over| *over))
 }
 
-/// How much more is left of the limit of a check when a refused request has given back what it
-/// took: what this check took, and those before it from the same bucket.
-fn goes_back(caller: &Caller, position: usize) -> u64 {
-    let bucket = |check: &CheckSeen| check.wish.bucket(&check.terms);
+/// Additional hits that remain in the bucket of a check after a refused request was refunded: those
+/// of this check and of earlier checks of the same bucket.
+fn refunded_hits(caller: &Caller, position: usize) -> u64 {
+    let bucket = |check: &CheckRecord| check.wish.bucket(&check.terms);
     let asked = &caller.checks[position];
     if !caller.on_trial {
         return 0;
     }
     let back = caller.checks[..=position].iter().filter(|check| {
-        let took = matches!(&check.told, Some(Ok(outcome)) if outcome.allowed);
+        let took = matches!(&check.reply, Some(Ok(outcome)) if outcome.allowed);
         took && bucket(check) == bucket(asked) && !check.terms.keeps_what_others_refuse()
     });
     back.map(|check| check.wish.hits.requested()).sum()
@@ -128,7 +131,7 @@ fn goes_back(caller: &Caller, position: usize) -> u64 {
 
 fn limit(terms: &Terms) -> (u32, i32, u32) {
     match terms.algorithm {
-        // Of any moment.
+        // Slots in flight have no unit.
         "concurrency" => (terms.requests, 0, 1),
         _ => (
             terms.requests,
@@ -138,13 +141,13 @@ fn limit(terms: &Terms) -> (u32, i32, u32) {
     }
 }
 
-// === impl Voice ===
+// === impl LimitStatus ===
 
-impl Voice {
-    fn of(check: &CheckSeen, undecided: i32, back: u64) -> Self {
+impl LimitStatus {
+    fn of(check: &CheckRecord, undecided: i32, back: u64) -> Self {
         let (terms, shadow) = (&check.terms, check.terms.mode == Mode::Shadow);
         let limit = Some(limit(terms));
-        let Some(Ok(outcome)) = &check.told else {
+        let Some(Ok(outcome)) = &check.reply else {
             let takes = matches!(check.wish.hits, Hits::Take(_));
             if undecided == OK || shadow || !takes {
                 return Self {
@@ -156,21 +159,21 @@ impl Voice {
                 code: OVER,
                 limit,
                 remaining: 0,
-                says_when: true,
+                has_reset: true,
             };
             return Self {
                 status,
                 tightness: if check.wish.hits.requested() > terms.burst.into() {
-                    // Never passes, whoever decides.
+                    // Never passes, whether or not the store decides.
                     (0, u64::MAX - terms.window_us())
                 } else {
-                    // Comes back in a second.
+                    // The wait is a second.
                     (1, u64::MAX - 1_000_000)
                 },
             };
         };
         let remaining = if outcome.allowed {
-            // A refund before it may have freed all there is.
+            // An earlier refund may have emptied the bucket.
             let left = (outcome.remaining + back).min(terms.burst.into());
             u32::try_from(left).unwrap()
         } else {
@@ -178,7 +181,7 @@ impl Voice {
         };
         let (code, tightness) = match (outcome.allowed, outcome.retry_us) {
             (true, _) => (OK, (2, remaining.into())),
-            // Over, and only watched: it is told until when it is not fresh.
+            // Over, and only watched: it is reply until when it is not fresh.
             (false, _) if shadow => (OK, (1, u64::MAX - outcome.reset_us)),
             (false, Some(retry_us)) => (OVER, (1, u64::MAX - retry_us)),
             (false, None) => (OVER, (0, u64::MAX - waits_us(terms, outcome))),
@@ -188,14 +191,14 @@ impl Voice {
                 code,
                 limit,
                 remaining,
-                says_when: true,
+                has_reset: true,
             },
             tightness,
         }
     }
 }
 
-/// How long who never passes is told to wait.
+/// The wait that is reported for hits that never pass.
 fn waits_us(terms: &Terms, outcome: &Outcome) -> u64 {
     match outcome.reset_us {
         0 => terms.window_us(),
@@ -211,7 +214,7 @@ impl Status {
             code: OK,
             limit: None,
             remaining,
-            says_when: false,
+            has_reset: false,
         }
     }
 }

@@ -1,32 +1,32 @@
-//! What must hold in every run.
+//! The laws that hold in every run.
 //!
-//! | law | says |
+//! | law | meaning |
 //! | --- | --- |
-//! | `OneGeneration` | the checks that a request sends are those of the rules that were in use when it began, all of them, and on trial if those rules or the service say so |
-//! | `Once` | no check is decided twice |
-//! | `AllOrNothing` | what was taken goes back once when its request was on trial and did not pass, unless its limit counts what others refuse; nothing else ever goes back |
-//! | `NotForTheGone` | no check is decided once its caller has left |
-//! | `InTime` | no check is decided once its deadline has passed, and none is called late before |
-//! | `Recount` | what is decided is what a naive recount gives, in the order in which it was decided |
-//! | `Left` | after the end what is left is the limit without what was admitted and what is to be counted of what was refused |
-//! | `TrueAnswers` | the store tells of each check what was decided of that check; what it calls undecided took nothing |
-//! | `Capacity` | a request is shed when a mailbox is full, and with one partition only then; and a partition without memory leaves undecided only checks that need memory |
-//! | `Statuses` | a request is answered as its checks and the settings say: one status a descriptor, in the order asked; shadow mode never refuses |
-//! | `Promise` | what was let pass, added up, never exceeds the one sentence that the algorithm says of itself |
-//! | `Answered` | who did not leave is answered |
-//! | `Accounted` | after the end no check waits, each that was sent was decided or counted as shed, once, and what went back was counted |
+//! | `OneGeneration` | all checks that a request sends are those of the rules in use when it began; they are tentative if those rules or the service require it |
+//! | `DecidedOnce` | no check is decided twice |
+//! | `AllOrNothing` | a take is refunded once when its request was tentative and did not pass, unless its limit counts what other limits deny; no other take is refunded |
+//! | `NotAfterLeave` | no check is decided after its caller has left |
+//! | `BeforeDeadline` | no check is decided after its deadline, and none is called late before it |
+//! | `Recount` | every decision equals that of a naive recount in the order of the decisions |
+//! | `Remaining` | at the end, the remaining hits are the limit minus admitted hits and minus denied hits that count |
+//! | `FaithfulReplies` | the store's reply for each check is that check's decision; a check reported as undecided took nothing |
+//! | `Capacity` | a request is shed when a mailbox is full, and with one partition only then; a partition without memory leaves undecided only checks that need memory |
+//! | `Statuses` | the response follows from the checks and the settings: one status per descriptor, in the order of the request; shadow mode never refuses |
+//! | `Promise` | the sum of admitted hits never exceeds the algorithm's promise |
+//! | `Answered` | every caller that did not leave gets an answer |
+//! | `Accounted` | at the end no check waits; each sent check was either decided or counted as shed, once; refunds were counted |
 //!
-//! How: the run tells the judge what callers do and hands over the journal after every poll. Laws
-//! are judged apart and a broken one does not stop a run, so that a planted bug shows all the laws
-//! that it breaks. `Promise` and `Left` have no idea of how a bucket works: they add up what
-//! callers were told.
+//! How: the run reports callers' actions to the judge and passes it the journal after every poll.
+//! Laws are judged separately and a violation does not stop a run, so a planted bug shows all the
+//! laws that it breaks. `Promise` and `Remaining` do not model buckets: they add up the answers
+//! that callers received.
 //!
-//! What it deliberately does not do: know partitions (which key lies where), batches, or when a
-//! sweep comes.
+//! What it deliberately does not do: know partitions (which key is where), batches, or when a sweep
+//! runs.
 
 mod answer;
-mod left;
 mod promise;
+mod remaining;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,19 +39,19 @@ use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
 use crate::journal::{Entry, Ticket};
-use crate::recount::{Account, Asked, Counted};
-use crate::scenario::{Bucket, Mode, Rules, Said, Scenario, Terms, Wish};
+use crate::recount::{Account, CheckInput, Counted};
+use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Scenario, Terms, Wish};
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Law {
     OneGeneration,
-    Once,
+    DecidedOnce,
     AllOrNothing,
-    NotForTheGone,
-    InTime,
+    NotAfterLeave,
+    BeforeDeadline,
     Recount,
-    Left,
-    TrueAnswers,
+    Remaining,
+    FaithfulReplies,
     Capacity,
     Statuses,
     Promise,
@@ -59,27 +59,27 @@ pub(crate) enum Law {
     Accounted,
 }
 
-/// A law broken, in words.
+/// A violation of a law, with a description.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct Violation {
     pub(crate) law: Law,
     pub(crate) words: String,
 }
 
-/// What the clock shows.
+/// A reading of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) now_us: u64,
     pub(crate) uptime_us: u64,
 }
 
-/// What was there to see in a run: a simulation that never sheds says nothing about shedding.
+/// Counts of events in a run. A simulation that never sheds would test nothing about shedding.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sights {
-    pub(crate) let_pass: u64,
+pub(crate) struct EventCounts {
+    pub(crate) passed: u64,
     pub(crate) refused: u64,
     pub(crate) errors: u64,
-    /// Refunds that callers asked for.
+    /// Refunds that callers sent.
     pub(crate) refunded: u64,
     pub(crate) shed: u64,
     pub(crate) late: u64,
@@ -87,66 +87,65 @@ pub(crate) struct Sights {
     /// Callers that left before their checks were decided, and after.
     pub(crate) left_before: u64,
     pub(crate) left_after: u64,
-    /// Requests answered after the rules they were asked under had gone.
-    pub(crate) outlived_rules: u64,
+    /// Requests answered after a reload replaced their rules.
+    pub(crate) answered_after_reload: u64,
     /// Checks of shadow rules that were over their limit.
     pub(crate) shadowed: u64,
-    /// Checks that went back, because their request was refused, or because nobody could say that
-    /// it passed.
-    pub(crate) gone_back: u64,
-    pub(crate) gone_back_unheard: u64,
-    /// Checks that went back after the window they were taken in, by the clock.
-    pub(crate) gone_back_late: u64,
-    /// Checks of refused requests whose limits count what others refuse.
+    /// Checks that were refunded because their request was refused, or because its caller left.
+    pub(crate) refunded_takes: u64,
+    pub(crate) refunded_unanswered: u64,
+    /// Checks that were refunded after the end of their window, by the clock.
+    pub(crate) refunded_late: u64,
+    /// Checks of refused requests whose limits count what other limits deny.
     pub(crate) kept: u64,
-    /// Checks of shadow rules and of quotas that were over, in requests on trial that passed all
-    /// the same.
+    /// Checks of shadow rules and of quotas that were over, in tentative requests that passed
+    /// nevertheless.
     pub(crate) spared: u64,
-    /// Buckets whose sum was held against what is left.
-    pub(crate) added_up: u64,
+    /// Buckets whose remaining hits were compared with the sum of admitted hits.
+    pub(crate) remaining_compared: u64,
 }
 
-/// One caller and all that is known of it.
+/// The state of one caller.
 struct Caller {
     wishes: Vec<Wish>,
-    /// From when on an answer is of no use, in uptime.
+    /// Uptime after which an answer is of no use.
     deadline_us: Option<u64>,
     generation: usize,
-    /// Whether it asks when all has come to rest.
-    asks_at_rest: bool,
-    /// Whether it takes all or nothing.
+    /// Whether it reads buckets at the end of the run.
+    reads_at_end: bool,
+    /// Whether its request takes all or nothing.
     on_trial: bool,
-    checks: Vec<CheckSeen>,
+    checks: Vec<CheckRecord>,
     left: bool,
-    /// None until it is answered: nobody says that it passed.
-    fate: Option<Fate>,
+    /// None until it is answered; a caller without an answer has not passed.
+    result: Option<RequestOutcome>,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fate {
+enum RequestOutcome {
     Passed,
     Refused,
-    /// Its caller was told an error.
+    /// The caller got an error.
     Failed,
 }
 
 /// One check of a caller.
-struct CheckSeen {
+struct CheckRecord {
     wish: Wish,
     terms: Terms,
-    /// How often workers had read the clock when it was sent.
+    /// How many clock readings workers had made when it was sent.
     sent: Option<usize>,
-    /// The last decision, should there be several.
+    /// The last decision, if there are several.
     decided: Option<Decided>,
-    told: Option<CheckResult>,
-    /// How often it went back.
-    gone_back: usize,
+    reply: Option<CheckResult>,
+    /// How many times it was refunded.
+    refunded_takes: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Decided {
-    /// Among all decisions of the run.
+    /// Its number among all decisions of the run.
     number: usize,
     now_us: u64,
     outcome: Outcome,
@@ -156,12 +155,12 @@ struct Decided {
 struct Waiting {
     first: Ticket,
     count: usize,
-    /// Which workers have run since.
+    /// Which workers have run since then.
     workers: Vec<bool>,
 }
 
-/// Of a caller, what its checks are judged by.
-struct Standing {
+/// The state of a caller that its checks are judged by.
+struct CallerState {
     left: bool,
     on_trial: bool,
     deadline_us: Option<u64>,
@@ -170,26 +169,26 @@ struct Standing {
 pub(crate) struct Judge<'s> {
     scenario: &'s Scenario,
     generations: Vec<Rules>,
-    /// By the order in which they came.
+    /// By their numbers, which are in the order of arrival.
     callers: BTreeMap<usize, Caller>,
     accounts: BTreeMap<Bucket, Account>,
-    /// What the clock showed whenever a worker ran.
+    /// The clock's reading each time a worker ran.
     readings: Vec<u64>,
     waiting: Vec<Waiting>,
     decisions: usize,
     at_rest: bool,
-    broken: Vec<Broken>,
-    /// How many of those were read along.
-    broken_told: usize,
-    pub(crate) sights: Sights,
+    broken: Vec<Violation>,
+    /// How many of those were printed.
+    broken_reported: usize,
+    pub(crate) event_counts: EventCounts,
 }
 
 fn find(
     callers: &mut BTreeMap<usize, Caller>,
     ticket: Ticket,
-) -> Option<(Standing, &mut CheckSeen)> {
+) -> Option<(CallerState, &mut CheckRecord)> {
     let caller = callers.get_mut(&ticket.caller)?;
-    let standing = Standing {
+    let standing = CallerState {
         left: caller.left,
         on_trial: caller.on_trial,
         deadline_us: caller.deadline_us,
@@ -211,12 +210,12 @@ impl<'s> Judge<'s> {
             decisions: 0,
             at_rest: false,
             broken: Vec::new(),
-            broken_told: 0,
-            sights: Sights::default(),
+            broken_reported: 0,
+            event_counts: EventCounts::default(),
         }
     }
 
-    /// Other rules are in use from now on.
+    /// New rules are in use from now on.
     pub(crate) fn reloaded(&mut self, rules: &Rules) {
         self.generations.push(rules.clone());
     }
@@ -233,14 +232,14 @@ impl<'s> Judge<'s> {
         let rules = &self.generations[generation];
         let mut checks = Vec::new();
         for wish in &wishes {
-            if let Said::Limited(limits) = rules.say(wish) {
-                checks.extend(limits.into_iter().map(|terms| CheckSeen {
+            if let RuleEntry::Limited(limits) = rules.say(wish) {
+                checks.extend(limits.into_iter().map(|terms| CheckRecord {
                     wish: *wish,
                     terms,
                     sent: None,
                     decided: None,
-                    told: None,
-                    gone_back: 0,
+                    reply: None,
+                    refunded_takes: 0,
                 }));
             }
         }
@@ -250,28 +249,28 @@ impl<'s> Judge<'s> {
             wishes,
             deadline_us: timeout_us.map(|timeout_us| now.uptime_us + timeout_us),
             generation,
-            asks_at_rest: self.at_rest,
+            reads_at_end: self.at_rest,
             left: false,
-            fate: None,
+            result: None,
         };
         self.callers.insert(caller, begun);
     }
 
-    /// A caller leaves, maybe before it began.
+    /// A caller leaves, perhaps before its first poll.
     pub(crate) fn left(&mut self, caller: usize) {
         let Some(caller) = self.callers.get_mut(&caller) else {
             return;
         };
         caller.left = true;
-        let decided = |check: &CheckSeen| check.decided.is_some();
+        let decided = |check: &CheckRecord| check.decided.is_some();
         if caller.checks.iter().any(decided) {
-            self.sights.left_after += 1;
+            self.event_counts.left_after += 1;
         } else if !caller.checks.is_empty() {
-            self.sights.left_before += 1;
+            self.event_counts.left_before += 1;
         }
     }
 
-    /// A worker has run, and read the clock.
+    /// A worker has run and read the clock.
     pub(crate) fn worker_ran(&mut self, worker: usize, now: Now) {
         if self.readings.last() != Some(&now.now_us) {
             self.readings.push(now.now_us);
@@ -282,7 +281,7 @@ impl<'s> Judge<'s> {
         self.waiting.retain(|one| one.workers.contains(&false));
     }
 
-    /// The journal of one poll.
+    /// Reads the journal of one poll.
     pub(crate) fn read(&mut self, entries: Vec<Entry>, now: Now) {
         for entry in entries {
             match entry {
@@ -296,11 +295,11 @@ impl<'s> Judge<'s> {
                     ask,
                     outcome,
                 } => self.decided(ticket, ask, outcome, now),
-                Entry::Told {
+                Entry::Replied {
                     first,
                     count,
                     answers,
-                } => self.told(first, count, answers, now),
+                } => self.read_reply(first, count, answers, now),
             }
         }
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
@@ -308,7 +307,7 @@ impl<'s> Judge<'s> {
         self.ensure(
             Law::Capacity,
             self.scenario.bounds.partitions > 1 || waiting <= most,
-            || format!("{waiting} checks wait where {most} may"),
+            || format!("{waiting} checks wait; the bound is {most}"),
         );
     }
 
@@ -318,7 +317,7 @@ impl<'s> Judge<'s> {
             count: checks.len(),
             workers: vec![false; self.scenario.bounds.partitions],
         });
-        for (ticket, check) in first.following().zip(checks) {
+        for (ticket, check) in first.and_after().zip(checks) {
             let caller = self.callers.get_mut(&ticket.caller);
             let readings = self.readings.len();
             let seen = caller.and_then(|caller| {
@@ -328,8 +327,7 @@ impl<'s> Judge<'s> {
                 Some((seen.wish, seen.terms, on_trial))
             });
             let holds = seen.is_some_and(|(wish, terms, on_trial)| {
-                // Of several limits on one descriptor only those with slots are told whose they
-                // are.
+                // Of several limits on one descriptor, only those with slots get the holder.
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
                 check.operation.hits == wish.hits
                     && check.operation.holder.is_some() == is_held
@@ -341,34 +339,34 @@ impl<'s> Judge<'s> {
                     && check.limit.window().as_us() == terms.window_us()
             });
             self.ensure(Law::OneGeneration, holds, || {
-                format!("{ticket:?} sends {check:?}, and its rules say {seen:?}")
+                format!("{ticket:?} sends {check:?}; by its rules it should be {seen:?}")
             });
         }
     }
 
     fn decided(&mut self, ticket: Ticket, ask: Operation, outcome: Outcome, now: Now) {
         let Some((
-            Standing {
+            CallerState {
                 left, deadline_us, ..
             },
             check,
         )) = find(&mut self.callers, ticket)
         else {
-            return; // sent by other rules than it may be; said already
+            return; // sent by the wrong rules, which is already reported
         };
         let hits = check.wish.hits;
-        // What went back to a time that did not come is only looked at.
+        // The undo of a take in a lost future is only a peek.
         let goes_back_too_late =
             ask.hits == Hits::Refund(0) && check.decided.is_some() && hits.requested() > 0;
         if goes_back_too_late || matches!(ask.hits, Hits::Undo { .. }) {
-            return self.gone_back(ticket, outcome, now);
+            return self.refunded_takes(ticket, outcome, now);
         }
         if ask.hits == Hits::Refund(0) && hits.requested() > 0 {
             // A full partition drops expired marks before it decides.
             let holder = check.wish.holder;
             return self.recount(
                 ticket,
-                Asked {
+                CheckInput {
                     hits: ask.hits,
                     holder,
                 },
@@ -384,59 +382,60 @@ impl<'s> Judge<'s> {
             now_us: now.now_us,
             outcome,
         });
-        self.ensure(Law::NotForTheGone, !left, || {
-            format!("{ticket:?} is decided, and its caller has left")
+        self.ensure(Law::NotAfterLeave, !left, || {
+            format!("{ticket:?} is decided after its caller left")
         });
         let in_time = deadline_us.is_none_or(|deadline_us| now.uptime_us < deadline_us);
-        self.ensure(Law::InTime, in_time, || {
+        self.ensure(Law::BeforeDeadline, in_time, || {
             format!(
-                "{ticket:?} is decided at uptime {}, and its deadline was {deadline_us:?}",
+                "{ticket:?} is decided at uptime {}; its deadline was {deadline_us:?}",
                 now.uptime_us
             )
         });
-        self.ensure(Law::Once, before.is_none(), || {
+        self.ensure(Law::DecidedOnce, before.is_none(), || {
             format!("{ticket:?} is decided twice")
         });
         if before.is_some() {
-            return; // the recount takes it once
+            return; // the recount applies it once
         }
         if matches!(hits, Hits::Refund(hits) if hits > 0) {
-            self.sights.refunded += 1;
+            self.event_counts.refunded += 1;
         }
         if terms.mode == Mode::Shadow && !outcome.allowed {
-            self.sights.shadowed += 1;
+            self.event_counts.shadowed += 1;
         }
-        self.recount(ticket, Asked { hits, holder }, outcome, now);
+        self.recount(ticket, CheckInput { hits, holder }, outcome, now);
     }
 
-    /// What a check took goes back.
-    fn gone_back(&mut self, ticket: Ticket, outcome: Outcome, now: Now) {
-        let Some((Standing { on_trial, .. }, check)) = find(&mut self.callers, ticket) else {
+    /// A check is refunded.
+    fn refunded_takes(&mut self, ticket: Ticket, outcome: Outcome, now: Now) {
+        let Some((CallerState { on_trial, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
         let (hits, holder) = (check.wish.hits.requested(), check.wish.holder);
-        check.gone_back += 1;
-        let first = check.gone_back == 1;
+        check.refunded_takes += 1;
+        let first = check.refunded_takes == 1;
         let taken = check.decided.filter(|decided| decided.outcome.allowed);
         let window_us = check.terms.window_us();
         self.ensure(
             Law::AllOrNothing,
             on_trial && first && hits > 0 && taken.is_some(),
-            || format!("{ticket:?} goes back; on trial: {on_trial}, for the first time: {first}, taken: {}", taken.is_some()),
+            || format!("{ticket:?} is refunded; tentative: {on_trial}, for the first time: {first}, taken: {}", taken.is_some()),
         );
         let Some(taken) = taken.filter(|_| first) else {
-            return; // the recount gives back once, what was taken
+            return; // the recount undoes each take once
         };
-        self.sights.gone_back_late += u64::from(now.now_us / window_us != taken.now_us / window_us);
+        self.event_counts.refunded_late +=
+            u64::from(now.now_us / window_us != taken.now_us / window_us);
         let hits = Hits::Undo {
             hits,
             taken_at: taken.outcome.bucket_time,
         };
-        self.recount(ticket, Asked { hits, holder }, outcome, now);
+        self.recount(ticket, CheckInput { hits, holder }, outcome, now);
     }
 
-    /// Holds what came of a check against what should have.
-    fn recount(&mut self, ticket: Ticket, asked: Asked, outcome: Outcome, now: Now) {
+    /// Compares an outcome with the recount.
+    fn recount(&mut self, ticket: Ticket, asked: CheckInput, outcome: Outcome, now: Now) {
         let Some((_, check)) = find(&mut self.callers, ticket) else {
             return;
         };
@@ -459,12 +458,12 @@ impl<'s> Judge<'s> {
         if let Err(right) = decided {
             self.break_law(
                 Law::Recount,
-                format!("{ticket:?}, {asked:?} of {bucket:?} under {terms:?}: {counted:?}, and by the recount {right:?}"),
+                format!("{ticket:?}, {asked:?} of {bucket:?} under {terms:?}: got {counted:?}, the recount gives {right:?}"),
             );
         }
     }
 
-    fn told(
+    fn read_reply(
         &mut self,
         first: Ticket,
         count: usize,
@@ -478,56 +477,59 @@ impl<'s> Judge<'s> {
             self.shed(first, count);
         }
         let answers = answers.unwrap_or_else(|error| vec![Err(error); count]);
-        self.ensure(Law::TrueAnswers, answers.len() == count, || {
+        self.ensure(Law::FaithfulReplies, answers.len() == count, || {
             format!(
-                "{first:?} and those after it: {count} checks, {} answers",
+                "{first:?} and the following: {count} checks, {} answers",
                 answers.len()
             )
         });
-        for (ticket, answer) in first.following().zip(answers) {
-            self.told_one(ticket, &answer, now);
+        for (ticket, answer) in first.and_after().zip(answers) {
+            self.read_check_reply(ticket, &answer, now);
         }
     }
 
-    fn told_one(&mut self, ticket: Ticket, answer: &CheckResult, now: Now) {
-        let Some((Standing { deadline_us, .. }, check)) = find(&mut self.callers, ticket) else {
+    fn read_check_reply(&mut self, ticket: Ticket, answer: &CheckResult, now: Now) {
+        let Some((CallerState { deadline_us, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
-        check.told = Some(answer.clone());
+        check.reply = Some(answer.clone());
         let decided = check.decided.map(|decided| decided.outcome);
         match answer {
-            Ok(told) if decided.is_none() && self.scenario.may_be_full() => {
+            Ok(reply) if decided.is_none() && self.scenario.may_be_full() => {
                 let when_full = self.scenario.bounds.when_full;
                 let as_said = match when_full {
-                    WhenFull::Allow => told.allowed,
-                    WhenFull::Deny => !told.allowed,
+                    WhenFull::Allow => reply.allowed,
+                    WhenFull::Deny => !reply.allowed,
                     WhenFull::Error | WhenFull::Share => false,
                 };
-                self.ensure(Law::TrueAnswers, as_said, || {
-                    format!("{ticket:?} finds no memory and gets {told:?} under {when_full:?}")
+                self.ensure(Law::FaithfulReplies, as_said, || {
+                    format!("{ticket:?} finds no memory and gets {reply:?} under {when_full:?}")
                 });
                 self.was_shed(ticket);
             }
-            Ok(told) => {
+            Ok(reply) => {
                 let same = decided.is_some_and(|decided| {
-                    decided.allowed == told.allowed
-                        && decided.remaining == told.remaining
-                        && decided.used_before == told.used_before
+                    decided.allowed == reply.allowed
+                        && decided.remaining == reply.remaining
+                        && decided.used_before == reply.used_before
                 });
-                self.ensure(Law::TrueAnswers, same, || {
-                    format!("{ticket:?} is told {told:?}, and what was decided is {decided:?}")
+                self.ensure(Law::FaithfulReplies, same, || {
+                    format!("{ticket:?} is reported as {reply:?}; the decision is {decided:?}")
                 });
             }
             Err(StoreError::DeadlineExceeded) => {
-                self.sights.late += 1;
+                self.event_counts.late += 1;
                 let late = deadline_us.is_some_and(|deadline_us| now.uptime_us >= deadline_us);
-                self.ensure(Law::InTime, late, || {
-                    format!("{ticket:?} is called late at uptime {}, and its deadline is {deadline_us:?}", now.uptime_us)
+                self.ensure(Law::BeforeDeadline, late, || {
+                    format!(
+                        "{ticket:?} is called late at uptime {}; its deadline is {deadline_us:?}",
+                        now.uptime_us
+                    )
                 });
             }
             Err(StoreError::Full { .. }) => {
                 let when_full = self.scenario.bounds.when_full;
-                self.ensure(Law::TrueAnswers, when_full == WhenFull::Error, || {
+                self.ensure(Law::FaithfulReplies, when_full == WhenFull::Error, || {
                     format!("{ticket:?} is reported to find no memory under {when_full:?}")
                 });
                 self.was_shed(ticket);
@@ -535,8 +537,8 @@ impl<'s> Judge<'s> {
             Err(StoreError::Overloaded { .. }) => {}
             Err(error @ (StoreError::Stopped | StoreError::Unavailable(_))) => {
                 self.break_law(
-                    Law::TrueAnswers,
-                    format!("{ticket:?} is told {error:?}, which never happens here"),
+                    Law::FaithfulReplies,
+                    format!("{ticket:?} is reported as {error:?}, which never happens here"),
                 );
             }
         }
@@ -544,7 +546,7 @@ impl<'s> Judge<'s> {
 
     /// A check was not decided for lack of memory.
     fn was_shed(&mut self, ticket: Ticket) {
-        self.sights.table_full += 1;
+        self.event_counts.table_full += 1;
         let may_be_full = self.scenario.may_be_full();
         let Some((_, check)) = find(&mut self.callers, ticket) else {
             return;
@@ -561,18 +563,18 @@ impl<'s> Judge<'s> {
         });
     }
 
-    /// A request is told that a mailbox is full.
+    /// A request is shed because a mailbox is full.
     fn shed(&mut self, first: Ticket, count: usize) {
-        self.sights.shed += 1;
+        self.event_counts.shed += 1;
         self.waiting.retain(|one| one.first != first);
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
         let most = self.scenario.bounds.queue_checks_max;
         self.ensure(Law::Capacity, waiting + count > most, || {
-            format!("{first:?} and those after it ({count}) are shed where {most} may wait, and no more than {waiting} do")
+            format!("{first:?} and the following ({count}) are shed; the bound is {most} and at most {waiting} wait")
         });
     }
 
-    /// A caller has its answer.
+    /// A caller gets its answer.
     pub(crate) fn answered(
         &mut self,
         number: usize,
@@ -580,70 +582,74 @@ impl<'s> Judge<'s> {
     ) {
         let caller = self.callers.get_mut(&number).unwrap();
         if caller.generation + 1 < self.generations.len() {
-            self.sights.outlived_rules += 1;
+            self.event_counts.answered_after_reload += 1;
         }
         match answer {
-            Ok(answer) if answer.overall_code == answer::OK => self.sights.let_pass += 1,
-            Ok(_) => self.sights.refused += 1,
-            Err(_) => self.sights.errors += 1,
+            Ok(answer) if answer.overall_code == answer::OK => self.event_counts.passed += 1,
+            Ok(_) => self.event_counts.refused += 1,
+            Err(_) => self.event_counts.errors += 1,
         }
         let expected = expected(
             caller,
             &self.generations[caller.generation],
             self.scenario.on_overload,
         );
-        let fate = match &expected {
-            Ok((answer::OK, _)) => Fate::Passed,
-            Ok(_) => Fate::Refused,
-            Err(_) => Fate::Failed,
+        let result = match &expected {
+            Ok((answer::OK, _)) => RequestOutcome::Passed,
+            Ok(_) => RequestOutcome::Refused,
+            Err(_) => RequestOutcome::Failed,
         };
-        caller.fate = Some(fate);
-        if caller.on_trial && fate == Fate::Passed {
+        caller.result = Some(result);
+        if caller.on_trial && result == RequestOutcome::Passed {
             let refused =
-                |check: &&CheckSeen| matches!(&check.told, Some(Ok(told)) if !told.allowed);
-            self.sights.spared += caller.checks.iter().filter(refused).count() as u64;
+                |check: &&CheckRecord| matches!(&check.reply, Some(Ok(reply)) if !reply.allowed);
+            self.event_counts.spared += caller.checks.iter().filter(refused).count() as u64;
         }
-        let got = answer::said(answer);
+        let got = answer::compared(answer);
         self.ensure(Law::Statuses, got == expected, || {
-            format!("caller {number} is answered {got:?}, and it should be {expected:?}")
+            format!("caller {number} is answered {got:?}; expected {expected:?}")
         });
     }
 
-    /// All has come to rest: who asks from now on only looks at what is left.
-    pub(crate) fn rests(&mut self) {
+    /// The run has come to rest: later requests only read the remaining hits.
+    pub(crate) fn begin_final_reads(&mut self) {
         self.at_rest = true;
     }
 
-    /// All has been looked at. `waiting`, `shed` and `given_back` are the service's own counts.
-    pub(crate) fn rested(&mut self, waiting: u64, shed: u64, given_back: u64) {
+    /// The final reads are complete. `waiting`, `shed` and `given_back` are the service's own
+    /// counts.
+    pub(crate) fn finish(&mut self, waiting: u64, shed: u64, given_back: u64) {
         let mut broken = Vec::new();
-        let (mut sent, mut decided, mut gone_back) = (0, 0, 0);
+        let (mut sent, mut decided, mut refunded_takes) = (0, 0, 0);
         for (number, caller) in &self.callers {
-            if !caller.left && caller.fate.is_none() {
-                broken.push((Law::Answered, format!("caller {number} waits for ever")));
+            if !caller.left && caller.result.is_none() {
+                broken.push((
+                    Law::Answered,
+                    format!("caller {number} never gets an answer"),
+                ));
             }
             for (position, check) in caller.checks.iter().enumerate() {
-                gone_back += check.gone_back as u64;
-                let (goes_back, kept) = (caller.takes_back(check), caller.keeps(check));
-                self.sights.kept += u64::from(kept);
-                if goes_back {
-                    match caller.fate {
-                        Some(Fate::Refused) => self.sights.gone_back += 1,
-                        _ => self.sights.gone_back_unheard += 1,
+                refunded_takes += check.refunded_takes as u64;
+                let (refunded_hits, kept) = (caller.must_refund(check), caller.keeps(check));
+                self.event_counts.kept += u64::from(kept);
+                if refunded_hits {
+                    match caller.result {
+                        Some(RequestOutcome::Refused) => self.event_counts.refunded_takes += 1,
+                        _ => self.event_counts.refunded_unanswered += 1,
                     }
                 }
-                if goes_back != (check.gone_back > 0) {
+                if refunded_hits != (check.refunded_takes > 0) {
                     broken.push((
                         Law::AllOrNothing,
-                        format!("caller {number}, check {position}: went back {} times, and should: {goes_back} ({:?}, on trial: {})", check.gone_back, caller.fate, caller.on_trial),
+                        format!("caller {number}, check {position}: refunded {} times; must be refunded: {refunded_hits} ({:?}, tentative: {})", check.refunded_takes, caller.result, caller.on_trial),
                     ));
                 }
                 sent += u64::from(check.sent.is_some());
                 decided += u64::from(check.decided.is_some());
-                if let (Some(Err(error)), Some(_)) = (&check.told, check.decided) {
+                if let (Some(Err(error)), Some(_)) = (&check.reply, check.decided) {
                     broken.push((
-                        Law::TrueAnswers,
-                        format!("caller {number}, check {position}: told {error:?}, and decided"),
+                        Law::FaithfulReplies,
+                        format!("caller {number}, check {position}: reported as {error:?} although decided"),
                     ));
                 }
             }
@@ -660,16 +666,16 @@ impl<'s> Judge<'s> {
                 format!("{sent} checks were sent, {decided} decided and {shed} counted as shed"),
             ));
         }
-        if gone_back != given_back {
+        if refunded_takes != given_back {
             broken.push((
                 Law::Accounted,
-                format!("{gone_back} checks went back, and {given_back} are counted"),
+                format!("{refunded_takes} checks were refunded; {given_back} are counted"),
             ));
         }
         if self.scenario.promises_hold() {
-            let (added_up, wrong) = left::wrong(&self.callers);
-            self.sights.added_up += added_up;
-            broken.extend(wrong.into_iter().map(|words| (Law::Left, words)));
+            let (remaining_compared, wrong) = remaining::mismatches(&self.callers);
+            self.event_counts.remaining_compared += remaining_compared;
+            broken.extend(wrong.into_iter().map(|words| (Law::Remaining, words)));
             let exceeded = promise::exceeded(&self.callers, &self.generations);
             broken.extend(exceeded.into_iter().map(|words| (Law::Promise, words)));
         }
@@ -678,14 +684,14 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// What was broken since the last time, for who reads along.
-    pub(crate) fn news(&mut self) -> &[Broken] {
-        let from = std::mem::replace(&mut self.broken_told, self.broken.len());
+    /// Violations since the last call, to be printed.
+    pub(crate) fn new_violations(&mut self) -> &[Violation] {
+        let from = std::mem::replace(&mut self.broken_reported, self.broken.len());
         &self.broken[from..]
     }
 
-    /// All that was broken.
-    pub(crate) fn into_broken(self) -> Vec<Broken> {
+    /// All violations.
+    pub(crate) fn into_broken(self) -> Vec<Violation> {
         self.broken
     }
 
@@ -696,28 +702,31 @@ impl<'s> Judge<'s> {
     }
 
     fn break_law(&mut self, law: Law, words: String) {
-        self.broken.push(Broken { law, words });
+        self.broken.push(Violation { law, words });
     }
 }
 
 // === impl Caller ===
 
 impl Caller {
-    /// Whether what a check took must go back.
-    fn takes_back(&self, check: &CheckSeen) -> bool {
-        self.on_trial && check.took() && self.fate != Some(Fate::Passed) && !self.keeps(check)
+    /// Whether the hits of a check must be refunded.
+    fn must_refund(&self, check: &CheckRecord) -> bool {
+        self.on_trial
+            && check.took()
+            && self.result != Some(RequestOutcome::Passed)
+            && !self.keeps(check)
     }
 
-    /// Whether what a check took stays taken though its request was refused.
-    fn keeps(&self, check: &CheckSeen) -> bool {
-        let refused = self.on_trial && self.fate == Some(Fate::Refused);
+    /// Whether the hits of a check stay taken although its request was refused.
+    fn keeps(&self, check: &CheckRecord) -> bool {
+        let refused = self.on_trial && self.result == Some(RequestOutcome::Refused);
         refused && check.took() && check.terms.keeps_what_others_refuse()
     }
 }
 
-// === impl CheckSeen ===
+// === impl CheckRecord ===
 
-impl CheckSeen {
+impl CheckRecord {
     /// Whether hits were allowed and taken.
     fn took(&self) -> bool {
         let allowed = self.decided.is_some_and(|decided| decided.outcome.allowed);
@@ -725,17 +734,17 @@ impl CheckSeen {
     }
 }
 
-// === impl Broken ===
+// === impl Violation ===
 
-impl fmt::Display for Broken {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.law, self.words)
     }
 }
 
-// === impl Sights ===
+// === impl EventCounts ===
 
-impl Sights {
+impl EventCounts {
     pub(crate) fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.each().into_iter().zip(other.named()) {
             *mine += theirs.1;
@@ -744,7 +753,7 @@ impl Sights {
 
     fn each(&mut self) -> [&mut u64; 17] {
         [
-            &mut self.let_pass,
+            &mut self.passed,
             &mut self.refused,
             &mut self.errors,
             &mut self.refunded,
@@ -753,20 +762,20 @@ impl Sights {
             &mut self.table_full,
             &mut self.left_before,
             &mut self.left_after,
-            &mut self.outlived_rules,
+            &mut self.answered_after_reload,
             &mut self.shadowed,
-            &mut self.gone_back,
-            &mut self.gone_back_unheard,
-            &mut self.gone_back_late,
+            &mut self.refunded_takes,
+            &mut self.refunded_unanswered,
+            &mut self.refunded_late,
             &mut self.kept,
             &mut self.spared,
-            &mut self.added_up,
+            &mut self.remaining_compared,
         ]
     }
 
     pub(crate) fn named(&self) -> [(&'static str, u64); 17] {
         [
-            ("let pass", self.let_pass),
+            ("passed", self.passed),
             ("refused", self.refused),
             ("errors", self.errors),
             ("refunded", self.refunded),
@@ -775,14 +784,14 @@ impl Sights {
             ("table full", self.table_full),
             ("left before", self.left_before),
             ("left after", self.left_after),
-            ("outlived their rules", self.outlived_rules),
+            ("answered after a reload", self.answered_after_reload),
             ("shadowed", self.shadowed),
-            ("gone back", self.gone_back),
-            ("gone back unheard", self.gone_back_unheard),
-            ("gone back late", self.gone_back_late),
+            ("refunded", self.refunded_takes),
+            ("refunded without an answer", self.refunded_unanswered),
+            ("refunded late", self.refunded_late),
             ("kept", self.kept),
             ("spared", self.spared),
-            ("added up", self.added_up),
+            ("remaining compared", self.remaining_compared),
         ]
     }
 }

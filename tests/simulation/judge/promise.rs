@@ -1,28 +1,27 @@
-//! The promise: what was let pass, added up by what each algorithm says of itself, and nothing
-//! else.
+//! The promise: the sum of admitted hits never exceeds what each algorithm promises.
 //!
-//! What counts: hits that were allowed, and hits of callers that left after the decision; of a
-//! request that takes all or nothing, only if it passed. Under rules that change, the promise is
-//! that of the largest limit there was. Rules in shadow mode promise nothing.
+//! What counts: hits that were allowed, and hits of callers that left after the decision; of an
+//! all-or-nothing request, only if it passed. When rules change, the promise is that of the largest
+//! limit so far. Rules in shadow mode promise nothing.
 //!
-//! What it deliberately does not do: mind what was refused, or how much of a limit was wasted (the
-//! recount does).
+//! What it deliberately does not do: check denials, or how much of a limit was wasted (the recount
+//! does).
 
 use std::collections::BTreeMap;
 
 use tollgate_limiter::Hits;
 
-use super::{Caller, CheckSeen, Fate};
-use crate::scenario::{Bucket, Mode, Rules, Said, Terms};
+use super::{Caller, CheckRecord, RequestOutcome};
+use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Terms};
 
-/// Hits let pass, and when.
+/// Admitted hits and their time.
 struct Passed {
     number: usize,
     time: i128,
     hits: i128,
 }
 
-/// The most that any rules allowed of a bucket.
+/// The largest limit that any rules set for a bucket.
 #[derive(Clone, Copy, Debug)]
 struct Most {
     requests: i128,
@@ -30,7 +29,7 @@ struct Most {
     window_us: i128,
 }
 
-/// Each bucket that let too much pass, in words.
+/// Descriptions of the buckets that admitted too much.
 pub(super) fn exceeded(callers: &BTreeMap<usize, Caller>, generations: &[Rules]) -> Vec<String> {
     let mut buckets: BTreeMap<Bucket, (Terms, Most, Vec<Passed>)> = BTreeMap::new();
     for caller in callers.values() {
@@ -53,26 +52,26 @@ pub(super) fn exceeded(callers: &BTreeMap<usize, Caller>, generations: &[Rules])
         "sliding_log" | "concurrency" => sliding_log(most, passed),
         "token_bucket" | "leaky_bucket" => token_bucket(most, passed),
         "token_bucket_interval" => interval(most, passed),
-        other => panic!("{other} has no promise here: write down what it must never exceed"),
+        other => panic!("{other} has no promise here: add what it must never exceed"),
     };
     let mut exceeded = Vec::new();
     for (bucket, (terms, most, mut passed)) in buckets {
         passed.sort_by_key(|one| one.number);
         if !(1..=passed.len()).all(|count| kept(&terms, &most, &passed[..count])) {
-            exceeded.push(format!("{bucket:?} let pass more than {most:?} allows"));
+            exceeded.push(format!("{bucket:?} admitted more than {most:?} allows"));
         }
     }
     exceeded
 }
 
-fn passed(caller: &Caller, check: &CheckSeen) -> Option<Passed> {
+fn passed(caller: &Caller, check: &CheckRecord) -> Option<Passed> {
     let decided = check.decided?;
     let Hits::Take(hits) = check.wish.hits else {
         return None;
     };
-    let allowed = match &check.told {
-        _ if caller.on_trial && caller.fate != Some(Fate::Passed) => false,
-        Some(Ok(told)) => told.allowed,
+    let allowed = match &check.reply {
+        _ if caller.on_trial && caller.result != Some(RequestOutcome::Passed) => false,
+        Some(Ok(reply)) => reply.allowed,
         Some(Err(_)) => false,
         None => caller.left && decided.outcome.allowed,
     };
@@ -83,15 +82,15 @@ fn passed(caller: &Caller, check: &CheckSeen) -> Option<Passed> {
     })
 }
 
-fn most(check: &CheckSeen, generations: &[Rules]) -> Most {
+fn most(check: &CheckRecord, generations: &[Rules]) -> Most {
     let bucket = check.wish.bucket(&check.terms);
     let same = generations
         .iter()
         .filter_map(|rules| match rules.say(&check.wish) {
-            Said::Limited(terms) => terms
+            RuleEntry::Limited(terms) => terms
                 .into_iter()
                 .find(|terms| check.wish.bucket(terms) == bucket),
-            Said::Nothing | Said::Unlimited => None,
+            RuleEntry::Nothing | RuleEntry::Unlimited => None,
         });
     let mut most = Most {
         requests: 0,
@@ -111,7 +110,7 @@ impl Most {
     }
 }
 
-/// What passed in the window of that number.
+/// The hits admitted in the window of that number.
 fn in_window(most: &Most, passed: &[Passed], number: i128) -> i128 {
     let inside = |one: &&Passed| one.time.div_euclid(most.window_us) == number;
     passed.iter().filter(inside).map(|one| one.hits).sum()
@@ -124,7 +123,7 @@ fn fixed_window(most: &Most, passed: &[Passed]) -> bool {
     })
 }
 
-/// The previous window's count, weighted by what is left of it, plus this one's, at most N.
+/// The previous window's count, weighted by its remaining share, plus this one's, at most N.
 fn sliding_window(most: &Most, passed: &[Passed]) -> bool {
     passed.last().is_none_or(|last| {
         let number = last.time.div_euclid(most.window_us);
@@ -135,8 +134,8 @@ fn sliding_window(most: &Most, passed: &[Passed]) -> bool {
     })
 }
 
-/// In any time t at most burst + N × t / window: in every stretch that ends now, whichever hit it
-/// begins with.
+/// In any time t at most burst + N × t / window: checked for every interval that ends now and
+/// begins at a hit.
 fn token_bucket(most: &Most, passed: &[Passed]) -> bool {
     passed.last().is_none_or(|last| {
         let mut sum = 0;
@@ -148,7 +147,8 @@ fn token_bucket(most: &Most, passed: &[Passed]) -> bool {
     })
 }
 
-/// At each edge N come, and at most `burst` are held: in every stretch that ends now.
+/// At each edge N are added, and at most `burst` are held: checked for every interval that ends
+/// now.
 fn interval(most: &Most, passed: &[Passed]) -> bool {
     passed.last().is_none_or(|last| {
         let number = |one: &Passed| one.time.div_euclid(most.window_us);
@@ -160,7 +160,7 @@ fn interval(most: &Most, passed: &[Passed]) -> bool {
     })
 }
 
-/// At most N in any window whatever; and, where nothing is given back, as many slots.
+/// At most N in any window; and, where nothing is refunded, as many slots.
 fn sliding_log(most: &Most, passed: &[Passed]) -> bool {
     passed.last().is_none_or(|last| {
         let inside = passed

@@ -1,6 +1,6 @@
-//! Bugs in what is told of checks that were decided as they should be.
+//! Bugs in replies to checks that were decided correctly.
 //!
-//! What it deliberately does not do: touch a bucket.
+//! What it deliberately does not do: change a bucket.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,26 +10,26 @@ use tollgate::store::StoreReply;
 use tollgate_limiter::{Outcome, Timestamp};
 use tollgate_test_support::grpc_client::{Code, RateLimitRequest};
 
-use super::{Apply, Around, Bug, Call, Plant, Sending};
-use crate::executor::Boxed;
+use super::{Apply, Bug, BugContext, Call, Plant, Sending};
+use crate::executor::BoxedFuture;
 use crate::judge::Law;
-use crate::run::{Answered, DecisionService};
+use crate::run::{DecisionService, RequestResult};
 
 pub(super) static BUGS: &[Bug] = &[
     Bug {
-        name: "answers_in_another_order",
-        plant: Plant::Store(Apply(answers_in_another_order)),
-        found_by: &[Law::TrueAnswers],
+        name: "replies_in_another_order",
+        plant: Plant::Store(Apply(replies_in_another_order)),
+        found_by: &[Law::FaithfulReplies],
     },
     Bug {
-        name: "a_failed_share_takes_the_others_with_it",
-        plant: Plant::Store(Apply(a_failed_share_takes_the_others_with_it)),
-        found_by: &[Law::TrueAnswers],
+        name: "a_failed_share_fails_the_others",
+        plant: Plant::Store(Apply(a_failed_share_fails_the_others)),
+        found_by: &[Law::FaithfulReplies],
     },
     Bug {
-        name: "lets_pass_what_was_shed",
-        plant: Plant::Store(Apply(lets_pass_what_was_shed)),
-        found_by: &[Law::TrueAnswers],
+        name: "passes_checks_without_memory",
+        plant: Plant::Store(Apply(passes_checks_without_memory)),
+        found_by: &[Law::FaithfulReplies],
     },
     Bug {
         name: "loses_the_wake_up",
@@ -38,7 +38,7 @@ pub(super) static BUGS: &[Bug] = &[
     },
     Bug {
         name: "statuses_in_another_order",
-        plant: Plant::DecisionService(|service| Box::new(Backwards(service))),
+        plant: Plant::DecisionService(|service| Box::new(ReversedStatuses(service))),
         found_by: &[Law::Statuses],
     },
     Bug {
@@ -53,7 +53,7 @@ pub(super) static BUGS: &[Bug] = &[
     },
 ];
 
-fn answers_in_another_order(around: Arc<Around>, call: Call) -> Sending {
+fn replies_in_another_order(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut applied = around.send(call).await?;
         applied.answers.reverse();
@@ -61,7 +61,7 @@ fn answers_in_another_order(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-fn a_failed_share_takes_the_others_with_it(around: Arc<Around>, call: Call) -> Sending {
+fn a_failed_share_fails_the_others(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let applied = around.send(call).await?;
         match applied
@@ -75,7 +75,7 @@ fn a_failed_share_takes_the_others_with_it(around: Arc<Around>, call: Call) -> S
     })
 }
 
-fn lets_pass_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
+fn passes_checks_without_memory(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let remaining: Vec<_> = call
             .checks
@@ -98,12 +98,12 @@ fn lets_pass_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// Polls the store with a waker that wakes nobody.
-fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
+/// Polls the store with a waker that does nothing.
+fn loses_the_wake_up(around: Arc<BugContext>, call: Call) -> Sending {
     let mut sending = around.send(call);
     let mut polled = false;
     Box::pin(std::future::poll_fn(move |context| {
-        // The first time it is right: an answer that is there already is not lost.
+        // The first poll is correct: a reply that is already there is not lost.
         let mut nobody = Context::from_waker(Waker::noop());
         let context = if polled { context } else { &mut nobody };
         polled = true;
@@ -115,10 +115,14 @@ fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
 }
 
 /// The real service with its statuses in reverse order.
-struct Backwards(Arc<Pipeline>);
+struct ReversedStatuses(Arc<Pipeline>);
 
-impl DecisionService for Backwards {
-    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+impl DecisionService for ReversedStatuses {
+    fn ask(
+        &self,
+        request: RateLimitRequest,
+        timeout_us: Option<u64>,
+    ) -> BoxedFuture<RequestResult> {
         let answered = self.0.ask(request, timeout_us);
         Box::pin(async move {
             let mut answer = answered.await?;
@@ -132,7 +136,11 @@ impl DecisionService for Backwards {
 struct OneByOne(Arc<Pipeline>);
 
 impl DecisionService for OneByOne {
-    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+    fn ask(
+        &self,
+        request: RateLimitRequest,
+        timeout_us: Option<u64>,
+    ) -> BoxedFuture<RequestResult> {
         let service = Arc::clone(&self.0);
         Box::pin(async move {
             let mut descriptors = request.descriptors.into_iter();

@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use tollgate::store::memory::MemoryLimits;
 use tollgate::store::{StoreError, StoreReply, TentativeTake};
 
-use super::{Apply, Around, Bug, Call, Plant, Sending, at_once};
+use super::{Apply, Bug, BugContext, Call, Plant, Sending, poll_once};
 use crate::judge::Law;
 
 pub(super) static BUGS: &[Bug] = &[
     Bug {
         name: "a_shed_request_is_sent_in_part",
         plant: Plant::Store(Apply(a_shed_request_is_sent_in_part)),
-        found_by: &[Law::TrueAnswers],
+        found_by: &[Law::FaithfulReplies],
     },
     Bug {
         name: "queue_slots_are_not_released",
@@ -54,8 +54,8 @@ pub(super) static BUGS: &[Bug] = &[
     },
 ];
 
-/// Sends each check separately: when one is shed, the others have been sent.
-fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
+/// SendingSink each check separately: when one is shed, the others have been sent.
+fn a_shed_request_is_sent_in_part(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut under_way = Vec::new();
         for check in call.checks {
@@ -63,7 +63,7 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
                 checks: vec![check],
                 ..call
             });
-            match at_once(&mut sending).await {
+            match poll_once(&mut sending).await {
                 Some(Err(error)) => {
                     for sent in under_way {
                         around.keep(sent);
@@ -88,7 +88,7 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
 }
 
 /// Counts waiting checks separately: adds when a call begins and subtracts when it is answered.
-fn queue_slots_are_not_released(around: Arc<Around>, call: Call) -> Sending {
+fn queue_slots_are_not_released(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let count = call.checks.len();
         let waiting_max = around.bounds.queue_checks_max * around.bounds.partitions;
@@ -104,7 +104,7 @@ fn queue_slots_are_not_released(around: Arc<Around>, call: Call) -> Sending {
 }
 
 /// Does not send the last of several checks, and answers as if the worker had stopped.
-fn loses_a_check(around: Arc<Around>, mut call: Call) -> Sending {
+fn loses_a_check(around: Arc<BugContext>, mut call: Call) -> Sending {
     Box::pin(async move {
         if call.checks.len() < 3 {
             return around.send(call).await;

@@ -1,6 +1,7 @@
-//! Bugs in how a check is decided: when, how often, for whom, against what, in which bucket.
+//! Bugs in how a check is decided: when, how often, for which caller, by which limit, in which
+//! bucket.
 //!
-//! What it deliberately does not do: answer wrongly what was decided rightly (`answering`).
+//! What it deliberately does not do: reply wrongly to correct decisions (`answering`).
 
 use std::sync::Arc;
 
@@ -8,43 +9,45 @@ use tollgate::clock::Clock as _;
 use tollgate::store::{CommitMode, Deadline};
 use tollgate_limiter::{Hits, Outcome};
 
-use super::{Apply, Around, Bent, Bug, Call, Plant, Sending, a_moment, at_once, bend};
+use super::{
+    Apply, Bug, BugContext, Call, ModifiedAlgorithm, Plant, Sending, modify, poll_once, yield_once,
+};
 use crate::judge::Law;
 
 pub(super) static BUGS: &[Bug] = &[
     Bug {
-        name: "looks_first_and_takes_later",
-        plant: Plant::Store(Apply(looks_first_and_takes_later)),
-        found_by: &[Law::Once, Law::TrueAnswers, Law::Promise],
+        name: "checks_first_and_takes_later",
+        plant: Plant::Store(Apply(checks_first_and_takes_later)),
+        found_by: &[Law::DecidedOnce, Law::FaithfulReplies, Law::Promise],
     },
     Bug {
-        name: "asks_again_when_slow",
-        plant: Plant::Store(Apply(asks_again_when_slow)),
-        found_by: &[Law::Once, Law::Recount],
+        name: "retries_when_slow",
+        plant: Plant::Store(Apply(retries_when_slow)),
+        found_by: &[Law::DecidedOnce, Law::Recount],
     },
     Bug {
-        name: "takes_the_time_at_asking",
-        plant: Plant::Store(Apply(takes_the_time_at_asking)),
+        name: "reads_the_clock_at_send",
+        plant: Plant::Store(Apply(reads_the_clock_at_send)),
         found_by: &[Law::Recount],
     },
     Bug {
-        name: "forgets_the_deadline",
-        plant: Plant::Store(Apply(forgets_the_deadline)),
-        found_by: &[Law::InTime],
+        name: "ignores_the_deadline",
+        plant: Plant::Store(Apply(ignores_the_deadline)),
+        found_by: &[Law::BeforeDeadline],
     },
     Bug {
-        name: "decides_for_who_has_left",
-        plant: Plant::Store(Apply(decides_for_who_has_left)),
-        found_by: &[Law::NotForTheGone],
+        name: "decides_after_the_caller_left",
+        plant: Plant::Store(Apply(decides_after_the_caller_left)),
+        found_by: &[Law::NotAfterLeave],
     },
     Bug {
-        name: "a_reload_changes_a_check_under_way",
-        plant: Plant::Store(Apply(a_reload_changes_a_check_under_way)),
+        name: "a_reload_changes_a_check_in_flight",
+        plant: Plant::Store(Apply(a_reload_changes_a_check_in_flight)),
         found_by: &[Law::Recount],
     },
     Bug {
-        name: "a_reload_begins_anew",
-        plant: Plant::Store(Apply(a_reload_begins_anew)),
+        name: "a_reload_resets_the_bucket",
+        plant: Plant::Store(Apply(a_reload_resets_the_bucket)),
         found_by: &[Law::Recount, Law::Promise],
     },
     Bug {
@@ -53,19 +56,19 @@ pub(super) static BUGS: &[Bug] = &[
         found_by: &[Law::Recount, Law::Promise],
     },
     Bug {
-        name: "a_sweep_frees_what_is_in_use",
-        plant: Plant::Store(Apply(a_sweep_frees_what_is_in_use)),
+        name: "a_sweep_frees_a_bucket_in_use",
+        plant: Plant::Store(Apply(a_sweep_frees_a_bucket_in_use)),
         found_by: &[Law::Recount, Law::Promise],
     },
     Bug {
-        name: "takes_what_is_given_back",
-        plant: Plant::Store(Apply(takes_what_is_given_back)),
+        name: "takes_instead_of_refunding",
+        plant: Plant::Store(Apply(takes_instead_of_refunding)),
         found_by: &[Law::Recount],
     },
 ];
 
 /// Checks the limit and takes the hits in two steps, between which another request may run.
-fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
+fn checks_first_and_takes_later(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut looks = Call {
             terms: CommitMode::Immediate,
@@ -98,26 +101,26 @@ fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// A retry inside the store: whichever answer comes first is taken, and both are applied.
-fn asks_again_when_slow(around: Arc<Around>, call: Call) -> Sending {
+/// A retry inside the store: the first reply is used, and both calls are applied.
+fn retries_when_slow(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut first = around.send(call.clone());
-        if let Some(answers) = at_once(&mut first).await {
+        if let Some(answers) = poll_once(&mut first).await {
             return answers;
         }
         let mut second = around.send(call);
-        at_once(&mut second).await;
+        poll_once(&mut second).await;
         around.keep(second);
         first.await
     })
 }
 
-/// The clock is read when the request comes in, and not when its turn has come.
-fn takes_the_time_at_asking(around: Arc<Around>, mut call: Call) -> Sending {
+/// The clock is read when the request arrives, not when it is decided.
+fn reads_the_clock_at_send(around: Arc<BugContext>, mut call: Call) -> Sending {
     let asked_at = around.clock.now();
     for check in &mut call.checks {
-        bend(check, move |base, limit, state, ask, now| match ask.hits {
-            // Going back is asked for later, and by nobody's clock.
+        modify(check, move |base, limit, state, ask, now| match ask.hits {
+            // A refund is sent later, without the caller's clock.
             Hits::Undo { .. } => base.decide(limit, state, ask, now),
             _ => base.decide(limit, state, ask, asked_at.max(state.updated_at)),
         });
@@ -125,17 +128,17 @@ fn takes_the_time_at_asking(around: Arc<Around>, mut call: Call) -> Sending {
     around.send(call)
 }
 
-fn forgets_the_deadline(around: Arc<Around>, mut call: Call) -> Sending {
+fn ignores_the_deadline(around: Arc<BugContext>, mut call: Call) -> Sending {
     call.deadline = Deadline::NEVER;
     around.send(call)
 }
 
-/// What was sent is held on to, whether or not anybody waits for it.
-fn decides_for_who_has_left(around: Arc<Around>, call: Call) -> Sending {
+/// A sent call is kept even if its caller has left.
+fn decides_after_the_caller_left(around: Arc<BugContext>, call: Call) -> Sending {
     /// Keeps its call when it is dropped.
-    struct Held(Option<Sending>, Arc<Around>);
+    struct KeptCall(Option<Sending>, Arc<BugContext>);
 
-    impl Drop for Held {
+    impl Drop for KeptCall {
         fn drop(&mut self) {
             if let Some(sending) = self.0.take() {
                 self.1.keep(sending);
@@ -145,21 +148,21 @@ fn decides_for_who_has_left(around: Arc<Around>, call: Call) -> Sending {
 
     Box::pin(async move {
         let sending = around.send(call);
-        let mut held = Held(Some(sending), around);
+        let mut held = KeptCall(Some(sending), around);
         let answers = held.0.as_mut().unwrap().await;
         held.0 = None;
         answers
     })
 }
 
-/// The limit is found out after the check was sent on its way, from the newest rules.
-fn a_reload_changes_a_check_under_way(around: Arc<Around>, mut call: Call) -> Sending {
+/// The limit is looked up after the check was sent, in the newest rules.
+fn a_reload_changes_a_check_in_flight(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &call.checks {
         let mut newest = around.newest_limits.lock().unwrap();
         newest.insert(check.key, check.limit);
     }
     Box::pin(async move {
-        a_moment().await;
+        yield_once().await;
         for check in &mut call.checks {
             check.limit = around.newest_limits.lock().unwrap()[&check.key];
         }
@@ -167,16 +170,16 @@ fn a_reload_changes_a_check_under_way(around: Arc<Around>, mut call: Call) -> Se
     })
 }
 
-/// The number of requests is part of what a bucket is.
-fn a_reload_begins_anew(around: Arc<Around>, mut call: Call) -> Sending {
+/// The number of requests is part of the bucket's key.
+fn a_reload_resets_the_bucket(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         check.key.0 ^= u128::from(check.limit.requests()) << 32;
     }
     around.send(call)
 }
 
-/// The partition is chosen by the request's first check, for all of them.
-fn one_bucket_in_two_partitions(around: Arc<Around>, mut call: Call) -> Sending {
+/// The request's first check chooses the partition for all of them.
+fn one_bucket_in_two_partitions(around: Arc<BugContext>, mut call: Call) -> Sending {
     let lower = u128::from(u64::MAX);
     let first = call.checks[0].key.0 & !lower;
     for check in &mut call.checks {
@@ -185,10 +188,10 @@ fn one_bucket_in_two_partitions(around: Arc<Around>, mut call: Call) -> Sending 
     around.send(call)
 }
 
-/// A bucket says that it is as good as new at once.
-fn a_sweep_frees_what_is_in_use(around: Arc<Around>, mut call: Call) -> Sending {
+/// A bucket reports an immediate expiry.
+fn a_sweep_frees_a_bucket_in_use(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        check.algorithm = Box::leak(Box::new(Bent {
+        check.algorithm = Box::leak(Box::new(ModifiedAlgorithm {
             base: check.algorithm,
             decide: Box::new(|base, limit, state, ask, now| Outcome {
                 reset_us: 1,
@@ -200,7 +203,7 @@ fn a_sweep_frees_what_is_in_use(around: Arc<Around>, mut call: Call) -> Sending 
     around.send(call)
 }
 
-fn takes_what_is_given_back(around: Arc<Around>, mut call: Call) -> Sending {
+fn takes_instead_of_refunding(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         check.operation.hits = Hits::Take(check.operation.hits.count());
     }

@@ -1,58 +1,57 @@
-//! Planted bugs: the default seeds must find each one, by every law that is named for it.
+//! Planted bugs: the default seeds must find each one, by every law listed for it.
 //!
 //! Thousands of passing seeds do not show that a bug would be found. A planted bug wraps the real
 //! store or the service, or changes their input; everything else is the real code. Most are
 //! plausible mistakes in a store. Replay one with `BUG=name SEED=… cargo test --test simulation --
-//! replay
-//! --nocapture`.
+//! replay --nocapture`.
 //!
 //! | bug | found by |
 //! | --- | --- |
 //! | **deciding** (`deciding`) | |
-//! | looks first and takes later, in two steps | Once, TrueAnswers, Promise |
-//! | asks the store again when it is slow, and hits are applied twice | Once, Recount |
-//! | takes the time at asking, not at deciding | Recount |
-//! | forgets the deadline of a request, and takes its hits when nobody cares | InTime |
-//! | decides for a caller who has left | NotForTheGone |
-//! | a reload changes the limit of a check under way | Recount |
-//! | a reload begins a bucket anew | Recount, Promise |
-//! | one bucket lies in two partitions | Recount, Promise |
-//! | a sweep frees a bucket that is still in use | Recount, Promise |
-//! | what is given back is taken instead | Recount |
+//! | checks the limit first and takes later, in two steps | DecidedOnce, FaithfulReplies, Promise |
+//! | retries a slow call of the store, and hits are applied twice | DecidedOnce, Recount |
+//! | reads the clock at the send, not at the decision | Recount |
+//! | ignores the deadline of a request, and takes its hits after it | BeforeDeadline |
+//! | decides after the caller has left | NotAfterLeave |
+//! | a reload changes the limit of a check in flight | Recount |
+//! | a reload resets a bucket | Recount, Promise |
+//! | one bucket is in two partitions | Recount, Promise |
+//! | a sweep frees a bucket that is in use | Recount, Promise |
+//! | takes instead of refunding | Recount |
 //! | **answering** (`answering`) | |
-//! | answers checks in another order than asked | TrueAnswers |
-//! | answers check after check, and a share that fails takes the answers of the others with it | TrueAnswers |
-//! | lets pass checks that found no memory | TrueAnswers |
-//! | loses the wake-up of an answer | Answered |
+//! | replies in another order than the checks | FaithfulReplies |
+//! | replies check by check, and a share that fails loses the replies of the others | FaithfulReplies |
+//! | passes checks that found no memory | FaithfulReplies |
+//! | loses the wake-up of a reply | RequestResult |
 //! | statuses in another order than the descriptors | Statuses |
 //! | a request of several descriptors sees two generations of rules | OneGeneration, Statuses |
 //! | shadow mode is enforced | Statuses |
 //! | **capacity** (`capacity`) | |
-//! | a shed request leaves part of its shares sent | TrueAnswers |
+//! | a shed request leaves part of its shares sent | FaithfulReplies |
 //! | queue slots are not released when a caller leaves | Capacity |
 //! | a mailbox holds one check more than it may | Capacity |
 //! | a mailbox holds one check less than it may | Capacity |
 //! | buckets are evicted below the memory limit | Recount, Capacity, Promise |
-//! | a check is lost on its way | Accounted |
-//! | **all or nothing** (`trying`) | |
-//! | forgets to give back when the caller leaves | AllOrNothing, Left |
-//! | gives back into whatever window there is | Recount, Left |
-//! | gives back twice | AllOrNothing, Recount, Left |
-//! | gives back because a shadow limit or a quota is over | AllOrNothing, Left, Promise |
-//! | gives back what passed | AllOrNothing, Left, Promise |
-//! | a refusal gives back what its limit is to count | AllOrNothing, Left |
-//! | gives back what was shed, and so never taken | AllOrNothing, Recount |
-//! | gives back what its own limit refused and counted | AllOrNothing, Recount, Left |
+//! | a sent check is lost | Accounted |
+//! | **all or nothing** (`all_or_nothing`) | |
+//! | no refund when the caller leaves | AllOrNothing, Remaining |
+//! | refunds into the present window | Recount, Remaining |
+//! | refunds twice | AllOrNothing, Recount, Remaining |
+//! | refunds because a shadow limit or a quota is over | AllOrNothing, Remaining, Promise |
+//! | refunds what passed | AllOrNothing, Remaining, Promise |
+//! | refunds hits that the limit counts despite the refusal | AllOrNothing, Remaining |
+//! | refunds shed checks, which took nothing | AllOrNothing, Recount |
+//! | refunds hits that their own limit denied and counted | AllOrNothing, Recount, Remaining |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs inside an algorithm
 //! (`tests/laws/planted`).
 
 #![allow(clippy::needless_pass_by_value)] // one signature for all bugs
 
+mod all_or_nothing;
 mod answering;
 mod capacity;
 mod deciding;
-mod trying;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -73,31 +72,31 @@ use crate::DEFAULT_SEEDS;
 use crate::judge::Law;
 use crate::run::{DecisionService, run};
 
-/// A bug, and who must find it.
+/// A bug and the laws that must find it.
 pub(crate) struct Bug {
     pub(crate) name: &'static str,
     pub(crate) plant: Plant,
     found_by: &'static [Law],
 }
 
-/// Where a bug is put.
+/// Where a bug is planted.
 #[derive(Clone, Copy)]
 pub(crate) enum Plant {
-    /// In place of [`Store::apply`], between the journal's tap and the real store.
+    /// Replaces [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
     /// Wraps the service.
     DecisionService(fn(Arc<Pipeline>) -> Box<dyn DecisionService>),
-    /// Into the rules, as text.
+    /// Changes the text of the rules.
     Rules(fn(&str) -> String),
-    /// Into the store's bounds.
+    /// Changes the store's bounds.
     Limits(fn(MemoryLimits) -> MemoryLimits),
 }
 
-/// What a bug makes of a call.
+/// How a bug changes a call.
 #[derive(Clone, Copy)]
-pub(crate) struct Apply(fn(Arc<Around>, Call) -> Sending);
+pub(crate) struct Apply(fn(Arc<BugContext>, Call) -> Sending);
 
-/// What [`Store::apply`] is called with.
+/// The arguments of [`Store::apply`].
 #[derive(Clone)]
 struct Call {
     checks: Vec<Check>,
@@ -105,40 +104,40 @@ struct Call {
     terms: CommitMode,
 }
 
-/// The answers of a call to come. Holds what it needs.
+/// The future replies of a call, which owns what it needs.
 type Sending = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
 type Answers = Result<StoreReply, StoreError>;
 
-/// The real store, and what bugs may want besides.
-pub(crate) struct Around {
+/// The real store and the state that bugs need.
+pub(crate) struct BugContext {
     store: Arc<MemoryStore>,
     clock: Arc<ManualClock>,
     bounds: MemoryLimits,
-    /// Calls that nobody waits for and that are not dropped.
+    /// Calls that no caller awaits and that are not dropped.
     kept: Mutex<Vec<Sending>>,
     count: AtomicUsize,
     newest_limits: Mutex<HashMap<Key, Limit>>,
 }
 
-/// The store with the bug around it.
+/// The store, wrapped by the bug.
 struct Planted {
     apply: Apply,
-    around: Arc<Around>,
+    around: Arc<BugContext>,
 }
 
-/// Every bug there is.
+/// All planted bugs.
 pub(crate) fn bugs() -> impl Iterator<Item = &'static Bug> {
     let all = [
         deciding::BUGS,
         answering::BUGS,
         capacity::BUGS,
-        trying::BUGS,
+        all_or_nothing::BUGS,
     ];
     all.into_iter().flatten()
 }
 
-/// Runs the default seeds until every law named has found it.
+/// Runs the default seeds until every listed law has found the bug.
 fn must_be_found(bug: &Bug) {
     let mut first: BTreeMap<Law, u64> = BTreeMap::new();
     for seed in DEFAULT_SEEDS {
@@ -155,7 +154,7 @@ fn must_be_found(bug: &Bug) {
 
 #[test]
 fn each_is_found() {
-    // On as many threads as there are processors: a run knows nothing of another.
+    // On as many threads as there are processors, since runs are independent.
     let bugs: Vec<_> = bugs().collect();
     let next = AtomicUsize::new(0);
     let found = || {
@@ -173,14 +172,14 @@ fn each_is_found() {
 // === impl Apply ===
 
 impl Apply {
-    /// The store with this bug around it.
+    /// Wraps the store in this bug.
     pub(crate) fn around(
         self,
         store: MemoryStore,
         clock: &Arc<ManualClock>,
         bounds: &MemoryLimits,
     ) -> Arc<dyn Store> {
-        let around = Around {
+        let around = BugContext {
             store: Arc::new(store),
             clock: Arc::clone(clock),
             bounds: *bounds,
@@ -206,23 +205,23 @@ impl Store for Planted {
     }
 }
 
-// === impl Around ===
+// === impl BugContext ===
 
-impl Around {
-    /// A call of the real store that does not borrow it.
+impl BugContext {
+    /// Calls the real store without borrowing it.
     fn send(&self, call: Call) -> Sending {
         let store = Arc::clone(&self.store);
         Box::pin(async move { store.apply(call.checks, call.deadline, call.terms).await })
     }
 
-    /// Sees to it that a call is not dropped.
+    /// Keeps a call alive.
     fn keep(&self, sending: Sending) {
         self.kept.lock().unwrap().push(sending);
     }
 }
 
-/// Polls once: the answer, if it is there.
-async fn at_once(sending: &mut Sending) -> Option<Answers> {
+/// Polls once; returns the reply if it is ready.
+async fn poll_once(sending: &mut Sending) -> Option<Answers> {
     std::future::poll_fn(|context| match sending.as_mut().poll(context) {
         Poll::Ready(answers) => Poll::Ready(Some(answers)),
         Poll::Pending => Poll::Ready(None),
@@ -230,8 +229,8 @@ async fn at_once(sending: &mut Sending) -> Option<Answers> {
     .await
 }
 
-/// Lets others go first.
-async fn a_moment() {
+/// Yields once to other tasks.
+async fn yield_once() {
     let mut waited = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {
@@ -243,33 +242,33 @@ async fn a_moment() {
     .await;
 }
 
-/// How a bent algorithm decides.
-type Bend = dyn Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome + Sync;
+/// How a modified algorithm decides.
+type DecideFn = dyn Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome + Sync;
 
-/// An algorithm that decides in another way than it did.
-struct Bent {
+/// An algorithm that decides differently.
+struct ModifiedAlgorithm {
     base: &'static dyn Algorithm,
-    decide: Box<Bend>,
+    decide: Box<DecideFn>,
     life_us: Option<u64>,
 }
 
-/// Bends what decides a check.
-fn bend(
+/// Modifies the decision of a check.
+fn modify(
     check: &mut Check,
     decide: impl Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome
     + Sync
     + 'static,
 ) {
-    check.algorithm = Box::leak(Box::new(Bent {
+    check.algorithm = Box::leak(Box::new(ModifiedAlgorithm {
         base: check.algorithm,
         decide: Box::new(decide),
         life_us: None,
     }));
 }
 
-// === impl Bent ===
+// === impl ModifiedAlgorithm ===
 
-impl Algorithm for Bent {
+impl Algorithm for ModifiedAlgorithm {
     fn name(&self) -> &'static str {
         self.base.name()
     }
@@ -294,7 +293,7 @@ impl Algorithm for Bent {
         (self.decide)(self.base, limit, state, ask, now)
     }
 
-    /// What the bug adds to registers is written, too.
+    /// Registers that the bug changes are written, too.
     fn changed(
         &self,
         limit: &Limit,

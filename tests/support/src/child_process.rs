@@ -16,7 +16,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Runs a command: its exit code, if it ended by itself, and what it wrote to stderr.
+/// Runs a command; returns its exit code, if it ended in time, and its stderr.
 pub fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
     let mut process = KillOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
     let status = wait_for(PATIENCE, || process.0.try_wait().unwrap());

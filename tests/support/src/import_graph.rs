@@ -18,7 +18,7 @@ pub struct ImportGraph(BTreeMap<Module, BTreeSet<Module>>);
 /// A path as written: its segments, and the name it is bound to.
 type Path = Vec<String>;
 
-/// What one file says: the paths it imports, and the paths it re-exports by name.
+/// The paths that one file imports, and the paths that it re-exports by name.
 #[derive(Default)]
 struct Paths {
     imported: Vec<Path>,
@@ -174,7 +174,7 @@ impl Paths {
     }
 }
 
-/// Reads a path or a tree of paths from `at` on; returns what is behind it.
+/// Reads a path or a tree of paths from `at` on; returns the position after it.
 fn parse_tree(
     tokens: &[String],
     mut at: usize,

@@ -58,8 +58,8 @@ pub fn settings(arguments: &[&str]) -> Settings {
     Arguments::parse_from([&["tollgate"], arguments].concat()).settings
 }
 
-/// A limit of so many an hour, or in flight, in that algorithm, as a rules file says it; all of
-/// them may come at once.
+/// A limit of `requests` per hour or in flight with that algorithm, as in a rules file; all of them
+/// may pass at once.
 pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
     let mut fields = vec![
         format!("requests_per_unit: {requests}"),
@@ -140,7 +140,7 @@ impl Service {
         RateLimitServiceClient::new(channel(grpc).await)
     }
 
-    /// Asks once; the call must succeed.
+    /// Sends one request; the call must succeed.
     pub async fn ask(&mut self, request: RateLimitRequest) -> RateLimitResponse {
         self.client
             .should_rate_limit(request)
@@ -149,7 +149,7 @@ impl Service {
             .into_inner()
     }
 
-    /// Asks for one descriptor: its status.
+    /// Sends a request of one descriptor; returns its status.
     pub async fn status(&mut self, domain: &str, descriptor: Descriptor) -> DescriptorStatus {
         let response = self.ask(request(domain, vec![descriptor])).await;
         assert_eq!(response.statuses.len(), 1);
@@ -163,8 +163,8 @@ impl Service {
         series_value(&self.metrics.render().expect("text"), series)
     }
 
-    /// Has it read its rules again, these if any are given, and waits until it has taken or refused
-    /// them.
+    /// Makes it read its rules again, after replacing them if any are given, and waits until it has
+    /// accepted or rejected them.
     pub async fn reload(&mut self, rules: &str) {
         std::fs::write(&self.rules, rules).expect("the rules file");
         let loads = || {
@@ -178,7 +178,7 @@ impl Service {
         }
     }
 
-    /// Asks it to stop and waits for the end.
+    /// Starts the shutdown and waits for its end.
     pub async fn stop(mut self) -> Result<(), AppError> {
         let stop = self.stop.take().expect("stopped once");
         stop.send(()).expect("it runs");

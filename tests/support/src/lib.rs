@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `background_clients` | clients that call Envoy while a test changes something |
+//! | `banned_phrases` | phrases that no text for a reader may contain |
 //! | `bucket_histories` | random histories of one bucket |
 //! | `certificates` | authorities, the certificates that they sign, mounted secrets |
 //! | `child_process` | child processes that are killed when dropped |
@@ -17,6 +18,7 @@
 //! | `instruction_checks` | the number of checks in a scenario of `benches/instructions` |
 //! | `markdown` | the snippets and tables of a documentation page |
 //! | `metrics_text` | values in the text of `/metrics` |
+//! | `namespaces` | a test that runs again in namespaces of its own |
 //! | `performance_chart` | the chart in docs/performance.md |
 //! | `polling` | waiting for a condition |
 //! | `ports` | free ports |
@@ -31,6 +33,7 @@
 //! | `yaml` | YAML, parsed by PyYAML |
 
 pub mod background_clients;
+pub mod banned_phrases;
 pub mod bucket_histories;
 pub mod certificates;
 pub mod child_process;
@@ -45,6 +48,7 @@ pub mod in_process;
 pub mod instruction_checks;
 pub mod markdown;
 pub mod metrics_text;
+pub mod namespaces;
 pub mod performance_chart;
 pub mod polling;
 pub mod ports;

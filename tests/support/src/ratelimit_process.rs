@@ -34,8 +34,8 @@ pub struct RatelimitProcess {
 // === impl RatelimitProcess ===
 
 impl RatelimitProcess {
-    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands
-    /// for a port.
+    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` is
+    /// replaced by a port.
     pub fn start(variables: &[(&str, &str)]) -> Self {
         let bin = tempfile::tempdir().unwrap();
         let program = bin.path().join("ratelimit");

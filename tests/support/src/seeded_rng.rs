@@ -36,7 +36,7 @@ impl SeededRng {
         u32::try_from(self.between(least.into(), most.into())).unwrap()
     }
 
-    /// True once in so many times.
+    /// True with probability 1 / `times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

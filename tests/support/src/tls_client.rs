@@ -67,8 +67,8 @@ impl TlsClient {
         Arc::new(config)
     }
 
-    /// A connection, as far as the client can tell: whether it was believed certificate when it
-    /// reads.
+    /// A connection after the client's part of the handshake. A read shows whether the server
+    /// accepted the client certificate.
     pub async fn connect(&self, to: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(to).await?;
         let name = ServerName::try_from(self.server_name).unwrap();

@@ -45,11 +45,11 @@ pub struct Tollgate {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
-    /// What it has said on stderr so far.
+    /// Its stderr so far.
     said: Arc<Mutex<String>>,
     rules: PathBuf,
     arguments: Vec<String>,
-    /// Where the rules are, when they are nobody else's.
+    /// The folder of its rules, if this process owns it.
     directory: Option<tempfile::TempDir>,
 }
 
@@ -70,7 +70,7 @@ impl Tollgate {
         Self::start_on(0, rules, arguments)
     }
 
-    /// Starts it again, as it was and on the same gRPC port. It must have ended.
+    /// Starts it again with the same arguments and gRPC port. It must have ended.
     pub fn start_again(&mut self) {
         assert!(!self.running(), "it still runs");
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
@@ -111,13 +111,12 @@ impl Tollgate {
         Self::start_by(command, 0, rules, &[])
     }
 
-    /// The same, within the control group that this file takes in.
+    /// The same in the control group of this `cgroup.procs` file.
     pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
-        // It is to be in the group before it is itself: what a process may have is read at its
-        // start.
+        // It joins the group before `exec`, because tollgate reads its limits at start.
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
@@ -150,7 +149,7 @@ impl Tollgate {
             match lines.next() {
                 Some(Ok(line)) if line.contains(" listens: ") => break line,
                 Some(Ok(line)) if line.contains("rules refused") => {
-                    // It would wait for better ones for ever.
+                    // It would wait for valid rules without end.
                     let _ = child.kill();
                     panic!(
                         "{line} {}",
@@ -194,12 +193,12 @@ impl Tollgate {
         self.child.id()
     }
 
-    /// The same, and what it said before that: its log begins with it.
+    /// All of its stderr, from the start of the process.
     pub fn said_at_start(&self) -> String {
         self.said()
     }
 
-    /// What it has said on stderr since it began to listen.
+    /// Its stderr since it began to listen.
     pub fn said(&self) -> String {
         self.said.lock().expect("the log").clone()
     }

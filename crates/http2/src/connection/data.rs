@@ -68,7 +68,7 @@ impl ServerConnection {
             self.return_window(length);
             return self.reset_for_fault(id, Reason::Protocol, now_us);
         }
-        // A body that may go on for ever is bounded by the windows alone.
+        // A streaming body is bounded by the flow control windows only.
         let goes_on = stream.partial_body.is_none();
         let mut expected_bytes = 0;
         if let Some(partial_body) = &mut stream.partial_body {

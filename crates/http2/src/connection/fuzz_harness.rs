@@ -25,7 +25,7 @@ const BODIES_BYTES_MAX: u64 = 60_000;
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// It goes on.
+    /// The connection stays open.
     Open,
     /// The client broke a rule or exceeded a limit.
     Broken,

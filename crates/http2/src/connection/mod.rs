@@ -123,7 +123,7 @@ enum Handshake {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Goaway {
     NotSent,
-    /// The client was told; streams that it opened before it knew are served.
+    /// GOAWAY was sent; streams that the client opened before it read that are served.
     Sent,
     /// Streams later than this are ignored.
     Final(u32),

@@ -14,7 +14,7 @@ pub(super) struct Stream {
     pub(super) received: bool,
     /// How many bytes of the body are to come, if there is a content-length.
     pub(super) body_left: Option<u64>,
-    /// Set while the body is incomplete, unless it may go on for ever.
+    /// Set while the body is incomplete, except for streaming requests.
     pub(super) partial_body: Option<PartialBody>,
     /// When the response was first seen to wait for a window.
     pub(super) unread_since_us: Option<u64>,

@@ -4,7 +4,7 @@
 //! the same bytes. A block equal to the last call's, with the dynamic table unchanged in between,
 //! means the same and is not decoded. All others are decoded and checked field by field.
 //!
-//! A call keeps only the headers that its handler reads. A declined call is written anew from them.
+//! A call keeps only the headers that its handler reads. A declined call is rebuilt from them.
 
 mod fields;
 

@@ -25,7 +25,7 @@ pub(crate) struct Fields {
 }
 
 /// The longest list that is decoded to its end, in bytes as they are counted. Each byte of a block
-/// may stand for thousands of a list.
+/// may expand to thousands of bytes of a list.
 const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What follows in a block.

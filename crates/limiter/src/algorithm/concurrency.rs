@@ -103,7 +103,7 @@ impl Algorithm for Concurrency {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // A slot that a peek has renewed since cannot be told from one taken later. It
+                // A slot that a later peek renewed looks the same as one taken later. It
                 // stays until it expires, rather than let one more in.
                 let that = |mark: &Mark| its(mark) && mark.at == taken_at;
                 held = held.saturating_sub(marks.remove_hits(hits, that));

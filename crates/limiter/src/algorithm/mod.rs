@@ -16,7 +16,7 @@
 //! An operation that takes nothing and gives nothing back is not written: the bucket stays as its
 //! last change left it, `updated_at` included. So all stores agree, also those where a write is
 //! expensive (Redis), whatever the clock does, and whenever a reload changes the limit. Law 2 is
-//! the exception: a bucket that was set back is written, or a bucket that refills would start anew
+//! the exception: a bucket that was set back is written, or a bucket that refills would restart
 //! at every operation.
 //!
 //! Both laws are possible without knowing the algorithm because a state holds exactly one time, the

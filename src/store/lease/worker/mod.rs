@@ -189,7 +189,7 @@ impl LeaseWorker {
             self.report_unspent();
         }
         self.finish().await;
-        // No one is left to send these.
+        // Nothing runs any more that could send these.
         self.lose(self.refunds.checks());
     }
 

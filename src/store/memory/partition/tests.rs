@@ -447,7 +447,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Whatever keys arrive, an exhausted bucket is never evicted before its reset, another bucket
-    /// is kept or begins anew, and memory stays within its limit.
+    /// is kept or starts empty, and memory stays within its limit.
     #[test]
     fn exhausted_buckets_stay_others_may_go_and_the_bound_holds(
         asks in asks(),

@@ -2,7 +2,7 @@
 //!
 //! Whole batches go into a call in order, and each is sent back when it is answered. A batch has a
 //! time by which it must be answered. When the call takes longer, batches that are due are answered
-//! one by one, and the call goes on for the others. A check that was sent and has no answer by then
+//! singly, and the call continues for the others. A check that was sent and has no answer by then
 //! may have been counted: `unknown_outcomes` counts it, and it is never sent again. Only a run that
 //! the server rejected for want of the script is sent again, since nothing ran; `cluster_call`
 //! knows more such cases.

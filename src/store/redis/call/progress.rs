@@ -1,6 +1,6 @@
 //! How far a call to a server has come, check by check.
 //!
-//! Why: a call goes on after the deadline of its first batch. What a batch is answered then depends
+//! Why: a call continues after the deadline of its first batch. A batch's answer then depends
 //! on whether its checks were sent, answered, or not yet sent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

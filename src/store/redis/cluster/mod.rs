@@ -148,7 +148,7 @@ impl Cluster {
         self.wanted.notify_one();
     }
 
-    /// Ends when a new topology was asked for.
+    /// Ends when a new topology is requested.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }

@@ -5,7 +5,7 @@
 //! redis+sentinel://a:26379,b:26379/name/0   redis+cluster://a:6379,b:6379
 //! ```
 //!
-//! `valkey` may stand for `redis`, and a second `s` means TLS.
+//! `valkey` is an alias of `redis`, and a second `s` means TLS.
 //!
 //! The client library's own reader is not used: a list of servers is not a URL to it, and its
 //! errors may repeat a password. This module does not connect and does not read files. The caller
@@ -86,7 +86,7 @@ pub enum Password {
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Secret(String);
 
-/// What is wrong with a URL. The text never repeats the URL, in which a password may stand.
+/// An error of a URL. The text never repeats the URL, which may contain a password.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TargetError {
     /// The scheme is unknown.
@@ -95,7 +95,7 @@ pub enum TargetError {
     )]
     Scheme,
     /// It has no server.
-    #[error("it has no server")]
+    #[error("it names no server")]
     NoServer,
     /// A port is not a number.
     #[error("the text after a server's last colon is not a port")]

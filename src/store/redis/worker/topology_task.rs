@@ -44,7 +44,7 @@ const LINK_WAIT_MAX_US: u64 = 2_000_000;
 /// The topology task.
 pub(crate) struct TopologyTask {
     cluster: Arc<Cluster>,
-    /// The node of number 0: it stands for slots that no node serves.
+    /// Node number 0, the placeholder for slots that no node serves.
     node: Arc<Node>,
     connector: Arc<Connector>,
     queue: mpsc::UnboundedReceiver<Message>,
@@ -237,7 +237,7 @@ impl TopologyTask {
 
     /// Opens the breaker for slots that no node serves.
     fn read_failed(&mut self, fault: StoreFault, words: String) {
-        // Assigned nodes go on as they were: only a topology says which slots have no node.
+        // Assigned nodes stay unchanged: only a topology tells which slots have no node.
         let known = self.node.fault().is_none();
         if fault == StoreFault::NotConnected && known {
             if !std::mem::replace(&mut self.is_unread_logged, true) {

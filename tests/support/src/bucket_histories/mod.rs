@@ -35,7 +35,7 @@ pub struct History {
     pub steps: Vec<Step>,
 }
 
-/// What a reload can change without changing the bucket.
+/// The part of a limit that a reload can change without changing the bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub requests: u32,
@@ -51,7 +51,7 @@ pub struct Step {
     pub reload: Option<Size>,
     pub pause: Pause,
     pub wish: Wish,
-    /// On whose behalf; nobody's when none.
+    /// The holder; none for anonymous hits.
     pub holder: Option<u64>,
 }
 
@@ -73,13 +73,13 @@ pub enum Pause {
     BackThousandths(u64, u64),
 }
 
-/// What a step wants of the bucket.
+/// The requested operation of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish {
     Take(u64),
-    /// The most that could ever pass at once, and so many more.
+    /// The most that could ever pass at once, plus this many.
     TakeAll(i64),
-    /// What the last outcome left, and so many more.
+    /// The remaining hits of the last outcome, plus this many.
     TakeRest(i64),
     /// A little less than 2^64.
     TakeHuge(u64),

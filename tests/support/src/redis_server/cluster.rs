@@ -1,5 +1,5 @@
-//! A Redis cluster of one's own: three masters with a replica each, on loopback, stopped and gone
-//! when dropped.
+//! A Redis cluster for one test: three masters with a replica each, on loopback, stopped and
+//! removed when dropped.
 //!
 //! Why by hand and not by `redis-cli --cluster create`: the servers' bus ports are free ports too,
 //! and it takes a tenth of the time.
@@ -72,7 +72,7 @@ impl RedisCluster {
     }
 
     /// Waits until every slot is served, every master has a replica that follows it, and all
-    /// servers say so.
+    /// servers report that.
     pub fn settle(&self) {
         wait(|| {
             self.nodes.iter().all(|node| {
@@ -99,7 +99,7 @@ impl RedisCluster {
         });
     }
 
-    /// Which of the servers are masters, as each says of itself.
+    /// The servers that report to be masters.
     pub fn masters(&self) -> Vec<usize> {
         let is_master = |node: &Node| {
             let role = node.server.try_say::<Vec<redis::Value>>(&["ROLE"]);
@@ -133,10 +133,10 @@ impl RedisCluster {
                 return (by_port(&row[2]), by_port(&row[3]));
             }
         }
-        panic!("nobody serves slot {slot}");
+        panic!("no server has slot {slot}");
     }
 
-    /// Where it is, as `--store` takes it: by two of its servers.
+    /// Its URL for `--store`, with two of its servers.
     pub fn url(&self) -> String {
         let seeds = self.nodes.iter().take(2);
         let seeds: Vec<_> = seeds
@@ -155,7 +155,7 @@ impl RedisCluster {
         keys.collect()
     }
 
-    /// Forgets every key.
+    /// Deletes every key.
     pub fn clear(&self) {
         for number in self.masters() {
             let _: redis::Value = self.nodes[number].server.say(&["FLUSHALL"]);
@@ -166,7 +166,7 @@ impl RedisCluster {
 // === impl Node ===
 
 impl Node {
-    /// Starts one that knows no other, with these further arguments.
+    /// Starts a server outside any cluster, with these further arguments.
     pub fn start(arguments: &[&str]) -> Self {
         let bus = free_port();
         let cluster = [
@@ -195,9 +195,8 @@ impl Node {
     }
 }
 
-/// Waits until a replica has what this master was last told. That it is online is not enough: a
-/// replica that has just been given all data is sent nothing more until it has said so, a second
-/// later.
+/// Waits until a replica has the last write of this master. An online replica is not enough: after
+/// a full synchronisation it gets no further writes until it acknowledges, a second later.
 pub fn follow(master: &RedisServer) {
     let offset_behind = |name: &str| -> Option<u64> {
         let info: String = master.say(&["INFO", "replication"]);

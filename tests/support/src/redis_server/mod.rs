@@ -65,7 +65,7 @@ impl RedisServer {
         Self::sentinel_of(name, port, 1)
     }
 
-    /// The same, but that so many must agree.
+    /// The same with a quorum.
     pub fn sentinel_of(name: &str, port: u16, quorum: usize) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let own = free_port();
@@ -95,13 +95,13 @@ impl RedisServer {
         server
     }
 
-    /// Kills it as the system would.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// Where it keeps what it keeps.
+    /// Its data directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -113,7 +113,7 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// Starts it again after a kill, with what it kept: nothing, unless it was told to.
+    /// Starts it again after a kill, with its persisted data (default: none).
     pub fn start_again(&mut self) {
         self.child = spawn(self.directory.path(), self.port, &self.arguments);
         self.wait();
@@ -135,7 +135,7 @@ impl RedisServer {
         self.port
     }
 
-    /// Where it is, as `--store` takes it.
+    /// Its URL for `--store`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -144,12 +144,12 @@ impl RedisServer {
         self.directory.path().join("redis.sock")
     }
 
-    /// A connection of the test's own, by the socket: it works whatever TLS and ports do.
+    /// A connection of the test over the Unix socket, independent of TLS and ports.
     pub fn connection(&self) -> Connection {
         self.try_connection().expect("a connection")
     }
 
-    /// Says something to it.
+    /// Sends a command.
     pub fn say<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_say(words).expect("an answer")
     }
@@ -172,7 +172,7 @@ impl RedisServer {
         for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
             match self.try_say::<String>(&["PING"]) {
                 Ok(_) => return,
-                // It is there, and wants a password or reads its data.
+                // It runs, and requires a password or loads its data.
                 Err(error) if matches!(error.code(), Some("NOAUTH" | "LOADING")) => return,
                 Err(_) => std::thread::sleep(pause),
             }
@@ -183,13 +183,13 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // One that is stopped still takes this signal; one that has ended already does not mind.
+        // A stopped process still receives this signal; for an ended one the call fails harmlessly.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The server's program: Debian's Redis unless said.
+/// The server's program; default: Debian's Redis.
 pub fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }

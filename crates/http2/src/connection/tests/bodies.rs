@@ -93,7 +93,7 @@ fn a_body_without_memory_is_refused_and_a_whole_one_never() {
     assert_eq!(client.connection.bodies.held_bytes(), 0);
     client.send(&start(15));
     assert!(client.connection.settle_body_budget().is_empty());
-    // A body that comes to more than it declared is refused as well once there is no memory.
+    // A body longer than declared is refused as well when there is no memory.
     client.send(&[head(17), frame(frame::DATA, 0, 17, &message(100))].concat());
     let mut refused = Vec::new();
     while refused.is_empty() {

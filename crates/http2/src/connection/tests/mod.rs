@@ -1,6 +1,6 @@
-//! The protocol by itself: frames in, frames out, no socket.
+//! Tests of the protocol without a socket: frames in, frames out.
 //!
-//! How: a client of a few lines writes frames and reads what comes back.
+//! How: a client of a few lines writes frames and reads the answers.
 
 mod bodies;
 mod calls;

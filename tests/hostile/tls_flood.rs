@@ -16,7 +16,7 @@ use tokio::runtime;
 use tollgate_test_support::process_usage::cpu_seconds;
 
 use crate::attacks::{Field, TICK, Tally};
-use crate::line::expected;
+use crate::byte_stream::expected;
 use crate::socket::Socket;
 
 /// Open connections of complete messages: at 500 per second each stays an eighth of a second.

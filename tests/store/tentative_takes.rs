@@ -9,7 +9,7 @@ use tollgate_limiter::{CountRefused, Limit, Unit};
 use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 
 /// Takes tentatively from buckets in several partitions.
-async fn on_trial(running: &Running, checks: Vec<Check>) -> StoreReply {
+async fn take_tentatively(running: &Running, checks: Vec<Check>) -> StoreReply {
     let applying = running
         .store
         .apply(checks, Deadline::NEVER, CommitMode::Tentative)
@@ -31,9 +31,9 @@ fn twenty(hits: u64) -> Vec<Check> {
 }
 
 #[tokio::test]
-async fn what_passed_stays_taken() {
+async fn takes_of_a_passed_request_stay() {
     for running in running().await {
-        on_trial(&running, twenty(3))
+        take_tentatively(&running, twenty(3))
             .await
             .tentative
             .unwrap()
@@ -44,28 +44,28 @@ async fn what_passed_stays_taken() {
 }
 
 #[tokio::test]
-async fn what_was_refused_goes_back_and_so_does_what_nobody_speaks_for() {
+async fn takes_of_denied_and_dropped_requests_are_refunded() {
     for running in running().await {
-        on_trial(&running, twenty(3))
+        take_tentatively(&running, twenty(3))
             .await
             .tentative
             .unwrap()
             .roll_back();
         assert_eq!(left(&running, 0..20).await, [10; 20]);
-        drop(on_trial(&running, twenty(3)).await);
+        drop(take_tentatively(&running, twenty(3)).await);
         assert_eq!(left(&running, 0..20).await, [10; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "40");
     }
 }
 
 #[tokio::test]
-async fn what_its_own_limit_refused_is_not_given_back() {
+async fn hits_denied_by_their_own_limit_are_not_refunded() {
     for running in running().await {
         let mut checks = twenty(3);
         checks.push(check(0, 10, 9));
         // Three hits of the first bucket pass. Nine more are denied and counted, as a fixed window
         // does.
-        on_trial(&running, checks)
+        take_tentatively(&running, checks)
             .await
             .tentative
             .unwrap()
@@ -77,7 +77,7 @@ async fn what_its_own_limit_refused_is_not_given_back() {
 }
 
 #[tokio::test]
-async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_that_left() {
+async fn limits_that_count_all_denied_hits_keep_them_except_of_callers_that_left() {
     let counting = |check: Check| Check {
         limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN).with_count_refused(CountRefused::All),
         ..check
@@ -85,12 +85,12 @@ async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_tha
     for running in running().await {
         let mut checks = twenty(3);
         checks[4] = counting(checks[4].clone());
-        let applied = on_trial(&running, checks.clone()).await;
+        let applied = take_tentatively(&running, checks.clone()).await;
         applied.tentative.unwrap().roll_back();
         let mut expected = [10; 20];
         expected[4] = 7;
         assert_eq!(left(&running, 0..20).await, expected);
-        drop(on_trial(&running, checks).await);
+        drop(take_tentatively(&running, checks).await);
         assert_eq!(left(&running, 0..20).await, expected);
     }
 }
@@ -132,18 +132,21 @@ async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
 }
 
 #[tokio::test]
-async fn what_goes_back_names_its_window_and_restores_nothing_of_another() {
+async fn a_refund_applies_only_to_the_window_of_its_take() {
     for running in idle(BOUNDS).map(Running::spawned) {
-        let trial = on_trial(&running, twenty(3)).await.tentative.unwrap();
+        let take = take_tentatively(&running, twenty(3))
+            .await
+            .tentative
+            .unwrap();
         running.clock.advance_us(3_600_000_000);
         running.ask(twenty(4)).await.unwrap();
-        trial.roll_back();
+        take.roll_back();
         assert_eq!(left(&running, 0..20).await, [6; 20]);
     }
 }
 
 #[tokio::test]
-async fn workers_end_when_the_store_is_gone_though_a_trial_is_not_over() {
+async fn workers_end_when_the_store_is_dropped_with_a_tentative_take_open() {
     for running in idle(BOUNDS) {
         let store = Arc::clone(&running.store);
         let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();

@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
+use crate::byte_stream::Line;
 use crate::frames::{
     ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame, hello,
 };
-use crate::line::Line;
 use crate::processors::go_first;
 
 /// Calls per second.
 pub(crate) const PER_SECOND: u32 = 1_000;
 
 /// Connection of the measured client.
-pub(crate) struct AskingOn {
+pub(crate) struct MeasuredClient {
     line: Line,
     next: AtomicU32,
     /// Streams whose message has arrived, but not their trailers.
@@ -41,9 +41,9 @@ pub(crate) struct Asked {
     pub(crate) undecided: usize,
 }
 
-// === impl AskingOn ===
+// === impl MeasuredClient ===
 
-impl AskingOn {
+impl MeasuredClient {
     pub(crate) fn connect(service: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Self {
         let line = Line::connect(service, tls);
         let window = frame(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes());
@@ -112,7 +112,7 @@ impl AskingOn {
                     return (stream, self.decided.lock().unwrap().remove(&stream));
                 }
                 RST_STREAM => panic!("stream {stream} was reset: {payload:?}"),
-                7 => panic!("it says goodbye: {payload:?}"),
+                7 => panic!("the server sent GOAWAY: {payload:?}"),
                 _ => {}
             }
         }

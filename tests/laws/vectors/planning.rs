@@ -10,7 +10,7 @@ use tollgate_limiter::{
     Check, DescriptorPlan, Hits, KeyHasher, Limit, LimitOrigin, Override, Plan, Rule, Unit,
 };
 
-use crate::scenery::{
+use crate::fixtures::{
     Asked, Buckets, Tree, TwoHashes, at, called, counted, limited, per, replacing, request,
     request_in, shadow, take, take_within, unlimited,
 };
@@ -300,7 +300,7 @@ fn a_check_carries_its_limit_and_algorithm() {
 }
 
 #[test]
-fn only_what_has_slots_is_told_who_holds_one() {
+fn only_concurrency_checks_carry_a_holder() {
     let held = Rule {
         holder_key: Some("id".to_owned()),
         ..counted(per(10, Unit::Minute), "concurrency")
@@ -330,7 +330,7 @@ impl KeyHasher for Counting {
 }
 
 #[test]
-fn what_no_rule_counts_costs_no_hash() {
+fn an_unmatched_descriptor_costs_no_hash() {
     let tree = Tree::new()
         .with(K, limited(10, Unit::Minute))
         .with_bare(&[("bare", "")]);

@@ -17,13 +17,13 @@ use super::{BOUNDS, Running, check, futures_poll, idle};
 
 /// The replies: each request's answers by position, and its tentative takes.
 #[derive(Default)]
-struct Came {
+struct Received {
     answers: BTreeMap<(Ticket, usize), CheckResult>,
     tentatives: BTreeMap<Ticket, Vec<TentativeTake>>,
     shares: usize,
 }
 
-impl Came {
+impl Received {
     /// Which of a request's checks pass.
     fn allowed(&self, ticket: Ticket) -> Vec<bool> {
         let answers = self.answers.range((ticket, 0)..=(ticket, usize::MAX));
@@ -35,11 +35,11 @@ impl Came {
 
 /// Adds a request that takes at once and has no deadline.
 fn add(
-    asking: &mut Box<dyn BatchClient>,
+    client: &mut Box<dyn BatchClient>,
     ticket: Ticket,
     checks: &[Check],
 ) -> Result<usize, StoreError> {
-    asking.add(ticket, checks, Deadline::NEVER, CommitMode::Immediate)
+    client.add(ticket, checks, Deadline::NEVER, CommitMode::Immediate)
 }
 
 /// Lets the workers do everything in their queues.
@@ -50,30 +50,30 @@ fn work(running: &mut Running) {
 }
 
 /// The replies that have arrived.
-fn come(asking: &mut Box<dyn BatchClient>) -> Came {
-    let mut came = Came::default();
+fn receive(client: &mut Box<dyn BatchClient>) -> Received {
+    let mut received = Received::default();
     let mut cx = Context::from_waker(Waker::noop());
-    while asking.take_replies(&mut cx, &mut |share| {
-        came.shares += 1;
+    while client.take_replies(&mut cx, &mut |share| {
+        received.shares += 1;
         assert_eq!(share.positions.len(), share.answers.len());
         for (position, answer) in share.positions.iter().zip(share.answers) {
-            let before = came
+            let before = received
                 .answers
                 .insert((share.ticket, *position), answer.clone());
             assert!(before.is_none(), "one answer a check");
         }
-        let tentatives = came.tentatives.entry(share.ticket).or_default();
+        let tentatives = received.tentatives.entry(share.ticket).or_default();
         tentatives.extend(share.tentative);
     }) > 0
     {}
-    came
+    received
 }
 
 /// Sends, lets the workers decide, and returns the replies.
-fn round(asking: &mut Box<dyn BatchClient>, running: &mut Running) -> Came {
-    asking.send();
+fn round(client: &mut Box<dyn BatchClient>, running: &mut Running) -> Received {
+    client.send();
     work(running);
-    come(asking)
+    receive(client)
 }
 
 /// How many checks wait in all queues.
@@ -92,22 +92,22 @@ fn waiting(running: &Running) -> usize {
 
 /// What is left of buckets of ten.
 fn left(
-    asking: &mut Box<dyn BatchClient>,
+    client: &mut Box<dyn BatchClient>,
     running: &mut Running,
     keys: std::ops::Range<u64>,
 ) -> Vec<u64> {
     let looks: Vec<_> = keys.map(|key| check(key, 10, 0)).collect();
-    add(asking, 999, &looks).unwrap();
-    let came = round(asking, running);
-    let answers = came.answers.into_values();
+    add(client, 999, &looks).unwrap();
+    let received = round(client, running);
+    let answers = received.answers.into_values();
     answers.map(|answer| answer.unwrap().remaining).collect()
 }
 
 /// Every backend with a batch client; the test polls the workers.
 fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn BatchClient>)> {
     let asked = idle(bounds).filter_map(|running| {
-        let asking = running.store.batch_client()?;
-        Some((running, asking))
+        let client = running.store.batch_client()?;
+        Some((running, client))
     });
     let asked: Vec<_> = asked.collect();
     assert!(!asked.is_empty());
@@ -116,57 +116,57 @@ fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn 
 
 #[tokio::test]
 async fn requests_of_one_send_each_get_their_own_answers_in_order() {
-    for (mut running, mut asking) in each(BOUNDS) {
+    for (mut running, mut client) in each(BOUNDS) {
         // Twice, because batches are reused.
         for taken in [0, 1] {
             let mut shares = 0;
             for ticket in 0..50_u32 {
                 let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 8);
                 let checks: Vec<_> = keys.map(|key| check(key, 1_000, key)).collect();
-                let of_it = add(&mut asking, ticket, &checks).unwrap();
+                let of_it = add(&mut client, ticket, &checks).unwrap();
                 assert!(of_it <= checks.len().min(4) && (of_it > 0) != checks.is_empty());
                 shares += of_it;
             }
-            assert_eq!(come(&mut asking).shares, 0, "nothing was sent");
-            let came = round(&mut asking, &mut running);
-            assert_eq!(came.shares, shares);
-            for ((ticket, position), answer) in &came.answers {
+            assert_eq!(receive(&mut client).shares, 0, "nothing was sent");
+            let received = round(&mut client, &mut running);
+            assert_eq!(received.shares, shares);
+            for ((ticket, position), answer) in &received.answers {
                 let key = u64::from(*ticket) * 10 + *position as u64;
                 let remaining = answer.as_ref().unwrap().remaining;
                 assert_eq!(remaining, 1_000_u64.saturating_sub(key * (taken + 1)));
             }
             let checks: u32 = (0..50_u32).map(|ticket| ticket % 8).sum();
-            assert_eq!(came.answers.len(), checks as usize);
+            assert_eq!(received.answers.len(), checks as usize);
             assert_eq!(waiting(&running), 0);
         }
     }
 }
 
 #[tokio::test]
-async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two() {
-    for (mut running, mut asking) in each(BOUNDS) {
+async fn checks_of_one_bucket_count_together_within_and_across_requests() {
+    for (mut running, mut client) in each(BOUNDS) {
         let twice = [check(1, 10, 4), check(2, 10, 1), check(1, 10, 4)];
-        add(&mut asking, 7, &twice).unwrap();
-        add(&mut asking, 3, &[check(1, 10, 4), check(1, 10, 2)]).unwrap();
-        let came = round(&mut asking, &mut running);
-        assert_eq!(came.allowed(7), [true, true, true]);
-        assert_eq!(came.allowed(3), [false, false]);
-        add(&mut asking, 7, &[check(2, 10, 9), check(2, 10, 1)]).unwrap();
-        assert_eq!(round(&mut asking, &mut running).allowed(7), [true, false]);
+        add(&mut client, 7, &twice).unwrap();
+        add(&mut client, 3, &[check(1, 10, 4), check(1, 10, 2)]).unwrap();
+        let received = round(&mut client, &mut running);
+        assert_eq!(received.allowed(7), [true, true, true]);
+        assert_eq!(received.allowed(3), [false, false]);
+        add(&mut client, 7, &[check(2, 10, 9), check(2, 10, 1)]).unwrap();
+        assert_eq!(round(&mut client, &mut running).allowed(7), [true, false]);
     }
 }
 
 #[tokio::test]
-async fn a_request_that_exceeds_the_bound_is_not_asked_and_takes_none() {
+async fn a_request_beyond_the_queue_bound_is_not_sent() {
     let bounds = memory::MemoryLimits {
         queue_checks_max: 2,
         ..BOUNDS
     };
-    for (mut running, mut asking) in each(bounds) {
+    for (mut running, mut client) in each(bounds) {
         // Twelve checks over four queues of two: one queue must overflow.
         let many: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
         for _ in 0..3 {
-            let shed = add(&mut asking, 1, &many);
+            let shed = add(&mut client, 1, &many);
             assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
         }
         assert_eq!(
@@ -174,36 +174,36 @@ async fn a_request_that_exceeds_the_bound_is_not_asked_and_takes_none() {
             "36"
         );
         // There is space for another in the same send.
-        add(&mut asking, 2, &[check(0, 10, 1), check(0, 10, 1)]).unwrap();
-        let came = round(&mut asking, &mut running);
-        assert_eq!(came.answers.len(), 2);
+        add(&mut client, 2, &[check(0, 10, 1), check(0, 10, 1)]).unwrap();
+        let received = round(&mut client, &mut running);
+        assert_eq!(received.answers.len(), 2);
         assert_eq!(waiting(&running), 0);
-        assert_eq!(left(&mut asking, &mut running, 0..1), [8]);
+        assert_eq!(left(&mut client, &mut running, 0..1), [8]);
         for key in 1..12 {
-            assert_eq!(left(&mut asking, &mut running, key..key + 1), [10]);
+            assert_eq!(left(&mut client, &mut running, key..key + 1), [10]);
         }
         // A send alone frees reserved space that was not used.
-        assert!(add(&mut asking, 1, &many).is_err());
-        asking.send();
+        assert!(add(&mut client, 1, &many).is_err());
+        client.send();
         assert_eq!(waiting(&running), 0);
     }
 }
 
 #[tokio::test]
-async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
+async fn a_mailbox_holds_exactly_its_bound_with_both_clients() {
     for max in [1, 5, 63, 64, 65, 200] {
         let bounds = memory::MemoryLimits {
             partitions: 1,
             queue_checks_max: max,
             ..BOUNDS
         };
-        for (mut running, mut asking) in each(bounds) {
+        for (mut running, mut client) in each(bounds) {
             let mut other = running.store.batch_client().unwrap();
             let overloaded = Err(StoreError::Overloaded { waiting_max: max });
             // The first client has reserved space; the second finds all that is left.
             for number in 0..max {
                 let who = if number % 2 == 0 {
-                    &mut asking
+                    &mut client
                 } else {
                     &mut other
                 };
@@ -213,10 +213,10 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
                 }
                 assert!(waiting(&running) <= max);
             }
-            asking.send();
+            client.send();
             other.send();
             assert_eq!(waiting(&running), max);
-            assert_eq!(add(&mut asking, 1_000, &[check(1, 1_000, 1)]), overloaded);
+            assert_eq!(add(&mut client, 1_000, &[check(1, 1_000, 1)]), overloaded);
             assert_eq!(add(&mut other, 1_000, &[check(1, 1_000, 1)]), overloaded);
             let shed = running.ask(vec![check(1, 1_000, 1)]).await;
             assert_eq!(shed.map(|_| 1), overloaded);
@@ -226,7 +226,7 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
             for _ in 0..10 {
                 tokio::task::yield_now().await;
                 work(&mut running);
-                answered += come(&mut asking).answers.len() + come(&mut other).answers.len();
+                answered += receive(&mut client).answers.len() + receive(&mut other).answers.len();
             }
             assert_eq!(answered, max);
             assert_eq!(waiting(&running), 0);
@@ -235,26 +235,26 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
-    for (mut running, mut asking) in each(BOUNDS) {
+async fn a_check_past_its_deadline_is_not_taken_but_its_neighbours_are() {
+    for (mut running, mut client) in each(BOUNDS) {
         let soon = Deadline::within_us(&*running.clock, 20_000);
         let both = [check(1, 10, 4), check(2, 10, 4)];
-        asking.add(1, &both, soon, CommitMode::Immediate).unwrap();
-        add(&mut asking, 2, &both).unwrap();
-        asking.add(3, &both, soon, CommitMode::Tentative).unwrap();
-        asking.send();
+        client.add(1, &both, soon, CommitMode::Immediate).unwrap();
+        add(&mut client, 2, &both).unwrap();
+        client.add(3, &both, soon, CommitMode::Tentative).unwrap();
+        client.send();
         running.clock.advance_us(20_000);
         work(&mut running);
-        let came = come(&mut asking);
+        let received = receive(&mut client);
         for ticket in [1, 3] {
             for position in [0, 1] {
-                let answer = &came.answers[&(ticket, position)];
+                let answer = &received.answers[&(ticket, position)];
                 assert_eq!(*answer, Err(StoreError::DeadlineExceeded));
             }
         }
-        assert_eq!(came.allowed(2), [true, true]);
-        drop(came);
-        assert_eq!(left(&mut asking, &mut running, 1..3), [6, 6]);
+        assert_eq!(received.allowed(2), [true, true]);
+        drop(received);
+        assert_eq!(left(&mut client, &mut running, 1..3), [6, 6]);
         assert_eq!(
             running.metric("tollgate_shed_total{reason=\"deadline_passed\"}"),
             "4"
@@ -263,36 +263,36 @@ async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
 }
 
 #[tokio::test]
-async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
-    for (mut running, mut asking) in each(BOUNDS) {
+async fn tentative_takes_are_refunded_unless_the_request_passed() {
+    for (mut running, mut client) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         for (ticket, terms) in [
             (1, CommitMode::Tentative),
             (2, CommitMode::Immediate),
             (3, CommitMode::Tentative),
         ] {
-            asking.add(ticket, &twenty, Deadline::NEVER, terms).unwrap();
+            client.add(ticket, &twenty, Deadline::NEVER, terms).unwrap();
         }
-        let mut came = round(&mut asking, &mut running);
-        assert!(came.tentatives[&2].is_empty(), "final is final");
+        let mut received = round(&mut client, &mut running);
+        assert!(received.tentatives[&2].is_empty(), "final is final");
         // The first request is committed; the third is dropped.
-        for trial in came.tentatives.remove(&1).unwrap() {
+        for trial in received.tentatives.remove(&1).unwrap() {
             trial.commit();
         }
-        drop(came);
+        drop(received);
         work(&mut running);
-        assert_eq!(left(&mut asking, &mut running, 0..20), [4; 20]);
+        assert_eq!(left(&mut client, &mut running, 0..20), [4; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "20");
         // A batch of a tentative request is reused for one that is not.
-        add(&mut asking, 4, &twenty).unwrap();
-        assert!(round(&mut asking, &mut running).tentatives[&4].is_empty());
-        assert_eq!(left(&mut asking, &mut running, 0..20), [1; 20]);
+        add(&mut client, 4, &twenty).unwrap();
+        assert!(round(&mut client, &mut running).tentatives[&4].is_empty());
+        assert_eq!(left(&mut client, &mut running, 0..20), [1; 20]);
     }
 }
 
 #[tokio::test]
-async fn who_asks_and_leaves_takes_nothing() {
-    for (mut running, mut asking) in each(BOUNDS) {
+async fn a_caller_that_leaves_takes_nothing() {
+    for (mut running, mut client) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         // Added and not sent; sent and not decided; decided and not read.
         let mut leaves = running.store.batch_client().unwrap();
@@ -318,29 +318,29 @@ async fn who_asks_and_leaves_takes_nothing() {
         drop(leaves);
         work(&mut running);
         assert_eq!(waiting(&running), 0);
-        assert_eq!(left(&mut asking, &mut running, 0..20), [10; 20]);
+        assert_eq!(left(&mut client, &mut running, 0..20), [10; 20]);
     }
 }
 
 #[tokio::test]
-async fn workers_that_end_leave_nobody_waiting() {
-    for (mut running, mut asking) in each(BOUNDS) {
+async fn workers_that_end_answer_all_waiting_requests() {
+    for (mut running, mut client) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 1)).collect();
         // The workers end with a request in their queue; later requests find them gone.
-        add(&mut asking, 1, &twenty).unwrap();
-        asking.send();
+        add(&mut client, 1, &twenty).unwrap();
+        client.send();
         let mut applying =
             running
                 .store
                 .apply(twenty.clone(), Deadline::NEVER, CommitMode::Immediate);
         assert!(futures_poll(&mut applying).is_none());
         running.workers.clear();
-        add(&mut asking, 2, &twenty).unwrap();
-        asking.send();
-        let came = come(&mut asking);
+        add(&mut client, 2, &twenty).unwrap();
+        client.send();
+        let received = receive(&mut client);
         for ticket in [1, 2] {
             for position in 0..20 {
-                let answer = &came.answers[&(ticket, position)];
+                let answer = &received.answers[&(ticket, position)];
                 assert_eq!(*answer, Err(StoreError::Stopped));
             }
         }
@@ -350,15 +350,15 @@ async fn workers_that_end_leave_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
-    for (running, mut asking) in each(BOUNDS) {
+async fn workers_end_when_the_store_and_all_clients_are_dropped() {
+    for (running, mut client) in each(BOUNDS) {
         let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
-        add(&mut asking, 1, &[check(1, 10, 1)]).unwrap();
-        asking.send();
+        add(&mut client, 1, &[check(1, 10, 1)]).unwrap();
+        client.send();
         drop(running.store);
         tokio::task::yield_now().await;
         assert!(workers.iter().all(|worker| !worker.is_finished()));
-        drop(asking);
+        drop(client);
         for worker in workers {
             worker.await.unwrap();
         }
@@ -384,20 +384,20 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 let mut runtime = tokio::runtime::Builder::new_current_thread();
                 runtime.enable_all().build().unwrap().block_on(worker);
             });
-            let asking = |thread: u32| {
-                let mut asking = store.batch_client().unwrap();
+            let client = |thread: u32| {
+                let mut client = store.batch_client().unwrap();
                 let (mut decided, mut shed, mut under_way) = (0_usize, 0_usize, 0_usize);
                 for turn in 0..2_000_u32 {
                     for ticket in 0..(turn + thread) % 40 {
                         let checks = vec![check(1, u32::MAX, 1); 1 + (ticket as usize % 3)];
-                        match add(&mut asking, ticket, &checks) {
+                        match add(&mut client, ticket, &checks) {
                             Ok(_) => under_way += checks.len(),
                             Err(_) => shed += checks.len(),
                         }
                     }
-                    asking.send();
+                    client.send();
                     while under_way > 0 {
-                        let answers = count(&mut asking);
+                        let answers = count(&mut client);
                         under_way -= answers;
                         decided += answers;
                         std::thread::yield_now();
@@ -406,7 +406,7 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 (decided, shed)
             };
             let threads_asking: Vec<_> = (0..3_u32)
-                .map(|thread| threads.spawn(move || asking(thread)))
+                .map(|thread| threads.spawn(move || client(thread)))
                 .collect();
             let watching = Arc::clone(&done);
             let metrics = &running.metrics;
@@ -434,10 +434,10 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
 }
 
 /// How many answers have arrived, for requests that may share a ticket.
-fn count(asking: &mut Box<dyn BatchClient>) -> usize {
+fn count(client: &mut Box<dyn BatchClient>) -> usize {
     let mut answers = 0;
     let mut cx = Context::from_waker(Waker::noop());
-    asking.take_replies(&mut cx, &mut |share| answers += share.answers.len());
+    client.take_replies(&mut cx, &mut |share| answers += share.answers.len());
     answers
 }
 

@@ -1,7 +1,7 @@
-//! What happens in a run, in words: short enough that a run of two hundred events can be read.
+//! Text of the events in a run, short enough that a run of two hundred events can be read.
 //!
-//! What it deliberately does not do: tell all of an outcome or of a key. What is told here is also
-//! what the trace's hash is made of.
+//! What it deliberately does not do: print a whole outcome or key. The trace's hash is computed
+//! from this text.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use tollgate_test_support::grpc_client::Code;
 
 use crate::journal::{Entry, Ticket};
 use crate::judge::Now;
-use crate::run::Answered;
+use crate::run::RequestResult;
 use crate::scenario::{HOLDERS, KEYS, VALUES, Wish};
 
-/// Things one after the other.
+/// Items, separated by semicolons.
 pub(crate) struct List<'l, T>(pub(crate) &'l [T]);
 
-/// What a caller is told.
-pub(crate) struct Told<'a>(pub(crate) &'a Answered);
+/// The answer to a caller.
+pub(crate) struct AnswerDisplay<'a>(pub(crate) &'a RequestResult);
 
-struct Sent<'c>(&'c Check);
+struct CheckDisplay<'c>(&'c Check);
 
-struct Came<'o>(&'o Outcome);
+struct OutcomeDisplay<'o>(&'o Outcome);
 
-struct AnswerOf<'a>(&'a CheckResult);
+struct ReplyDisplay<'a>(&'a CheckResult);
 
 impl<T: fmt::Display> fmt::Display for List<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl fmt::Display for Wish {
         if let Some(holder) = self.holder {
             write!(f, " by {}", HOLDERS[holder])?;
         }
-        if let Some((requests, unit)) = self.brought {
+        if let Some((requests, unit)) = self.limit_override {
             write!(f, " within {requests} a {}", unit.name())?;
         }
         Ok(())
@@ -71,7 +71,7 @@ impl fmt::Display for Entry {
                 checks,
                 terms,
             } => {
-                let checks: Vec<_> = checks.iter().map(Sent).collect();
+                let checks: Vec<_> = checks.iter().map(CheckDisplay).collect();
                 write!(f, "sent from {first} on ({terms:?}): {}", List(&checks))
             }
             Self::Decided {
@@ -80,16 +80,16 @@ impl fmt::Display for Entry {
                 outcome,
             } => {
                 let what = match ask.hits {
-                    Hits::Undo { .. } => "gone back",
+                    Hits::Undo { .. } => "refunded",
                     Hits::Take(_) | Hits::Refund(_) => "decided",
                 };
-                write!(f, "{what} {ticket}: {}", Came(outcome))
+                write!(f, "{what} {ticket}: {}", OutcomeDisplay(outcome))
             }
-            Self::Told { first, answers, .. } => {
-                write!(f, "told from {first} on: ")?;
+            Self::Replied { first, answers, .. } => {
+                write!(f, "replied from {first} on: ")?;
                 match answers {
                     Ok(answers) => {
-                        let answers: Vec<_> = answers.iter().map(AnswerOf).collect();
+                        let answers: Vec<_> = answers.iter().map(ReplyDisplay).collect();
                         List(&answers).fmt(f)
                     }
                     Err(error) => write!(f, "{error:?}"),
@@ -99,7 +99,7 @@ impl fmt::Display for Entry {
     }
 }
 
-impl fmt::Display for Sent<'_> {
+impl fmt::Display for CheckDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Check {
             key,
@@ -121,7 +121,7 @@ impl fmt::Display for Sent<'_> {
     }
 }
 
-impl fmt::Display for Came<'_> {
+impl fmt::Display for OutcomeDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.0.allowed { "passes" } else { "is over" };
         let Outcome {
@@ -137,16 +137,16 @@ impl fmt::Display for Came<'_> {
     }
 }
 
-impl fmt::Display for AnswerOf<'_> {
+impl fmt::Display for ReplyDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Ok(outcome) => Came(outcome).fmt(f),
+            Ok(outcome) => OutcomeDisplay(outcome).fmt(f),
             Err(error) => write!(f, "{error:?}"),
         }
     }
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for AnswerDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = |code: i32| match Code::try_from(code) {
             Ok(Code::Ok) => "OK",

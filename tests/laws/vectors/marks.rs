@@ -1,6 +1,6 @@
 //! Marks, worked out by hand: logged hits, segments, held slots.
 //!
-//! What it deliberately does not do: step the clock back (`clock` does), or undo a take (`undone`
+//! What it deliberately does not do: step the clock back (`clock` does), or undo a take (`undo`
 //! does).
 
 use std::num::{NonZeroU16, NonZeroU32};
@@ -9,7 +9,7 @@ use tollgate_limiter::algorithm::{Concurrency, SlidingLog, SlidingWindowSegments
 use tollgate_limiter::{Algorithm, Hits, Holder, Limit, Operation, State, Unit};
 
 use super::smooth::ask;
-use crate::scenery::{SECOND_US, at, per};
+use crate::fixtures::{SECOND_US, at, per};
 use Hits::{Refund, Take};
 
 const S: u64 = SECOND_US;
@@ -128,14 +128,19 @@ fn held(rows: &[Row]) {
     for (number, &(seconds, who, hits, allowed, remaining, retry, reset)) in rows.iter().enumerate()
     {
         let holder = (who > 0).then(|| Holder::from_hash(who));
-        let said = state.apply(
+        let outcome = state.apply(
             &Concurrency,
             &limit,
             Operation { hits, holder },
             at(seconds),
         );
         assert_eq!(
-            (said.allowed, said.remaining, said.retry_us, said.reset_us),
+            (
+                outcome.allowed,
+                outcome.remaining,
+                outcome.retry_us,
+                outcome.reset_us
+            ),
             (allowed, remaining, retry.map(|s| s * S), reset * S),
             "row {number}, {hits:?}"
         );
@@ -192,7 +197,7 @@ fn an_id_sent_twice_holds_two_slots() {
 }
 
 #[test]
-fn nobodys_slots_are_freed_by_nobody_in_particular() {
+fn anonymous_refunds_free_anonymous_slots() {
     held(&[
         (0, 0, Take(2), true, 1, Some(0), 60),
         (0, 1, Take(1), true, 0, Some(0), 60),
@@ -209,8 +214,8 @@ fn memory_of_expired_marks_is_released() {
     let fill = || {
         let mut state = State::default();
         for us in 0..10_000 {
-            let said = state.apply(&SlidingLog, &limit, Take(1), at(5).plus_us(us));
-            assert!(said.allowed);
+            let outcome = state.apply(&SlidingLog, &limit, Take(1), at(5).plus_us(us));
+            assert!(outcome.allowed);
         }
         assert_eq!(state.marks.len(), 10_000);
         assert!(

@@ -1,25 +1,25 @@
-//! What is left, added up: after the end it is the limit without what was admitted and what is to
-//! be counted of what was refused.
+//! Checks the remaining hits at the end of a run: the limit minus admitted hits and minus denied
+//! hits that count.
 //!
-//! How: at the end of a run each bucket is read by a zero-hit request. The responses to callers say
-//! which hits stand in it: those that passed, all of them; those whose request took all or nothing
-//! and did not pass, none, unless their limit counts what others refuse; those refused, as their
-//! limit says. It knows nothing of what goes back, or when.
+//! How: at the end of a run each bucket is read by a zero-hit request. The responses to callers
+//! determine which hits count: all hits that passed; no hits of an all-or-nothing request that did
+//! not pass, unless the limit counts what other limits deny; denied hits as the limit sets it. This
+//! check does not use refunds or their times.
 //!
-//! What it deliberately does not do: token buckets, where it matters when something came, or debts
-//! that met their bound (the recount does both).
+//! What it deliberately does not do: token buckets, where the time of a hit matters, or debts that
+//! reached their bound (the recount covers both).
 
 use std::collections::BTreeMap;
 
 use tollgate_limiter::{CountRefused, Hits};
 
-use super::{Caller, CheckSeen, Decided};
+use super::{Caller, CheckRecord, Decided};
 use crate::scenario::{Bucket, Terms};
 
-type Seen<'c> = (&'c Caller, &'c CheckSeen, Decided);
+type Seen<'c> = (&'c Caller, &'c CheckRecord, Decided);
 
-/// How many buckets were added up, and each that has another number left than it should, in words.
-pub(super) fn wrong(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
+/// Returns how many buckets were checked, and a description of each with a wrong remaining count.
+pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
     let mut buckets: BTreeMap<Bucket, Vec<Seen<'_>>> = BTreeMap::new();
     for caller in callers.values() {
         for check in &caller.checks {
@@ -29,12 +29,12 @@ pub(super) fn wrong(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
             }
         }
     }
-    let mut added_up = 0;
-    let mut wrong = Vec::new();
+    let mut remaining_compared = 0;
+    let mut mismatches = Vec::new();
     for (bucket, mut checks) in buckets {
         checks.sort_by_key(|(.., decided)| decided.number);
-        // Under rules that have gone nobody looked.
-        let Some((_, look, looked)) = checks.last().filter(|(last, ..)| last.asks_at_rest) else {
+        // No final read applies to buckets of rules that were replaced.
+        let Some((_, look, looked)) = checks.last().filter(|(last, ..)| last.reads_at_end) else {
             continue;
         };
         let terms = look.terms;
@@ -45,34 +45,34 @@ pub(super) fn wrong(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
         let mut unsure = false;
         for ((caller, check, decided), time) in checks.iter().zip(times(&checks)) {
             let weight = counts(time);
-            let hits = stands(caller, check, decided);
+            let hits = counted_hits(caller, check, decided);
             scaled += i128::from(hits) * weight;
             let Decided { outcome, .. } = decided;
             let most = 2 * u64::from(check.terms.burst);
             let is_debt = !outcome.allowed && !check.terms.debt_is_unbounded();
             unsure |= is_debt && weight > 0 && outcome.used_before + hits > most;
-            // A slot that was renewed before it could go back stays until its time is over.
-            unsure |= caller.takes_back(check) && time > i128::from(decided.now_us);
+            // A slot that was renewed before its refund stays until it expires.
+            unsure |= caller.must_refund(check) && time > i128::from(decided.now_us);
         }
         if unsure {
             continue;
         }
-        added_up += 1;
+        remaining_compared += 1;
         let window_us = i128::from(terms.window_us());
         let left = (i128::from(terms.requests) * window_us - scaled).max(0);
         let expected = u64::try_from(left.div_euclid(window_us)).unwrap();
         if looked.outcome.remaining != expected {
             let remaining = looked.outcome.remaining;
-            wrong.push(format!(
-                "{bucket:?} under {terms:?} has {remaining} left, and by what was admitted {expected}"
+            mismatches.push(format!(
+                "{bucket:?} under {terms:?} has {remaining} remaining; the admitted hits imply {expected}"
             ));
         }
     }
-    (added_up, wrong)
+    (remaining_compared, mismatches)
 }
 
-/// Since when the hits of each check count: since they were decided, but for slots, which their
-/// holder's looks renew.
+/// The time from which the hits of each check count: the time of the decision, or for slots the
+/// last peek of their holder.
 fn times(checks: &[Seen<'_>]) -> Vec<i128> {
     let mut times: Vec<i128> = Vec::new();
     for (_, check, decided) in checks {
@@ -92,10 +92,10 @@ fn times(checks: &[Seen<'_>]) -> Vec<i128> {
     times
 }
 
-/// How many hits of a check stand in its bucket, where no debt is too deep.
-fn stands(caller: &Caller, check: &CheckSeen, decided: &Decided) -> u64 {
+/// How many hits of a check count in its bucket, if no debt exceeds its bound.
+fn counted_hits(caller: &Caller, check: &CheckRecord, decided: &Decided) -> u64 {
     let counts = if decided.outcome.allowed {
-        !caller.takes_back(check)
+        !caller.must_refund(check)
     } else {
         check.terms.refused_count() != CountRefused::None
     };
@@ -106,7 +106,8 @@ fn stands(caller: &Caller, check: &CheckSeen, decided: &Decided) -> u64 {
     }
 }
 
-/// What a hit of that time weighs now, in 1/window; none where that is not all there is to say.
+/// The present weight of a hit of that time, in 1/window; none for algorithms that this check does
+/// not cover.
 fn counting(terms: &Terms, now: i128) -> Option<Box<dyn Fn(i128) -> i128 + '_>> {
     let window_us = i128::from(terms.window_us());
     let number = move |time: i128| time.div_euclid(window_us);

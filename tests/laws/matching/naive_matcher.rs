@@ -1,4 +1,4 @@
-//! An obvious matcher, and random trees on which it and the real one must agree.
+//! A naive matcher, and random trees on which it and the real one must agree.
 //!
 //! How: a level is a list searched three times from the top, and a `*` is tried at every length.
 //! Few letters are used, and most descriptors are made from what is configured, with text for each
@@ -15,7 +15,7 @@ use tollgate_limiter::Parent;
 use tollgate_limiter::{Level, RuleSet, Unit};
 
 use super::found_by;
-use crate::scenery::{Tree, called, entries, limited};
+use crate::fixtures::{Tree, called, entries, limited};
 
 /// A node of the tree, before duplicates are refused.
 type Node = (String, String, Vec<(String, String)>);
@@ -38,7 +38,7 @@ struct Filling {
     left_out: Option<Index>,
 }
 
-// === the obvious ===
+// === the naive matcher ===
 
 /// Whether the pattern matches, by trying every length for every `*`.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
@@ -174,7 +174,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_pattern_matches_what_trying_every_length_matches(
+    fn a_pattern_matches_as_the_naive_matcher_does(
         pattern in texts(),
         filling in fillings(),
     ) {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn a_descriptor_finds_what_the_obvious_search_finds(
+    fn a_descriptor_finds_the_rule_of_the_naive_search(
         nodes in vec((keys(), texts(), vec((keys(), texts()), 0..=3)), 1..=6),
         first in wanted(),
         second in option::of(wanted()),

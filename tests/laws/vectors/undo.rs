@@ -11,7 +11,7 @@ use tollgate_limiter::algorithm::{
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Holder, Limit, Operation, State, Unit};
 
-use crate::scenery::{SECOND_US, at, per};
+use crate::fixtures::{SECOND_US, at, per};
 use Hits::Take;
 
 /// Undoes this many that were taken at that second.
@@ -26,10 +26,10 @@ type Row = (u64, Hits, u64);
 fn check(algorithm: &dyn Algorithm, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(seconds, hits, remaining)) in rows.iter().enumerate() {
-        let said = state.apply(algorithm, &per(10, Unit::Minute), hits, at(seconds));
-        assert!(said.allowed, "row {number}, {hits:?}");
-        assert_eq!(said.remaining, remaining, "row {number}, {hits:?}");
-        assert_eq!(said.bucket_time, at(seconds), "row {number}, {hits:?}");
+        let outcome = state.apply(algorithm, &per(10, Unit::Minute), hits, at(seconds));
+        assert!(outcome.allowed, "row {number}, {hits:?}");
+        assert_eq!(outcome.remaining, remaining, "row {number}, {hits:?}");
+        assert_eq!(outcome.bucket_time, at(seconds), "row {number}, {hits:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn in_logs_the_very_hits() {
 }
 
 #[test]
-fn in_buckets_that_refill_less_what_has_come_since() {
+fn undo_returns_less_after_a_bucket_has_refilled() {
     check(
         &TokenBucket,
         &[
@@ -113,8 +113,8 @@ fn of_slots_the_very_ones() {
     let mut state = State::default();
     let mut ask = |who, hits, clock| {
         let holder = Some(Holder::from_hash(who));
-        let said = state.apply(&Concurrency, &limit, Operation { hits, holder }, at(clock));
-        (said.remaining, said.reset_us / SECOND_US)
+        let outcome = state.apply(&Concurrency, &limit, Operation { hits, holder }, at(clock));
+        (outcome.remaining, outcome.reset_us / SECOND_US)
     };
     assert_eq!(ask(1, Take(1), 0), (9, 60));
     assert_eq!(ask(2, Take(1), 10), (8, 60));
@@ -125,12 +125,12 @@ fn of_slots_the_very_ones() {
 }
 
 #[test]
-fn what_was_taken_in_a_future_that_did_not_come_stays_taken() {
+fn hits_taken_before_a_backward_clock_step_stay_taken() {
     for algorithm in ALGORITHMS {
         let mut state = State::default();
         let mut ask = |hits, clock| {
-            let said = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(clock));
-            (said.allowed, said.remaining, said.bucket_time)
+            let outcome = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(clock));
+            (outcome.allowed, outcome.remaining, outcome.bucket_time)
         };
         assert_eq!(ask(Take(4), 1_234), (true, 6, at(1_234)), "{algorithm:?}");
         // Law 2: the four were taken at 100, when the clock says 100.

@@ -157,7 +157,7 @@ fn logins(redis: &RedisServer) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_that_is_exchanged_is_read_again() {
+async fn a_rotated_password_is_read_again() {
     let redis = RedisServer::start(&[]);
     let user = |password: &str| {
         let rule = format!(">{password}");
@@ -308,7 +308,7 @@ async fn the_reference_s_variables_and_its_second_server_for_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_sentinel_the_primary_is_found_and_found_again() {
+async fn sentinels_give_the_primary_before_and_after_a_failover() {
     let mut first = RedisServer::start(&[]);
     let second = RedisServer::start(&[]);
     let port = |server: &RedisServer| server.port().to_string();

@@ -1,9 +1,9 @@
-//! Bugs in what goes back when a request takes all or nothing.
+//! Bugs in refunds of all-or-nothing requests.
 //!
-//! How: where a bug must know whether the request passed, it stands where the store's own
-//! [`TentativeTake`] would, and has that one do the work ([`Instead`]).
+//! How: a bug that depends on whether the request passed replaces the store's own [`TentativeTake`]
+//! and delegates to it ([`ReplacedTake`]).
 //!
-//! What it deliberately does not do: touch requests that are not on trial.
+//! What it deliberately does not do: change requests that are not tentative.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,58 +11,57 @@ use tollgate::clock::Clock as _;
 use tollgate::store::{CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake};
 use tollgate_limiter::{Check, CountRefused, Hits};
 
-use super::{Apply, Around, Bug, Call, Plant, Sending, bend};
+use super::{Apply, Bug, BugContext, Call, Plant, Sending, modify};
 use crate::judge::Law;
 
 pub(super) static BUGS: &[Bug] = &[
     Bug {
-        name: "forgets_to_give_back_when_the_caller_leaves",
-        plant: Plant::Store(Apply(forgets_to_give_back_when_the_caller_leaves)),
-        found_by: &[Law::AllOrNothing, Law::Left],
+        name: "no_refund_when_the_caller_leaves",
+        plant: Plant::Store(Apply(no_refund_when_the_caller_leaves)),
+        found_by: &[Law::AllOrNothing, Law::Remaining],
     },
     Bug {
-        name: "gives_back_into_whatever_window_there_is",
-        plant: Plant::Store(Apply(gives_back_into_whatever_window_there_is)),
-        found_by: &[Law::Recount, Law::Left],
+        name: "refunds_into_the_present_window",
+        plant: Plant::Store(Apply(refunds_into_the_present_window)),
+        found_by: &[Law::Recount, Law::Remaining],
     },
     Bug {
-        name: "gives_back_twice",
-        plant: Plant::Store(Apply(gives_back_twice)),
-        found_by: &[Law::AllOrNothing, Law::Recount, Law::Left],
+        name: "refunds_twice",
+        plant: Plant::Store(Apply(refunds_twice)),
+        found_by: &[Law::AllOrNothing, Law::Recount, Law::Remaining],
     },
     Bug {
-        name: "a_shadow_limit_triggers_it",
-        plant: Plant::Store(Apply(a_shadow_limit_triggers_it)),
-        found_by: &[Law::AllOrNothing, Law::Left, Law::Promise],
+        name: "refunds_because_of_a_shadow_limit",
+        plant: Plant::Store(Apply(refunds_because_of_a_shadow_limit)),
+        found_by: &[Law::AllOrNothing, Law::Remaining, Law::Promise],
     },
     Bug {
-        name: "gives_back_what_passed",
-        plant: Plant::Store(Apply(gives_back_what_passed)),
-        found_by: &[Law::AllOrNothing, Law::Left, Law::Promise],
+        name: "refunds_what_passed",
+        plant: Plant::Store(Apply(refunds_what_passed)),
+        found_by: &[Law::AllOrNothing, Law::Remaining, Law::Promise],
     },
     Bug {
-        name: "gives_back_what_is_to_be_counted",
-        plant: Plant::Store(Apply(gives_back_what_is_to_be_counted)),
-        found_by: &[Law::AllOrNothing, Law::Left],
+        name: "refunds_hits_that_the_limit_counts",
+        plant: Plant::Store(Apply(refunds_hits_that_the_limit_counts)),
+        found_by: &[Law::AllOrNothing, Law::Remaining],
     },
     Bug {
-        name: "gives_back_what_was_shed",
-        plant: Plant::Store(Apply(gives_back_what_was_shed)),
+        name: "refunds_shed_checks",
+        plant: Plant::Store(Apply(refunds_shed_checks)),
         found_by: &[Law::AllOrNothing, Law::Recount],
     },
     Bug {
-        name: "gives_back_what_was_refused",
-        plant: Plant::Store(Apply(gives_back_what_was_refused)),
-        found_by: &[Law::AllOrNothing, Law::Recount, Law::Left],
+        name: "refunds_refused_hits",
+        plant: Plant::Store(Apply(refunds_refused_hits)),
+        found_by: &[Law::AllOrNothing, Law::Recount, Law::Remaining],
     },
 ];
 
-/// Stands in a trial's place: what it is asked to give back, the real one gives back in its own
-/// way.
-struct Instead(Mutex<Option<TentativeTake>>);
+/// Replaces a tentative take; refunds go through the real one.
+struct ReplacedTake(Mutex<Option<TentativeTake>>);
 
-impl Instead {
-    /// A trial of these checks, of which the real one gives back all or nothing.
+impl ReplacedTake {
+    /// Replaces the tentative take of these checks; the real one refunds all or nothing.
     fn of(applied: &mut StoreReply, checks: &[Check]) {
         if let Some(real) = applied.tentative.take() {
             let instead = Arc::new(Self(Mutex::new(Some(real))));
@@ -74,13 +73,13 @@ impl Instead {
     }
 }
 
-impl RefundSink for Instead {
+impl RefundSink for ReplacedTake {
     fn refund(&self, _: Vec<Check>) {
         self.0.lock().unwrap().take();
     }
 }
 
-impl Drop for Instead {
+impl Drop for ReplacedTake {
     fn drop(&mut self) {
         if let Some(real) = self.0.get_mut().unwrap().take() {
             real.commit();
@@ -88,13 +87,12 @@ impl Drop for Instead {
     }
 }
 
-/// What was taken is known when the answer is, and not before: it lies in wait with the caller
-/// only.
-fn forgets_to_give_back_when_the_caller_leaves(around: Arc<Around>, call: Call) -> Sending {
-    /// Sends what goes back as anything is sent.
-    struct Sends(Arc<Around>);
+/// The tentative take exists only once the reply does: until then only the caller holds it.
+fn no_refund_when_the_caller_leaves(around: Arc<BugContext>, call: Call) -> Sending {
+    /// SendingSink refunds like any other check.
+    struct SendingSink(Arc<BugContext>);
 
-    impl RefundSink for Sends {
+    impl RefundSink for SendingSink {
         fn refund(&self, checks: Vec<Check>) {
             send_at_once(&self.0, checks);
         }
@@ -113,15 +111,15 @@ fn forgets_to_give_back_when_the_caller_leaves(around: Arc<Around>, call: Call) 
             .await?;
         let decided = checks.iter().zip(&applied.answers);
         applied.tentative = Some(TentativeTake::new(
-            Arc::new(Sends(Arc::clone(&around))),
+            Arc::new(SendingSink(Arc::clone(&around))),
             decided,
         ));
         Ok(applied)
     })
 }
 
-/// Sends checks whose answers nobody waits for.
-fn send_at_once(around: &Arc<Around>, checks: Vec<Check>) {
+/// SendingSink checks whose replies no caller awaits.
+fn send_at_once(around: &Arc<BugContext>, checks: Vec<Check>) {
     let mut sending = around.send(Call {
         checks,
         deadline: Deadline::NEVER,
@@ -133,10 +131,10 @@ fn send_at_once(around: &Arc<Around>, checks: Vec<Check>) {
     }
 }
 
-/// What goes back has forgotten when it was taken.
-fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call) -> Sending {
+/// A refund has lost the time of its take.
+fn refunds_into_the_present_window(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        bend(check, |base, limit, state, mut ask, now| {
+        modify(check, |base, limit, state, mut ask, now| {
             if let Hits::Undo { taken_at, .. } = &mut ask.hits {
                 *taken_at = now;
             }
@@ -146,9 +144,9 @@ fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call)
     around.send(call)
 }
 
-fn gives_back_twice(around: Arc<Around>, mut call: Call) -> Sending {
+fn refunds_twice(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        bend(check, |base, limit, state, ask, now| {
+        modify(check, |base, limit, state, ask, now| {
             if let Hits::Undo { .. } = ask.hits {
                 base.decide(limit, state, ask, now);
             }
@@ -158,8 +156,8 @@ fn gives_back_twice(around: Arc<Around>, mut call: Call) -> Sending {
     around.send(call)
 }
 
-/// The store looks at its own outcomes, and knows nothing of rules.
-fn a_shadow_limit_triggers_it(around: Arc<Around>, call: Call) -> Sending {
+/// The store looks at its own outcomes and does not know the rules.
+fn refunds_because_of_a_shadow_limit(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut applied = around.send(call).await?;
         let mut answers = applied.answers.iter().flatten();
@@ -172,7 +170,7 @@ fn a_shadow_limit_triggers_it(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-fn gives_back_what_passed(around: Arc<Around>, call: Call) -> Sending {
+fn refunds_what_passed(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let applied = around.send(call).await?;
         Ok(StoreReply {
@@ -182,21 +180,21 @@ fn gives_back_what_passed(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// A refusal is told as if nobody had heard of the request.
-fn gives_back_what_is_to_be_counted(around: Arc<Around>, call: Call) -> Sending {
+/// A refusal is reported as if the caller had left.
+fn refunds_hits_that_the_limit_counts(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let mut checks = call.checks.clone();
         for check in &mut checks {
             check.limit = check.limit.with_count_refused(CountRefused::None);
         }
         let mut applied = around.send(call).await?;
-        Instead::of(&mut applied, &checks);
+        ReplacedTake::of(&mut applied, &checks);
         Ok(applied)
     })
 }
 
 /// Also refunds checks that were shed or late.
-fn gives_back_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
+fn refunds_shed_checks(around: Arc<BugContext>, call: Call) -> Sending {
     Box::pin(async move {
         let (mut checks, on_trial) = (call.checks.clone(), call.terms == CommitMode::Tentative);
         let applied = around.send(call).await;
@@ -219,10 +217,10 @@ fn gives_back_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// To the worker everything it counted was taken.
-fn gives_back_what_was_refused(around: Arc<Around>, mut call: Call) -> Sending {
+/// The worker treats all counted hits as taken.
+fn refunds_refused_hits(around: Arc<BugContext>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        bend(check, |base, limit, state, ask, now| {
+        modify(check, |base, limit, state, ask, now| {
             let mut outcome = base.decide(limit, state, ask, now);
             outcome.allowed = true;
             outcome
@@ -231,7 +229,7 @@ fn gives_back_what_was_refused(around: Arc<Around>, mut call: Call) -> Sending {
     Box::pin(async move {
         let mut applied = around.send(call).await?;
         for outcome in applied.answers.iter_mut().flatten() {
-            // What may pass may do so at once, and nothing else.
+            // What may pass may do so immediately; no other limit does.
             outcome.allowed = outcome.retry_us == Some(0);
         }
         Ok(applied)
