@@ -1,7 +1,7 @@
 //! The version that runs, as a metric.
 
 use super::declaration::{LabelValues, metrics};
-use super::info::Info;
+use super::label_gauge::LabelGauge;
 
 const VERSION: LabelValues = LabelValues::Bounded("the version that runs");
 
@@ -9,7 +9,7 @@ metrics! {
     /// The version that runs.
     pub(super) struct BuildInfo {
         /// Version of the binary, as a label; the value is always 1.
-        Info "tollgate_build_info" [version: VERSION] => info;
+        LabelGauge "tollgate_build_info" [version: VERSION] => info;
     }
 }
 

@@ -17,7 +17,7 @@
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
 //! | `process` | CPU time, memory and file descriptors of the process |
-//! | `info`, `polled_gauge` | kinds of metrics that the library does not have |
+//! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
 //! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -30,8 +30,8 @@ mod buckets;
 mod build_info;
 mod connections;
 mod declaration;
-mod info;
 mod label;
+mod label_gauge;
 mod leases;
 mod limit;
 mod limits;
@@ -64,8 +64,8 @@ pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
 use self::declaration::{MetricRegistry, Switch};
-pub use self::info::Info;
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
+pub use self::label_gauge::LabelGauge;
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;

@@ -1,7 +1,7 @@
 //! Metrics of rule sets, from files or from an xDS server.
 
 use super::declaration::{Counter, Gauge, LabelValues, metrics};
-use super::info::Info;
+use super::label_gauge::LabelGauge;
 
 const HASH: LabelValues = LabelValues::Bounded("one at a time");
 
@@ -21,7 +21,7 @@ metrics! {
 
         /// Hash of the rules in use, as a label, the same on replicas with the same files; the
         /// value is always 1.
-        Info "tollgate_rules_info" [hash: HASH] as "" => pub info;
+        LabelGauge "tollgate_rules_info" [hash: HASH] as "" => pub hash_label;
 
         /// Hash of the rules in use, as a number; deprecated: use tollgate_rules_info.
         Gauge "tollgate_rules_hash" => pub hash;

@@ -102,7 +102,7 @@ impl Generations {
             .rules
             .hash
             .set(i64::try_from(hash).unwrap_or_default());
-        self.metrics.rules.info.set(&[format!("{hash:012x}")]);
+        self.metrics.rules.hash_label.set(&[format!("{hash:012x}")]);
         self.metrics.rules.taken.inc();
         self.changed.notify_one();
         self.published.send_replace(());

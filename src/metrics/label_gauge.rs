@@ -10,17 +10,17 @@ use prometheus::proto::MetricFamily;
 
 use super::declaration::{Declaration, GaugeVec, Metric, MetricKind};
 
-/// At most one series, of value 1; none before the first [`Info::set`].
+/// At most one series, of value 1; none before the first [`LabelGauge::set`].
 #[derive(Clone)]
-pub struct Info {
+pub struct LabelGauge {
     gauges: GaugeVec,
     /// Held while the labels are replaced or read.
     replacing: Arc<Mutex<()>>,
 }
 
-// === impl Info ===
+// === impl LabelGauge ===
 
-impl Info {
+impl LabelGauge {
     /// Replaces the label values.
     pub fn set<const N: usize>(&self, values: &[String; N]) {
         let _guard = self
@@ -32,7 +32,7 @@ impl Info {
     }
 }
 
-impl Metric for Info {
+impl Metric for LabelGauge {
     const KIND: MetricKind = MetricKind::Gauge;
 
     fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
@@ -43,7 +43,7 @@ impl Metric for Info {
     }
 }
 
-impl Collector for Info {
+impl Collector for LabelGauge {
     fn desc(&self) -> Vec<&Desc> {
         self.gauges.desc()
     }
@@ -57,7 +57,7 @@ impl Collector for Info {
     }
 }
 
-impl fmt::Debug for Info {
+impl fmt::Debug for LabelGauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.gauges, f)
     }
@@ -79,7 +79,7 @@ mod tests {
         };
         assert_eq!(shown(), [""; 0], "there are no rules");
         for hash in ["00000000000a", "00000000000b", "00000000000a"] {
-            metrics.rules.info.set(&[hash.to_owned()]);
+            metrics.rules.hash_label.set(&[hash.to_owned()]);
             assert_eq!(
                 shown(),
                 [format!("tollgate_rules_info{{hash=\"{hash}\"}} 1")]
@@ -88,7 +88,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..2_000 {
-                    metrics.rules.info.set(&[format!("{number:012x}")]);
+                    metrics.rules.hash_label.set(&[format!("{number:012x}")]);
                 }
             });
             for _ in 0..200 {
