@@ -26,7 +26,7 @@
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
-# make readme           table of settings, chart schema and values, rules schema, known differences
+# make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make pictures         docs/pictures: what each algorithm does with the same requests
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
@@ -187,10 +187,10 @@ target/peers/bin/throttlecrab-server:
 baseline: deps
 	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
 
-# Tests that compare generated files with the code write them here: the README's table of settings, the
+# Tests that compare generated files with the code write them here: docs/settings.md, the
 # chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
-	WRITE_README=1 $(CARGO) test --locked --test process the_settings_table
+	WRITE_README=1 $(CARGO) test --locked --test process the_settings_page
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values renders_match
 	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
@@ -208,9 +208,9 @@ docs-cli:
 package: docs-cli target/cargo-deb/.$(CARGO_DEB)
 	packaging/debian/build.sh target/cargo-deb/bin/cargo-deb
 
-# Unoptimised: it packs a few files.
+# Unoptimised and without debug symbols: it packs a few files.
 target/cargo-deb/.$(CARGO_DEB):
-	$(CARGO) install --quiet --locked --debug --force --version =$(CARGO_DEB) --root target/cargo-deb cargo-deb
+	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug --force --version =$(CARGO_DEB) --root target/cargo-deb cargo-deb
 	touch $@
 
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
@@ -227,6 +227,9 @@ fuzz: $(VENV)/.cargo-tools
 # directories, and do not use a server that a package starts as a service.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
+# Shells and man: tests load the completions and render the man pages.
+SHELLS := zsh fish man-db
+
 # Builds and runs images without a daemon. Debian's recommended packages would double the download.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
@@ -239,6 +242,10 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.d
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }
+	@{ command -v bash && command -v zsh && command -v fish && command -v man; } >/dev/null || { \
+	  echo "installing $(SHELLS)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SHELLS) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(SHELLS)"; exit 1; }; }
 	@{ command -v dpkg-shlibdeps && command -v lintian && command -v systemd-analyze; } >/dev/null || { \
 	  echo "installing $(DEBIAN)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \

@@ -21,8 +21,9 @@ export SOURCE_DATE_EPOCH
 
 if [ -z "$binary" ]; then
   # No path of this machine is in the binary.
-  CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s' "--remap-path-prefix=$PWD=/src" \
-    "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo") \
+  CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s\037%s' "--remap-path-prefix=$PWD=/src" \
+    "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
+    "--remap-path-prefix=$(rustc --print sysroot)=/rust") \
     cargo build --release --locked --bin tollgate --target-dir "$build"
 else
   mkdir -p "$build/release"

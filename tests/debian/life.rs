@@ -2,8 +2,7 @@
 //! purged.
 //!
 //! How: every fenced block of the page that is a command is run in order of its headings, in a
-//! shell. Commands of `systemctl` that need a running systemd act on the service that the test
-//! started.
+//! shell. What a running systemd would start, reload and stop, the test does (`installed_unit`).
 //!
 //! What it deliberately does not do: run `make package`, whose package these tests have already.
 
@@ -54,43 +53,60 @@ impl<'p> Operator<'p> {
         blocks.collect()
     }
 
-    /// Runs the commands under a heading. Returns exit code and output of the last one.
-    fn follow(&mut self, heading: &str) -> (i32, String) {
-        let mut last = (0, String::new());
-        for block in self.blocks(heading) {
-            // A file and not commands.
-            if block.starts_with('[') {
-                continue;
-            }
-            for command in block.lines() {
-                last = self.run(command);
-            }
-        }
-        last
+    /// Runs the commands under a heading, which must end with these exit codes. Returns the output
+    /// of the last one.
+    fn follow(&mut self, heading: &str, codes: &[i32]) -> String {
+        let blocks = self.blocks(heading).into_iter();
+        // Other blocks are files.
+        let blocks: Vec<_> = blocks.filter(|block| !block.starts_with('[')).collect();
+        let commands = blocks.iter().flat_map(|block| block.lines());
+        let ended: Vec<_> = commands.map(|command| self.run(command)).collect();
+        let found: Vec<_> = ended.iter().map(|(code, _)| *code).collect();
+        assert_eq!(found, codes, "{heading}: {ended:?}");
+        ended.into_iter().next_back().expect("a command").1
     }
 
+    /// Runs a command. `apt` answers its own questions, and starts and stops the service as the
+    /// maintainer scripts do where systemd runs.
     fn run(&mut self, command: &str) -> (i32, String) {
         match command {
-            "make package" | "systemctl daemon-reload" => {}
-            "systemctl reload tollgate" => self.service.as_mut().expect("a service").reload(),
-            "systemctl restart tollgate" => self.restart(),
-            command => {
-                let folder = "./target/debian/tollgate_";
-                let path = |path: &Path| path.display().to_string();
-                let command = command
-                    .replace(
-                        &format!("{folder}0.1.0-1_amd64.deb"),
-                        &path(&self.packages.current),
-                    )
-                    .replace(
-                        &format!("{folder}0.2.0-1_amd64.deb"),
-                        &path(&self.packages.newer),
-                    );
-                assert!(!command.contains(folder), "{command}");
-                return run_to_code(Command::new("sh").args(["-ec", &command]));
+            "make package" | "systemctl daemon-reload" => return (0, String::new()),
+            "systemctl reload tollgate" => {
+                self.service.as_mut().expect("a service").reload();
+                return (0, String::new());
             }
+            "systemctl restart tollgate" => {
+                self.restart();
+                return (0, String::new());
+            }
+            _ => {}
         }
-        (0, String::new())
+        let Some(action) = command.strip_prefix("apt ") else {
+            return run_to_code(Command::new("sh").args(["-ec", command]));
+        };
+        if action.starts_with("remove")
+            && let Some(service) = self.service.take()
+        {
+            service.stop();
+        }
+        let folder = "./target/debian/tollgate_";
+        let path = |path: &Path| path.display().to_string();
+        let action = action
+            .replace(
+                &format!("{folder}0.1.0-1_amd64.deb"),
+                &path(&self.packages.current),
+            )
+            .replace(
+                &format!("{folder}0.2.0-1_amd64.deb"),
+                &path(&self.packages.newer),
+            );
+        assert!(!action.contains(folder), "{action}");
+        let apt = "apt-get --yes --option Dpkg::Options::=--force-confold";
+        let ended = run_to_code(Command::new("sh").args(["-ec", &format!("{apt} {action}")]));
+        if action.starts_with("install") && ended.0 == 0 {
+            self.restart();
+        }
+        ended
     }
 
     fn restart(&mut self) {
@@ -148,23 +164,17 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         let before = files();
         let mut operator = Operator::new(packages);
 
-        // Installed: enabled, complete, and valid for systemd. The first `hit` has no service yet.
-        let (code, said) = operator.follow("Install");
-        assert_eq!(code, 4, "{said}");
+        // Installed: enabled, complete, valid for systemd. It answers.
+        let said = operator.follow("Install", &[0, 0, 3]);
+        assert_eq!(said.lines().count(), 11, "{said}");
         let enabled = run(Command::new("systemctl").args(["is-enabled", "tollgate"]));
         assert_eq!(enabled.trim(), "enabled");
         run(Command::new("systemd-analyze").args(["verify", "--man=no", UNIT]));
         installed_files_are_complete(&before);
 
-        // It answers, and reads changed rules.
-        operator.restart();
-        let ask = operator.blocks("Install").pop().expect("a block");
-        let (code, said) = operator.run(ask.trim());
-        assert_eq!(code, 3, "{said}");
-        assert_eq!(said.lines().count(), 11, "{said}");
+        // Changed rules are checked and read.
         replace(RULES, "requests_per_unit: 10", "requests_per_unit: 7");
-        let (code, said) = operator.follow("Change the rules");
-        assert_eq!(code, 0, "{said}");
+        operator.follow("Change the rules", &[0, 0]);
         let changed = wait_for(PATIENCE, || {
             limit("a").contains(" of 7 a minute").then_some(())
         });
@@ -172,15 +182,11 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
 
         // A setting applies after a restart.
         replace(SETTINGS, "LOG_LEVEL=info", "LOG_LEVEL=debug");
-        operator.follow("Change a setting");
+        operator.follow("Change a setting", &[0]);
         assert!(Service::log().contains("DEBUG"), "{}", Service::log());
 
         // Upgraded: edited files stay, and the newer version of the rules lies beside them.
-        let (code, said) = operator.run(&operator.blocks("Upgrade")[0].trim().replace(
-            "apt install",
-            "apt-get install -y -o Dpkg::Options::=--force-confold",
-        ));
-        assert_eq!(code, 0, "{said}");
+        operator.follow("Upgrade", &[0]);
         assert_eq!(version(), format!("{NEWER_VERSION}-1"));
         assert!(
             fs::read_to_string(RULES)
@@ -194,15 +200,13 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         );
         let newer = fs::read_to_string(format!("{RULES}.dpkg-dist")).unwrap();
         assert!(newer.starts_with(NEWER_LINE), "{newer}");
-        operator.restart();
         assert!(limit("b").contains("6 left of 7 a minute"));
-        operator.service.take().expect("a service").stop();
 
         // Removed: only configuration is left. Purged: nothing is.
         let [remove, purge] = &operator.blocks("Remove")[..] else {
             panic!("two blocks");
         };
-        let (code, said) = operator.run(&remove.trim().replace("apt ", "apt-get -y "));
+        let (code, said) = operator.run(remove.trim());
         assert_eq!(code, 0, "{said}");
         for (path, is_left) in [
             ("/usr/bin/tollgate", false),
@@ -212,7 +216,7 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         ] {
             assert_eq!(Path::new(path).exists(), is_left, "{path}");
         }
-        let (code, said) = operator.run(&purge.trim().replace("apt ", "apt-get -y "));
+        let (code, said) = operator.run(purge.trim());
         assert_eq!(code, 0, "{said}");
         let after = files();
         let left: Vec<_> = after.difference(&before).collect();
@@ -269,7 +273,7 @@ fn certificates_are_passed_as_credentials() {
         assert!(blocks[0].starts_with("[Service]\n"), "{blocks:?}");
         fs::write(drop_ins.join("tls.conf"), &blocks[0]).unwrap();
         run(Command::new("systemd-analyze").args(["verify", "--man=no", UNIT]));
-        operator.follow("TLS files");
+        operator.follow("TLS files", &[0, 0]);
         let ca = secret.file("ca.crt");
         let hit = ["hit", "127.0.0.1:8081", "example", "generic_key=a"];
         let plain = run_to_code(Command::new("tollgate").args(hit));

@@ -44,7 +44,7 @@ fn durations_beyond_the_calendar_are_rejected_at_start() {
         let nowhere = ["serve", "rules.yaml", "--grpc-host", "256.0.0.1"];
         let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
         assert_eq!(code, 2);
-        assert!(stderr.contains("at most 100 years"), "{stderr}");
+        assert!(stderr.contains("up to 100 years"), "{stderr}");
     }
 }
 

@@ -10,11 +10,16 @@
     clippy::indexing_slicing
 )]
 
+mod cli_docs;
 mod commands;
 mod explain;
+mod help;
 mod hit;
 mod hostile_clients;
 mod load;
 mod logs;
 mod readme;
+mod settings_page;
 mod signals;
+mod variables;
+mod version;
