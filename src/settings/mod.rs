@@ -348,10 +348,14 @@ pub struct Settings {
     #[command(flatten)]
     pub store: StoreSettings,
 
-    /// Minimum severity of log lines; MODULE=LEVEL may follow
+    /// Minimum severity of log lines
     ///
-    /// One of trace, debug, info, warn, error and off. Levels of modules follow after commas:
-    /// warn,tollgate::decisions=debug also logs each decision.
+    /// Levels of modules may follow after commas. The module tollgate::decisions logs each
+    /// decision, with the descriptors that callers sent.
+    ///
+    /// Range: trace, debug, info, warn, error, off
+    ///
+    /// Example: warn,tollgate::decisions=debug
     #[arg(long, env = "LOG_LEVEL", default_value = "warn", value_name = "LEVEL", help_heading = LOGS)]
     pub log_level: LogFilter,
 
