@@ -34,7 +34,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::settings::{Settings, help};
+use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.
 const LONG_VERSION: &str = concat!(
@@ -123,8 +123,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     {
         args.push("serve".into());
     }
+    let log_format = logging::requested_format(&args);
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && log_format == LogFormat::Json => {
+            let text = error.render().to_string();
+            logging::report(log_format, "the command line is invalid", &text);
+            return Exit::Usage;
+        }
         Err(error) => {
             // A closed stdout cannot be reported, and --help is not a failure.
             let _ = error.print();
@@ -146,7 +152,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        let text = match log_format {
+            LogFormat::Text => format!("error: {error:#}"),
+            LogFormat::Json => format!("{error:#}"),
+        };
+        logging::report(log_format, "tollgate ended because of an error", &text);
         Exit::Failure
     })
 }

@@ -22,6 +22,8 @@ pub struct Generation {
     pub rules: RuleSet,
     /// Their counters.
     pub counters: RuleCounters,
+    /// Number of files, or of resources of an xDS server.
+    pub sources: usize,
     /// Counted from 1.
     pub number: i64,
     /// The same for the same files, on every replica; 48 bits.
@@ -82,13 +84,14 @@ impl Generations {
     }
 
     /// Makes `rules` current for new requests.
-    fn publish(&self, rules: RuleSet, hash: u64) {
+    fn publish(&self, rules: RuleSet, sources: usize, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         self.current.store(Some(Arc::new(Generation {
             rules,
             counters,
+            sources,
             number,
             hash,
         })));
@@ -99,6 +102,7 @@ impl Generations {
             .rules
             .hash
             .set(i64::try_from(hash).unwrap_or_default());
+        self.metrics.rules.hash_label.set(&[format!("{hash:012x}")]);
         self.metrics.rules.taken.inc();
         self.changed.notify_one();
         self.published.send_replace(());
@@ -120,20 +124,25 @@ impl Generations {
             None => {}
             Some(Ok(rules)) => {
                 for warning in &rules.loaded.warnings {
-                    tracing::warn!("{warning}");
+                    tracing::warn!(%warning, "the rules have a warning");
                 }
-                let limits = rules.loaded.rules.rules().len();
-                self.publish(rules.loaded.rules, rules.hash);
+                let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
+                let was_refused = self.refused().is_some();
+                self.publish(rules.loaded.rules, sources, rules.hash);
                 let hash = format_args!("{:012x}", rules.hash);
-                tracing::info!(limits, %hash, "rules taken");
+                if was_refused {
+                    // At the level of the refusal, so that a reader of that level sees its end.
+                    tracing::error!(sources, limits, %hash, "rules are valid again and in use");
+                } else {
+                    tracing::info!(sources, limits, %hash, "rules loaded");
+                }
             }
             Some(Err(error)) => {
-                let kept = if self.any() {
-                    "the rules in use stay"
+                if self.any() {
+                    tracing::error!(errors = %error, "rules refused; the last good rules stay in use");
                 } else {
-                    "there are none in use; waiting for good ones"
-                };
-                tracing::error!("rules not taken, {kept}:\n{error}");
+                    tracing::error!(errors = %error, "rules refused; there are no rules in use yet");
+                }
                 self.refuse(error.to_string());
             }
         }

@@ -41,6 +41,8 @@ pub type RulesUpdate = Result<Rules, LoadError>;
 pub struct Rules {
     /// The rules and their warnings.
     pub loaded: LoadedRules,
+    /// Number of files, or of resources of an xDS server.
+    pub sources: usize,
     /// The same for the same files on every replica: 48 bits, which a metric holds exactly.
     pub hash: u64,
 }
@@ -80,6 +82,7 @@ pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Repor
     let loaded = file::load(sources, options)?;
     Ok(Rules {
         loaded,
+        sources: sources.len(),
         // Names are not part of the hash: replicas may mount the same files elsewhere.
         hash: hash(sources.iter().map(|source| source.text.as_bytes())),
     })

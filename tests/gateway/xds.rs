@@ -451,17 +451,25 @@ async fn a_lost_server_is_reconnected_and_the_rules_stay() {
     let said = replica.said();
     let warned = said
         .lines()
-        .filter(|line| line.contains("the rules in use stay"));
+        .filter(|line| line.contains("no connection to the xDS server"));
     assert!(
         (1..=9).contains(&warned.count()),
-        "it is said, and not each time: {said}"
+        "logged, and not each time: {said}"
     );
+    let again = "WARN tollgate::app::xds: the xDS server sends rules again";
+    let before = said.matches(again).count();
     // After a restart its versions may begin at 1 again.
     ads.send("1", &everything()[1..]);
     ads.close(false);
     let fewer = || (replica.rules().lines().count() == 4).then_some(());
     assert!(wait_for(BACK_WITHIN, fewer).is_some(), "{}", replica.said());
     assert_eq!(replica.metric("tollgate_xds_up"), 1);
+    let recovered = || (replica.said().matches(again).count() == before + 1).then_some(());
+    assert!(
+        wait_for(PATIENCE, recovered).is_some(),
+        "{}",
+        replica.said()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ mod help;
 mod hit;
 mod hostile_clients;
 mod load;
+mod logs;
 mod readme;
 mod settings_page;
 mod signals;

@@ -121,6 +121,15 @@ async fn generation_and_hash_identify_the_rules_in_use() {
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
     let replica = Service::start(&rules(1), &[]).await;
     assert_eq!(shown(&replica), (1, hash), "on every replica");
+    // The same as a label, in one series that does not grow.
+    for (service, hash) in [(&service, hash), (&replica, hash)] {
+        let (_, text) = get(service.http, "/metrics").await;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_rules_info"));
+        let expected = format!("tollgate_rules_info{{hash=\"{hash:012x}\"}} 1");
+        assert_eq!(lines.collect::<Vec<_>>(), [expected]);
+    }
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpd
     let texts: Vec<_> = configs.iter().map(RateLimitConfig::encode_to_vec).collect();
     Ok(Rules {
         loaded,
+        sources: texts.len(),
         hash: hash(texts.iter().map(Vec::as_slice)),
     })
 }
