@@ -80,7 +80,8 @@ impl ast::Visitor for UnicodeFlagVisitor {
     }
 }
 
-fn anything() -> Hir {
+/// Any text.
+pub(crate) fn anything() -> Hir {
     Hir::repetition(Repetition {
         min: 0,
         max: None,
