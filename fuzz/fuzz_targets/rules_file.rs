@@ -25,7 +25,7 @@ fuzz_target!(|text: &str| {
     };
     assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
-        assert!(problem.at.line >= 1 && problem.at.column >= 1);
+        assert!(problem.span.at.line >= 1 && problem.span.at.column >= 1);
         assert!(problem.to_string().len() < 2_000);
     }
 });

@@ -449,7 +449,7 @@ descriptors:
     // The place of a problem is that in the file.
     let text = "domain:\td\ndescriptors:\n  - key:\tk\n   value: v\n";
     let problems = load(&[source("a.yaml", text)], APART).unwrap_err();
-    assert_eq!(problems[0].at.line, 4, "{}", problems[0]);
+    assert_eq!(problems[0].span.at.line, 4, "{}", problems[0]);
 }
 
 #[test]

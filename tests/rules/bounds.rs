@@ -30,7 +30,7 @@ fn levels_are_bounded() {
         problems[0].message,
         "descriptors nest deeper than 24 levels"
     );
-    assert_eq!(problems[0].advice, "use fewer levels");
+    assert_eq!(problems[0].help, "use fewer levels");
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn yaml_that_nests_too_deep_is_refused_at_the_place() {
                 .starts_with("error loading config file: yaml: "),
             "{problem}"
         );
-        assert_eq!(problem.at.line, 4, "{problem}");
+        assert_eq!(problem.span.at.line, 4, "{problem}");
     }
     let block = bad(&format!("{}x\n", "- ".repeat(100_000)));
     assert_eq!(
         block[0].message,
         "error loading config file: yaml: nested deeper than 64 levels"
     );
-    assert_eq!((block[0].at.line, block[0].at.column), (1, 129));
+    assert_eq!((block[0].span.at.line, block[0].span.at.column), (1, 129));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn aliases_that_unfold_without_end_are_refused_once() {
         problems[0].message,
         "aliases unfold to more than 16 times the file"
     );
-    assert_eq!(problems[0].advice, "use fewer aliases within aliases");
+    assert_eq!(problems[0].help, "use fewer aliases within aliases");
 }
 
 #[test]

@@ -1522,7 +1522,10 @@ fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
         problems[0].message,
         "all_or_nothing is true in an earlier file of this domain, and false here"
     );
-    assert_eq!((problems[0].at.line, problems[0].at.column), (2, 17));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (2, 17)
+    );
 }
 
 #[test]
@@ -1541,7 +1544,10 @@ fn on_store_failure_is_a_domains() {
         problems[0].message,
         "on_store_failure is deny in an earlier file of this domain, and local here"
     );
-    assert_eq!((problems[0].at.line, problems[0].at.column), (2, 19));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (2, 19)
+    );
 }
 
 #[test]
@@ -1584,7 +1590,7 @@ fn warned(text: &str) -> Vec<String> {
     let warnings = good(text).warnings;
     let told = warnings
         .iter()
-        .map(|one| format!("{} {} {}", one.at, one.path, one.message));
+        .map(|one| format!("{} {} {}", one.span.at, one.path, one.message));
     told.collect()
 }
 
@@ -1677,7 +1683,7 @@ descriptors:
             "{}",
             problems[0]
         );
-        assert_eq!(problems[0].advice, "write `<<: *anchor`");
+        assert_eq!(problems[0].help, "write `<<: *anchor`");
     }
     // Quoted it is a name.
     good("domain: d\ndescriptors: [{key: k, metadata: {'<<': x}}]\n");

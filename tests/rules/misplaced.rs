@@ -115,7 +115,7 @@ fn our_names_in_a_wrong_place_are_refused() {
             assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
             assert!(
                 problems[0]
-                    .advice
+                    .help
                     .starts_with("move it to where it belongs; here belong ")
             );
         }
@@ -126,7 +126,10 @@ fn our_names_in_a_wrong_place_are_refused() {
 fn a_merged_anchor_warns_where_its_own_text_stands() {
     let text = "domain: d\ndescriptors:\n  - &a {key: a, unit: day}\n  - {<<: *a, key: b}\n";
     let warnings = good(text).warnings;
-    let lines: Vec<_> = warnings.iter().map(|warning| warning.at.line).collect();
+    let lines: Vec<_> = warnings
+        .iter()
+        .map(|warning| warning.span.at.line)
+        .collect();
     assert_eq!(lines, [3, 3]);
 }
 
@@ -172,7 +175,7 @@ fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
         .map(|problem| {
             format!(
                 "{}:{} {} [{}]",
-                problem.file, problem.at, problem.message, problem.path
+                problem.file, problem.span.at, problem.message, problem.path
             )
         })
         .collect();

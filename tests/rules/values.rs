@@ -356,7 +356,7 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
     let file = |name| source(name, "domain: d\ndescriptors: [{key: k, values: [a]}]\n");
     let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED).unwrap_err();
     assert_eq!(problems[0].file, "b.yaml");
-    assert_eq!((problems.len(), problems[0].at.column), (1, 33));
+    assert_eq!((problems.len(), problems[0].span.at.column), (1, 33));
 }
 
 #[test]
@@ -558,7 +558,10 @@ fn lists_and_their_texts_are_bounded() {
     let problems = bad(&list(LIST_ITEMS_MAX + 1));
     assert_eq!(problems.len(), 1);
     assert_eq!(problems[0].message, "values has more than 10000 items");
-    assert_eq!((problems[0].at.line, problems[0].at.column), (4, 11));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (4, 11)
+    );
 
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     for (written, at) in [
@@ -570,7 +573,10 @@ fn lists_and_their_texts_are_bounded() {
         ));
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
-        assert_eq!((problems[0].at.line, problems[0].at.column), (4, at));
+        assert_eq!(
+            (problems[0].span.at.line, problems[0].span.at.column),
+            (4, at)
+        );
     }
     // What is told of a long one is short.
     let long = "(".repeat(9_000);
@@ -638,7 +644,10 @@ descriptors:
     }
     let problems = bad(&text);
     assert_eq!(problems.len(), 1, "{}", problems[0]);
-    assert_eq!((problems[0].at.line, problems[0].at.column), (3, 19));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (3, 19)
+    );
     // Ten thousand that are no worse than a real file's are taken.
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for n in 0..10_000 {

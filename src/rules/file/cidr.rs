@@ -1,7 +1,7 @@
 //! Address prefixes: the fields `cidr` and `ipv6_prefix`.
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
@@ -15,7 +15,7 @@ impl Loader<'_> {
     pub(super) fn prefixes(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let mut prefixes = Vec::new();
         if let Some(text) = fields.given("cidr").and_then(Node::text) {
-            let prefix = self.prefix(text, fields.position_of("cidr"), path)?;
+            let prefix = self.prefix(text, fields.span_of("cidr"), path)?;
             prefixes.push(prefix);
             return Some(Values::Prefixes(prefixes));
         }
@@ -28,17 +28,12 @@ impl Loader<'_> {
             let Some(text) = self.item_text(item, &path, advice) else {
                 continue;
             };
-            prefixes.extend(self.prefix(text, item.at, &path));
+            prefixes.extend(self.prefix(text, item.span, &path));
         }
         (prefixes.len() == items.len()).then_some(Values::Prefixes(prefixes))
     }
 
-    pub(super) fn prefix(
-        &mut self,
-        text: &str,
-        at: Position,
-        path: &FieldPath<'_>,
-    ) -> Option<Prefix> {
+    pub(super) fn prefix(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> Option<Prefix> {
         let error = match Prefix::parse(text) {
             Ok(prefix) => return Some(prefix),
             Err(error) => error,
@@ -80,7 +75,7 @@ impl Loader<'_> {
         share_threshold: bool,
     ) -> Option<u8> {
         let number = self.integer(fields, path, "ipv6_prefix")?;
-        let at = fields.position_of("ipv6_prefix");
+        let at = fields.span_of("ipv6_prefix");
         let Some(bits) = u8::try_from(number)
             .ok()
             .filter(|bits| (1..=128).contains(bits))

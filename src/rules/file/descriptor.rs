@@ -38,7 +38,7 @@ impl Loader<'_> {
         let items = self.items(fields, path, "descriptors", advice);
         if context.levels.len() >= LEVELS_MAX && !items.is_empty() {
             let message = format!("descriptors nest deeper than {LEVELS_MAX} levels");
-            return self.error(fields.at, path, message, "use fewer levels");
+            return self.error(fields.span, path, message, "use fewer levels");
         }
         for (position, item) in items.iter().enumerate() {
             if self.errors.len() >= DIAGNOSTICS_MAX {
@@ -71,14 +71,14 @@ impl Loader<'_> {
         };
         if level.key.is_empty() {
             self.error(
-                fields.at,
+                fields.span,
                 path,
                 "descriptor has empty key".to_owned(),
                 "add `key: NAME`, the descriptor key that Envoy sends",
             );
         }
         let usable = !level.key.is_empty()
-            && self.check_length(&level.key, fields.position_of("key"), path)
+            && self.check_length(&level.key, fields.span_of("key"), path)
             && values_usable;
         self.warn_unreachable(&fields, path, &level.key, context.holder_key);
         let mut levels = context.levels.to_vec();
@@ -131,7 +131,7 @@ impl Loader<'_> {
                 excerpt(key)
             );
             let advice = "give one of them another key, or remove this descriptor's limit";
-            self.warning(fields.position_of("key"), path, message, advice);
+            self.warning(fields.span_of("key"), path, message, advice);
         }
     }
 
@@ -155,7 +155,7 @@ impl Loader<'_> {
             (Values::Any | Values::Text(_), _) => {
                 let name = Rule::new(domain, levels.to_vec()).full_name();
                 self.error(
-                    fields.position_of("key"),
+                    fields.span_of("key"),
                     path,
                     format!("duplicate descriptor composite key '{}'", excerpt(&name)),
                     "join the two into one descriptor, or give one another value",
@@ -183,7 +183,7 @@ impl Loader<'_> {
                 excerpt(&level.label())
             );
             let advice = "remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`";
-            self.error(fields.position_of("share_threshold"), path, message, advice);
+            self.error(fields.span_of("share_threshold"), path, message, advice);
         }
     }
 }

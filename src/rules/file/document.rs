@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::descriptor::DescriptorContext;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
@@ -20,13 +20,13 @@ impl Loader<'_> {
         let path = FieldPath::ROOT;
         match yaml::parse(text) {
             Ok(Some(root)) if !root.is_null() => self.document(&root),
-            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &path),
+            Ok(_) => self.empty_domain(Span::START, &path),
             Err(error) => {
                 let message = format!(
                     "error loading config file: yaml: {}",
                     excerpt(&error.message)
                 );
-                self.error(error.at, &path, message, "mend the YAML at this place");
+                self.error(error.span, &path, message, "mend the YAML at this place");
             }
         }
     }
@@ -39,12 +39,12 @@ impl Loader<'_> {
         };
         let domain = self.text(&fields, &path, "domain");
         let usable =
-            !domain.is_empty() && self.check_length(domain, fields.position_of("domain"), &path);
+            !domain.is_empty() && self.check_length(domain, fields.span_of("domain"), &path);
         if domain.is_empty() {
-            self.empty_domain(fields.at, &path);
+            self.empty_domain(fields.span, &path);
         } else if usable && !self.rules.add_domain(domain) && !self.options.merge_domains {
             self.error(
-                fields.position_of("domain"),
+                fields.span_of("domain"),
                 &path,
                 format!("duplicate domain '{}' in config file", excerpt(domain)),
                 "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
@@ -58,7 +58,7 @@ impl Loader<'_> {
                     "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
                     !whole
                 );
-                let at = fields.position_of("all_or_nothing");
+                let at = fields.span_of("all_or_nothing");
                 self.error(at, &path, message, "say it once, or the same in each file");
             }
             self.rules.set_all_or_nothing(domain, whole);
@@ -83,7 +83,7 @@ impl Loader<'_> {
         if name.is_empty() {
             return;
         }
-        let at = fields.position_of("on_store_failure");
+        let at = fields.span_of("on_store_failure");
         let Some(answer) = OnStoreFailure::from_name(name) else {
             let message = format!("unknown on_store_failure '{}'", excerpt(name));
             let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
@@ -101,7 +101,7 @@ impl Loader<'_> {
         self.rules.set_on_store_failure(domain, answer);
     }
 
-    fn empty_domain(&mut self, at: Position, path: &FieldPath<'_>) {
+    fn empty_domain(&mut self, at: Span, path: &FieldPath<'_>) {
         self.error(
             at,
             path,

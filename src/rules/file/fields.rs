@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
 use crate::rules::file::loader::{Loader, Phase};
@@ -21,8 +21,8 @@ use crate::rules::yaml::{Content, Node};
 
 /// The fields of one mapping, by name.
 pub(crate) struct Fields<'n> {
-    /// The position of the mapping.
-    pub(crate) at: Position,
+    /// The place of the mapping.
+    pub(crate) span: Span,
     pairs: Vec<(&'n str, &'n Node)>,
 }
 
@@ -50,9 +50,9 @@ impl<'n> Fields<'n> {
         self.get(name).filter(|node| !node.is_null())
     }
 
-    /// The position of a field's value, or else of the mapping.
-    pub(crate) fn position_of(&self, name: &str) -> Position {
-        self.get(name).map_or(self.at, |node| node.at)
+    /// The place of a field's value, or else of the mapping.
+    pub(crate) fn span_of(&self, name: &str) -> Span {
+        self.get(name).map_or(self.span, |node| node.span)
     }
 }
 
@@ -67,7 +67,7 @@ impl Loader<'_> {
         here: &Mapping,
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
-            at: node.at,
+            span: node.span,
             pairs: Vec::new(),
         };
         let pairs = match &node.content {
@@ -78,7 +78,7 @@ impl Loader<'_> {
                 return None;
             }
         };
-        if !self.spend(keys_and_values(pairs), node.at, path) {
+        if !self.spend(keys_and_values(pairs), node.span, path) {
             return None;
         }
         for (key, value) in pairs {
@@ -88,14 +88,20 @@ impl Loader<'_> {
                     let name = excerpt(name);
                     let message = format!("config error, key is not of type string: {name}");
                     let advice = "use a name, or put it in quotes";
-                    self.error_in(Phase::Names, key.at, path, message, advice);
+                    self.error_in(Phase::Names, key.span, path, message, advice);
                 }
                 None => {
                     let message = "config error, key is not of type string: a list or a mapping";
-                    self.error_in(Phase::Names, key.at, path, message.to_owned(), "use a name");
+                    self.error_in(
+                        Phase::Names,
+                        key.span,
+                        path,
+                        message.to_owned(),
+                        "use a name",
+                    );
                 }
                 Some(name) => {
-                    if self.is_allowed_here((name, key.at), value, path, here) {
+                    if self.is_allowed_here((name, key.span), value, path, here) {
                         self.reject_float(value, path, name);
                         fields.pairs.retain(|(other, _)| *other != name);
                         fields.pairs.push((name, value));
@@ -126,7 +132,7 @@ impl Loader<'_> {
                     }
                 }
             }
-            Content::Sequence(items) if self.spend(items, node.at, path) => {
+            Content::Sequence(items) if self.spend(items, node.span, path) => {
                 for item in items {
                     self.merge(item, path, here, fields);
                 }
@@ -140,7 +146,7 @@ impl Loader<'_> {
         let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
         self.error_in(
             Phase::Types,
-            node.at,
+            node.span,
             path,
             message.to_owned(),
             "write `<<: *anchor`",
@@ -164,7 +170,7 @@ impl Loader<'_> {
                 Content::Mapping(_) => {
                     self.collect_pairs(merge, path, true, (&mut found, &mut inner));
                 }
-                Content::Sequence(items) if self.spend(items, merge.at, path) => {
+                Content::Sequence(items) if self.spend(items, merge.span, path) => {
                     inner.extend(items.iter().map(Rc::as_ref));
                 }
                 Content::Sequence(_) => {}
@@ -189,7 +195,7 @@ impl Loader<'_> {
         let Content::Mapping(pairs) = &node.content else {
             return;
         };
-        if !self.spend(keys_and_values(pairs), node.at, path) {
+        if !self.spend(keys_and_values(pairs), node.span, path) {
             return;
         }
         for (name, value) in pairs {
@@ -220,7 +226,7 @@ impl Loader<'_> {
             let message = format!("error loading config file: yaml: {name} is not text");
             self.error_in(
                 Phase::Types,
-                node.at,
+                node.span,
                 path,
                 message,
                 "write one value, in quotes if need be",
@@ -243,7 +249,7 @@ impl Loader<'_> {
             let message = format!("error loading config file: yaml: {name} is not true or false");
             self.error_in(
                 Phase::Types,
-                node.at,
+                node.span,
                 path,
                 message,
                 "write true or false, without quotes",
@@ -271,7 +277,7 @@ impl Loader<'_> {
             );
             self.error_in(
                 Phase::Types,
-                node.at,
+                node.span,
                 path,
                 message,
                 "write such a number, without quotes",
@@ -293,10 +299,10 @@ impl Loader<'_> {
         };
         let Content::Sequence(items) = &node.content else {
             let message = format!("error loading config file: yaml: {name} is not a list");
-            self.error_in(Phase::Types, node.at, path, message, advice);
+            self.error_in(Phase::Types, node.span, path, message, advice);
             return &[];
         };
-        if self.spend(items, node.at, path) {
+        if self.spend(items, node.span, path) {
             items
         } else {
             &[]

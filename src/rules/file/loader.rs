@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::rules::file::diagnostic::{Diagnostic, Position};
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
@@ -77,7 +78,7 @@ pub(super) struct PatternOrigin {
     pub(super) node: usize,
     pub(super) key: String,
     pub(super) file: String,
-    pub(super) at: Position,
+    pub(super) at: Span,
     pub(super) path: String,
 }
 
@@ -146,7 +147,7 @@ impl<'s> Loader<'s> {
     pub(super) fn spend<'n>(
         &mut self,
         nodes: impl IntoIterator<Item = &'n Rc<Node>>,
-        at: Position,
+        at: Span,
         path: &FieldPath<'_>,
     ) -> bool {
         let Some(left) = self.unfolding_left else {
@@ -165,7 +166,7 @@ impl<'s> Loader<'s> {
     }
 
     /// Whether a text keeps its bound; reports it if not.
-    pub(super) fn check_length(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
+    pub(super) fn check_length(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
         let fits = text.len() <= TEXT_BYTES_MAX;
         if !fits {
             let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
@@ -174,27 +175,46 @@ impl<'s> Loader<'s> {
         fits
     }
 
-    pub(super) fn error(
-        &mut self,
-        at: Position,
-        path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
-    ) {
+    pub(super) fn error(&mut self, at: Span, path: &FieldPath<'_>, message: String, advice: &str) {
         self.error_in(Phase::Meaning, at, path, message, advice);
     }
 
     pub(super) fn error_in(
         &mut self,
         phase: Phase,
-        at: Position,
+        at: Span,
         path: &FieldPath<'_>,
         message: String,
         advice: &str,
     ) {
-        if self.errors.len() < DIAGNOSTICS_MAX {
-            let error = self.diagnostic(at, path, message, advice);
-            self.errors.push((phase, error));
+        let error = Diagnostic::error(Code::Invalid, at, message).help(advice);
+        self.report_in(phase, path, error);
+    }
+
+    /// Records a diagnostic of the current file about the rule at `path`.
+    pub(super) fn report(&mut self, path: &FieldPath<'_>, diagnostic: Diagnostic) {
+        self.report_in(Phase::Meaning, path, diagnostic);
+    }
+
+    /// Records a diagnostic that the reference finds in this phase.
+    pub(super) fn report_in(
+        &mut self,
+        phase: Phase,
+        path: &FieldPath<'_>,
+        mut diagnostic: Diagnostic,
+    ) {
+        let so_far = match diagnostic.severity {
+            Severity::Error => self.errors.len(),
+            Severity::Warning => self.warnings.len(),
+        };
+        if so_far >= DIAGNOSTICS_MAX {
+            return;
+        }
+        self.file.clone_into(&mut diagnostic.file);
+        diagnostic.path = path.to_string();
+        match diagnostic.severity {
+            Severity::Error => self.errors.push((phase, diagnostic)),
+            Severity::Warning => self.warnings.push(diagnostic),
         }
     }
 
@@ -203,10 +223,8 @@ impl<'s> Loader<'s> {
         if self.errors.len() < DIAGNOSTICS_MAX {
             let error = Diagnostic {
                 file: origin.file,
-                at: origin.at,
-                message,
                 path: origin.path,
-                advice: advice.to_owned(),
+                ..Diagnostic::error(Code::Invalid, origin.at, message).help(advice)
             };
             self.errors.push((Phase::Meaning, error));
         }
@@ -214,30 +232,12 @@ impl<'s> Loader<'s> {
 
     pub(super) fn warning(
         &mut self,
-        at: Position,
+        at: Span,
         path: &FieldPath<'_>,
         message: String,
         advice: &str,
     ) {
-        if self.warnings.len() < DIAGNOSTICS_MAX {
-            let warning = self.diagnostic(at, path, message, advice);
-            self.warnings.push(warning);
-        }
-    }
-
-    pub(super) fn diagnostic(
-        &self,
-        at: Position,
-        path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
-    ) -> Diagnostic {
-        Diagnostic {
-            file: self.file.to_owned(),
-            at,
-            message,
-            path: path.to_string(),
-            advice: advice.to_owned(),
-        }
+        let warning = Diagnostic::warning(Code::NoEffect, at, message).help(advice);
+        self.report(path, warning);
     }
 }

@@ -24,7 +24,7 @@ impl Loader<'_> {
             let message = "error loading config file: yaml: metadata is not a mapping";
             self.error_in(
                 Phase::Types,
-                node.at,
+                node.span,
                 &path,
                 message.to_owned(),
                 "write `name: value` pairs",
@@ -47,7 +47,7 @@ impl Loader<'_> {
                 MetadataValue::Text(text.clone())
             }),
             Content::Sequence(items) => {
-                if !self.spend(items, node.at, path) {
+                if !self.spend(items, node.span, path) {
                     return None;
                 }
                 let values = items.iter().map(|item| self.value(item, path));
@@ -67,7 +67,7 @@ impl Loader<'_> {
                     let Some(name) = name else {
                         let message = "error parsing metadata: a key is not of type string";
                         let advice = "write one value as the key";
-                        self.error(key.at, path, message.to_owned(), advice);
+                        self.error(key.span, path, message.to_owned(), advice);
                         return None;
                     };
                     if !own.insert(name) && merged {

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar::origin_of;
 use crate::rules::file::grammar_field::{Mapping, Origin};
@@ -40,7 +40,7 @@ impl Loader<'_> {
         };
         self.error_in(
             phase,
-            node.at,
+            node.span,
             path,
             message,
             "write `name: value` pairs here",
@@ -53,7 +53,7 @@ impl Loader<'_> {
         match &node.content {
             Content::Scalar { .. } => {}
             Content::Sequence(items) => {
-                if !self.spend(items, node.at, path) {
+                if !self.spend(items, node.span, path) {
                     return;
                 }
                 for (position, item) in items.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Loader<'_> {
                 }
             }
             Content::Mapping(pairs) => {
-                if !self.spend(keys_and_values(pairs), node.at, path) {
+                if !self.spend(keys_and_values(pairs), node.span, path) {
                     return;
                 }
                 for (key, value) in pairs {
@@ -77,7 +77,7 @@ impl Loader<'_> {
                             self.reject_float(value, path, name);
                             self.walk_misplaced(value, &path.field(name));
                         }
-                        None => self.unknown_field(key.at, path, name, None),
+                        None => self.unknown_field(key.span, path, name, None),
                     }
                 }
             }
@@ -86,7 +86,7 @@ impl Loader<'_> {
 
     fn unknown_field(
         &mut self,
-        at: Position,
+        at: Span,
         path: &FieldPath<'_>,
         name: &str,
         here: Option<&Mapping>,
@@ -102,7 +102,7 @@ impl Loader<'_> {
     /// Whether a name is allowed here; reports it if not.
     pub(super) fn is_allowed_here(
         &mut self,
-        (name, at): (&str, Position),
+        (name, at): (&str, Span),
         value: &Node,
         path: &FieldPath<'_>,
         here: &Mapping,
@@ -145,7 +145,7 @@ impl Loader<'_> {
             let advice =
                 format!("put the value of {name} in quotes if it is text, or write a whole number");
             let message = "error checking config".to_owned();
-            self.error_in(Phase::Names, node.at, path, message, &advice);
+            self.error_in(Phase::Names, node.span, path, message, &advice);
         }
     }
 }

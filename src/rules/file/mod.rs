@@ -20,12 +20,13 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
-//! | `diagnostic`, `field_path` | what is reported, and where |
+//! | `diagnostic`, `code`, `field_path` | what is reported, and where |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
 
 mod cidr;
+mod code;
 mod descriptor;
 mod diagnostic;
 mod document;
@@ -46,8 +47,9 @@ use self::loader::Loader;
 use crate::rules::path::Source;
 use crate::rules::yaml::Node;
 
+pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
-pub use self::diagnostic::{Diagnostic, Position};
+pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
 pub use self::loader::{DIAGNOSTICS_MAX, LoadedRules, Options, TEXT_BYTES_MAX};
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;

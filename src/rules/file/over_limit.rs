@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::grammar;
@@ -55,7 +55,7 @@ impl Loader<'_> {
         };
         let message = format!("over_limit is never seen here: {why}");
         let advice = "move it beside a limit that refuses, or remove it";
-        self.warning(fields.position_of("over_limit"), path, message, advice);
+        self.warning(fields.span_of("over_limit"), path, message, advice);
     }
 
     pub(crate) fn over_limit(
@@ -67,7 +67,7 @@ impl Loader<'_> {
         let path = path.field("over_limit");
         let fields = self.fields(node, &path, &grammar::OVER_LIMIT)?;
         let body = self.text(&fields, &path, "body");
-        self.check_length(body, fields.position_of("body"), &path);
+        self.check_length(body, fields.span_of("body"), &path);
         let headers = self.headers(&fields, &path);
         Some(Arc::new(OverLimitResponse {
             body: Template::new(body),
@@ -83,7 +83,7 @@ impl Loader<'_> {
         if !matches!(node.content, Content::Mapping(_)) {
             let message = "headers is not a mapping".to_owned();
             let advice = "write `name: value` pairs, such as `content-type: application/json`";
-            self.error(node.at, &path, message, advice);
+            self.error(node.span, &path, message, advice);
             return Vec::new();
         }
         let mut headers: Vec<(String, Template)> = Vec::new();
@@ -95,24 +95,24 @@ impl Loader<'_> {
         {
             let (Some(name_text), Some(text)) = (name.text(), value.text()) else {
                 let message = "a header is not a name and a text".to_owned();
-                self.error(name.at, &path, message, "write `name: value`");
+                self.error(name.span, &path, message, "write `name: value`");
                 continue;
             };
             let text = if value.is_null() { "" } else { text };
-            if let Some(name) = self.header_name(name_text, name.at, &path)
-                && self.header_value(text, value.at, &path)
+            if let Some(name) = self.header_name(name_text, name.span, &path)
+                && self.header_value(text, value.span, &path)
             {
                 if headers.iter().any(|(other, _)| *other == name) {
                     if merged {
                         continue;
                     }
                     let message = format!("header '{}' stands twice", excerpt(&name));
-                    self.error(value.at, &path, message, "remove one");
+                    self.error(value.span, &path, message, "remove one");
                 }
                 headers.push((name, Template::new(text)));
                 if headers.len() > HEADERS_MAX {
                     let message = format!("more than {HEADERS_MAX} headers");
-                    self.error(node.at, &path, message, "use fewer");
+                    self.error(node.span, &path, message, "use fewer");
                     return Vec::new();
                 }
             }
@@ -120,7 +120,7 @@ impl Loader<'_> {
         headers
     }
 
-    fn header_name(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> Option<String> {
+    fn header_name(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> Option<String> {
         let name = text.parse::<HeaderName>().ok();
         let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
         if name.is_none() {
@@ -132,7 +132,7 @@ impl Loader<'_> {
         name.map(|name| name.as_str().to_owned())
     }
 
-    fn header_value(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
+    fn header_value(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
         let sendable = text.parse::<HeaderValue>().is_ok() && text.is_ascii();
         if !sendable {
             let message = format!("'{}' cannot be sent as a header's value", excerpt(text));

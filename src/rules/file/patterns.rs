@@ -17,7 +17,7 @@ use tollgate_limiter::{Level, PatternError, Values};
 impl Loader<'_> {
     pub(super) fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let text = self.text(fields, path, "regex");
-        let at = fields.position_of("regex");
+        let at = fields.span_of("regex");
         // A value that is no text has been reported.
         fields.given("regex")?.text()?;
         if text.is_empty() {
@@ -87,8 +87,8 @@ impl Loader<'_> {
                 key: level.key.clone(),
                 file: self.file.to_owned(),
                 at: match &*level.values {
-                    Values::Any => fields.position_of("key"),
-                    values => fields.position_of(name(values)),
+                    Values::Any => fields.span_of("key"),
+                    values => fields.span_of(name(values)),
                 },
                 path: path.to_string(),
             });

@@ -59,7 +59,7 @@ impl Loader<'_> {
         let others: Vec<_> = given.collect();
         for other in &others {
             self.error(
-                fields.position_of(other),
+                fields.span_of(other),
                 path,
                 format!("'{name}' and '{other}' on one descriptor"),
                 "keep one of them, and give the other a descriptor of its own",
@@ -67,7 +67,7 @@ impl Loader<'_> {
         }
         if name != "value" && key.contains('*') {
             self.error(
-                fields.position_of(name),
+                fields.span_of(name),
                 path,
                 format!(
                     "'{name}' needs a key without '*', but found key '{}'",
@@ -81,7 +81,7 @@ impl Loader<'_> {
             "cidr" => self.prefixes(fields, path),
             "regex" => self.regex(fields, path),
             _ => {
-                let short = self.check_length(value, fields.position_of("value"), path);
+                let short = self.check_length(value, fields.span_of("value"), path);
                 short.then(|| Values::from_text(value))
             }
         };
@@ -96,7 +96,7 @@ impl Loader<'_> {
         for name in &empty {
             let message = format!("nothing stands behind '{name}'");
             let advice = format!("say what it holds, or remove `{name}` to match any value");
-            self.error(fields.position_of(name), path, message, &advice);
+            self.error(fields.span_of(name), path, message, &advice);
         }
         empty.is_empty()
     }
@@ -118,12 +118,12 @@ impl Loader<'_> {
             };
             if value.contains('*') {
                 self.error(
-                    item.at,
+                    item.span,
                     &path,
                     format!("a list holds no patterns, but found '{}'", excerpt(value)),
                     "use `value:` for a pattern, or `regex:`, on a descriptor of its own",
                 );
-            } else if self.check_length(value, item.at, &path) {
+            } else if self.check_length(value, item.span, &path) {
                 values.push(value.to_owned());
             }
         }
@@ -144,11 +144,11 @@ impl Loader<'_> {
         if items.len() > LIST_ITEMS_MAX {
             let message = format!("{name} has more than {LIST_ITEMS_MAX} items");
             let advice = "use several descriptors, or a pattern";
-            self.error(fields.position_of(name), path, message, advice);
+            self.error(fields.span_of(name), path, message, advice);
         } else if items.is_empty() && is_list && self.unfolding_left.is_some() {
             let message = format!("{name} is an empty list and would match nothing");
             let advice = format!("list {things}, or remove it to match any value");
-            self.error(fields.position_of(name), path, message, &advice);
+            self.error(fields.span_of(name), path, message, &advice);
         }
         (1..=LIST_ITEMS_MAX).contains(&items.len()).then_some(())
     }
@@ -168,7 +168,7 @@ impl Loader<'_> {
                 "write one value, in quotes if need be",
             ),
         };
-        self.error(item.at, path, message.to_owned(), advice);
+        self.error(item.span, path, message.to_owned(), advice);
         None
     }
 
@@ -187,7 +187,7 @@ impl Loader<'_> {
         };
         for position in items {
             let node = item(fields, name, position);
-            let at = node.map_or(fields.at, |node| node.at);
+            let at = node.map_or(fields.span, |node| node.span);
             let is_item = fields.given(name).is_some_and(|list| list.text().is_none());
             let path = if is_item {
                 path.item(name, position)

@@ -180,10 +180,13 @@ fn read_whatever(sources: &[Source]) {
         // A carriage return alone ends a line as well, and the parser counts the end of a file as
         // one more.
         let lines = text.matches(['\n', '\r']).count() + 1;
-        assert!(problem.at.line >= 1 && problem.at.column >= 1, "{problem}");
-        assert!(problem.at.line <= lines + 1, "{problem}");
         assert!(
-            !problem.message.is_empty() && !problem.advice.is_empty(),
+            problem.span.at.line >= 1 && problem.span.at.column >= 1,
+            "{problem}"
+        );
+        assert!(problem.span.at.line <= lines + 1, "{problem}");
+        assert!(
+            !problem.message.is_empty() && !problem.help.is_empty(),
             "{problem:?}"
         );
         assert!(problem.to_string().len() < 2_000, "{problem}");

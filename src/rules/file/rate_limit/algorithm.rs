@@ -30,7 +30,7 @@ impl Loader<'_> {
         let Some(mut algorithm) = algorithm else {
             let message = format!("unknown algorithm '{}'", excerpt(name));
             let advice = format!("use one of {}", grammar::algorithm_names().join(", "));
-            self.error(fields.position_of("algorithm"), path, message, &advice);
+            self.error(fields.span_of("algorithm"), path, message, &advice);
             return None;
         };
         let mut fits = true;
@@ -49,7 +49,7 @@ impl Loader<'_> {
         {
             let message = format!("algorithm {} needs segments", algorithm.name());
             let advice = "add `segments: 6`, or set `algorithm: sliding_window`";
-            self.error(fields.position_of("algorithm"), path, message, advice);
+            self.error(fields.span_of("algorithm"), path, message, advice);
             fits = false;
         }
         let refill = if algorithm.options().contains(&AlgorithmOption::Refill) {
@@ -67,7 +67,7 @@ impl Loader<'_> {
             other => {
                 let message = format!("unknown refill '{}'", excerpt(other));
                 let advice = "use continuous or interval";
-                self.error(fields.position_of("refill"), path, message, advice);
+                self.error(fields.span_of("refill"), path, message, advice);
                 fits = false;
             }
         }
@@ -93,7 +93,7 @@ impl Loader<'_> {
             ),
         };
         let message = format!("algorithm {} has no {name}", algorithm.name());
-        self.error(fields.position_of(name), path, message, &advice);
+        self.error(fields.span_of(name), path, message, &advice);
     }
 
     pub(crate) fn check_requests(
@@ -108,12 +108,7 @@ impl Loader<'_> {
             let name = algorithm.name();
             let message = format!("algorithm {name} remembers each of its hits, at most {most}");
             let advice = format!("use {most} at most, or an algorithm that only counts");
-            self.error(
-                fields.position_of("requests_per_unit"),
-                path,
-                message,
-                &advice,
-            );
+            self.error(fields.span_of("requests_per_unit"), path, message, &advice);
         }
     }
 }

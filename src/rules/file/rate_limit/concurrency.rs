@@ -25,14 +25,14 @@ impl Loader<'_> {
                 let message = format!("algorithm {} has no {name}", algorithm.name());
                 let advice =
                     format!("remove `{name}`: it limits how many are in flight at any moment");
-                self.error(fields.position_of(name), path, message, &advice);
+                self.error(fields.span_of(name), path, message, &advice);
             }
         }
         let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
         self.check_requests(fields, path, algorithm, requests);
         let holder_key = self.text(fields, path, "holder_key");
-        if self.check_length(holder_key, fields.position_of("holder_key"), path)
+        if self.check_length(holder_key, fields.span_of("holder_key"), path)
             && !holder_key.is_empty()
         {
             rule.holder_key = Some(holder_key.to_owned());
@@ -44,7 +44,7 @@ impl Loader<'_> {
                 algorithm.name()
             );
             let advice = "add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request";
-            self.error(fields.position_of("slot_seconds"), path, message, advice);
+            self.error(fields.span_of("slot_seconds"), path, message, advice);
             return None;
         };
         Some(Allowance::Limited {

@@ -11,7 +11,7 @@ mod concurrency;
 mod window;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
@@ -40,19 +40,14 @@ impl Loader<'_> {
             if fields.given("rate_limits").is_some() {
                 let message = "'rate_limit' and 'rate_limits' stand side by side".to_owned();
                 let advice = "put them all into `rate_limits`";
-                self.error(fields.position_of("rate_limits"), path, message, advice);
+                self.error(fields.span_of("rate_limits"), path, message, advice);
             }
             let rule = self.rate_limit(one, &path.field("rate_limit"), rule.clone());
             return rule.into_iter().map(|(rule, _)| rule).collect();
         }
         if items.len() > LIMITS_MAX {
             let message = format!("more than {LIMITS_MAX} limits on one descriptor");
-            self.error(
-                fields.position_of("rate_limits"),
-                path,
-                message,
-                "use fewer",
-            );
+            self.error(fields.span_of("rate_limits"), path, message, "use fewer");
             return Vec::new();
         }
         let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
@@ -65,12 +60,12 @@ impl Loader<'_> {
             };
             if rule.allowance == Allowance::Unlimited && items.len() > 1 {
                 let message = "unlimited stands beside other limits".to_owned();
-                self.error(item.at, &path, message, "remove it, or the others");
+                self.error(item.span, &path, message, "remove it, or the others");
             }
             if rules.iter().any(|other| same_bucket(other, &rule)) {
                 let message = "two limits alike: same algorithm, window and name, so they would share one bucket";
                 let advice = "remove one, or give one another window or a `name`";
-                self.error(item.at, &path, message.to_owned(), advice);
+                self.error(item.span, &path, message.to_owned(), advice);
             }
             let key = rule.holder_key.as_ref();
             let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
@@ -81,7 +76,7 @@ impl Loader<'_> {
                     excerpt(other)
                 );
                 let advice = "use one for all: a descriptor's last entry says who holds the slots of all its limits";
-                self.error(item.at, &path, message, advice);
+                self.error(item.span, &path, message, advice);
             }
             rules.push(rule);
             places.push((position, replaces_at));
@@ -105,7 +100,7 @@ impl Loader<'_> {
         node: &Node,
         path: &FieldPath<'_>,
         mut rule: Rule,
-    ) -> Option<(Rule, Vec<Position>)> {
+    ) -> Option<(Rule, Vec<Span>)> {
         let fields = self.fields(node, path, &grammar::LIMIT)?;
         let errors_before = self.errors.len();
         let unlimited = self.boolean(&fields, path, "unlimited");
@@ -127,7 +122,7 @@ impl Loader<'_> {
             }
         };
         let name = self.text(&fields, path, "name");
-        self.check_length(name, fields.position_of("name"), path);
+        self.check_length(name, fields.span_of("name"), path);
         name.clone_into(&mut rule.name);
         let (replaces, replaces_at) = self.replaces(&fields, path, name).into_iter().unzip();
         rule.replaces = replaces;
@@ -145,7 +140,7 @@ impl Loader<'_> {
     ) -> Option<Allowance> {
         if Unit::from_name(unit).is_some() {
             self.error(
-                fields.position_of("unit"),
+                fields.span_of("unit"),
                 path,
                 "should not specify rate limit unit when unlimited".to_owned(),
                 "remove `unit`, or remove `unlimited`",
@@ -158,7 +153,7 @@ impl Loader<'_> {
             if fields.given(name).is_some() {
                 let message = format!("'{name}' means nothing beside unlimited");
                 let advice = "remove it, or `unlimited`";
-                self.error(fields.position_of(name), path, message, advice);
+                self.error(fields.span_of(name), path, message, advice);
             }
         }
         Some(Allowance::Unlimited)
@@ -170,7 +165,7 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         own_name: &str,
-    ) -> Vec<(String, Position)> {
+    ) -> Vec<(String, Span)> {
         let advice = "write it as a list: `replaces: [{name: OTHER}]`";
         let items = self.items(fields, path, "replaces", advice);
         let mut names = Vec::with_capacity(items.len());
@@ -183,17 +178,17 @@ impl Loader<'_> {
             if name.is_empty() {
                 let message = "should not have an empty replaces entry".to_owned();
                 let advice = "name the rule to replace, or remove the entry";
-                self.error(item.at, &path, message, advice);
+                self.error(item.span, &path, message, advice);
             } else if name == own_name {
-                self.replaces_itself(item.at, &path);
-            } else if self.check_length(name, item.at, &path) {
-                names.push((name.to_owned(), item.at));
+                self.replaces_itself(item.span, &path);
+            } else if self.check_length(name, item.span, &path) {
+                names.push((name.to_owned(), item.span));
             }
         }
         names
     }
 
-    fn replaces_itself(&mut self, at: Position, path: &FieldPath<'_>) {
+    fn replaces_itself(&mut self, at: Span, path: &FieldPath<'_>) {
         let message = "replaces should not contain name of same descriptor".to_owned();
         let advice = "a rule cannot replace itself; remove the entry";
         self.error(at, path, message, advice);

@@ -36,7 +36,7 @@ impl Loader<'_> {
         if multiplier.is_none() {
             let message = "unit_multiplier must be at least 1".to_owned();
             let advice = "remove it for a window of one unit";
-            self.error(fields.position_of("unit_multiplier"), path, message, advice);
+            self.error(fields.span_of("unit_multiplier"), path, message, advice);
         }
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
         let calendar = self.calendar(fields, path, unit, multiplier);
@@ -53,7 +53,7 @@ impl Loader<'_> {
                     }
                     LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
                 };
-                self.error(fields.position_of(name), path, error.to_string(), advice);
+                self.error(fields.span_of(name), path, error.to_string(), advice);
                 return None;
             }
         };
@@ -65,12 +65,7 @@ impl Loader<'_> {
                 algorithm.name()
             );
             let advice = format!("use a window of {years} years at most");
-            self.error(
-                fields.position_of("unit_multiplier"),
-                path,
-                message,
-                &advice,
-            );
+            self.error(fields.span_of("unit_multiplier"), path, message, &advice);
         }
         if let Some(segments) = segments {
             limit = limit.with_segments(segments);
@@ -95,7 +90,7 @@ impl Loader<'_> {
             let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
             let message = format!("invalid rate limit unit '{}'", excerpt(text));
             let advice = format!("use one of {}", units.join(", "));
-            self.error(fields.position_of("unit"), path, message, &advice);
+            self.error(fields.span_of("unit"), path, message, &advice);
         }
         unit
     }
@@ -107,7 +102,7 @@ impl Loader<'_> {
         if segments.is_none() {
             let message = format!("segments must be from 1 to {SEGMENTS_MAX}");
             let advice = "write such a number, or remove it for a window that slides smoothly";
-            self.error(fields.position_of("segments"), path, message, advice);
+            self.error(fields.span_of("segments"), path, message, advice);
         }
         segments
     }
@@ -119,7 +114,7 @@ impl Loader<'_> {
             let names = CountRefused::ALL.map(CountRefused::name).join(", ");
             let message = format!("unknown count_refused '{}'", excerpt(name));
             let advice = format!("use one of {names}");
-            self.error(fields.position_of("count_refused"), path, message, &advice);
+            self.error(fields.span_of("count_refused"), path, message, &advice);
         }
         count_refused
     }
@@ -141,14 +136,14 @@ impl Loader<'_> {
         if week_start.is_none() && !day.is_empty() {
             let message = format!("unknown week_start '{}'", excerpt(day));
             let advice = "use a day's English name, such as monday or sunday";
-            self.error(fields.position_of("week_start"), path, message, advice);
+            self.error(fields.span_of("week_start"), path, message, advice);
         }
         if !wanted {
             for name in ["time_zone", "week_start"] {
                 if fields.given(name).is_some() {
                     let message = format!("'{name}' means nothing without calendar");
                     let advice = "add `calendar: true`, or remove it";
-                    self.error(fields.position_of(name), path, message, advice);
+                    self.error(fields.span_of(name), path, message, advice);
                 }
             }
             return None;
@@ -156,7 +151,7 @@ impl Loader<'_> {
         match calendar(unit, multiplier, zone, week_start) {
             Ok(calendar) => Some(calendar),
             Err(error) => {
-                let at = fields.position_of(match error {
+                let at = fields.span_of(match error {
                     CalendarError::UnitTooShort { .. } => "unit",
                     CalendarError::WeekStartWithoutWeek { .. } => "week_start",
                     CalendarError::MultiplierTooLarge { .. } => "unit_multiplier",
