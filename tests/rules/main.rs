@@ -12,6 +12,8 @@
 //! | `misplaced` | known names in wrong places; several errors in several files |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
 //! | `files` | the files of a path, and their order |
+//! | `warnings` | warnings of rules that load and do not do what was meant |
+//! | `foreign` | files of other programs |
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
 //! | `values` | lists, prefixes and regular expressions: results and errors |
@@ -31,6 +33,7 @@
 mod accepted;
 mod bounds;
 mod files;
+mod foreign;
 mod fuzz;
 mod limits;
 mod misplaced;
@@ -38,4 +41,5 @@ mod reading;
 mod refused;
 mod schema;
 mod values;
+mod warnings;
 mod watching;

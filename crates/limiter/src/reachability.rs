@@ -40,6 +40,8 @@ pub struct Shadowed {
     pub part: ShadowedPart,
     /// A node that takes these values, or some of them.
     pub by: usize,
+    /// Whether other nodes take the rest of the values.
+    pub with_others: bool,
 }
 
 /// The part of a level that no entry reaches.
@@ -147,7 +149,14 @@ impl<'m> Siblings<'m> {
     /// Adds what is shadowed of this node to `found`.
     pub(super) fn examine(&self, node: NodeIndex, level: &Level, found: &mut Vec<Shadowed>) {
         let key = word(&level.key);
-        let shadowed = |part| move |by| Shadowed { node, part, by };
+        let shadowed = |part| {
+            move |by| Shadowed {
+                node,
+                part,
+                by,
+                with_others: false,
+            }
+        };
         match &*level.values {
             Values::Any => {
                 let by = self.taken_by(node, &key, &[ANY_TEXT]);
@@ -158,8 +167,10 @@ impl<'m> Siblings<'m> {
                 found.extend(by.map(shadowed(ShadowedPart::AllButOwnText)));
             }
             Values::Regex(regex) => {
-                let by = self.regex_taken_by(node, &key, regex);
-                found.extend(by.map(shadowed(ShadowedPart::Level)));
+                let words = (self.words)(regex).unwrap_or_default();
+                let taken = words.iter().map(|word| self.taken_by(node, &key, word));
+                let taken: Option<Vec<_>> = taken.collect();
+                found.extend(taken.and_then(|taken| whole_level(node, &taken)));
             }
             Values::List(values) => {
                 let taken = values
@@ -177,16 +188,6 @@ impl<'m> Siblings<'m> {
                 add_items(node, &taken.collect::<Vec<_>>(), found);
             }
         }
-    }
-
-    fn regex_taken_by(&self, node: NodeIndex, key: &[u8], regex: &str) -> Option<NodeIndex> {
-        let words = (self.words)(regex)?;
-        let mut first = None;
-        for word in words {
-            let by = self.taken_by(node, key, &word)?;
-            first.get_or_insert(by);
-        }
-        first
     }
 
     /// The node that takes everything that these words stand for from `node`.
@@ -298,14 +299,29 @@ fn contains(pattern: &[u8], word: &[u8]) -> bool {
 
 /// Adds the items that are taken, or the whole level when all are.
 fn add_items(node: NodeIndex, taken: &[Option<NodeIndex>], found: &mut Vec<Shadowed>) {
-    if let (true, Some(Some(by))) = (taken.iter().all(Option::is_some), taken.first()) {
-        let (part, by) = (ShadowedPart::Level, *by);
-        found.push(Shadowed { node, part, by });
+    let all: Option<Vec<_>> = taken.iter().copied().collect();
+    if let Some(whole) = all.and_then(|taken| whole_level(node, &taken)) {
+        found.push(whole);
         return;
     }
     let items = taken.iter().enumerate();
     found.extend(items.filter_map(|(index, by)| {
-        let (part, by) = (ShadowedPart::Item(index), (*by)?);
-        Some(Shadowed { node, part, by })
+        Some(Shadowed {
+            node,
+            part: ShadowedPart::Item(index),
+            by: (*by)?,
+            with_others: false,
+        })
     }));
+}
+
+/// A whole level of which these nodes take all values; none when there are no values.
+fn whole_level(node: NodeIndex, taken: &[NodeIndex]) -> Option<Shadowed> {
+    let by = *taken.first()?;
+    Some(Shadowed {
+        node,
+        part: ShadowedPart::Level,
+        by,
+        with_others: taken.iter().any(|other| *other != by),
+    })
 }

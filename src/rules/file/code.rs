@@ -37,7 +37,17 @@ codes! {
     // Errors.
     Invalid "invalid" "A value that the rules grammar does not allow."
 
+    ForeignFile "foreign-file" "A file of another program: limitador, AspNetCoreRateLimit, Docker Compose, Kubernetes, Envoy."
+
     // Warnings.
     MisplacedKey "misplaced-key" "A known key in a mapping where it has no effect."
     NoEffect "no-effect" "A field that never takes effect."
+    Unreachable "unreachable" "A descriptor, or an item of its list, whose values other descriptors take."
+    MissingRequests "missing-requests-per-unit" "A limit without `requests_per_unit`, which is a limit of 0."
+    DuplicateKey "duplicate-key" "A key that a mapping has more than once; the last one applies."
+    OctalNumber "octal-number" "A number that begins with 0 and is therefore octal."
+    UnknownReplacedName "unknown-replaced-name" "A name in `replaces` that no limit of the domain has."
+    NoDescriptors "no-descriptors" "A file without descriptors."
+    SmallBurst "small-burst" "A `burst` that `refill: interval` can never fill with a window's requests."
+    NoLimit "no-limit" "A descriptor that has no limit and changes nothing."
 }

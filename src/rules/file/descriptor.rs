@@ -86,7 +86,7 @@ impl Loader<'_> {
         let node = context
             .parent
             .filter(|_| usable)
-            .and_then(|parent| self.add_node(&fields, path, context.domain, &levels, parent));
+            .and_then(|parent| self.add_node(&fields, path, context, &levels, parent));
 
         let mut rule = Rule::new(Arc::clone(context.domain), levels.clone());
         rule.shadow_mode = self.boolean(&fields, path, "shadow_mode");
@@ -103,6 +103,7 @@ impl Loader<'_> {
         }
         let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
         self.warn_unused_over_limit(&fields, path, &rules);
+        self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
             self.rules.set_rules(node, rules);
         }
@@ -139,21 +140,21 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
-        domain: &str,
+        context: DescriptorContext<'_>,
         levels: &[Arc<Level>],
         parent: Parent<'_>,
     ) -> Option<usize> {
         let level = levels.last()?;
         let error = match self.rules.add_node(parent, Arc::clone(level)) {
             Ok(node) => {
-                self.record_origin(node, level, fields, path);
+                self.record_origin(context, level, fields, path);
                 return Some(node);
             }
             Err(error) => error,
         };
         match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
-                let name = Rule::new(domain, levels.to_vec()).full_name();
+                let name = Rule::new(Arc::clone(context.domain), levels.to_vec()).full_name();
                 self.error(
                     fields.span_of("key"),
                     path,

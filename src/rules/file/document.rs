@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
 use crate::rules::file::descriptor::DescriptorContext;
-use crate::rules::file::diagnostic::Span;
+use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
-use crate::rules::file::loader::Loader;
-use crate::rules::yaml::{self, Node};
+use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::yaml::{self, Content, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
 // === impl Loader ===
@@ -19,13 +21,20 @@ impl Loader<'_> {
     pub(super) fn text_document(&mut self, text: &str) {
         let path = FieldPath::ROOT;
         match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => self.document(&root),
+            Ok(Some(root)) if !root.is_null() => match foreign_format::recognize(&root) {
+                Some(file) => self.foreign_file(file.span, file.message, &file.format),
+                None => self.document(&root),
+            },
             Ok(_) => self.empty_domain(Span::START, &path),
             Err(error) => {
                 let message = format!(
                     "error loading config file: yaml: {}",
                     excerpt(&error.message)
                 );
+                if foreign_format::is_asp_net_core_text(text) {
+                    let format = ForeignFormat::AspNetCoreRateLimit;
+                    return self.foreign_file(error.span, message, &format);
+                }
                 self.error(error.span, &path, message, "mend the YAML at this place");
             }
         }
@@ -64,6 +73,7 @@ impl Loader<'_> {
             self.rules.set_all_or_nothing(domain, whole);
         }
         self.on_store_failure(&fields, &path, domain);
+        self.warn_without_descriptors(&fields, &path, domain);
         let context = DescriptorContext {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
@@ -99,6 +109,43 @@ impl Loader<'_> {
             self.error(at, path, message, "say it once, or the same in each file");
         }
         self.rules.set_on_store_failure(domain, answer);
+    }
+
+    /// Reports a file of another program. Nothing else of it is examined.
+    fn foreign_file(&mut self, span: Span, message: String, format: &ForeignFormat) {
+        let error = Diagnostic::error(Code::ForeignFile, span, message)
+            .label(format.label())
+            .help(format.help());
+        self.report_in(Phase::Names, &FieldPath::ROOT, error);
+    }
+
+    fn warn_without_descriptors(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        domain: &str,
+    ) {
+        let is_empty = match fields.given("descriptors").map(|node| &node.content) {
+            None => true,
+            Some(Content::Sequence(items)) => items.is_empty(),
+            Some(_) => false,
+        };
+        // A file may hold only settings of a domain whose descriptors are in other files.
+        let settings = ["all_or_nothing", "on_store_failure"];
+        let has_settings = settings.iter().any(|name| fields.given(name).is_some());
+        if is_empty && !(has_settings && self.options.merge_domains) {
+            let message = format!(
+                "no descriptors: this file limits nothing in '{}'",
+                excerpt(domain)
+            );
+            let span = match fields.get("descriptors") {
+                Some(_) => fields.span_of("descriptors"),
+                None => fields.span_of("domain"),
+            };
+            let help = "add `descriptors`, a list of `- key: NAME` with a `rate_limit` each";
+            let warning = Diagnostic::warning(Code::NoDescriptors, span, message).help(help);
+            self.report(path, warning);
+        }
     }
 
     fn empty_domain(&mut self, at: Span, path: &FieldPath<'_>) {

@@ -81,6 +81,8 @@ impl Loader<'_> {
         if !self.spend(keys_and_values(pairs), node.span, path) {
             return None;
         }
+        // The first place of each name of this mapping.
+        let mut first: Vec<(&str, Span)> = Vec::new();
         for (key, value) in pairs {
             match key.text() {
                 Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
@@ -103,6 +105,12 @@ impl Loader<'_> {
                 Some(name) => {
                     if self.is_allowed_here((name, key.span), value, path, here) {
                         self.reject_float(value, path, name);
+                        match first.iter().find(|(other, _)| *other == name) {
+                            Some((_, span)) => {
+                                self.warn_duplicate_key(name, (*span, key.span), path);
+                            }
+                            None => first.push((name, key.span)),
+                        }
                         fields.pairs.retain(|(other, _)| *other != name);
                         fields.pairs.push((name, value));
                     }
@@ -266,6 +274,7 @@ impl Loader<'_> {
         name: &str,
     ) -> Option<u32> {
         let node = fields.given(name)?;
+        self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
         let spoken_of =

@@ -3,11 +3,14 @@
 //! The other files of this folder add the methods that read each part of a file.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::rc::Rc;
 
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::node_origin::NodeOrigin;
+use crate::rules::file::replaced_names::ReplacedName;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
 use crate::settings::RulesSettings;
@@ -60,7 +63,7 @@ pub(super) struct Loader<'s> {
     pub(super) options: Options,
     pub(super) rules: RuleSet,
     pub(super) errors: Vec<(Phase, Diagnostic)>,
-    warnings: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
     /// The name of the current file.
     pub(super) file: &'s str,
     /// How much more of the current file may be walked; none when the budget is used up.
@@ -68,18 +71,10 @@ pub(super) struct Loader<'s> {
     pub(super) automata: Automata,
     /// Regular expressions that are valid, so that each is checked once.
     pub(super) valid_regexes: HashSet<String>,
-    /// Where patterns were written, in the order of their nodes.
-    pub(super) origins: Vec<PatternOrigin>,
-}
-
-/// Where a descriptor with patterns was written: for errors that are found when all files are read.
-#[derive(Clone, Debug)]
-pub(super) struct PatternOrigin {
-    pub(super) node: usize,
-    pub(super) key: String,
-    pub(super) file: String,
-    pub(super) at: Span,
-    pub(super) path: String,
+    /// Where each node of the rules was written, by its index.
+    pub(super) origins: Vec<NodeOrigin<'s>>,
+    /// The names in `replaces`.
+    pub(super) replaced_names: Vec<ReplacedName<'s>>,
 }
 
 /// How much may be walked of a file with this text.
@@ -112,6 +107,7 @@ impl<'s> Loader<'s> {
             automata: Automata::default(),
             valid_regexes: HashSet::new(),
             origins: Vec::new(),
+            replaced_names: Vec::new(),
         }
     }
 
@@ -133,6 +129,8 @@ impl<'s> Loader<'s> {
     pub(super) fn finish(mut self) -> Result<LoadedRules, Vec<Diagnostic>> {
         self.compile();
         if self.errors.is_empty() {
+            self.warn_unreachable_nodes();
+            self.warn_unknown_replaced_names();
             Ok(LoadedRules {
                 rules: self.rules,
                 warnings: self.warnings,
@@ -197,10 +195,15 @@ impl<'s> Loader<'s> {
     }
 
     /// Records a diagnostic that the reference finds in this phase.
-    pub(super) fn report_in(
+    pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
+        self.report_at(phase, (self.file, path), diagnostic);
+    }
+
+    /// Records a diagnostic about the rule at a path of a file.
+    pub(super) fn report_at(
         &mut self,
         phase: Phase,
-        path: &FieldPath<'_>,
+        (file, path): (&str, &dyn fmt::Display),
         mut diagnostic: Diagnostic,
     ) {
         let so_far = match diagnostic.severity {
@@ -210,24 +213,24 @@ impl<'s> Loader<'s> {
         if so_far >= DIAGNOSTICS_MAX {
             return;
         }
-        self.file.clone_into(&mut diagnostic.file);
+        file.clone_into(&mut diagnostic.file);
         diagnostic.path = path.to_string();
         match diagnostic.severity {
             Severity::Error => self.errors.push((phase, diagnostic)),
+            Severity::Warning if self.is_known(&diagnostic) => {}
             Severity::Warning => self.warnings.push(diagnostic),
         }
     }
 
-    /// Records an error that was found after all files were read.
-    pub(super) fn error_at(&mut self, origin: PatternOrigin, message: String, advice: &str) {
-        if self.errors.len() < DIAGNOSTICS_MAX {
-            let error = Diagnostic {
-                file: origin.file,
-                path: origin.path,
-                ..Diagnostic::error(Code::Invalid, origin.at, message).help(advice)
-            };
-            self.errors.push((Phase::Meaning, error));
-        }
+    /// Whether a warning is reported already: an alias is walked each time it is used.
+    fn is_known(&self, warning: &Diagnostic) -> bool {
+        let place = |one: &Diagnostic| (one.code, one.span);
+        self.warnings.iter().any(|known| {
+            place(known) == place(warning)
+                && known.file == warning.file
+                && known.message == warning.message
+                && warning.span.at.line > 0
+        })
     }
 
     pub(super) fn warning(

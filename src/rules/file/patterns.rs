@@ -5,12 +5,13 @@
 //! Until then the loader records where each pattern was written.
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::loader::{Loader, PatternOrigin};
-use crate::rules::file::values::name;
+use crate::rules::file::loader::Loader;
 use crate::rules::patterns::RegexError;
-use tollgate_limiter::{Level, PatternError, Values};
+use tollgate_limiter::{PatternError, Values};
 
 // === impl Loader ===
 
@@ -68,33 +69,6 @@ impl Loader<'_> {
         None
     }
 
-    /// Records where a level with patterns was written.
-    pub(crate) fn record_origin(
-        &mut self,
-        node: usize,
-        level: &Level,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) {
-        let is_pattern = match &*level.values {
-            Values::Regex(_) => true,
-            Values::Text(value) => value.contains('*'),
-            _ => false,
-        };
-        if is_pattern || level.key.contains('*') {
-            self.origins.push(PatternOrigin {
-                node,
-                key: level.key.clone(),
-                file: self.file.to_owned(),
-                at: match &*level.values {
-                    Values::Any => fields.span_of("key"),
-                    values => fields.span_of(name(values)),
-                },
-                path: path.to_string(),
-            });
-        }
-    }
-
     /// Compiles the patterns of all files, and reports which are too large.
     pub(crate) fn compile(&mut self) {
         let Err(wrong) = self.rules.compile(&mut self.automata) else {
@@ -106,14 +80,11 @@ impl Loader<'_> {
             if error == PatternError::TotalTooLarge && std::mem::replace(&mut limit_reached, true) {
                 continue;
             }
-            // Origins were added in the order of their nodes.
-            let origin = self
-                .origins
-                .binary_search_by_key(&node, |origin| origin.node);
-            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
+            let (Some(origin), Some(level)) = (self.origins.get(node), self.rules.level(node))
+            else {
                 continue;
             };
-            let key = excerpt(&origin.key);
+            let key = excerpt(&level.key);
             let message = match error {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
@@ -131,11 +102,9 @@ impl Loader<'_> {
                     )
                 }
             };
-            self.error_at(
-                origin.clone(),
-                message,
-                "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
-            );
+            let help = "use fewer or shorter `*` and regexes; `values` and `cidr` may list many";
+            let error = Diagnostic::error(Code::Invalid, origin.span, message).help(help);
+            self.report_node(node, error);
         }
     }
 }

@@ -28,6 +28,7 @@ impl Loader<'_> {
     ) -> Option<Allowance> {
         let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
+        self.warn_missing_requests(fields, path);
         let multiplier = self.integer(fields, path, "unit_multiplier");
         let burst = self.integer(fields, path, "burst");
         let segments = self.segments(fields, path);
@@ -57,6 +58,7 @@ impl Loader<'_> {
                 return None;
             }
         };
+        self.warn_small_burst(fields, path, &limit);
         if limit.window().as_us() > algorithm.window_max_us() {
             let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
             let message = format!(

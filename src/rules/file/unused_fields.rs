@@ -1,0 +1,127 @@
+//! Warnings of fields that are valid and never take effect where they are.
+//!
+//! The reference accepts them silently. Fields of other kinds have warnings where they are read
+//! (`over_limit`, `misplaced`).
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Span};
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::loader::Loader;
+use crate::rules::yaml::Node;
+use tollgate_limiter::Limit;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Warns of a descriptor's fields that belong beside a limit, where there is none, and of those
+    /// that another field makes useless.
+    pub(super) fn warn_unused_modes(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
+        let is_true = |name| fields.given(name).and_then(Node::boolean) == Some(true);
+        if is_true("share_threshold") && is_true("value_to_metric") {
+            let message = "value_to_metric has no effect beside share_threshold";
+            let help = "remove it: the label is the pattern, since all values share one bucket";
+            let warning =
+                Diagnostic::warning(Code::NoEffect, fields.span_of("value_to_metric"), message);
+            self.report(path, warning.help(help));
+        }
+        if ["rate_limit", "rate_limits"]
+            .iter()
+            .any(|name| fields.given(name).is_some())
+        {
+            return;
+        }
+        let modes = ["shadow_mode", "quota_mode", "detailed_metric"];
+        let modes = modes.into_iter().filter(|name| is_true(name));
+        let metadata = fields.given("metadata").map(|_| "metadata");
+        for name in modes.chain(metadata) {
+            let message = format!("{name} has no effect: this descriptor has no limit");
+            let help = "move it beside a limit; descriptors below do not inherit it";
+            let warning = Diagnostic::warning(Code::NoEffect, fields.span_of(name), message);
+            self.report(path, warning.help(help));
+        }
+    }
+
+    /// Warns of fields that a limit without bound ignores, as the reference does.
+    pub(super) fn warn_unused_beside_unlimited(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) {
+        for name in ["unit", "requests_per_unit"] {
+            // An empty text is no unit.
+            let is_set = fields.given(name).and_then(Node::text);
+            if is_set.is_some_and(|text| !text.is_empty()) {
+                let message = format!("{name} has no effect beside unlimited");
+                let help = "remove it, or remove `unlimited`";
+                let warning = Diagnostic::warning(Code::NoEffect, fields.span_of(name), message);
+                self.report(path, warning.help(help));
+            }
+        }
+    }
+
+    /// Warns of a limit without a number of requests, which the reference reads as 0.
+    pub(super) fn warn_missing_requests(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
+        if fields.given("requests_per_unit").is_none() {
+            let message = "requests_per_unit is missing, so the limit is 0";
+            let help = "add `requests_per_unit: N`; write 0 if every request shall be refused";
+            let warning = Diagnostic::warning(Code::MissingRequests, fields.span, message);
+            self.report(path, warning.help(help));
+        }
+    }
+
+    /// Warns of a bucket that cannot hold what a window brings.
+    pub(super) fn warn_small_burst(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        limit: &Limit,
+    ) {
+        let refill = fields.given("refill").and_then(Node::text);
+        if refill == Some("interval") && limit.burst() < limit.requests() {
+            let message = format!(
+                "burst {} is less than requests_per_unit {}: with `refill: interval` no more than the burst is ever available in a window",
+                limit.burst(),
+                limit.requests(),
+            );
+            let help = "raise `burst`, remove it, or lower `requests_per_unit`";
+            let warning = Diagnostic::warning(Code::SmallBurst, fields.span_of("burst"), message);
+            self.report(path, warning.help(help));
+        }
+    }
+
+    /// Warns of a number that YAML 1.1 reads as octal, and people as decimal.
+    pub(super) fn warn_octal(&mut self, node: &Node, path: &FieldPath<'_>) {
+        let Some((text, octal)) = node.text().zip(node.integer()) else {
+            return;
+        };
+        let digits = text.replace('_', "");
+        let is_octal = digits
+            .strip_prefix('0')
+            .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+        let decimal = digits.trim_start_matches('0');
+        if is_octal && decimal != octal.to_string() && octal != 0 {
+            let message = format!("'{}' is an octal number: {octal}", excerpt(text));
+            let help = format!("write {octal}, or {decimal} if that is meant");
+            let warning = Diagnostic::warning(Code::OctalNumber, node.span, message).help(help);
+            self.report(path, warning);
+        }
+    }
+
+    /// Warns of a key that a mapping has twice. As in the reference, the last one applies.
+    pub(super) fn warn_duplicate_key(
+        &mut self,
+        name: &str,
+        (first, again): (Span, Span),
+        path: &FieldPath<'_>,
+    ) {
+        let name = excerpt(name);
+        let message =
+            format!("'{name}' is set more than once in one mapping; the last one applies");
+        let warning = Diagnostic::warning(Code::DuplicateKey, again, message)
+            .related(first, "first set here")
+            .help(format!("remove one `{name}`"));
+        self.report(path, warning);
+    }
+}
