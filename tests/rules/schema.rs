@@ -93,8 +93,10 @@ pub(crate) fn agreed(text: &str, read: &Result<LoadedRules, Vec<Diagnostic>>) {
         return;
     }
     let schema_says = validated(text);
+    // Only a misplaced name is a matter of the schema.
+    let is_misplaced = |warning: &Diagnostic| warning.message.contains(" means nothing here");
     match read {
-        Ok(loaded) if loaded.warnings.is_empty() => {
+        Ok(loaded) if !loaded.warnings.iter().any(is_misplaced) => {
             assert_eq!(schema_says, "valid", "the loader takes this:\n{text}");
         }
         Ok(_) => {}

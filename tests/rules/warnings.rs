@@ -81,7 +81,7 @@ fn an_alias_of_a_limit_without_requests_is_one_warning() {
     assert_eq!(
         told(text),
         [
-            "missing-requests-per-unit 3:25 [descriptors[0].rate_limit] requests_per_unit is missing, so the limit is 0"
+            "missing-requests-per-unit 3:26 [descriptors[0].rate_limit] requests_per_unit is missing, so the limit is 0"
         ]
     );
 }
@@ -118,7 +118,7 @@ fn a_number_that_begins_with_0_is_octal_and_a_warning() {
     };
     assert_eq!(
         of("010"),
-        ["octal-number 3:54 [descriptors[0].rate_limit] '010' is an octal number: 8"]
+        ["octal-number 3:57 [descriptors[0].rate_limit] '010' is an octal number: 8"]
     );
     assert_eq!(of("0_100").len(), 1);
     for same in ["10", "0", "00", "007", "0o10", "0x10", "0b10"] {
@@ -140,7 +140,7 @@ fn replaces_that_names_no_limit_of_the_domain_is_a_warning() {
     assert_eq!(
         told(&file("d", "a", "b")),
         [
-            "unknown-replaced-name 4:72 [descriptors[0].rate_limit.replaces[0]] replaces names 'b', and no limit of domain 'd' has this name"
+            "unknown-replaced-name 4:71 [descriptors[0]] replaces names 'b', and no limit of domain 'd' has this name"
         ]
     );
     // The name may be in another file of the domain, and in no other domain.
@@ -165,7 +165,7 @@ fn replaces_that_names_no_limit_of_the_domain_is_a_warning() {
 fn a_file_without_descriptors_is_a_warning() {
     for (text, at) in [
         ("domain: d\n", "1:9"),
-        ("domain: d\ndescriptors:\n", "2:13"),
+        ("domain: d\ndescriptors:\n", "2:12"),
         ("domain: d\ndescriptors: []\n", "2:14"),
     ] {
         assert_eq!(
@@ -194,7 +194,7 @@ fn a_pattern_after_one_that_matches_more_is_a_warning_that_cites_it() {
     assert_eq!(
         of_descriptors(&[&wide, &narrow]),
         [
-            "unreachable 4:20 [descriptors[1]] 'k_/api/v1/*' is reached only by its own text, never as a pattern: 'k_/api/*' is written earlier and matches all its values"
+            "unreachable 4:21 [descriptors[1]] 'k_/api/v1/*' is reached only by its own text, never as a pattern: 'k_/api/*' is written earlier and matches all its values"
         ]
     );
     assert_eq!(of_descriptors(&[&narrow, &wide]), [""; 0]);
@@ -218,18 +218,18 @@ fn levels_that_siblings_take_are_warnings_with_the_reason() {
         ),
         (
             [limited("regex: '/v1/.*'"), limited("value: '/*'")],
-            "unreachable 3:20 [descriptors[0]] 'k_~/v1/.*' is never reached: 'k_/*' has precedence and matches all its values",
+            "unreachable 3:21 [descriptors[0]] 'k_~/v1/.*' is never reached: 'k_/*' has precedence and matches all its values",
         ),
         (
             [limited("values: [free, trial]"), limited("value: trial")],
-            "unreachable 3:28 [descriptors[0]] 'trial' of 'k_free|trial' is never reached: 'k_trial' matches it and has precedence",
+            "unreachable 3:29 [descriptors[0]] 'trial' of 'k_free|trial' is never reached: 'k_trial' has precedence and matches it",
         ),
         (
             [
                 limited("cidr: 0.0.0.0/0"),
                 limited("cidr: [0.0.0.0/1, 128.0.0.0/1]"),
             ],
-            "unreachable 3:19 [descriptors[0]] 'k_0.0.0.0/0' is never reached: 'k_0.0.0.0/1|128.0.0.0/1' and other descriptors with precedence match its values",
+            "unreachable 3:20 [descriptors[0]] 'k_0.0.0.0/0' is never reached: longer prefixes, as in 'k_0.0.0.0/1|128.0.0.0/1', contain all its addresses",
         ),
     ] {
         let descriptors: Vec<_> = descriptors.iter().map(String::as_str).collect();
@@ -302,7 +302,7 @@ fn modes_of_a_descriptor_without_limit_are_warnings() {
         let told = of_descriptors(&[&format!("{{key: k, {mode}, {below}}}")]);
         assert_eq!(told.len(), expected, "{told:?}");
         let name = mode.split(':').next().unwrap();
-        let words = format!("{name} has no effect: this descriptor has no limit");
+        let words = format!("{name} has no effect on a descriptor without a limit");
         assert!(told.iter().all(|one| one.ends_with(&words)), "{told:?}");
         assert_eq!(of_descriptors(&[&limited(mode)]), [""; 0]);
     }
@@ -313,7 +313,7 @@ fn fields_that_another_field_makes_useless_are_warnings() {
     for (descriptor, expected) in [
         (
             limited("value: 'a*', share_threshold: true, value_to_metric: true"),
-            "no-effect 3:70 [descriptors[0]] value_to_metric has no effect beside share_threshold",
+            "no-effect 3:67 [descriptors[0]] value_to_metric has no effect beside share_threshold",
         ),
         (
             "{key: k, rate_limit: {unlimited: true, requests_per_unit: 5}}".to_owned(),

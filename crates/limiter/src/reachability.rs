@@ -56,7 +56,7 @@ pub enum ShadowedPart {
 }
 
 /// Gives the words of a regular expression; none when they are unknown or too many.
-pub type RegexWords<'w> = &'w dyn Fn(&str) -> Option<Vec<Vec<u8>>>;
+pub type RegexWords<'w> = &'w dyn Fn(&str) -> Option<&'w [Vec<u8>]>;
 
 /// The siblings of one parent, as they are examined.
 pub(super) struct Siblings<'m> {

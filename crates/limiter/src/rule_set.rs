@@ -285,7 +285,7 @@ impl RuleSet {
 
     /// The levels that no descriptor reaches, because siblings take their values; in order. There
     /// may be more than are found, and none once `steps` are exhausted.
-    pub fn shadowed(&self, words: RegexWords<'_>, steps: &StepBudget) -> Vec<Shadowed> {
+    pub fn shadowed<'w>(&'w self, words: RegexWords<'w>, steps: &'w StepBudget) -> Vec<Shadowed> {
         let mut found = Vec::new();
         for matcher in self.matchers() {
             let nodes = matcher.shadowable();

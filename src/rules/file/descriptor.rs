@@ -86,7 +86,7 @@ impl Loader<'_> {
         let node = context
             .parent
             .filter(|_| usable)
-            .and_then(|parent| self.add_node(&fields, path, context, &levels, parent));
+            .and_then(|parent| self.add_node(&fields, path, context.domain, &levels, parent));
 
         let mut rule = Rule::new(Arc::clone(context.domain), levels.clone());
         rule.shadow_mode = self.boolean(&fields, path, "shadow_mode");
@@ -140,21 +140,21 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
-        context: DescriptorContext<'_>,
+        domain: &str,
         levels: &[Arc<Level>],
         parent: Parent<'_>,
     ) -> Option<usize> {
         let level = levels.last()?;
         let error = match self.rules.add_node(parent, Arc::clone(level)) {
             Ok(node) => {
-                self.record_origin(context, level, fields, path);
+                self.record_origin(parent, level, fields, path);
                 return Some(node);
             }
             Err(error) => error,
         };
         match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
-                let name = Rule::new(Arc::clone(context.domain), levels.to_vec()).full_name();
+                let name = Rule::new(domain, levels.to_vec()).full_name();
                 self.error(
                     fields.span_of("key"),
                     path,

@@ -21,7 +21,7 @@ impl Loader<'_> {
     pub(super) fn text_document(&mut self, text: &str) {
         let path = FieldPath::ROOT;
         match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => match foreign_format::recognize(&root) {
+            Ok(Some(root)) if !root.is_null() => match foreign_format::recognize(&root, text) {
                 Some(file) => self.foreign_file(file.span, file.message, &file.format),
                 None => self.document(&root),
             },
@@ -133,6 +133,11 @@ impl Loader<'_> {
         // A file may hold only settings of a domain whose descriptors are in other files.
         let settings = ["all_or_nothing", "on_store_failure"];
         let has_settings = settings.iter().any(|name| fields.given(name).is_some());
+        // A misplaced key of this mapping says why.
+        let is_told = |one: &Diagnostic| one.file == self.file && one.path.is_empty();
+        if self.warnings.iter().any(is_told) {
+            return;
+        }
         if is_empty && !(has_settings && self.options.merge_domains) {
             let message = format!(
                 "no descriptors: this file limits nothing in '{}'",

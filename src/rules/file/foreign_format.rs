@@ -51,8 +51,8 @@ const ENVOY_KEYS: [&str; 4] = [
     "bootstrap_extensions",
 ];
 
-/// Recognises a document of another program.
-pub(super) fn recognize(root: &Node) -> Option<ForeignFile> {
+/// Recognises a document of another program, by its nodes and its text.
+pub(super) fn recognize(root: &Node, text: &str) -> Option<ForeignFile> {
     if let Content::Sequence(items) = &root.content {
         let first = items.first()?;
         let is_limit = |item: &Node| {
@@ -70,10 +70,16 @@ pub(super) fn recognize(root: &Node) -> Option<ForeignFile> {
     if root.field("domain").is_some() && root.field("descriptors").is_some() {
         return None;
     }
+    let by_text = || is_asp_net_core_text(text).then_some(ForeignFormat::AspNetCoreRateLimit);
     let Content::Mapping(pairs) = &root.content else {
-        return None;
+        // A comment of JSON is text to YAML.
+        return by_text().map(|format| ForeignFile {
+            span: root.span,
+            message: "error loading config file: yaml: cannot read text as a mapping".to_owned(),
+            format,
+        });
     };
-    let format = format_of_mapping(root)?;
+    let format = format_of_mapping(root).or_else(by_text)?;
     let mut keys = pairs.iter().map(|(key, _)| key);
     let unknown = keys.find(|key| key.text().is_some_and(|name| origin_of(name).is_none()))?;
     Some(ForeignFile {
@@ -130,8 +136,8 @@ fn rules_entry(root: &Node) -> Option<&str> {
     })
 }
 
-/// Whether a text that is no YAML is JSON with comments that has a section of
-/// AspNetCoreRateLimit. .NET reads such files.
+/// Whether a text is JSON, perhaps with comments, that has a section of AspNetCoreRateLimit. .NET
+/// reads such files; to YAML, comments are no comments.
 pub(super) fn is_asp_net_core_text(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}').trim_start();
     ['{', '/'].iter().any(|first| text.starts_with(*first))

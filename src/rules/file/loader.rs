@@ -2,14 +2,14 @@
 //!
 //! The other files of this folder add the methods that read each part of a file.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::node_origin::NodeOrigin;
+use crate::rules::file::node_origin::NodeOrigins;
 use crate::rules::file::replaced_names::ReplacedName;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
@@ -69,12 +69,12 @@ pub(super) struct Loader<'s> {
     /// How much more of the current file may be walked; none when the budget is used up.
     pub(super) unfolding_left: Option<usize>,
     pub(super) automata: Automata,
-    /// Regular expressions that are valid, so that each is checked once.
-    pub(super) valid_regexes: HashSet<String>,
-    /// Where each node of the rules was written, by its index.
-    pub(super) origins: Vec<NodeOrigin<'s>>,
-    /// The names in `replaces`.
-    pub(super) replaced_names: Vec<ReplacedName<'s>>,
+    /// Regular expressions that are valid, so that each is checked once, and their words.
+    pub(super) valid_regexes: HashMap<String, Option<Vec<Vec<u8>>>>,
+    /// Where each node of the rules was written.
+    pub(super) origins: NodeOrigins<'s>,
+    /// The places of the names in `replaces`, in the order of the rules.
+    pub(super) replaced_names: Vec<ReplacedName>,
 }
 
 /// How much may be walked of a file with this text.
@@ -105,8 +105,8 @@ impl<'s> Loader<'s> {
             file: "",
             unfolding_left: None,
             automata: Automata::default(),
-            valid_regexes: HashSet::new(),
-            origins: Vec::new(),
+            valid_regexes: HashMap::new(),
+            origins: NodeOrigins::default(),
             replaced_names: Vec::new(),
         }
     }
@@ -217,20 +217,17 @@ impl<'s> Loader<'s> {
         diagnostic.path = path.to_string();
         match diagnostic.severity {
             Severity::Error => self.errors.push((phase, diagnostic)),
-            Severity::Warning if self.is_known(&diagnostic) => {}
             Severity::Warning => self.warnings.push(diagnostic),
         }
     }
 
-    /// Whether a warning is reported already: an alias is walked each time it is used.
-    fn is_known(&self, warning: &Diagnostic) -> bool {
-        let place = |one: &Diagnostic| (one.code, one.span);
-        self.warnings.iter().any(|known| {
-            place(known) == place(warning)
-                && known.file == warning.file
-                && known.message == warning.message
-                && warning.span.at.line > 0
-        })
+    /// Whether a warning of the current file is to be reported: not beyond the bound, and not again,
+    /// since an alias is walked each time it is used.
+    pub(super) fn is_new_warning(&self, code: Code, span: Span) -> bool {
+        let is_same = |one: &Diagnostic| {
+            one.code == code && one.span == span && span.at.line > 0 && one.file == self.file
+        };
+        self.warnings.len() < DIAGNOSTICS_MAX && !self.warnings.iter().any(is_same)
     }
 
     pub(super) fn warning(
@@ -240,7 +237,9 @@ impl<'s> Loader<'s> {
         message: String,
         advice: &str,
     ) {
-        let warning = Diagnostic::warning(Code::NoEffect, at, message).help(advice);
-        self.report(path, warning);
+        if self.is_new_warning(Code::NoEffect, at) {
+            let warning = Diagnostic::warning(Code::NoEffect, at, message).help(advice);
+            self.report(path, warning);
+        }
     }
 }

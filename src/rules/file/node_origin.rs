@@ -1,7 +1,8 @@
 //! Where each level of the tree was written: for diagnostics that are found when all files are
 //! read.
 
-use crate::rules::file::descriptor::DescriptorContext;
+use std::collections::HashMap;
+
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
@@ -10,30 +11,73 @@ use crate::rules::file::values::name;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Level, Parent, Values};
 
-/// Where the level of a node was written. There can be very many, so its path is formatted only for
-/// a diagnostic.
-#[derive(Clone, Debug)]
-pub(super) struct NodeOrigin<'s> {
-    pub(super) file: &'s str,
+/// Where the level of a node was written. There can be very many, so it is small, and its path is
+/// formatted only for a diagnostic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeOrigin {
     /// The place of its values, or of its key.
     pub(super) span: Span,
-    /// The places of the items of its list.
-    pub(super) items: Box<[Span]>,
+    /// The index of its file.
+    file: u32,
     /// The node of the level above.
-    parent: Option<usize>,
+    parent: Option<u32>,
     /// Its index in the list of descriptors.
-    index: usize,
-    /// Its key is the holder key of the level above.
-    pub(super) is_of_holder_key: bool,
+    index: u32,
+}
+
+/// Where all nodes were written.
+#[derive(Debug, Default)]
+pub(super) struct NodeOrigins<'s> {
+    files: Vec<&'s str>,
+    /// By the index of the node.
+    nodes: Vec<NodeOrigin>,
+    /// The places of the items of lists, by node.
+    items: HashMap<usize, Box<[Span]>>,
+}
+
+// === impl NodeOrigins ===
+
+impl<'s> NodeOrigins<'s> {
+    /// The newest node.
+    pub(super) fn newest(&self) -> usize {
+        self.nodes.len().saturating_sub(1)
+    }
+
+    pub(super) fn get(&self, node: usize) -> Option<&NodeOrigin> {
+        self.nodes.get(node)
+    }
+
+    pub(super) fn file(&self, node: usize) -> &'s str {
+        let file = self.get(node).map(|origin| origin.file as usize);
+        let file = file.and_then(|file| self.files.get(file));
+        file.copied().unwrap_or_default()
+    }
+
+    /// The place of an item of the node's list.
+    pub(super) fn item(&self, node: usize, index: usize) -> Option<Span> {
+        self.items.get(&node)?.get(index).copied()
+    }
+
+    /// The path of a node, such as `descriptors[0].descriptors[2]`.
+    pub(super) fn path(&self, node: usize) -> String {
+        let mut indices = Vec::new();
+        let mut next = Some(node);
+        while let Some(origin) = next.and_then(|node| self.get(node)) {
+            indices.push(format!("descriptors[{}]", origin.index));
+            next = origin.parent.map(|parent| parent as usize);
+        }
+        indices.reverse();
+        indices.join(".")
+    }
 }
 
 // === impl Loader ===
 
-impl<'s> Loader<'s> {
+impl Loader<'_> {
     /// Records where the level of a new node was written.
     pub(super) fn record_origin(
         &mut self,
-        context: DescriptorContext<'_>,
+        parent: Parent<'_>,
         level: &Level,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
@@ -42,40 +86,30 @@ impl<'s> Loader<'s> {
             Values::Any => "key",
             values => name(values),
         };
-        let items = match fields.given(field).map(|node| &node.content) {
-            Some(Content::Sequence(items)) => items.iter().map(|item| item.span).collect(),
-            _ => Box::default(),
-        };
-        self.origins.push(NodeOrigin {
-            file: self.file,
-            span: fields.span_of(field),
-            items,
-            parent: match context.parent {
-                Some(Parent::Node(parent)) => Some(parent),
-                Some(Parent::Domain(_)) | None => None,
-            },
-            index: path.index(),
-            is_of_holder_key: context.holder_key == Some(&*level.key),
-        });
-    }
-
-    /// The path of a node, such as `descriptors[0].descriptors[2]`.
-    pub(super) fn path_of(&self, node: usize) -> String {
-        let mut indices = Vec::new();
-        let mut next = Some(node);
-        while let Some(origin) = next.and_then(|node| self.origins.get(node)) {
-            indices.push(format!("descriptors[{}]", origin.index));
-            next = origin.parent;
+        let origins = &mut self.origins;
+        if let Some(Content::Sequence(items)) = fields.given(field).map(|node| &node.content) {
+            let items = items.iter().map(|item| item.span).collect();
+            origins.items.insert(origins.nodes.len(), items);
         }
-        indices.reverse();
-        indices.join(".")
+        if origins.files.last() != Some(&self.file) {
+            origins.files.push(self.file);
+        }
+        // Neither nodes nor files nor items are ever so many that an index does not fit.
+        let small = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        origins.nodes.push(NodeOrigin {
+            span: fields.span_of(field),
+            file: small(origins.files.len().saturating_sub(1)),
+            parent: match parent {
+                Parent::Node(parent) => Some(small(parent)),
+                Parent::Domain(_) => None,
+            },
+            index: small(path.index()),
+        });
     }
 
     /// Records a diagnostic about the level of a node, once all files are read.
     pub(super) fn report_node(&mut self, node: usize, diagnostic: Diagnostic) {
-        if let Some(origin) = self.origins.get(node) {
-            let (file, path) = (origin.file, self.path_of(node));
-            self.report_at(Phase::Meaning, (file, &path), diagnostic);
-        }
+        let (file, path) = (self.origins.file(node), self.origins.path(node));
+        self.report_at(Phase::Meaning, (file, &path), diagnostic);
     }
 }

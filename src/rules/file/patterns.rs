@@ -29,12 +29,12 @@ impl Loader<'_> {
         if !self.check_length(text, at, path) {
             return None;
         }
-        if self.valid_regexes.contains(text) {
+        if self.valid_regexes.contains_key(text) {
             return Some(Values::Regex(text.to_owned()));
         }
         let (message, advice) = match self.automata.check(text) {
-            Ok(()) => {
-                self.valid_regexes.insert(text.to_owned());
+            Ok(words) => {
+                self.valid_regexes.insert(text.to_owned(), words);
                 return Some(Values::Regex(text.to_owned()));
             }
             Err(RegexError::TooLarge) => (

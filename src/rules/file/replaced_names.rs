@@ -4,48 +4,59 @@
 //! domain has is known when all files are read.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::{DIAGNOSTICS_MAX, Loader};
 
-/// Where a limit's `replaces` names another limit.
-#[derive(Clone, Debug)]
-pub(super) struct ReplacedName<'s> {
-    pub(super) domain: Arc<str>,
-    pub(super) name: String,
-    pub(super) file: &'s str,
-    pub(super) path: String,
-    pub(super) span: Span,
+/// Where a limit's `replaces` names another limit. The name is in the rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplacedName {
+    /// The limit's node.
+    node: usize,
+    span: Span,
 }
 
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Warns of the names that no limit of the domain has.
+    /// Records where a limit of the newest node names another limit.
+    pub(super) fn record_replaced_name(&mut self, span: Span) {
+        let node = self.origins.newest();
+        self.replaced_names.push(ReplacedName { node, span });
+    }
+
+    /// Warns of the names that no limit of the domain has. The rules have no errors, so they name
+    /// others in the order in which that was recorded.
     pub(super) fn warn_unknown_replaced_names(&mut self) {
-        let replaced = std::mem::take(&mut self.replaced_names);
-        if replaced.is_empty() {
+        if self.replaced_names.is_empty() {
             return;
         }
-        let rules = self.rules.rules().iter();
-        let known: HashSet<_> = rules
-            .map(|rule| (rule.domain.to_string(), rule.name.clone()))
+        let rules = self.rules.rules();
+        let named = rules.iter().filter(|rule| !rule.name.is_empty());
+        let known: HashSet<(&str, &str)> = named.map(|rule| (&*rule.domain, &*rule.name)).collect();
+        let replaced = rules.iter().flat_map(|rule| {
+            let names = rule.replaces.iter();
+            names.map(move |name| (&*rule.domain, name.as_str()))
+        });
+        let unknown: Vec<_> = replaced
+            .zip(&self.replaced_names)
+            .filter(|(name, _)| !known.contains(name))
+            .take(DIAGNOSTICS_MAX)
+            .map(|((domain, name), place)| {
+                let message = format!(
+                    "replaces names '{}', and no limit of domain '{}' has this name",
+                    excerpt(name),
+                    excerpt(domain)
+                );
+                (*place, message)
+            })
             .collect();
-        for one in replaced {
-            if known.contains(&(one.domain.to_string(), one.name.clone())) {
-                continue;
-            }
-            let message = format!(
-                "replaces names '{}', and no limit of domain '{}' has this name",
-                excerpt(&one.name),
-                excerpt(&one.domain)
-            );
+        for (ReplacedName { node, span }, message) in unknown {
             let help = "correct the name, give the other limit this `name`, or remove the entry";
-            let warning = Diagnostic::warning(Code::UnknownReplacedName, one.span, message);
-            self.report_at(Phase::Meaning, (one.file, &one.path), warning.help(help));
+            let warning = Diagnostic::warning(Code::UnknownReplacedName, span, message);
+            self.report_node(node, warning.help(help));
         }
     }
 }

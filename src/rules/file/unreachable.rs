@@ -3,14 +3,10 @@
 //!
 //! What it deliberately does not do: decide which level takes a value (`limiter::reachability`).
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::loader::Loader;
-use crate::rules::patterns::regex_words;
 use tollgate_limiter::{Level, MatchKind, Shadowed, ShadowedPart, StepBudget, Values};
 
 /// How many steps of matching the search for shadowed levels may take.
@@ -21,13 +17,10 @@ const STEPS_MAX: u64 = 20_000_000;
 impl Loader<'_> {
     /// Warns of the descriptors that no request reaches, and of those that change nothing.
     pub(super) fn warn_unreachable_nodes(&mut self) {
-        let known = RefCell::new(HashMap::new());
-        let words = |regex: &str| {
-            let mut known = known.borrow_mut();
-            let words = known.entry(regex.to_owned());
-            words.or_insert_with(|| regex_words(regex)).clone()
-        };
-        for shadowed in self.rules.shadowed(&words, &StepBudget::new(STEPS_MAX)) {
+        let words = |regex: &str| self.valid_regexes.get(regex)?.as_deref();
+        let steps = StepBudget::new(STEPS_MAX);
+        let shadowed = self.rules.shadowed(&words, &steps);
+        for shadowed in shadowed {
             self.warn_shadowed(shadowed);
         }
         for node in self.rules.nodes_without_effect() {
@@ -52,7 +45,7 @@ impl Loader<'_> {
                 format!("'{name}' is reached only by its own text, never as a pattern"),
             ),
             ShadowedPart::Item(index) => {
-                let span = origin.items.get(index).copied().unwrap_or(origin.span);
+                let span = self.origins.item(node, index).unwrap_or(origin.span);
                 let item = item(level, index);
                 (
                     span,
@@ -61,9 +54,9 @@ impl Loader<'_> {
             }
         };
         let (why, help) = reason(shadowed, level, other);
-        let message = format!("{what}: '{}' {why}", excerpt(&other.label()));
+        let message = format!("{what}: {why}");
         let warning = Diagnostic::warning(Code::Unreachable, span, message)
-            .related_in(other_origin.file, other_origin.span, "matches first")
+            .related_in(self.origins.file(by), other_origin.span, "matches first")
             .help(help);
         self.report_node(node, warning);
     }
@@ -72,8 +65,10 @@ impl Loader<'_> {
         let (Some(level), Some(origin)) = (self.rules.level(node), self.origins.get(node)) else {
             return;
         };
-        // A descriptor of the holder key of the level above has a warning of its own.
-        if origin.is_of_holder_key {
+        // Another warning of this descriptor says why it has no limit, or that it never applies.
+        let (file, path) = (self.origins.file(node), self.origins.path(node));
+        let mut warnings = self.warnings.iter();
+        if warnings.any(|one| one.file == file && one.path == path) {
             return;
         }
         let message = format!(
@@ -100,25 +95,31 @@ fn item(level: &Level, index: usize) -> String {
     }
 }
 
-/// Why another level comes first, and what to do.
-fn reason(shadowed: Shadowed, level: &Level, other: &Level) -> (&'static str, &'static str) {
-    if let (Values::Prefixes(_), _) | (_, true) = (&*level.values, shadowed.with_others) {
-        let help = "remove it, or make the others match less";
+/// Why a level is not reached, and what to do.
+fn reason(shadowed: Shadowed, level: &Level, other: &Level) -> (String, &'static str) {
+    let label = other.label();
+    let other_name = excerpt(&label);
+    if let Values::Prefixes(_) = &*level.values {
+        let why = format!("longer prefixes, as in '{other_name}', contain all its addresses");
         return (
-            "and other descriptors with precedence match its values",
-            help,
+            why,
+            "remove it; the longest prefix that contains an address is chosen",
         );
     }
+    if shadowed.with_others {
+        let why = format!("'{other_name}' and others have precedence and match all its values");
+        return (why, "remove it, or make the others match less");
+    }
     if let ShadowedPart::Item(_) = shadowed.part {
-        let help = "remove it here, or remove the other descriptor";
-        return ("matches it and has precedence", help);
+        let why = format!("'{other_name}' has precedence and matches it");
+        return (why, "remove it here, or remove the other descriptor");
     }
     if kind(level).is_some() && kind(level) == kind(other) {
-        let help = "move it before the other descriptor, or remove it";
-        return ("is written earlier and matches all its values", help);
+        let why = format!("'{other_name}' is written earlier and matches all its values");
+        return (why, "move it before the other descriptor, or remove it");
     }
-    let help = "remove it, or make the other descriptor match less";
-    ("has precedence and matches all its values", help)
+    let why = format!("'{other_name}' has precedence and matches all its values");
+    (why, "remove it, or make the other descriptor match less")
 }
 
 /// The kind of a level. Of levels of one kind the first that matches is chosen.

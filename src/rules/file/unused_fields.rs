@@ -20,11 +20,14 @@ impl Loader<'_> {
     pub(super) fn warn_unused_modes(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
         let is_true = |name| fields.given(name).and_then(Node::boolean) == Some(true);
         if is_true("share_threshold") && is_true("value_to_metric") {
-            let message = "value_to_metric has no effect beside share_threshold";
             let help = "remove it: the label is the pattern, since all values share one bucket";
-            let warning =
-                Diagnostic::warning(Code::NoEffect, fields.span_of("value_to_metric"), message);
-            self.report(path, warning.help(help));
+            self.warn_no_effect(
+                fields,
+                path,
+                "value_to_metric",
+                "beside share_threshold",
+                help,
+            );
         }
         if ["rate_limit", "rate_limits"]
             .iter()
@@ -36,10 +39,24 @@ impl Loader<'_> {
         let modes = modes.into_iter().filter(|name| is_true(name));
         let metadata = fields.given("metadata").map(|_| "metadata");
         for name in modes.chain(metadata) {
-            let message = format!("{name} has no effect: this descriptor has no limit");
             let help = "move it beside a limit; descriptors below do not inherit it";
-            let warning = Diagnostic::warning(Code::NoEffect, fields.span_of(name), message);
-            self.report(path, warning.help(help));
+            self.warn_no_effect(fields, path, name, "on a descriptor without a limit", help);
+        }
+    }
+
+    fn warn_no_effect(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+        place: &str,
+        help: &str,
+    ) {
+        let span = fields.span_of(name);
+        if self.is_new_warning(Code::NoEffect, span) {
+            let message = format!("{name} has no effect {place}");
+            let warning = Diagnostic::warning(Code::NoEffect, span, message).help(help);
+            self.report(path, warning);
         }
     }
 
@@ -53,17 +70,17 @@ impl Loader<'_> {
             // An empty text is no unit.
             let is_set = fields.given(name).and_then(Node::text);
             if is_set.is_some_and(|text| !text.is_empty()) {
-                let message = format!("{name} has no effect beside unlimited");
                 let help = "remove it, or remove `unlimited`";
-                let warning = Diagnostic::warning(Code::NoEffect, fields.span_of(name), message);
-                self.report(path, warning.help(help));
+                self.warn_no_effect(fields, path, name, "beside unlimited", help);
             }
         }
     }
 
     /// Warns of a limit without a number of requests, which the reference reads as 0.
     pub(super) fn warn_missing_requests(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
-        if fields.given("requests_per_unit").is_none() {
+        if fields.given("requests_per_unit").is_none()
+            && self.is_new_warning(Code::MissingRequests, fields.span)
+        {
             let message = "requests_per_unit is missing, so the limit is 0";
             let help = "add `requests_per_unit: N`; write 0 if every request shall be refused";
             let warning = Diagnostic::warning(Code::MissingRequests, fields.span, message);
@@ -79,21 +96,29 @@ impl Loader<'_> {
         limit: &Limit,
     ) {
         let refill = fields.given("refill").and_then(Node::text);
-        if refill == Some("interval") && limit.burst() < limit.requests() {
+        let span = fields.span_of("burst");
+        if refill == Some("interval")
+            && limit.burst() < limit.requests()
+            && self.is_new_warning(Code::SmallBurst, span)
+        {
             let message = format!(
                 "burst {} is less than requests_per_unit {}: with `refill: interval` no more than the burst is ever available in a window",
                 limit.burst(),
                 limit.requests(),
             );
             let help = "raise `burst`, remove it, or lower `requests_per_unit`";
-            let warning = Diagnostic::warning(Code::SmallBurst, fields.span_of("burst"), message);
+            let warning = Diagnostic::warning(Code::SmallBurst, span, message);
             self.report(path, warning.help(help));
         }
     }
 
     /// Warns of a number that YAML 1.1 reads as octal, and people as decimal.
     pub(super) fn warn_octal(&mut self, node: &Node, path: &FieldPath<'_>) {
-        let Some((text, octal)) = node.text().zip(node.integer()) else {
+        let text = node
+            .text()
+            .filter(|text| text.starts_with('0'))
+            .unwrap_or_default();
+        let (false, Some(octal)) = (text.is_empty(), node.integer()) else {
             return;
         };
         let digits = text.replace('_', "");
@@ -101,7 +126,11 @@ impl Loader<'_> {
             .strip_prefix('0')
             .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
         let decimal = digits.trim_start_matches('0');
-        if is_octal && decimal != octal.to_string() && octal != 0 {
+        if is_octal
+            && octal != 0
+            && decimal != octal.to_string()
+            && self.is_new_warning(Code::OctalNumber, node.span)
+        {
             let message = format!("'{}' is an octal number: {octal}", excerpt(text));
             let help = format!("write {octal}, or {decimal} if that is meant");
             let warning = Diagnostic::warning(Code::OctalNumber, node.span, message).help(help);

@@ -80,8 +80,7 @@ impl ast::Visitor for UnicodeFlagVisitor {
     }
 }
 
-/// Any text.
-pub(crate) fn anything() -> Hir {
+fn anything() -> Hir {
     Hir::repetition(Repetition {
         min: 0,
         max: None,

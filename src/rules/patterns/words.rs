@@ -4,27 +4,35 @@
 //! Few expressions have few words (`free|trial`, `/v1/.*`), and these are the ones that repeat what
 //! another level of the rules says already.
 
-use regex_syntax::hir::{Class, Hir, HirKind, Look};
+use regex_syntax::hir::{Class, ClassBytesRange, Hir, HirKind, Look};
 
-use crate::rules::patterns::regex::{anything, parse};
+use crate::rules::patterns::regex::parse;
 use tollgate_limiter::ANY_TEXT;
 
 /// How many words an expression may have.
-const WORDS_MAX: usize = 64;
+const WORDS_MAX: usize = 16;
 
-/// How long all words of an expression may be, in bytes.
-const BYTES_MAX: usize = 64 << 10;
+/// How long an expression with words may be, in bytes.
+const REGEX_BYTES_MAX: usize = 4 << 10;
 
-/// The words of a regular expression; none when it has too many, or is no set of words.
-pub fn regex_words(regex: &str) -> Option<Vec<Vec<u8>>> {
-    let hir = parse(regex).ok()?;
-    match hir.kind() {
-        HirKind::Alternation(branches) => {
-            let words = branches.iter().map(|branch| words(without_anchors(branch)));
-            bounded(words.collect::<Option<Vec<_>>>()?.concat())
-        }
-        _ => words(without_anchors(&hir)),
+/// The words of a parsed expression; none when it has too many, or is no set of words.
+pub(crate) fn words(regex: &str, hir: &Hir) -> Option<Vec<Vec<u8>>> {
+    if regex.len() > REGEX_BYTES_MAX {
+        return None;
     }
+    let mut words = vec![Vec::new()];
+    match hir.kind() {
+        HirKind::Alternation(branches) => fork(&mut words, branches.len(), |words, index| {
+            append_all(words, without_anchors(branches.get(index)?))
+        })?,
+        _ => append_all(&mut words, without_anchors(hir))?,
+    }
+    Some(words)
+}
+
+/// The words of a regular expression.
+pub fn regex_words(regex: &str) -> Option<Vec<Vec<u8>>> {
+    words(regex, &parse(regex).ok()?)
 }
 
 /// The parts of an expression without the anchors of a whole value, which it has anyway.
@@ -33,75 +41,88 @@ fn without_anchors(hir: &Hir) -> &[Hir] {
         HirKind::Concat(parts) => parts.as_slice(),
         _ => std::slice::from_ref(hir),
     };
-    let look = |part: &Hir, wanted| matches!(part.kind(), HirKind::Look(look) if *look == wanted);
+    let is_look =
+        |part: &Hir, wanted| matches!(part.kind(), HirKind::Look(look) if *look == wanted);
     let parts = match parts {
-        [first, rest @ ..] if look(first, Look::Start) => rest,
+        [first, rest @ ..] if is_look(first, Look::Start) => rest,
         parts => parts,
     };
     match parts {
-        [rest @ .., last] if look(last, Look::End) => rest,
+        [rest @ .., last] if is_look(last, Look::End) => rest,
         parts => parts,
     }
 }
 
-/// The words of parts in a row.
-fn words(parts: &[Hir]) -> Option<Vec<Vec<u8>>> {
-    let mut words = vec![Vec::new()];
-    for part in parts {
-        let next = words_of_part(part)?;
-        if words.len().saturating_mul(next.len()) > WORDS_MAX {
-            return None;
-        }
-        let pairs = words.iter().flat_map(|word| {
-            next.iter()
-                .map(move |next| [word.as_slice(), next].concat())
-        });
-        words = bounded(pairs.collect())?;
-    }
-    Some(words)
+/// Appends parts in a row to each word.
+fn append_all(words: &mut Vec<Vec<u8>>, parts: &[Hir]) -> Option<()> {
+    parts.iter().try_for_each(|part| append(words, part))
 }
 
-fn words_of_part(part: &Hir) -> Option<Vec<Vec<u8>>> {
+/// Appends a part to each word.
+fn append(words: &mut Vec<Vec<u8>>, part: &Hir) -> Option<()> {
     match part.kind() {
-        HirKind::Empty => Some(vec![Vec::new()]),
-        HirKind::Literal(text) => (!text.0.contains(&ANY_TEXT)).then(|| vec![text.0.to_vec()]),
+        HirKind::Empty => Some(()),
+        HirKind::Literal(text) => append_text(words, &text.0),
         HirKind::Class(Class::Bytes(class)) => {
             let ranges = class.ranges().iter();
             let bytes = ranges.flat_map(|range| range.start()..=range.end());
             let bytes: Vec<_> = bytes.take(WORDS_MAX.saturating_add(1)).collect();
-            let is_known = bytes.len() <= WORDS_MAX && !bytes.contains(&ANY_TEXT);
-            is_known.then(|| bytes.into_iter().map(|byte| vec![byte]).collect())
+            fork(words, bytes.len(), |words, index| {
+                append_text(words, bytes.get(index..=index)?)
+            })
         }
         HirKind::Repetition(repeated) => match (repeated.min, repeated.max) {
             // Greedy or not is the same for a whole value.
-            (0, None) if is_any_byte(&repeated.sub) => Some(vec![vec![ANY_TEXT]]),
-            (0, Some(1)) => {
-                let mut words = words_of_part(&repeated.sub)?;
-                words.push(Vec::new());
-                bounded(words)
+            (0, None) if is_any_byte(&repeated.sub) => {
+                words.iter_mut().for_each(|word| word.push(ANY_TEXT));
+                Some(())
             }
+            (0, Some(1)) => fork(words, 2, |words, index| match index {
+                0 => append(words, &repeated.sub),
+                _ => Some(()),
+            }),
             _ => None,
         },
-        HirKind::Capture(group) => words_of_part(&group.sub),
-        HirKind::Concat(parts) => words(parts),
-        HirKind::Alternation(branches) => {
-            let words = branches.iter().map(words_of_part);
-            bounded(words.collect::<Option<Vec<_>>>()?.concat())
-        }
+        HirKind::Capture(group) => append(words, &group.sub),
+        HirKind::Concat(parts) => append_all(words, parts),
+        HirKind::Alternation(branches) => fork(words, branches.len(), |words, index| {
+            append(words, branches.get(index)?)
+        }),
         HirKind::Look(_) | HirKind::Class(Class::Unicode(_)) => None,
     }
 }
 
-fn is_any_byte(hir: &Hir) -> bool {
-    matches!(anything().kind(), HirKind::Repetition(any) if *any.sub == *hir)
+fn append_text(words: &mut [Vec<u8>], text: &[u8]) -> Option<()> {
+    if text.contains(&ANY_TEXT) {
+        return None;
+    }
+    for word in words {
+        word.extend_from_slice(text);
+    }
+    Some(())
 }
 
-/// The words, if they keep their bounds.
-fn bounded(words: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
-    let bytes = words
-        .iter()
-        .fold(0, |bytes: usize, word| bytes.saturating_add(word.len()));
-    (words.len() <= WORDS_MAX && bytes <= BYTES_MAX).then_some(words)
+/// Continues the words in several ways.
+fn fork(
+    words: &mut Vec<Vec<u8>>,
+    ways: usize,
+    append: impl Fn(&mut Vec<Vec<u8>>, usize) -> Option<()>,
+) -> Option<()> {
+    if words.len().saturating_mul(ways) > WORDS_MAX {
+        return None;
+    }
+    let before = std::mem::take(words);
+    for way in 0..ways {
+        let mut continued = before.clone();
+        append(&mut continued, way)?;
+        words.append(&mut continued);
+    }
+    (words.len() <= WORDS_MAX).then_some(())
+}
+
+fn is_any_byte(hir: &Hir) -> bool {
+    matches!(hir.kind(), HirKind::Class(Class::Bytes(class))
+        if class.ranges() == [ClassBytesRange::new(0, u8::MAX)])
 }
 
 #[cfg(test)]
@@ -159,7 +180,8 @@ mod tests {
             "a$b",
             "(?m)^a$",
             "(?-s).*",
-            "(a|b|c|d|e|f|g|h|i)(a|b|c|d|e|f|g|h|i)",
+            "[a-e][a-e]",
+            "[^\\x00-\\xff]",
         ] {
             assert_eq!(spelled(regex), None, "{regex}");
         }

@@ -177,7 +177,7 @@ fn fitting(siblings: &[&Sibling], key: &[u8], value: &[u8]) -> Vec<usize> {
 }
 
 impl Kind {
-    fn values(&self) -> Values {
+    pub(super) fn values(&self) -> Values {
         match self {
             Self::Value(value) => Values::from_text(value),
             Self::List(list) => Values::List(list.clone()),

@@ -10,15 +10,12 @@ mod algorithm;
 mod concurrency;
 mod window;
 
-use std::sync::Arc;
-
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Span;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
-use crate::rules::file::replaced_names::ReplacedName;
 use crate::rules::yaml::Node;
 use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
 
@@ -127,7 +124,7 @@ impl Loader<'_> {
         let name = self.text(&fields, path, "name");
         self.check_length(name, fields.span_of("name"), path);
         name.clone_into(&mut rule.name);
-        let replaces = self.replaces(&fields, path, (&rule.domain, name));
+        let replaces = self.replaces(&fields, path, name);
         let (replaces, replaces_at) = replaces.into_iter().unzip();
         rule.replaces = replaces;
         rule.allowance = allowance?;
@@ -169,7 +166,7 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
-        (domain, own_name): (&Arc<str>, &str),
+        own_name: &str,
     ) -> Vec<(String, Span)> {
         let advice = "write it as a list: `replaces: [{name: OTHER}]`";
         let items = self.items(fields, path, "replaces", advice);
@@ -187,13 +184,7 @@ impl Loader<'_> {
             } else if name == own_name {
                 self.replaces_itself(item.span, &path);
             } else if self.check_length(name, item.span, &path) {
-                self.replaced_names.push(ReplacedName {
-                    domain: Arc::clone(domain),
-                    name: name.to_owned(),
-                    file: self.file,
-                    path: path.to_string(),
-                    span: item.span,
-                });
+                self.record_replaced_name(item.span);
                 names.push((name.to_owned(), item.span));
             }
         }
