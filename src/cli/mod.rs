@@ -14,6 +14,7 @@ macro_rules! print_line {
 }
 
 mod check;
+mod check_format;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -45,14 +46,14 @@ pub struct Cli {
 enum Command {
     /// Answer rate-limit requests by the rules in RULES
     Serve(Box<Settings>),
-    /// Check rules files and say everything that is wrong with them
+    /// Check rules files and report every error
     Check(check::Check),
     /// Say which rule applies to a descriptor, and why
     Explain(explain::Explain),
     /// Ask a running service whether something may pass
     Hit(hit::Hit),
-    /// Print the JSON Schema of a rules file, for editors
-    Schema,
+    /// Print the JSON Schema of a rules file, for editors, or of a report of check
+    Schema(schema::Schema),
 }
 
 /// Prints a line. If stdout is closed (`tollgate hit … | head`), there is nothing left to do.
@@ -89,7 +90,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
-        Command::Schema => schema::run(),
+        Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

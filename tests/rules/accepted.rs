@@ -8,7 +8,7 @@
 use tollgate::rules::file::{Code, load};
 use tollgate_limiter::{MetadataValue, Unit};
 
-use crate::reading::{APART, MERGED, found, good, limit, only, read, source};
+use crate::reading::{APART, MERGED, found, good, limit, only, read, source, words};
 
 #[test]
 fn texts_keep_their_source_whatever_it_looks_like() {
@@ -452,7 +452,7 @@ descriptors:
     assert_eq!(rule.name, "a:\tb");
     // The place of a problem is that in the file.
     let text = "domain:\td\ndescriptors:\n  - key:\tk\n   value: v\n";
-    let problems = load(&[source("a.yaml", text)], APART).unwrap_err();
+    let problems = load(&[source("a.yaml", text)], APART).unwrap_err().errors;
     assert_eq!(problems[0].span.at.line, 4, "{}", problems[0]);
 }
 
@@ -473,7 +473,7 @@ fn files_may_share_a_domain_when_told_so() {
     assert_eq!(loaded.rules.domains(), ["d", "e"]);
     assert!(found(&loaded.rules, &[("a", "")]).is_some());
     assert!(found(&loaded.rules, &[("b", "")]).is_some());
-    assert_eq!(load(&files, APART).unwrap_err().len(), 1);
+    assert_eq!(load(&files, APART).unwrap_err().errors.len(), 1);
 }
 
 #[test]
@@ -482,12 +482,12 @@ fn files_that_share_a_domain_are_not_merged_any_deeper() {
         format!("domain: d\ndescriptors: [{{key: a, descriptors: [{{key: {child}}}]}}]\n")
     };
     let files = [source("a.yaml", &below("x")), source("b.yaml", &below("y"))];
-    let problems = load(&files, MERGED).unwrap_err();
+    let problems = load(&files, MERGED).unwrap_err().errors;
     assert_eq!(problems.len(), 1);
     let expected = "b.yaml: duplicate descriptor composite key 'd.a'
   at b.yaml:2:21, descriptors[0]
-  hint: join the two into one descriptor, or give one another value";
-    assert_eq!(problems[0].to_string(), expected);
+  help: join the two into one descriptor, or give one another value";
+    assert_eq!(words(&problems[0]), expected);
 }
 
 #[test]

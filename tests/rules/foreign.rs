@@ -10,7 +10,7 @@ use crate::reading::{APART, source};
 
 /// The only error of a file of this name.
 fn foreign(name: &str, text: &str) -> Diagnostic {
-    let mut errors = load(&[source(name, text)], APART).unwrap_err();
+    let mut errors = load(&[source(name, text)], APART).unwrap_err().errors;
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(errors[0].code, Code::ForeignFile, "{errors:?}");
     errors.remove(0)
@@ -37,10 +37,16 @@ const ASP_NET_CORE: &str = r#"{
 fn a_limits_file_of_limitador_is_recognised() {
     let error = foreign("limits.yaml", LIMITADOR);
     assert_eq!(
-        error.to_string(),
-        "limits.yaml: error loading config file: yaml: cannot read a list as a mapping
-  at limits.yaml:1:3
-  hint: this is a limits file of limitador; docs/guides/from-limitador.md says how to write its limits as rules"
+        (
+            error.message.as_str(),
+            error.span.at.to_string().as_str(),
+            error.help.as_str()
+        ),
+        (
+            "error loading config file: yaml: cannot read a list as a mapping",
+            "1:3",
+            "this is a limits file of limitador; docs/guides/from-limitador.md says how to write its limits as rules",
+        )
     );
 }
 
@@ -48,10 +54,16 @@ fn a_limits_file_of_limitador_is_recognised() {
 fn a_settings_file_of_asp_net_core_rate_limit_is_recognised() {
     let error = foreign("appsettings.json", ASP_NET_CORE);
     assert_eq!(
-        error.to_string(),
-        "appsettings.json: config error, unknown key 'Logging'
-  at appsettings.json:2:3
-  hint: this is a settings file of AspNetCoreRateLimit; docs/dotnet.md has the rule for each of its options"
+        (
+            error.message.as_str(),
+            error.span.at.to_string().as_str(),
+            error.help.as_str()
+        ),
+        (
+            "config error, unknown key 'Logging'",
+            "2:3",
+            "this is a settings file of AspNetCoreRateLimit; docs/dotnet.md has the rule for each of its options",
+        )
     );
     for section in [
         "ClientRateLimiting",
@@ -122,7 +134,6 @@ fn files_that_stand_in_a_rules_directory_by_mistake_are_recognised() {
             (message, help),
             "{name}"
         );
-        assert!(help.starts_with(&error.label), "{name}");
     }
 }
 
@@ -133,7 +144,7 @@ fn a_foreign_file_hides_no_errors_of_other_files() {
         source("b.yaml", LIMITADOR),
         source("c.yaml", "domain: c\nservices: 1\n"),
     ];
-    let errors = load(&files, APART).unwrap_err();
+    let errors = load(&files, APART).unwrap_err().errors;
     let codes: Vec<_> = errors
         .iter()
         .map(|one| (one.file.as_str(), one.code))
@@ -151,7 +162,9 @@ fn a_rules_file_with_such_a_key_is_no_foreign_file() {
         "- key: k\n",
         "- 5\n",
     ] {
-        let errors = load(&[source("rules.yaml", text)], APART).unwrap_err();
+        let errors = load(&[source("rules.yaml", text)], APART)
+            .unwrap_err()
+            .errors;
         assert!(
             errors.iter().all(|one| one.code != Code::ForeignFile),
             "{text}"

@@ -16,7 +16,7 @@ use tollgate_limiter::{
     OnStoreFailure, OverLimitResponse, Placeholder, Rule,
 };
 
-use crate::reading::{MERGED, bad, found, good, limit, only, read, source};
+use crate::reading::{MERGED, bad, found, good, limit, only, read, source, words};
 use crate::refused::refused;
 
 refused! {
@@ -27,7 +27,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky}
 " => "FILE: unknown algorithm 'leaky'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of EVERY_ALGORITHM"
+  help: use one of EVERY_ALGORITHM"
 
     an_alias_in_capitals:
 "domain: d
@@ -36,7 +36,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: GCRA}
 " => "FILE: unknown algorithm 'GCRA'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of EVERY_ALGORITHM"
+  help: use one of EVERY_ALGORITHM"
 
     a_multiplier_of_zero:
 "domain: d
@@ -45,7 +45,7 @@ descriptors:
     rate_limit: {unit: day, unit_multiplier: 0}
 " => "FILE: unit_multiplier must be at least 1
   at FILE:4:46, descriptors[0].rate_limit
-  hint: remove it for a window of one unit"
+  help: remove it for a window of one unit"
 
     burst_beside_the_default:
 "domain: d
@@ -54,7 +54,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm fixed_window has no burst
   at FILE:4:58, descriptors[0].rate_limit
-  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
+  help: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_sliding_window:
 "domain: d
@@ -63,7 +63,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_window has no burst
   at FILE:4:85, descriptors[0].rate_limit
-  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
+  help: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_sliding_log:
 "domain: d
@@ -72,7 +72,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_log has no burst
   at FILE:4:82, descriptors[0].rate_limit
-  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
+  help: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_segments:
 "domain: d
@@ -81,7 +81,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window_segments, segments: 2, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_window_segments has no burst
   at FILE:4:107, descriptors[0].rate_limit
-  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
+  help: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_concurrency:
 "domain: d
@@ -90,7 +90,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm concurrency has no burst
   at FILE:4:88, descriptors[0].rate_limit
-  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
+  help: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     segments_beside_the_default:
 "domain: d
@@ -99,7 +99,7 @@ descriptors:
     rate_limit: {unit: day, segments: 2}
 " => "FILE: algorithm fixed_window has no segments
   at FILE:4:39, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_sliding_log:
 "domain: d
@@ -108,7 +108,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, segments: 2}
 " => "FILE: algorithm sliding_log has no segments
   at FILE:4:63, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_token_bucket:
 "domain: d
@@ -117,7 +117,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket, segments: 2}
 " => "FILE: algorithm token_bucket has no segments
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_token_bucket_interval:
 "domain: d
@@ -126,7 +126,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket_interval, segments: 2}
 " => "FILE: algorithm token_bucket_interval has no segments
   at FILE:4:73, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_leaky_bucket:
 "domain: d
@@ -135,7 +135,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky_bucket, segments: 2}
 " => "FILE: algorithm leaky_bucket has no segments
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_concurrency:
 "domain: d
@@ -144,7 +144,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, segments: 2}
 " => "FILE: algorithm concurrency has no segments
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     refill_beside_the_default:
 "domain: d
@@ -153,7 +153,7 @@ descriptors:
     rate_limit: {unit: day, refill: interval}
 " => "FILE: algorithm fixed_window has no refill
   at FILE:4:37, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_sliding_window:
 "domain: d
@@ -162,7 +162,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, refill: interval}
 " => "FILE: algorithm sliding_window has no refill
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_sliding_log:
 "domain: d
@@ -171,7 +171,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, refill: interval}
 " => "FILE: algorithm sliding_log has no refill
   at FILE:4:61, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_token_bucket_interval:
 "domain: d
@@ -180,7 +180,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket_interval, refill: interval}
 " => "FILE: algorithm token_bucket_interval has no refill
   at FILE:4:71, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_leaky_bucket:
 "domain: d
@@ -189,7 +189,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky_bucket, refill: interval}
 " => "FILE: algorithm leaky_bucket has no refill
   at FILE:4:62, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     an_unknown_refill_beside_another_algorithm:
 "domain: d
@@ -198,7 +198,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, refill: never}
 " => "FILE: algorithm sliding_log has no refill
   at FILE:4:61, descriptors[0].rate_limit
-  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
+  help: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     calendar_beside_sliding_window:
 "domain: d
@@ -207,7 +207,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, calendar: true}
 " => "FILE: algorithm sliding_window has no calendar
   at FILE:4:67, descriptors[0].rate_limit
-  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     time_zone_beside_sliding_window:
 "domain: d
@@ -216,7 +216,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, time_zone: Europe/Paris}
 " => "FILE: algorithm sliding_window has no time_zone
   at FILE:4:68, descriptors[0].rate_limit
-  hint: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
 
     week_start_beside_sliding_window:
 "domain: d
@@ -225,7 +225,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, week_start: monday}
 " => "FILE: algorithm sliding_window has no week_start
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `week_start`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `week_start`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_beside_a_token_bucket:
 "domain: d
@@ -234,7 +234,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: token_bucket, calendar: false}
 " => "FILE: algorithm token_bucket has no calendar
   at FILE:4:65, descriptors[0].rate_limit
-  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_and_its_zone_beside_another_algorithm:
 "domain: d
@@ -243,10 +243,10 @@ descriptors:
     rate_limit: {unit: week, algorithm: gcra, calendar: true, time_zone: UTC}
 " => "FILE: algorithm token_bucket has no calendar
   at FILE:4:57, descriptors[0].rate_limit
-  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR
+  help: remove `calendar`, or set ALGORITHM_WITH_CALENDAR
 FILE: algorithm token_bucket has no time_zone
   at FILE:4:74, descriptors[0].rate_limit
-  hint: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_beside_concurrency:
 "domain: d
@@ -255,7 +255,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, calendar: true}
 " => "FILE: algorithm concurrency has no calendar
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
+  help: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     count_refused_beside_concurrency:
 "domain: d
@@ -264,7 +264,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, count_refused: none}
 " => "FILE: algorithm concurrency has no count_refused
   at FILE:4:74, descriptors[0].rate_limit
-  hint: remove `count_refused`, or set ALGORITHM_WITH_COUNT_REFUSED"
+  help: remove `count_refused`, or set ALGORITHM_WITH_COUNT_REFUSED"
 
     holder_key_beside_the_default:
 "domain: d
@@ -273,7 +273,7 @@ descriptors:
     rate_limit: {unit: day, holder_key: id}
 " => "FILE: algorithm fixed_window has no holder_key
   at FILE:4:41, descriptors[0].rate_limit
-  hint: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
+  help: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
 
     holder_key_beside_sliding_log:
 "domain: d
@@ -282,7 +282,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, holder_key: id}
 " => "FILE: algorithm sliding_log has no holder_key
   at FILE:4:65, descriptors[0].rate_limit
-  hint: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
+  help: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
 
     slot_seconds_beside_the_default:
 "domain: d
@@ -291,7 +291,7 @@ descriptors:
     rate_limit: {unit: day, slot_seconds: 60}
 " => "FILE: algorithm fixed_window has no slot_seconds
   at FILE:4:43, descriptors[0].rate_limit
-  hint: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
+  help: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
 
     slot_seconds_beside_sliding_log:
 "domain: d
@@ -300,7 +300,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, slot_seconds: 60}
 " => "FILE: algorithm sliding_log has no slot_seconds
   at FILE:4:67, descriptors[0].rate_limit
-  hint: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
+  help: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
 
     a_burst_of_zero:
 "domain: d
@@ -309,7 +309,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1, algorithm: token_bucket, burst: 0}
 " => "FILE: burst must be at least 1
   at FILE:4:83, descriptors[0].rate_limit
-  hint: remove `burst` for the usual one"
+  help: remove `burst` for the usual one"
 
     a_burst_of_zero_in_a_leaky_bucket:
 "domain: d
@@ -318,7 +318,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky_bucket, burst: 0}
 " => "FILE: burst must be at least 1
   at FILE:4:83, descriptors[0].rate_limit
-  hint: remove `burst` for the usual one"
+  help: remove `burst` for the usual one"
 
     a_burst_beside_a_limit_of_zero:
 "domain: d
@@ -327,7 +327,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 0, algorithm: token_bucket, burst: 3}
 " => "FILE: burst needs requests_per_unit of at least 1
   at FILE:4:83, descriptors[0].rate_limit
-  hint: remove `burst`: a limit of 0 refuses everything"
+  help: remove `burst`: a limit of 0 refuses everything"
 
     a_burst_that_is_text:
 "domain: d
@@ -336,7 +336,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket, burst: many}
 " => "FILE: error loading config file: yaml: burst is not a whole number from 0 to 4294967295
   at FILE:4:61, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write such a number, without quotes"
 
     segments_zero:
 "domain: d
@@ -345,7 +345,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, segments: 0}
 " => "FILE: segments must be from 1 to 1000
   at FILE:4:66, descriptors[0].rate_limit
-  hint: write such a number, or remove it for a window that slides smoothly"
+  help: write such a number, or remove it for a window that slides smoothly"
 
     segments_too_many:
 "domain: d
@@ -354,7 +354,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, segments: 1001}
 " => "FILE: segments must be from 1 to 1000
   at FILE:4:66, descriptors[0].rate_limit
-  hint: write such a number, or remove it for a window that slides smoothly"
+  help: write such a number, or remove it for a window that slides smoothly"
 
     segments_far_too_many:
 "domain: d
@@ -363,7 +363,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, segments: 70000}
 " => "FILE: segments must be from 1 to 1000
   at FILE:4:66, descriptors[0].rate_limit
-  hint: write such a number, or remove it for a window that slides smoothly"
+  help: write such a number, or remove it for a window that slides smoothly"
 
     segments_that_are_a_float:
 "domain: d
@@ -372,7 +372,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, segments: 1.5}
 " => "FILE: error checking config
   at FILE:4:66, descriptors[0].rate_limit
-  hint: put the value of segments in quotes if it is text, or write a whole number"
+  help: put the value of segments in quotes if it is text, or write a whole number"
 
     the_algorithm_of_segments_without_any:
 "domain: d
@@ -381,7 +381,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window_segments}
 " => "FILE: algorithm sliding_window_segments needs segments
   at FILE:4:40, descriptors[0].rate_limit
-  hint: add `segments: 6`, or set `algorithm: sliding_window`"
+  help: add `segments: 6`, or set `algorithm: sliding_window`"
 
     an_unknown_refill:
 "domain: d
@@ -390,7 +390,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket, refill: steps}
 " => "FILE: unknown refill 'steps'
   at FILE:4:62, descriptors[0].rate_limit
-  hint: use continuous or interval"
+  help: use continuous or interval"
 
     an_unknown_count_refused:
 "domain: d
@@ -399,7 +399,7 @@ descriptors:
     rate_limit: {unit: day, count_refused: some}
 " => "FILE: unknown count_refused 'some'
   at FILE:4:44, descriptors[0].rate_limit
-  hint: use one of none, blocking, all"
+  help: use one of none, blocking, all"
 
     count_refused_that_is_a_truth:
 "domain: d
@@ -408,7 +408,7 @@ descriptors:
     rate_limit: {unit: day, count_refused: yes}
 " => "FILE: unknown count_refused 'yes'
   at FILE:4:44, descriptors[0].rate_limit
-  hint: use one of none, blocking, all"
+  help: use one of none, blocking, all"
 
     concurrency_without_slot_seconds:
 "domain: d
@@ -417,7 +417,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, requests_per_unit: 1}
 " => "FILE: algorithm concurrency needs slot_seconds of at least 1
   at FILE:4:17, descriptors[0].rate_limit
-  hint: add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request"
+  help: add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request"
 
     slots_of_no_time:
 "domain: d
@@ -426,7 +426,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, requests_per_unit: 1, slot_seconds: 0}
 " => "FILE: algorithm concurrency needs slot_seconds of at least 1
   at FILE:4:78, descriptors[0].rate_limit
-  hint: add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request"
+  help: add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request"
 
     concurrency_with_unit:
 "domain: d
@@ -435,7 +435,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, requests_per_unit: 1, slot_seconds: 5, unit: second}
 " => "FILE: algorithm concurrency has no unit
   at FILE:4:87, descriptors[0].rate_limit
-  hint: remove `unit`: it limits how many are in flight at any moment"
+  help: remove `unit`: it limits how many are in flight at any moment"
 
     concurrency_with_unit_multiplier:
 "domain: d
@@ -444,7 +444,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, requests_per_unit: 1, slot_seconds: 5, unit_multiplier: 2}
 " => "FILE: algorithm concurrency has no unit_multiplier
   at FILE:4:98, descriptors[0].rate_limit
-  hint: remove `unit_multiplier`: it limits how many are in flight at any moment"
+  help: remove `unit_multiplier`: it limits how many are in flight at any moment"
 
     more_than_sliding_log_can_remember:
 "domain: d
@@ -453,7 +453,7 @@ descriptors:
     rate_limit: {algorithm: sliding_log, unit: day, requests_per_unit: 10001}
 " => "FILE: algorithm sliding_log remembers each of its hits, at most 10000
   at FILE:4:72, descriptors[0].rate_limit
-  hint: use 10000 at most, or an algorithm that only counts"
+  help: use 10000 at most, or an algorithm that only counts"
 
     more_than_concurrency_can_remember:
 "domain: d
@@ -462,7 +462,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 5, requests_per_unit: 10001}
 " => "FILE: algorithm concurrency remembers each of its hits, at most 10000
   at FILE:4:78, descriptors[0].rate_limit
-  hint: use 10000 at most, or an algorithm that only counts"
+  help: use 10000 at most, or an algorithm that only counts"
 
     a_window_longer_than_time:
 "domain: d
@@ -471,7 +471,7 @@ descriptors:
     rate_limit: {unit: year, unit_multiplier: 300}
 " => "FILE: the window is longer than 285 years
   at FILE:4:47, descriptors[0].rate_limit
-  hint: use a shorter window"
+  help: use a shorter window"
 
     a_window_that_overflows:
 "domain: d
@@ -480,7 +480,7 @@ descriptors:
     rate_limit: {unit: year, unit_multiplier: 4294967295}
 " => "FILE: the window is longer than 285 years
   at FILE:4:47, descriptors[0].rate_limit
-  hint: use a shorter window"
+  help: use a shorter window"
 
     a_window_longer_than_sliding_window_can_hold:
 "domain: d
@@ -489,7 +489,7 @@ descriptors:
     rate_limit: {unit: year, unit_multiplier: 150, algorithm: sliding_window}
 " => "FILE: a window of 150 years is longer than sliding_window can hold
   at FILE:4:47, descriptors[0].rate_limit
-  hint: use a window of 142 years at most"
+  help: use a window of 142 years at most"
 
     a_window_longer_than_sliding_log_can_hold:
 "domain: d
@@ -498,7 +498,7 @@ descriptors:
     rate_limit: {unit: year, unit_multiplier: 150, algorithm: sliding_log}
 " => "FILE: a window of 150 years is longer than sliding_log can hold
   at FILE:4:47, descriptors[0].rate_limit
-  hint: use a window of 142 years at most"
+  help: use a window of 142 years at most"
 
     a_window_longer_than_segments_can_hold:
 "domain: d
@@ -507,7 +507,7 @@ descriptors:
     rate_limit: {unit: year, unit_multiplier: 150, algorithm: sliding_window, segments: 6}
 " => "FILE: a window of 150 years is longer than sliding_window_segments can hold
   at FILE:4:47, descriptors[0].rate_limit
-  hint: use a window of 142 years at most"
+  help: use a window of 142 years at most"
 
     a_calendar_of_minutes:
 "domain: d
@@ -516,7 +516,7 @@ descriptors:
     rate_limit: {unit: minute, calendar: true}
 " => "FILE: calendar windows last a day at least, not a minute
   at FILE:4:24, descriptors[0].rate_limit
-  hint: use unit day, week, month or year, or leave out `calendar`"
+  help: use unit day, week, month or year, or leave out `calendar`"
 
     a_zone_in_lower_case:
 "domain: d
@@ -525,7 +525,7 @@ descriptors:
     rate_limit: {unit: day, calendar: true, time_zone: europe/paris}
 " => "FILE: unknown time_zone \"europe/paris\"
   at FILE:4:56, descriptors[0].rate_limit
-  hint: did you mean Europe/Paris? Names are those of the IANA time zone database"
+  help: did you mean Europe/Paris? Names are those of the IANA time zone database"
 
     a_zone_by_its_city:
 "domain: d
@@ -534,7 +534,7 @@ descriptors:
     rate_limit: {unit: day, calendar: true, time_zone: New York}
 " => "FILE: unknown time_zone \"New York\"
   at FILE:4:56, descriptors[0].rate_limit
-  hint: did you mean America/New_York? Names are those of the IANA time zone database"
+  help: did you mean America/New_York? Names are those of the IANA time zone database"
 
     a_zone_that_nobody_knows:
 "domain: d
@@ -543,7 +543,7 @@ descriptors:
     rate_limit: {unit: day, calendar: true, time_zone: Middle/Earth}
 " => "FILE: unknown time_zone \"Middle/Earth\"
   at FILE:4:56, descriptors[0].rate_limit
-  hint: use a name of the IANA time zone database, such as Europe/Paris or UTC"
+  help: use a name of the IANA time zone database, such as Europe/Paris or UTC"
 
     a_zone_that_is_an_offset:
 "domain: d
@@ -552,7 +552,7 @@ descriptors:
     rate_limit: {unit: day, calendar: true, time_zone: \"+02:00\"}
 " => "FILE: unknown time_zone \"+02:00\"
   at FILE:4:56, descriptors[0].rate_limit
-  hint: use a name of the IANA time zone database, such as Europe/Paris or UTC"
+  help: use a name of the IANA time zone database, such as Europe/Paris or UTC"
 
     week_start_beside_month:
 "domain: d
@@ -561,7 +561,7 @@ descriptors:
     rate_limit: {unit: month, calendar: true, week_start: sunday}
 " => "FILE: week_start needs unit week, not month
   at FILE:4:59, descriptors[0].rate_limit
-  hint: leave out `week_start`, or use unit week"
+  help: leave out `week_start`, or use unit week"
 
     an_unknown_week_start:
 "domain: d
@@ -570,7 +570,7 @@ descriptors:
     rate_limit: {unit: week, calendar: true, week_start: sun}
 " => "FILE: unknown week_start 'sun'
   at FILE:4:58, descriptors[0].rate_limit
-  hint: use a day's English name, such as monday or sunday"
+  help: use a day's English name, such as monday or sunday"
 
     time_zone_without_calendar:
 "domain: d
@@ -579,7 +579,7 @@ descriptors:
     rate_limit: {unit: week, time_zone: UTC}
 " => "FILE: 'time_zone' means nothing without calendar
   at FILE:4:41, descriptors[0].rate_limit
-  hint: add `calendar: true`, or remove it"
+  help: add `calendar: true`, or remove it"
 
     week_start_without_calendar:
 "domain: d
@@ -588,7 +588,7 @@ descriptors:
     rate_limit: {unit: week, week_start: monday}
 " => "FILE: 'week_start' means nothing without calendar
   at FILE:4:42, descriptors[0].rate_limit
-  hint: add `calendar: true`, or remove it"
+  help: add `calendar: true`, or remove it"
 
     time_zone_beside_calendar_false:
 "domain: d
@@ -597,7 +597,7 @@ descriptors:
     rate_limit: {unit: week, calendar: false, time_zone: UTC}
 " => "FILE: 'time_zone' means nothing without calendar
   at FILE:4:58, descriptors[0].rate_limit
-  hint: add `calendar: true`, or remove it"
+  help: add `calendar: true`, or remove it"
 
     a_calendar_of_too_many_units:
 "domain: d
@@ -606,7 +606,7 @@ descriptors:
     rate_limit: {unit: day, unit_multiplier: 1001, calendar: true}
 " => "FILE: unit_multiplier of a calendar window must be at most 1000, not 1001
   at FILE:4:46, descriptors[0].rate_limit
-  hint: use a larger unit"
+  help: use a larger unit"
 
     calendar_that_is_text:
 "domain: d
@@ -615,7 +615,7 @@ descriptors:
     rate_limit: {unit: day, calendar: Gregorian}
 " => "FILE: error loading config file: yaml: calendar is not true or false
   at FILE:4:39, descriptors[0].rate_limit
-  hint: write true or false, without quotes"
+  help: write true or false, without quotes"
 
     unlimited_beside_unit_multiplier:
 "domain: d
@@ -624,7 +624,7 @@ descriptors:
     rate_limit: {unlimited: true, unit_multiplier: 2}
 " => "FILE: 'unit_multiplier' means nothing beside unlimited
   at FILE:4:52, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_algorithm:
 "domain: d
@@ -633,7 +633,7 @@ descriptors:
     rate_limit: {unlimited: true, algorithm: fixed_window}
 " => "FILE: 'algorithm' means nothing beside unlimited
   at FILE:4:46, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_burst:
 "domain: d
@@ -642,7 +642,7 @@ descriptors:
     rate_limit: {unlimited: true, burst: 1}
 " => "FILE: 'burst' means nothing beside unlimited
   at FILE:4:42, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_segments:
 "domain: d
@@ -651,7 +651,7 @@ descriptors:
     rate_limit: {unlimited: true, segments: 2}
 " => "FILE: 'segments' means nothing beside unlimited
   at FILE:4:45, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_refill:
 "domain: d
@@ -660,7 +660,7 @@ descriptors:
     rate_limit: {unlimited: true, refill: interval}
 " => "FILE: 'refill' means nothing beside unlimited
   at FILE:4:43, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_calendar:
 "domain: d
@@ -669,7 +669,7 @@ descriptors:
     rate_limit: {unlimited: true, calendar: true}
 " => "FILE: 'calendar' means nothing beside unlimited
   at FILE:4:45, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_time_zone:
 "domain: d
@@ -678,7 +678,7 @@ descriptors:
     rate_limit: {unlimited: true, time_zone: UTC}
 " => "FILE: 'time_zone' means nothing beside unlimited
   at FILE:4:46, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_week_start:
 "domain: d
@@ -687,7 +687,7 @@ descriptors:
     rate_limit: {unlimited: true, week_start: monday}
 " => "FILE: 'week_start' means nothing beside unlimited
   at FILE:4:47, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_count_refused:
 "domain: d
@@ -696,7 +696,7 @@ descriptors:
     rate_limit: {unlimited: true, count_refused: all}
 " => "FILE: 'count_refused' means nothing beside unlimited
   at FILE:4:50, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_holder_key:
 "domain: d
@@ -705,7 +705,7 @@ descriptors:
     rate_limit: {unlimited: true, holder_key: id}
 " => "FILE: 'holder_key' means nothing beside unlimited
   at FILE:4:47, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     unlimited_beside_slot_seconds:
 "domain: d
@@ -714,7 +714,7 @@ descriptors:
     rate_limit: {unlimited: true, slot_seconds: 5}
 " => "FILE: 'slot_seconds' means nothing beside unlimited
   at FILE:4:49, descriptors[0].rate_limit
-  hint: remove it, or `unlimited`"
+  help: remove it, or `unlimited`"
 
     several_things_wrong_with_one_limit:
 "domain: d
@@ -723,13 +723,13 @@ descriptors:
     rate_limit: {unit: age, algorithm: token_bucket, refill: daily, segments: 3}
 " => "FILE: algorithm token_bucket has no segments
   at FILE:4:79, descriptors[0].rate_limit
-  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS
+  help: remove `segments`, or set ALGORITHM_WITH_SEGMENTS
 FILE: unknown refill 'daily'
   at FILE:4:62, descriptors[0].rate_limit
-  hint: use continuous or interval
+  help: use continuous or interval
 FILE: invalid rate limit unit 'age'
   at FILE:4:24, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     two_limits_alike:
 "domain: d
@@ -740,7 +740,7 @@ descriptors:
       - {unit: minute, requests_per_unit: 20}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     two_limits_alike_in_other_words:
 "domain: d
@@ -752,7 +752,7 @@ descriptors:
       - {unit: hour, requests_per_unit: 20, count_refused: none}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:7:9, descriptors[0].rate_limits[2]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     two_limits_of_one_name_alike:
 "domain: d
@@ -763,7 +763,7 @@ descriptors:
       - {unit: minute, name: n}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     two_limits_in_flight_alike:
 "domain: d
@@ -774,7 +774,7 @@ descriptors:
       - {algorithm: concurrency, slot_seconds: 6, requests_per_unit: 3}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     two_calendars_alike:
 "domain: d
@@ -785,7 +785,7 @@ descriptors:
       - {unit: month, calendar: true, time_zone: UTC, requests_per_unit: 3}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     an_alias_and_its_algorithm_alike:
 "domain: d
@@ -796,7 +796,7 @@ descriptors:
       - {unit: day, algorithm: token_bucket, burst: 3, requests_per_unit: 1}
 " => "FILE: two limits alike: same algorithm, window and name, so they would share one bucket
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove one, or give one another window or a `name`"
+  help: remove one, or give one another window or a `name`"
 
     unlimited_beside_others:
 "domain: d
@@ -807,7 +807,7 @@ descriptors:
       - {unlimited: true}
 " => "FILE: unlimited stands beside other limits
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: remove it, or the others"
+  help: remove it, or the others"
 
     a_problem_in_one_of_several:
 "domain: d
@@ -818,7 +818,7 @@ descriptors:
       - {unit: fortnight}
 " => "FILE: invalid rate limit unit 'fortnight'
   at FILE:6:16, descriptors[0].rate_limits[1]
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     one_of_several_that_is_nothing:
 "domain: d
@@ -829,7 +829,7 @@ descriptors:
       - ~
 " => "FILE: config error, yaml file contains list of type other than map: <nil>
   at FILE:6:9, descriptors[0].rate_limits[1]
-  hint: write `name: value` pairs here"
+  help: write `name: value` pairs here"
 
     an_unknown_name_in_one_of_several:
 "domain: d
@@ -839,7 +839,7 @@ descriptors:
       - {unit: day, typo: 1}
 " => "FILE: config error, unknown key 'typo'
   at FILE:5:21, descriptors[0].rate_limits[0]
-  hint: here belong IN_A_LIMIT"
+  help: here belong IN_A_LIMIT"
 
     a_limit_that_replaces_its_neighbour:
 "domain: d
@@ -850,7 +850,7 @@ descriptors:
       - {unit: day, name: long, replaces: [{name: other}, {name: short}]}
 " => "FILE: replaces should not contain name of same descriptor
   at FILE:6:59, descriptors[0].rate_limits[1].replaces[1]
-  hint: a rule cannot replace itself; remove the entry"
+  help: a rule cannot replace itself; remove the entry"
 
     a_limit_that_replaces_a_later_neighbour:
 "domain: d
@@ -861,7 +861,7 @@ descriptors:
       - {unit: day, name: long}
 " => "FILE: replaces should not contain name of same descriptor
   at FILE:5:48, descriptors[0].rate_limits[0].replaces[0]
-  hint: a rule cannot replace itself; remove the entry"
+  help: a rule cannot replace itself; remove the entry"
 
     rate_limit_and_rate_limits:
 "domain: d
@@ -871,7 +871,7 @@ descriptors:
     rate_limits: [{unit: second}]
 " => "FILE: 'rate_limit' and 'rate_limits' stand side by side
   at FILE:5:18, descriptors[0]
-  hint: put them all into `rate_limits`"
+  help: put them all into `rate_limits`"
 
     rate_limits_that_are_one:
 "domain: d
@@ -880,7 +880,7 @@ descriptors:
     rate_limits: {unit: day}
 " => "FILE: error loading config file: yaml: rate_limits is not a list
   at FILE:4:18, descriptors[0]
-  hint: write it as a list: `rate_limits: [{unit: second, requests_per_unit: 10}, …]`"
+  help: write it as a list: `rate_limits: [{unit: second, requests_per_unit: 10}, …]`"
 
     too_many_limits:
 "domain: d
@@ -889,21 +889,21 @@ descriptors:
     rate_limits: [{unit: day, name: n0}, {unit: day, name: n1}, {unit: day, name: n2}, {unit: day, name: n3}, {unit: day, name: n4}, {unit: day, name: n5}, {unit: day, name: n6}, {unit: day, name: n7}, {unit: day, name: n8}, {unit: day, name: n9}, {unit: day, name: n10}, {unit: day, name: n11}, {unit: day, name: n12}, {unit: day, name: n13}, {unit: day, name: n14}, {unit: day, name: n15}, {unit: day, name: n16}]
 " => "FILE: more than 16 limits on one descriptor
   at FILE:4:18, descriptors[0]
-  hint: use fewer"
+  help: use fewer"
 
     all_or_nothing_that_is_text:
 "domain: d
 all_or_nothing: all
 " => "FILE: error loading config file: yaml: all_or_nothing is not true or false
   at FILE:2:17
-  hint: write true or false, without quotes"
+  help: write true or false, without quotes"
 
     on_store_failure_that_is_none:
 "domain: d
 on_store_failure: open
 " => "FILE: unknown on_store_failure 'open'
   at FILE:2:19
-  hint: use one of error, allow, deny, local"
+  help: use one of error, allow, deny, local"
 
     an_unknown_name_under_over_limit:
 "domain: d
@@ -913,7 +913,7 @@ descriptors:
       status: 503
 " => "FILE: config error, unknown key 'status'
   at FILE:5:7, descriptors[0].over_limit
-  hint: here belong body, headers"
+  help: here belong body, headers"
 
     over_limit_that_is_text:
 "domain: d
@@ -922,7 +922,7 @@ descriptors:
     over_limit: slow down
 " => "FILE: error loading config file: yaml: cannot read slow down as a mapping
   at FILE:4:17, descriptors[0].over_limit
-  hint: write `name: value` pairs here"
+  help: write `name: value` pairs here"
 
     a_body_that_is_not_text:
 "domain: d
@@ -932,13 +932,13 @@ descriptors:
       body: [slow, down]
 " => "FILE: config error, yaml file contains list of type other than map: slow
   at FILE:5:14, descriptors[0].over_limit.body.[0]
-  hint: write `name: value` pairs here
+  help: write `name: value` pairs here
 FILE: config error, yaml file contains list of type other than map: down
   at FILE:5:20, descriptors[0].over_limit.body.[1]
-  hint: write `name: value` pairs here
+  help: write `name: value` pairs here
 FILE: error loading config file: yaml: body is not text
   at FILE:5:13, descriptors[0].over_limit
-  hint: write one value, in quotes if need be"
+  help: write one value, in quotes if need be"
 
     a_header_name_with_a_space:
 "domain: d
@@ -948,7 +948,7 @@ descriptors:
       headers: {retry after: x}
 " => "FILE: 'retry after' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     a_header_name_with_a_colon:
 "domain: d
@@ -958,7 +958,7 @@ descriptors:
       headers: {\":status\": x}
 " => "FILE: ':status' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     an_empty_header_name:
 "domain: d
@@ -968,7 +968,7 @@ descriptors:
       headers: {\"\": x}
 " => "FILE: '' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     a_header_name_that_is_not_ascii:
 "domain: d
@@ -978,7 +978,7 @@ descriptors:
       headers: {é: x}
 " => "FILE: 'é' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_content_length:
 "domain: d
@@ -988,7 +988,7 @@ descriptors:
       headers: {Content-Length: x}
 " => "FILE: 'Content-Length' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_connection:
 "domain: d
@@ -998,7 +998,7 @@ descriptors:
       headers: {connection: x}
 " => "FILE: 'connection' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_keep_alive:
 "domain: d
@@ -1008,7 +1008,7 @@ descriptors:
       headers: {keep-alive: x}
 " => "FILE: 'keep-alive' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_te:
 "domain: d
@@ -1018,7 +1018,7 @@ descriptors:
       headers: {te: x}
 " => "FILE: 'te' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_transfer_encoding:
 "domain: d
@@ -1028,7 +1028,7 @@ descriptors:
       headers: {transfer-encoding: x}
 " => "FILE: 'transfer-encoding' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     the_framing_header_upgrade:
 "domain: d
@@ -1038,7 +1038,7 @@ descriptors:
       headers: {upgrade: x}
 " => "FILE: 'upgrade' is no header that an answer may have
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: use a name of letters, digits and dashes; how long the answer is, the proxy says"
+  help: use a name of letters, digits and dashes; how long the answer is, the proxy says"
 
     a_header_twice:
 "domain: d
@@ -1050,7 +1050,7 @@ descriptors:
         X-A: two
 " => "FILE: header 'x-a' stands twice
   at FILE:7:14, descriptors[0].over_limit.headers
-  hint: remove one"
+  help: remove one"
 
     a_header_value_of_two_lines:
 "domain: d
@@ -1061,7 +1061,7 @@ descriptors:
 " => "FILE: 'one
 two' cannot be sent as a header's value
   at FILE:5:22, descriptors[0].over_limit.headers
-  hint: use printable ASCII, on one line"
+  help: use printable ASCII, on one line"
 
     a_header_value_that_is_not_ascii:
 "domain: d
@@ -1071,7 +1071,7 @@ descriptors:
       headers: {x-a: é}
 " => "FILE: 'é' cannot be sent as a header's value
   at FILE:5:22, descriptors[0].over_limit.headers
-  hint: use printable ASCII, on one line"
+  help: use printable ASCII, on one line"
 
     a_header_value_that_is_a_list:
 "domain: d
@@ -1081,7 +1081,7 @@ descriptors:
       headers: {x-a: [one]}
 " => "FILE: a header is not a name and a text
   at FILE:5:17, descriptors[0].over_limit.headers
-  hint: write `name: value`"
+  help: write `name: value`"
 
     headers_that_are_a_list:
 "domain: d
@@ -1091,7 +1091,7 @@ descriptors:
       headers: [x-a, x-b]
 " => "FILE: headers is not a mapping
   at FILE:5:16, descriptors[0].over_limit.headers
-  hint: write `name: value` pairs, such as `content-type: application/json`"
+  help: write `name: value` pairs, such as `content-type: application/json`"
 
     too_many_headers:
 "domain: d
@@ -1101,7 +1101,7 @@ descriptors:
       headers: {x-0: y, x-1: y, x-2: y, x-3: y, x-4: y, x-5: y, x-6: y, x-7: y, x-8: y, x-9: y, x-10: y, x-11: y, x-12: y, x-13: y, x-14: y, x-15: y, x-16: y, x-17: y, x-18: y, x-19: y, x-20: y, x-21: y, x-22: y, x-23: y, x-24: y, x-25: y, x-26: y, x-27: y, x-28: y, x-29: y, x-30: y, x-31: y, x-32: y}
 " => "FILE: more than 32 headers
   at FILE:5:16, descriptors[0].over_limit.headers
-  hint: use fewer"
+  help: use fewer"
 }
 
 /// A rule's limit and the name of its algorithm.
@@ -1517,7 +1517,9 @@ fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
     }
     let file = |name, said| source(name, &format!("domain: d\nall_or_nothing: {said}\n"));
     assert!(load(&[file("a.yaml", true), file("b.yaml", true)], MERGED).is_ok());
-    let problems = load(&[file("a.yaml", true), file("b.yaml", false)], MERGED).unwrap_err();
+    let problems = load(&[file("a.yaml", true), file("b.yaml", false)], MERGED)
+        .unwrap_err()
+        .errors;
     assert_eq!(
         problems[0].message,
         "all_or_nothing is true in an earlier file of this domain, and false here"
@@ -1539,7 +1541,9 @@ fn on_store_failure_is_a_domains() {
     assert_eq!(unsaid.rules.on_store_failure(b"d"), None);
     let file = |name, said| source(name, &format!("domain: d\non_store_failure: {said}\n"));
     assert!(load(&[file("a.yaml", "deny"), file("b.yaml", "deny")], MERGED).is_ok());
-    let problems = load(&[file("a.yaml", "deny"), file("b.yaml", "local")], MERGED).unwrap_err();
+    let problems = load(&[file("a.yaml", "deny"), file("b.yaml", "local")], MERGED)
+        .unwrap_err()
+        .errors;
     assert_eq!(
         problems[0].message,
         "on_store_failure is deny in an earlier file of this domain, and local here"
@@ -1578,10 +1582,10 @@ fn slots_of_one_descriptor_have_one_holder() {
     good(&file("id", "''"));
     let problems = bad(&file("id", "user"));
     assert_eq!(
-        problems[0].to_string(),
+        words(&problems[0]),
         "rules.yaml: holder_key 'user' beside holder_key 'id' on one descriptor
   at rules.yaml:6:5, descriptors[0].rate_limits[1]
-  hint: use one for all: a descriptor's last entry says who holds the slots of all its limits"
+  help: use one for all: a descriptor's last entry says who holds the slots of all its limits"
     );
 }
 

@@ -32,6 +32,7 @@
 
 mod accepted;
 mod bounds;
+mod broken;
 mod files;
 mod foreign;
 mod fuzz;

@@ -9,13 +9,13 @@
 use tollgate::rules::file::load;
 use tollgate_test_support::rules_grammar::with_names;
 
-use crate::reading::{APART, bad, found, good, source};
+use crate::reading::{APART, bad, found, good, source, words};
 
 /// The only warning of a file.
 fn warned(text: &str) -> String {
     let loaded = good(text);
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
-    loaded.warnings[0].to_string()
+    words(&loaded.warnings[0])
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_unit_beside_the_limit_is_told_and_ignored() {
         with_names(
             "rules.yaml: 'unit' means nothing here and is ignored
   at rules.yaml:4:5, descriptors[0]
-  hint: move it to where it belongs; here belong IN_A_DESCRIPTOR"
+  help: move it to where it belongs; here belong IN_A_DESCRIPTOR"
         )
     );
     assert!(found(&good(text).rules, &[("k", "")]).is_none());
@@ -146,7 +146,9 @@ fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
     ] {
         let text = format!("domain: d\ndescriptors: [{{key: k, shadow_mode: no, {inside}}}]\n");
         let text = text.replace("value:", "domain:");
-        let problems = load(&[source("rules.yaml", &text)], APART).unwrap_err();
+        let problems = load(&[source("rules.yaml", &text)], APART)
+            .unwrap_err()
+            .errors;
         assert_eq!(problems[0].message, expected, "{text}");
     }
     // Free-form metadata is not checked.
@@ -169,7 +171,7 @@ fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
             "descriptors:\n  - key: k\n    rate_limit:\n      unit: 5\n",
         ),
     ];
-    let problems = load(&files, APART).unwrap_err();
+    let problems = load(&files, APART).unwrap_err().errors;
     let told: Vec<_> = problems
         .iter()
         .map(|problem| {

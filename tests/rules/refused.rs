@@ -12,12 +12,12 @@
 
 use tollgate_test_support::rules_grammar::with_names;
 
-use crate::reading::{APART, bad, source};
+use crate::reading::{APART, bad, source, words};
 
 /// The problems of a file, mostly one, as they are printed; `FILE` is its name.
 pub(crate) fn is_refused(text: &str, expected: &str) {
     let problems = bad(text);
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = problems.iter().map(words).collect();
     let expected = with_names(&expected.replace("FILE", "rules.yaml"));
     assert_eq!(told.join("\n"), expected, "{text}");
 }
@@ -39,26 +39,26 @@ refused! {
 descriptors: [{key: k
 " => "FILE: error loading config file: yaml: while parsing a flow mapping, did not find expected ',' or '}'
   at FILE:3:1
-  hint: mend the YAML at this place"
+  help: mend the YAML at this place"
 
     a_root_that_is_a_list:
 "- domain: d
 " => "FILE: error loading config file: yaml: cannot read a list as a mapping
   at FILE:1:1
-  hint: write `name: value` pairs here"
+  help: write `name: value` pairs here"
 
     a_root_that_is_a_scalar:
 "domain
 " => "FILE: error loading config file: yaml: cannot read domain as a mapping
   at FILE:1:1
-  hint: write `name: value` pairs here"
+  help: write `name: value` pairs here"
 
     descriptors_that_are_no_list:
 "domain: d
 descriptors: {key: k}
 " => "FILE: error loading config file: yaml: descriptors is not a list
   at FILE:2:14
-  hint: write each descriptor as a list item: `- key: …`"
+  help: write each descriptor as a list item: `- key: …`"
 
     a_negative_number_of_requests:
 "domain: d
@@ -67,7 +67,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: -1}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write such a number, without quotes"
 
     a_number_beyond_32_bits:
 "domain: d
@@ -76,7 +76,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 4294967296}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write such a number, without quotes"
 
     a_number_in_quotes:
 "domain: d
@@ -85,7 +85,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: '5'}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write such a number, without quotes"
 
     a_truth_in_quotes:
 "domain: d
@@ -94,7 +94,7 @@ descriptors:
     shadow_mode: 'true'
 " => "FILE: error loading config file: yaml: shadow_mode is not true or false
   at FILE:4:18, descriptors[0]
-  hint: write true or false, without quotes"
+  help: write true or false, without quotes"
 
     a_truth_that_is_a_number:
 "domain: d
@@ -103,7 +103,7 @@ descriptors:
     quota_mode: 1
 " => "FILE: error loading config file: yaml: quota_mode is not true or false
   at FILE:4:17, descriptors[0]
-  hint: write true or false, without quotes"
+  help: write true or false, without quotes"
 
     a_text_that_is_a_mapping:
 "domain: d
@@ -112,16 +112,16 @@ descriptors:
     value: {a: b}
 " => "FILE: config error, unknown key 'a'
   at FILE:4:13, descriptors[0].value
-  hint: remove it
+  help: remove it
 FILE: error loading config file: yaml: value is not text
   at FILE:4:12, descriptors[0]
-  hint: write one value, in quotes if need be"
+  help: write one value, in quotes if need be"
 
     an_alias_without_an_anchor:
 "domain: *d
 " => "FILE: error loading config file: yaml: while parsing node, found unknown anchor
   at FILE:1:9
-  hint: mend the YAML at this place"
+  help: mend the YAML at this place"
 
     a_merge_of_a_scalar:
 "domain: d
@@ -130,7 +130,7 @@ descriptors:
     key: k
 " => "FILE: error loading config file: yaml: map merge requires map or sequence of maps as the value
   at FILE:3:9, descriptors[0]
-  hint: write `<<: *anchor`"
+  help: write `<<: *anchor`"
 
     a_key_that_is_a_number:
 "domain: d
@@ -139,14 +139,14 @@ descriptors:
     5: five
 " => "FILE: config error, key is not of type string: 5
   at FILE:4:5, descriptors[0]
-  hint: use a name, or put it in quotes"
+  help: use a name, or put it in quotes"
 
     a_key_that_is_true:
 "domain: d
 yes: no
 " => "FILE: config error, key is not of type string: yes
   at FILE:2:1
-  hint: use a name, or put it in quotes"
+  help: use a name, or put it in quotes"
 
     a_key_that_is_a_list:
 "domain: d
@@ -154,7 +154,7 @@ yes: no
 : b
 " => "FILE: config error, key is not of type string: a list or a mapping
   at FILE:2:3
-  hint: use a name"
+  help: use a name"
 
     an_unknown_name:
 "domain: d
@@ -163,14 +163,14 @@ descriptors:
     ratelimit: {unit: day}
 " => "FILE: config error, unknown key 'ratelimit'
   at FILE:4:5, descriptors[0]
-  hint: here belong IN_A_DESCRIPTOR"
+  help: here belong IN_A_DESCRIPTOR"
 
     a_name_in_capitals_is_unknown:
 "Domain: d
 domain: d
 " => "FILE: config error, unknown key 'Domain'
   at FILE:1:1
-  hint: here belong AT_THE_ROOT"
+  help: here belong AT_THE_ROOT"
 
     an_unknown_name_in_a_limit:
 "domain: d
@@ -181,7 +181,7 @@ descriptors:
       requests_per_units: 5
 " => "FILE: config error, unknown key 'requests_per_units'
   at FILE:6:7, descriptors[0].rate_limit
-  hint: here belong IN_A_LIMIT"
+  help: here belong IN_A_LIMIT"
 
     a_list_of_scalars:
 "domain: d
@@ -189,7 +189,7 @@ descriptors:
   - key
 " => "FILE: config error, yaml file contains list of type other than map: key
   at FILE:3:5, descriptors[0]
-  hint: write `name: value` pairs here"
+  help: write `name: value` pairs here"
 
     a_float:
 "domain: d
@@ -198,7 +198,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1.5}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: put the value of requests_per_unit in quotes if it is text, or write a whole number"
 
     a_float_where_text_belongs:
 "domain: d
@@ -207,13 +207,13 @@ descriptors:
     value: 1.5
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  hint: put the value of value in quotes if it is text, or write a whole number"
+  help: put the value of value in quotes if it is text, or write a whole number"
 
     infinity:
 "domain: .inf
 " => "FILE: error checking config
   at FILE:1:9
-  hint: put the value of domain in quotes if it is text, or write a whole number"
+  help: put the value of domain in quotes if it is text, or write a whole number"
 
     a_number_with_an_exponent:
 "domain: d
@@ -222,7 +222,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1e3}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: put the value of requests_per_unit in quotes if it is text, or write a whole number"
 
     an_integer_beyond_64_bits:
 "domain: d
@@ -231,12 +231,12 @@ descriptors:
     value: 9223372036854775808
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  hint: put the value of value in quotes if it is text, or write a whole number"
+  help: put the value of value in quotes if it is text, or write a whole number"
 
     an_empty_file:
 "" => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_file_of_comments:
 "# nothing
@@ -244,26 +244,26 @@ descriptors:
 # yet
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     no_domain:
 "descriptors:
   - key: k
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     an_empty_domain:
 "domain: ''
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_null_domain:
 "domain: ~
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_descriptor_without_a_key:
 "domain: d
@@ -271,7 +271,7 @@ descriptors:
   - value: v
 " => "FILE: descriptor has empty key
   at FILE:3:5, descriptors[0]
-  hint: add `key: NAME`, the descriptor key that Envoy sends"
+  help: add `key: NAME`, the descriptor key that Envoy sends"
 
     a_descriptor_with_an_empty_key:
 "domain: d
@@ -281,7 +281,7 @@ descriptors:
       - key: ''
 " => "FILE: descriptor has empty key
   at FILE:5:9, descriptors[0].descriptors[0]
-  hint: add `key: NAME`, the descriptor key that Envoy sends"
+  help: add `key: NAME`, the descriptor key that Envoy sends"
 
     siblings_alike:
 "domain: d
@@ -293,7 +293,7 @@ descriptors:
       - {key: b, value: c}
 " => "FILE: duplicate descriptor composite key 'd.a.b_c'
   at FILE:7:15, descriptors[0].descriptors[2]
-  hint: join the two into one descriptor, or give one another value"
+  help: join the two into one descriptor, or give one another value"
 
     an_unknown_unit:
 "domain: d
@@ -304,7 +304,7 @@ descriptors:
       requests_per_unit: 1
 " => "FILE: invalid rate limit unit 'fortnight'
   at FILE:5:13, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     a_unit_called_unknown:
 "domain: d
@@ -313,7 +313,7 @@ descriptors:
     rate_limit: {unit: UNKNOWN}
 " => "FILE: invalid rate limit unit 'UNKNOWN'
   at FILE:4:24, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     an_empty_limit:
 "domain: d
@@ -322,7 +322,7 @@ descriptors:
     rate_limit: {}
 " => "FILE: invalid rate limit unit ''
   at FILE:4:17, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     a_limit_without_a_unit:
 "domain: d
@@ -332,7 +332,7 @@ descriptors:
       requests_per_unit: 5
 " => "FILE: invalid rate limit unit ''
   at FILE:5:7, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     unlimited_with_a_unit:
 "domain: d
@@ -343,7 +343,7 @@ descriptors:
       unit: Day
 " => "FILE: should not specify rate limit unit when unlimited
   at FILE:6:13, descriptors[0].rate_limit
-  hint: remove `unit`, or remove `unlimited`"
+  help: remove `unit`, or remove `unlimited`"
 
     an_empty_replaces_entry:
 "domain: d
@@ -352,7 +352,7 @@ descriptors:
     rate_limit: {unit: day, replaces: [{name: other}, {name: }]}
 " => "FILE: should not have an empty replaces entry
   at FILE:4:55, descriptors[0].rate_limit.replaces[1]
-  hint: name the rule to replace, or remove the entry"
+  help: name the rule to replace, or remove the entry"
 
     a_rule_that_replaces_itself:
 "domain: d
@@ -365,7 +365,7 @@ descriptors:
         - name: me
 " => "FILE: replaces should not contain name of same descriptor
   at FILE:8:11, descriptors[0].rate_limit.replaces[0]
-  hint: a rule cannot replace itself; remove the entry"
+  help: a rule cannot replace itself; remove the entry"
 
     share_threshold_without_a_star:
 "domain: d
@@ -375,7 +375,7 @@ descriptors:
     share_threshold: true
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files_a'
   at FILE:5:22, descriptors[0]
-  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
 
     share_threshold_without_a_value:
 "domain: d
@@ -383,7 +383,7 @@ descriptors:
   - {key: files, share_threshold: true}
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files'
   at FILE:3:35, descriptors[0]
-  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
 
     metadata_that_no_struct_holds:
 "domain: d
@@ -393,7 +393,7 @@ descriptors:
       deep: {[5]: five}
 " => "FILE: error parsing metadata: a key is not of type string
   at FILE:5:14, descriptors[0].metadata
-  hint: write one value as the key"
+  help: write one value as the key"
 
     metadata_that_is_no_mapping:
 "domain: d
@@ -402,7 +402,7 @@ descriptors:
     metadata: [a]
 " => "FILE: error loading config file: yaml: metadata is not a mapping
   at FILE:4:15, descriptors[0].metadata
-  hint: write `name: value` pairs"
+  help: write `name: value` pairs"
 }
 
 #[test]
@@ -411,12 +411,14 @@ fn two_files_of_one_domain() {
         source("one.yaml", "domain: d\n"),
         source("two.yaml", "# the same\ndomain: d\n"),
     ];
-    let problems = tollgate::rules::file::load(&files, APART).unwrap_err();
+    let problems = tollgate::rules::file::load(&files, APART)
+        .unwrap_err()
+        .errors;
     let expected = "two.yaml: duplicate domain 'd' in config file
   at two.yaml:2:9
-  hint: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
+  help: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
     assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0].to_string(), expected);
+    assert_eq!(words(&problems[0]), expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use tollgate::rules::file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
 use tollgate_limiter::Values;
 
-use crate::reading::{APART, MERGED, bad, found, good, only, source};
+use crate::reading::{APART, MERGED, bad, found, good, only, source, words};
 
 /// The problems of a file whose only descriptor this is, as they are printed.
 fn told(descriptor: &str) -> String {
@@ -29,7 +29,7 @@ fn told_of(descriptors: &[&str]) -> String {
 
 /// Message, position, path and advice, as they are printed.
 fn problem(message: &str, at: &str, path: &str, advice: &str) -> String {
-    format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  hint: {advice}")
+    format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  help: {advice}")
 }
 
 #[test]
@@ -354,7 +354,9 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
     );
     // A merged domain is one level.
     let file = |name| source(name, "domain: d\ndescriptors: [{key: k, values: [a]}]\n");
-    let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED).unwrap_err();
+    let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED)
+        .unwrap_err()
+        .errors;
     assert_eq!(problems[0].file, "b.yaml");
     assert_eq!((problems.len(), problems[0].span.at.column), (1, 33));
 }
@@ -624,7 +626,7 @@ descriptors:
     let problems = bad(text);
     assert_eq!(problems.len(), 1);
     assert_eq!(
-        problems[0].to_string(),
+        words(&problems[0]),
         problem(
             "the patterns of key 'k' at this level, of which this is the first, are too large together",
             "6:25",
@@ -681,7 +683,7 @@ fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stan
     let problems = bad(&rules(24));
     assert_eq!(problems.len(), 1);
     assert_eq!(
-        problems[0].to_string(),
+        words(&problems[0]),
         problem(
             "each byte of a value would take too many steps in the patterns of key 'k' at this level, of which this is the first",
             "4:19",
@@ -721,7 +723,7 @@ fn patterns_of_all_files_together_are_bounded() {
     // The same expressions again cost nothing.
     assert!(load(&[file("a", "k"), file("b", "l")], APART).is_ok());
     let other = source("b.yaml", &file("b", "l").text.replace("}c{", "}d{"));
-    let problems = load(&[file("a", "k"), other], APART).unwrap_err();
+    let problems = load(&[file("a", "k"), other], APART).unwrap_err().errors;
     assert!(
         problems[0]
             .message

@@ -34,13 +34,37 @@ macro_rules! codes {
 }
 
 codes! {
-    // Errors.
-    Invalid "invalid" "A value that the rules grammar does not allow."
+    // Errors: files.
+    UnreadableFile "unreadable-file" "A file or directory that cannot be read."
+    NotUtf8 "not-utf8" "A file that is not UTF-8 text."
+    NoFiles "no-files" "A directory without rules files."
+    TooLarge "too-large" "A file, a list, a text or a tree beyond its bound."
+
+    // Errors: YAML.
+    YamlSyntax "yaml-syntax" "A text that is not YAML."
+    InvalidMerge "invalid-merge" "A merge (`<<`) of something that is not a mapping."
+    InvalidKey "invalid-key" "A key that is not text."
+
+    // Errors: keys and types.
+    UnknownKey "unknown-key" "A key that does not exist."
+    MisplacedKey "misplaced-key" "A key in a mapping where it has no effect; a warning for keys of envoyproxy/ratelimit."
+    MissingKey "missing-key" "A required key that is absent or empty."
+    WrongType "wrong-type" "A value of another type: text, number, boolean, list or mapping."
+    OutOfRange "out-of-range" "A number outside of its range."
+    UnknownValue "unknown-value" "A word that is none of the possible ones."
+
+    // Errors: meaning.
+    ConflictingKeys "conflicting-keys" "Keys or settings that contradict one another."
+    Duplicate "duplicate" "A domain, descriptor, value, limit or header that exists already."
+    InvalidAddress "invalid-address" "An address prefix that cannot be used."
+    InvalidPattern "invalid-pattern" "A regular expression or wildcard that cannot be used."
+    InvalidCalendar "invalid-calendar" "A calendar window that does not exist."
+    InvalidHeader "invalid-header" "A response header that cannot be sent."
+    InvalidReplaces "invalid-replaces" "An entry of `replaces` that names nothing or its own limit."
 
     ForeignFile "foreign-file" "A file of another program: limitador, AspNetCoreRateLimit, Docker Compose, Kubernetes, Envoy."
 
     // Warnings.
-    MisplacedKey "misplaced-key" "A known key in a mapping where it has no effect."
     NoEffect "no-effect" "A field that never takes effect."
     Unreachable "unreachable" "A descriptor, or an item of its list, whose values other descriptors take."
     MissingRequests "missing-requests-per-unit" "A limit without `requests_per_unit`, which is a limit of 0."

@@ -3,10 +3,11 @@
 //! It holds what is wrong, where (a range of bytes, the rule), what to do, and, if there is exactly
 //! one way to do that, the edits.
 //!
-//! What it deliberately does not do: print itself with the text of the file (`rules::report`).
+//! What it deliberately does not do: draw its snippet (`report`).
 
 use std::fmt;
 
+use crate::rules::excerpt::SourceLine;
 use crate::rules::file::code::Code;
 pub use crate::rules::yaml::{Position, Span};
 
@@ -33,6 +34,35 @@ pub struct Diagnostic {
     pub help: String,
     /// Edits that make the correction; empty when more than one correction is possible.
     pub edits: Vec<Edit>,
+    /// When it was found.
+    pub(super) found: Found,
+    /// The lines of the place and of each related one; none where there is no text.
+    pub(super) lines: Vec<Option<SourceLine>>,
+    /// Lines between these places, if there are few.
+    pub(super) between: Vec<SourceLine>,
+}
+
+/// When a diagnostic was found. The order is that in which the reference would find it.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Found {
+    /// The index of the file.
+    pub(super) file: usize,
+    pub(super) phase: Phase,
+    /// How many were found before it.
+    pub(super) number: usize,
+}
+
+/// The pass over a file in which the reference finds an error. It stops at the first pass that
+/// finds one.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Phase {
+    /// Names, and values that no name may have.
+    Names,
+    /// Types.
+    Types,
+    /// Meaning.
+    #[default]
+    Meaning,
 }
 
 /// Whether a diagnostic prevents the load.
@@ -91,7 +121,20 @@ impl Diagnostic {
             path: String::new(),
             help: String::new(),
             edits: Vec::new(),
+            found: Found::default(),
+            lines: Vec::new(),
+            between: Vec::new(),
         }
+    }
+
+    /// By which diagnostics are sorted: the file, and the place in it.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.found.file, self.span.start)
+    }
+
+    /// The order in which the reference would find errors: it reports the first one only.
+    pub fn reference_order(&self) -> impl Ord + use<> {
+        self.found
     }
 
     /// Sets the words at the place.
@@ -152,15 +195,7 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.file, self.message)?;
-        write!(f, "  at {}", self.file)?;
-        if self.span.at.line > 0 {
-            write!(f, ":{}", self.span.at)?;
-        }
-        if !self.path.is_empty() {
-            write!(f, ", {}", self.path)?;
-        }
-        write!(f, "\n  hint: {}", self.help)
+        f.write_str(&self.render(false))
     }
 }
 

@@ -12,18 +12,31 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Span;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::Loader;
 use crate::rules::file::misplaced::keys_and_values;
+use crate::rules::file::nearest::nearest;
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 
 /// The fields of one mapping, by name.
 pub(crate) struct Fields<'n> {
     /// The place of the mapping.
     pub(crate) span: Span,
-    pairs: Vec<(&'n str, &'n Node)>,
+    fields: Vec<Field<'n>>,
+    /// Fields that are probably meant by unknown keys: their absence is no error of its own.
+    misspelt: Vec<&'static str>,
+}
+
+/// One field of a mapping.
+#[derive(Clone, Copy)]
+struct Field<'n> {
+    name: &'n str,
+    key: Span,
+    value: &'n Node,
 }
 
 /// A pair of a mapping in which any name is allowed.
@@ -39,10 +52,11 @@ pub(crate) struct Pair<'n> {
 
 impl<'n> Fields<'n> {
     pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
-        let mut pairs = self.pairs.iter();
-        pairs
-            .find(|(other, _)| *other == name)
-            .map(|(_, node)| *node)
+        self.field(name).map(|field| field.value)
+    }
+
+    fn field(&self, name: &str) -> Option<&Field<'n>> {
+        self.fields.iter().find(|field| field.name == name)
     }
 
     /// A value that is not null.
@@ -53,6 +67,16 @@ impl<'n> Fields<'n> {
     /// The place of a field's value, or else of the mapping.
     pub(crate) fn span_of(&self, name: &str) -> Span {
         self.get(name).map_or(self.span, |node| node.span)
+    }
+
+    /// The place of a field's key, or else of the mapping.
+    pub(crate) fn key_span(&self, name: &str) -> Span {
+        self.field(name).map_or(self.span, |field| field.key)
+    }
+
+    /// Whether an unknown key probably means this field.
+    pub(crate) fn is_misspelt(&self, name: &str) -> bool {
+        self.misspelt.contains(&name)
     }
 }
 
@@ -68,7 +92,8 @@ impl Loader<'_> {
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
             span: node.span,
-            pairs: Vec::new(),
+            fields: Vec::new(),
+            misspelt: Vec::new(),
         };
         let pairs = match &node.content {
             Content::Mapping(pairs) => pairs.as_slice(),
@@ -86,33 +111,30 @@ impl Loader<'_> {
         for (key, value) in pairs {
             match key.text() {
                 Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
-                Some(name) if !key.is_text() => {
-                    let name = excerpt(name);
-                    let message = format!("config error, key is not of type string: {name}");
-                    let advice = "use a name, or put it in quotes";
-                    self.error_in(Phase::Names, key.span, path, message, advice);
-                }
-                None => {
-                    let message = "config error, key is not of type string: a list or a mapping";
-                    self.error_in(
-                        Phase::Names,
-                        key.span,
-                        path,
-                        message.to_owned(),
-                        "use a name",
-                    );
-                }
+                Some(name) if !key.is_text() => self.invalid_key(key.span, path, &excerpt(name)),
+                None => self.invalid_key(key.span, path, "a list or a mapping"),
                 Some(name) => {
-                    if self.is_allowed_here((name, key.span), value, path, here) {
-                        self.reject_float(value, path, name);
+                    let field = Field {
+                        name,
+                        key: key.span,
+                        value,
+                    };
+                    if here.has(name) {
+                        self.reject_float(value, path, name, here.field(name));
                         match first.iter().find(|(other, _)| *other == name) {
                             Some((_, span)) => {
                                 self.warn_duplicate_key(name, (*span, key.span), path);
                             }
                             None => first.push((name, key.span)),
                         }
-                        fields.pairs.retain(|(other, _)| *other != name);
-                        fields.pairs.push((name, value));
+                        fields.fields.retain(|other| other.name != name);
+                        fields.fields.push(field);
+                    } else {
+                        let is_written = |known: &str| {
+                            pairs.iter().any(|(other, _)| other.text() == Some(known))
+                        };
+                        let meant = self.not_allowed_here(key, value, path, (here, &is_written));
+                        fields.misspelt.extend(meant);
                     }
                 }
             }
@@ -130,13 +152,10 @@ impl Loader<'_> {
     ) {
         match &node.content {
             Content::Mapping(_) => {
-                for (name, value) in self
-                    .fields(node, path, here)
-                    .into_iter()
-                    .flat_map(|f| f.pairs)
-                {
-                    if fields.get(name).is_none() {
-                        fields.pairs.insert(0, (name, value));
+                let merged = self.fields(node, path, here);
+                for field in merged.into_iter().flat_map(|merged| merged.fields) {
+                    if fields.field(field.name).is_none() {
+                        fields.fields.insert(0, field);
                     }
                 }
             }
@@ -151,14 +170,19 @@ impl Loader<'_> {
     }
 
     fn invalid_merge(&mut self, node: &Node, path: &FieldPath<'_>) {
-        let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
-        self.error_in(
-            Phase::Types,
-            node.span,
-            path,
-            message.to_owned(),
-            "write `<<: *anchor`",
-        );
+        let message = "map merge requires map or sequence of maps as the value";
+        let error = Diagnostic::error(Code::InvalidMerge, node.span, message);
+        let help = "write the alias of a mapping: `<<: *name`";
+        self.type_error(path, error.label("not a mapping").help(help));
+    }
+
+    fn invalid_key(&mut self, span: Span, path: &FieldPath<'_>, found: &str) {
+        let message = format!("config error, key is not of type string: {found}");
+        let error = Diagnostic::error(Code::InvalidKey, span, message);
+        let error = error
+            .label("not a name")
+            .help("write a name, or put it in quotes");
+        self.report_in(Phase::Names, path, error);
     }
 
     /// The pairs of a mapping in which any name is allowed: first its own, then the merged ones, in
@@ -230,15 +254,18 @@ impl Loader<'_> {
             return "";
         };
         node.text().unwrap_or_else(|| {
+            let errors_before = self.error_count();
             self.walk_misplaced(node, &path.field(name));
-            let message = format!("error loading config file: yaml: {name} is not text");
-            self.error_in(
-                Phase::Types,
-                node.span,
-                path,
-                message,
-                "write one value, in quotes if need be",
-            );
+            // The reference finds unknown keys in there first.
+            if self.error_count() == errors_before {
+                let message = format!("{name} is not text");
+                let error = Diagnostic::error(Code::WrongType, node.span, message);
+                let error = error.label(format!("found {}", kind(node)));
+                self.type_error(
+                    path,
+                    error.help("write one value; put it in quotes if it has special characters"),
+                );
+            }
             ""
         })
     }
@@ -254,13 +281,18 @@ impl Loader<'_> {
             return false;
         };
         node.boolean().unwrap_or_else(|| {
-            let message = format!("error loading config file: yaml: {name} is not true or false");
-            self.error_in(
-                Phase::Types,
-                node.span,
+            let message = format!("{name} is not true or false");
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = error.label(format!("found {}", kind(node)));
+            let meant = node.text().and_then(meant_boolean);
+            self.type_error(
                 path,
-                message,
-                "write true or false, without quotes",
+                match meant {
+                    Some(meant) => error
+                        .help(format!("write {meant}, without quotes"))
+                        .edit(node.span, meant),
+                    None => error.help("write true or false, without quotes"),
+                },
             );
             false
         })
@@ -280,16 +312,20 @@ impl Loader<'_> {
         let spoken_of =
             node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
         if number.is_none() && !spoken_of {
-            let most = u32::MAX;
-            let message = format!(
-                "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
-            );
-            self.error_in(
-                Phase::Types,
-                node.span,
+            let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = match node.integer() {
+                Some(_) => error.label("out of range"),
+                None => error.label(format!("found {}", kind(node))),
+            };
+            self.type_error(
                 path,
-                message,
-                "write such a number, without quotes",
+                match node.text().and_then(meant_integer) {
+                    Some(meant) => error
+                        .help(format!("write {meant}, without quotes or separators"))
+                        .edit(node.span, meant),
+                    None => error.help(format!("write a number from 0 to {}", u32::MAX)),
+                },
             );
         }
         number
@@ -301,14 +337,17 @@ impl Loader<'_> {
         fields: &Fields<'n>,
         path: &FieldPath<'_>,
         name: &str,
-        advice: &str,
+        example: &str,
     ) -> &'n [Rc<Node>] {
         let Some(node) = fields.given(name) else {
             return &[];
         };
         let Content::Sequence(items) = &node.content else {
-            let message = format!("error loading config file: yaml: {name} is not a list");
-            self.error_in(Phase::Types, node.span, path, message, advice);
+            let error =
+                Diagnostic::error(Code::WrongType, node.span, format!("{name} is not a list"));
+            let error = error.label(format!("found {}", kind(node)));
+            let error = error.help(format!("write a list: `{example}`"));
+            self.type_error(path, self.in_brackets(node, name, error));
             return &[];
         };
         if self.spend(items, node.span, path) {
@@ -317,4 +356,89 @@ impl Loader<'_> {
             &[]
         }
     }
+}
+
+impl Loader<'_> {
+    /// Adds the edits that make a list of one item, where the item may stand in brackets as it is.
+    fn in_brackets(&self, node: &Node, name: &str, error: Diagnostic) -> Diagnostic {
+        let text = self.text.get(node.span.start..node.span.end);
+        let (before, after) = match (&node.content, text) {
+            (Content::Scalar { .. }, Some(text))
+                if text.contains(['\n', ',', '[', ']', '{', '}']) =>
+            {
+                return error;
+            }
+            (Content::Scalar { .. }, _) if name == "replaces" => ("[{name: ", "}]"),
+            (Content::Scalar { .. }, _) if name == "values" => ("[", "]"),
+            (Content::Mapping(_), Some(text)) if text.starts_with('{') => ("[", "]"),
+            _ => return error,
+        };
+        let at = |offset| Span {
+            start: offset,
+            end: offset,
+            ..node.span
+        };
+        error
+            .edit(at(node.span.start), before)
+            .edit(at(node.span.end), after)
+    }
+}
+
+impl Loader<'_> {
+    /// Adds the edit that removes a field, where it can be removed by itself: as a line of a block
+    /// that is not the first of its item, or from between braces.
+    pub(super) fn without_field(
+        &self,
+        fields: &Fields<'_>,
+        name: &str,
+        error: Diagnostic,
+    ) -> Diagnostic {
+        let (key, value) = (fields.key_span(name), fields.span_of(name));
+        match removal(self.text, key.start, value.end.max(key.end)) {
+            Some((start, end)) => error.edit(Span { start, end, ..key }, ""),
+            None => error,
+        }
+    }
+}
+
+/// The bytes to remove for a field of a mapping to go.
+fn removal(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
+    let (before, after) = (text.get(..start)?, text.get(end..)?);
+    let line_start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
+    if before.get(line_start..)?.trim().is_empty() {
+        let rest = after.split('\n').next()?;
+        let comment_or_nothing = rest.trim().is_empty() || rest.trim_start().starts_with('#');
+        let line_end = end.saturating_add(rest.len()).saturating_add(1);
+        return comment_or_nothing.then_some((line_start, line_end.min(text.len())));
+    }
+    let spaces = |part: &str| part.len().saturating_sub(part.trim_end_matches(' ').len());
+    let begin = start.saturating_sub(spaces(before));
+    if before.trim_end_matches(' ').ends_with(',') {
+        return Some((begin.saturating_sub(1), end));
+    }
+    let rest = after.trim_start_matches(' ').strip_prefix(',')?;
+    let rest = rest.trim_start_matches(' ');
+    Some((start, text.len().saturating_sub(rest.len())))
+}
+
+/// The boolean that a text was meant to be.
+fn meant_boolean(text: &str) -> Option<&'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "y" | "yes" | "on" => Some("true"),
+        "0" | "n" | "no" | "off" => Some("false"),
+        other => nearest(other, ["true", "false"]),
+    }
+}
+
+/// The number that a text was meant to be: digits in quotes or with separators.
+fn meant_integer(text: &str) -> Option<String> {
+    let mut groups = text.trim().split([',', '_', ' ', '\'']);
+    let first = groups.next()?.to_owned();
+    let digits = groups.try_fold(first, |digits, group| {
+        (group.len() == 3).then(|| digits + group)
+    })?;
+    let number: u32 = digits.parse().ok()?;
+    // Octal or not: nobody knows.
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    (is_plain && (digits == "0" || !digits.starts_with('0'))).then(|| number.to_string())
 }

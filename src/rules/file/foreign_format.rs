@@ -1,8 +1,7 @@
 //! Files of other programs that are given as rules: which one it is, and what to do.
 //!
 //! Only a file that is no rules file anyway is examined: its root is a list, or has a key that no
-//! rules file has. The reference's words stay the message; what the file is comes as a label and as
-//! help.
+//! rules file has. The reference's words stay the message; the help says what the file is.
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::grammar::origin_of;
@@ -155,7 +154,7 @@ pub(super) fn is_asp_net_core_text(text: &str) -> bool {
 
 impl ForeignFormat {
     /// What the file is.
-    pub(super) fn label(&self) -> String {
+    fn what(&self) -> String {
         match self {
             Self::Limitador => "this is a limits file of limitador".to_owned(),
             Self::AspNetCoreRateLimit => {
@@ -170,7 +169,7 @@ impl ForeignFormat {
 
     /// What the file is, and what to do.
     pub(super) fn help(&self) -> String {
-        let what = self.label();
+        let what = self.what();
         match self {
             Self::Limitador => {
                 format!(

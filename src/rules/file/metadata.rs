@@ -5,9 +5,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::Loader;
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::MetadataValue;
 
@@ -22,14 +25,10 @@ impl Loader<'_> {
         let node = fields.given("metadata")?;
         let path = path.field("metadata");
         if !matches!(node.content, Content::Mapping(_)) {
-            let message = "error loading config file: yaml: metadata is not a mapping";
-            self.error_in(
-                Phase::Types,
-                node.span,
-                &path,
-                message.to_owned(),
-                "write `name: value` pairs",
-            );
+            let message = "metadata is not a mapping";
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = error.label(format!("found {}", kind(node)));
+            self.type_error(&path, error.help("write `key: value` pairs"));
             return None;
         }
         self.value(node, &path)
@@ -68,8 +67,8 @@ impl Loader<'_> {
                     let name = if key.is_null() { Some("") } else { key.text() };
                     let Some(name) = name else {
                         let message = "error parsing metadata: a key is not of type string";
-                        let advice = "write one value as the key";
-                        self.error(key.span, path, message.to_owned(), advice);
+                        let help = "write a name as the key";
+                        self.error(Code::InvalidKey, key.span, path, message, help);
                         return None;
                     };
                     match first.entry(name) {

@@ -1,73 +1,43 @@
 //! Where each level of the tree was written: for diagnostics that are found when all files are
 //! read.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::rules::file::diagnostic::{Diagnostic, Span};
+use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::{FilePlace, Loader};
 use crate::rules::file::values::name;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Level, Parent, Values};
 
-/// Where the level of a node was written. There can be very many, so it is small, and its path is
-/// formatted only for a diagnostic.
-#[derive(Clone, Copy, Debug)]
+/// Where the level of a node was written. There can be very many, so its path is formatted only
+/// for a diagnostic.
+#[derive(Clone, Debug)]
 pub(super) struct NodeOrigin {
+    /// The node above; none at the root of a domain.
+    pub(super) parent: Option<usize>,
+    pub(super) domain: Arc<str>,
+    pub(super) level: Arc<Level>,
     /// The place of its values, or of its key.
-    pub(super) span: Span,
-    /// The index of its file.
-    file: u32,
-    /// The node of the level above.
-    parent: Option<u32>,
+    pub(super) place: FilePlace,
     /// Its index in the list of descriptors.
-    index: u32,
+    index: usize,
 }
 
-/// Where all nodes were written.
-#[derive(Debug, Default)]
-pub(super) struct NodeOrigins<'s> {
-    files: Vec<&'s str>,
-    /// By the index of the node.
-    nodes: Vec<NodeOrigin>,
-    /// The places of the items of lists, by node.
-    items: HashMap<usize, Box<[Span]>>,
+/// The index of a parent; none for a domain.
+pub(super) fn node_of(parent: Parent<'_>) -> Option<usize> {
+    match parent {
+        Parent::Domain(_) => None,
+        Parent::Node(node) => Some(node),
+    }
 }
 
-// === impl NodeOrigins ===
-
-impl<'s> NodeOrigins<'s> {
-    /// The newest node.
-    pub(super) fn newest(&self) -> usize {
-        self.nodes.len().saturating_sub(1)
-    }
-
-    pub(super) fn get(&self, node: usize) -> Option<&NodeOrigin> {
-        self.nodes.get(node)
-    }
-
-    pub(super) fn file(&self, node: usize) -> &'s str {
-        let file = self.get(node).map(|origin| origin.file as usize);
-        let file = file.and_then(|file| self.files.get(file));
-        file.copied().unwrap_or_default()
-    }
-
-    /// The place of an item of the node's list.
-    pub(super) fn item(&self, node: usize, index: usize) -> Option<Span> {
-        self.items.get(&node)?.get(index).copied()
-    }
-
-    /// The path of a node, such as `descriptors[0].descriptors[2]`.
-    pub(super) fn path(&self, node: usize) -> String {
-        let mut indices = Vec::new();
-        let mut next = Some(node);
-        while let Some(origin) = next.and_then(|node| self.get(node)) {
-            indices.push(format!("descriptors[{}]", origin.index));
-            next = origin.parent.map(|parent| parent as usize);
-        }
-        indices.reverse();
-        indices.join(".")
+/// The field that makes a level what it is.
+pub(super) fn level_field(level: &Level) -> &'static str {
+    match &*level.values {
+        Values::Any => "key",
+        values => name(values),
     }
 }
 
@@ -78,38 +48,67 @@ impl Loader<'_> {
     pub(super) fn record_origin(
         &mut self,
         parent: Parent<'_>,
-        level: &Level,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
+        domain: &Arc<str>,
+        level: &Arc<Level>,
+        (fields, path): (&Fields<'_>, &FieldPath<'_>),
     ) {
-        let field = match &*level.values {
-            Values::Any => "key",
-            values => name(values),
-        };
-        let origins = &mut self.origins;
+        let field = level_field(level);
         if let Some(Content::Sequence(items)) = fields.given(field).map(|node| &node.content) {
             let items = items.iter().map(|item| item.span).collect();
-            origins.items.insert(origins.nodes.len(), items);
+            self.items.insert(self.nodes.len(), items);
         }
-        if origins.files.last() != Some(&self.file) {
-            origins.files.push(self.file);
-        }
-        // Neither nodes nor files nor items are ever so many that an index does not fit.
-        let small = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
-        origins.nodes.push(NodeOrigin {
-            span: fields.span_of(field),
-            file: small(origins.files.len().saturating_sub(1)),
-            parent: match parent {
-                Parent::Node(parent) => Some(small(parent)),
-                Parent::Domain(_) => None,
-            },
-            index: small(path.index()),
+        let place = self.place(fields.span_of(field));
+        self.nodes.push(NodeOrigin {
+            parent: node_of(parent),
+            domain: Arc::clone(domain),
+            level: Arc::clone(level),
+            place,
+            index: path.index(),
         });
     }
 
-    /// Records a diagnostic about the level of a node, once all files are read.
+    /// The place of an item of a node's list, or else of the list.
+    pub(super) fn item_span(&self, node: usize, index: usize) -> Option<Span> {
+        let item = self.items.get(&node).and_then(|items| items.get(index));
+        item.copied()
+            .or_else(|| Some(self.nodes.get(node)?.place.span))
+    }
+
+    /// The path of a node, such as `descriptors[0].descriptors[2]`.
+    pub(super) fn node_path(&self, node: usize) -> String {
+        let mut indices = Vec::new();
+        let mut next = self.nodes.get(node);
+        while let Some(origin) = next {
+            indices.push(format!("descriptors[{}]", origin.index));
+            next = origin.parent.and_then(|parent| self.nodes.get(parent));
+        }
+        indices.reverse();
+        indices.join(".")
+    }
+
+    /// Records a diagnostic about a node, once all files are read.
     pub(super) fn report_node(&mut self, node: usize, diagnostic: Diagnostic) {
-        let (file, path) = (self.origins.file(node), self.origins.path(node));
-        self.report_at(Phase::Meaning, (file, &path), diagnostic);
+        if let Some(origin) = self.nodes.get(node) {
+            let (file, path) = (origin.place.file, self.node_path(node));
+            self.record(file, Phase::Meaning, diagnostic, || path);
+        }
+    }
+
+    /// Adds the place of another node to a diagnostic of a node.
+    pub(super) fn cite_node(
+        &self,
+        diagnostic: Diagnostic,
+        (node, other): (usize, usize),
+        label: &str,
+    ) -> Diagnostic {
+        let (Some(node), Some(other)) = (self.nodes.get(node), self.nodes.get(other)) else {
+            return diagnostic;
+        };
+        match other.place {
+            // A document that is not text has no places.
+            FilePlace { span, .. } if span.at.line == 0 => diagnostic,
+            FilePlace { file, span } if file == node.place.file => diagnostic.related(span, label),
+            FilePlace { file, span } => diagnostic.related_in(self.file_name(file), span, label),
+        }
     }
 }

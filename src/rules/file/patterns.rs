@@ -22,8 +22,8 @@ impl Loader<'_> {
         // A value that is no text has been reported.
         fields.given("regex")?.text()?;
         if text.is_empty() {
-            let advice = "remove it to match any value, or write `^$` for an empty one";
-            self.error(at, path, "regex is empty".to_owned(), advice);
+            let help = "remove it to match any value, or write `^$` for an empty one";
+            self.error(Code::MissingKey, at, path, "regex is empty", help);
             return None;
         }
         if !self.check_length(text, at, path) {
@@ -32,7 +32,7 @@ impl Loader<'_> {
         if self.valid_regexes.contains_key(text) {
             return Some(Values::Regex(text.to_owned()));
         }
-        let (message, advice) = match self.automata.check(text) {
+        let (message, help) = match self.automata.check(text) {
             Ok(words) => {
                 self.valid_regexes.insert(text.to_owned(), words);
                 return Some(Values::Regex(text.to_owned()));
@@ -62,10 +62,10 @@ impl Loader<'_> {
                     excerpt(text),
                     excerpt(&error.to_string())
                 ),
-                "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
+                "put a `\\` before a character that stands for itself, and the expression in single quotes",
             ),
         };
-        self.error(at, path, message, advice);
+        self.error(Code::InvalidPattern, at, path, message, help);
         None
     }
 
@@ -80,11 +80,10 @@ impl Loader<'_> {
             if error == PatternError::TotalTooLarge && std::mem::replace(&mut limit_reached, true) {
                 continue;
             }
-            let (Some(origin), Some(level)) = (self.origins.get(node), self.rules.level(node))
-            else {
+            let Some(origin) = self.nodes.get(node).cloned() else {
                 continue;
             };
-            let key = excerpt(&level.key);
+            let key = excerpt(&origin.level.key);
             let message = match error {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
@@ -102,9 +101,9 @@ impl Loader<'_> {
                     )
                 }
             };
-            let help = "use fewer or shorter `*` and regexes; `values` and `cidr` may list many";
-            let error = Diagnostic::error(Code::Invalid, origin.span, message).help(help);
-            self.report_node(node, error);
+            let error = Diagnostic::error(Code::InvalidPattern, origin.place.span, message);
+            let help = "use fewer or shorter patterns; `values` and `cidr` may list many values";
+            self.report_node(node, error.help(help));
         }
     }
 }

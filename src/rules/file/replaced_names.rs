@@ -3,12 +3,16 @@
 //! A request has one domain, so a limit replaces only limits of its own domain. Which names a
 //! domain has is known when all files are read.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::loader::{DIAGNOSTICS_MAX, Loader};
+use crate::rules::file::nearest::nearest;
+
+/// How many names of a domain an unknown one is compared with.
+const NAMES_COMPARED_MAX: usize = 1_000;
 
 /// Where a limit's `replaces` names another limit. The name is in the rule.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +27,7 @@ pub(super) struct ReplacedName {
 impl Loader<'_> {
     /// Records where a limit of the newest node names another limit.
     pub(super) fn record_replaced_name(&mut self, span: Span) {
-        let node = self.origins.newest();
+        let node = self.nodes.len().saturating_sub(1);
         self.replaced_names.push(ReplacedName { node, span });
     }
 
@@ -35,7 +39,8 @@ impl Loader<'_> {
         }
         let rules = self.rules.rules();
         let named = rules.iter().filter(|rule| !rule.name.is_empty());
-        let known: HashSet<(&str, &str)> = named.map(|rule| (&*rule.domain, &*rule.name)).collect();
+        let known: BTreeSet<(&str, &str)> =
+            named.map(|rule| (&*rule.domain, &*rule.name)).collect();
         let replaced = rules.iter().flat_map(|rule| {
             let names = rule.replaces.iter();
             names.map(move |name| (&*rule.domain, name.as_str()))
@@ -50,11 +55,16 @@ impl Loader<'_> {
                     excerpt(name),
                     excerpt(domain)
                 );
-                (*place, message)
+                let near = known.iter().filter(|(other, _)| *other == domain);
+                let near = near.take(NAMES_COMPARED_MAX).map(|(_, name)| *name);
+                let help = match nearest(name, near) {
+                    Some(meant) => format!("did you mean `{}`?", excerpt(meant)),
+                    None => "give the other limit this `name`, or remove the entry".to_owned(),
+                };
+                (*place, message, help)
             })
             .collect();
-        for (ReplacedName { node, span }, message) in unknown {
-            let help = "correct the name, give the other limit this `name`, or remove the entry";
+        for (ReplacedName { node, span }, message, help) in unknown {
             let warning = Diagnostic::warning(Code::UnknownReplacedName, span, message);
             self.report_node(node, warning.help(help));
         }

@@ -20,62 +20,64 @@ impl Loader<'_> {
         let words = |regex: &str| self.valid_regexes.get(regex)?.as_deref();
         let steps = StepBudget::new(STEPS_MAX);
         let shadowed = self.rules.shadowed(&words, &steps);
-        for shadowed in shadowed {
-            self.warn_shadowed(shadowed);
+        for (index, one) in shadowed.iter().enumerate() {
+            if self.warnings_are_full() {
+                self.omit_warnings(shadowed.len().saturating_sub(index));
+                break;
+            }
+            self.warn_shadowed(*one);
         }
-        for node in self.rules.nodes_without_effect() {
-            self.warn_without_effect(node);
+        let idle = self.rules.nodes_without_effect();
+        for (index, node) in idle.iter().enumerate() {
+            if self.warnings_are_full() {
+                self.omit_warnings(idle.len().saturating_sub(index));
+                break;
+            }
+            self.warn_without_effect(*node);
         }
     }
 
     fn warn_shadowed(&mut self, shadowed: Shadowed) {
         let Shadowed { node, part, by, .. } = shadowed;
-        let levels = (self.rules.level(node), self.rules.level(by));
-        let origins = (self.origins.get(node), self.origins.get(by));
-        let ((Some(level), Some(other)), (Some(origin), Some(other_origin))) = (levels, origins)
-        else {
+        let (Some(origin), Some(other)) = (self.nodes.get(node), self.nodes.get(by)) else {
             return;
         };
+        let (level, span) = (&*origin.level, origin.place.span);
         let label = level.label();
         let name = excerpt(&label);
         let (span, what) = match part {
-            ShadowedPart::Level => (origin.span, format!("'{name}' is never reached")),
+            ShadowedPart::Level => (span, format!("'{name}' is never reached")),
             ShadowedPart::AllButOwnText => (
-                origin.span,
+                span,
                 format!("'{name}' is reached only by its own text, never as a pattern"),
             ),
             ShadowedPart::Item(index) => {
-                let span = self.origins.item(node, index).unwrap_or(origin.span);
                 let item = item(level, index);
                 (
-                    span,
+                    self.item_span(node, index).unwrap_or(span),
                     format!("'{}' of '{name}' is never reached", excerpt(&item)),
                 )
             }
         };
-        let (why, help) = reason(shadowed, level, other);
-        let message = format!("{what}: {why}");
-        let warning = Diagnostic::warning(Code::Unreachable, span, message)
-            .related_in(self.origins.file(by), other_origin.span, "matches first")
-            .help(help);
-        self.report_node(node, warning);
+        let (why, help) = reason(shadowed, level, &other.level);
+        let warning = Diagnostic::warning(Code::Unreachable, span, format!("{what}: {why}"));
+        let warning = self.cite_node(warning, (node, by), "matches first");
+        self.report_node(node, warning.help(help));
     }
 
     fn warn_without_effect(&mut self, node: usize) {
-        let (Some(level), Some(origin)) = (self.rules.level(node), self.origins.get(node)) else {
+        let Some(origin) = self.nodes.get(node) else {
             return;
         };
         // Another warning of this descriptor says why it has no limit, or that it never applies.
-        let (file, path) = (self.origins.file(node), self.origins.path(node));
-        let mut warnings = self.warnings.iter();
-        if warnings.any(|one| one.file == file && one.path == path) {
+        if self.has_warning(origin.place.file, &self.node_path(node)) {
             return;
         }
         let message = format!(
             "'{}' has no limit and no descriptors, so it changes nothing",
-            excerpt(&level.label())
+            excerpt(&origin.level.label())
         );
-        let warning = Diagnostic::warning(Code::NoLimit, origin.span, message)
+        let warning = Diagnostic::warning(Code::NoLimit, origin.place.span, message)
             .help("add a `rate_limit`, or remove the descriptor");
         self.report_node(node, warning);
     }

@@ -79,6 +79,7 @@ impl Loader<'_> {
     /// Warns of a limit without a number of requests, which the reference reads as 0.
     pub(super) fn warn_missing_requests(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
         if fields.given("requests_per_unit").is_none()
+            && !fields.is_misspelt("requests_per_unit")
             && self.is_new_warning(Code::MissingRequests, fields.span)
         {
             let message = "requests_per_unit is missing, so the limit is 0";

@@ -169,8 +169,8 @@ fn read_whatever(sources: &[Source]) {
     let told = match load(sources, MERGED) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => {
-            assert!(!problems.is_empty(), "refused without a word: {sources:?}");
-            problems
+            assert!(!problems.errors.is_empty(), "no error: {sources:?}");
+            problems.errors
         }
     };
     assert!(told.len() <= DIAGNOSTICS_MAX);
@@ -325,6 +325,6 @@ fn what_is_only_much_is_not_taken_for_hostile() {
         let lines = (0..3_000).map(|n| line.replace('N', &n.to_string()));
         let text = format!("domain: d\ndescriptors:\n{}", lines.collect::<String>());
         let loaded = load(&[source("much.yaml", &text)], MERGED);
-        assert!(loaded.is_ok(), "{name}: {}", loaded.unwrap_err()[0]);
+        assert!(loaded.is_ok(), "{name}: {}", loaded.unwrap_err());
     }
 }

@@ -4,6 +4,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
@@ -23,9 +25,12 @@ impl Loader<'_> {
         for name in ["unit", "unit_multiplier"] {
             if fields.given(name).is_some() {
                 let message = format!("algorithm {} has no {name}", algorithm.name());
-                let advice =
-                    format!("remove `{name}`: it limits how many are in flight at any moment");
-                self.error(fields.span_of(name), path, message, &advice);
+                let span = fields.span_of(name);
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let help =
+                    format!("remove `{name}`: the limit is of requests in flight at any moment");
+                let error = error.help(help);
+                self.report(path, self.without_field(fields, name, error));
             }
         }
         let requests = self.integer(fields, path, "requests_per_unit");
@@ -44,8 +49,19 @@ impl Loader<'_> {
                 "algorithm {} needs slot_seconds of at least 1",
                 algorithm.name()
             );
-            let advice = "add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request";
-            self.error(fields.span_of("slot_seconds"), path, message, advice);
+            if !fields.is_misspelt("slot_seconds")
+                && fields
+                    .given("slot_seconds")
+                    .and_then(crate::rules::yaml::Node::integer)
+                    .is_none_or(|seconds| seconds == 0)
+            {
+                let help = "add `slot_seconds: 60`: after this time a slot expires that was not freed; it must be longer than the slowest request";
+                let span = match fields.given("slot_seconds") {
+                    Some(node) => node.span,
+                    None => fields.span_of("algorithm"),
+                };
+                self.error(Code::MissingKey, span, path, message, help);
+            }
             return None;
         };
         Some(Allowance::Limited {

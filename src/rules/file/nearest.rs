@@ -1,0 +1,85 @@
+//! The name that was probably meant: for `did you mean` in diagnostics.
+
+use strsim::damerau_levenshtein;
+
+/// Longer texts are no misspelt names. The bound keeps the comparison cheap.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The shortest text that is taken for the beginning of a name.
+const PREFIX_BYTES_MIN: usize = 3;
+
+/// The candidate that `text` is a misspelling or a beginning of, if there is exactly one.
+pub(crate) fn nearest<'c>(
+    text: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
+    if text.is_empty() || text.chars().count() > NAME_CHARS_MAX {
+        return None;
+    }
+    let words = snake_case(text);
+    let candidates: Vec<_> = candidates.into_iter().collect();
+    let mut measured: Vec<_> = candidates
+        .iter()
+        .map(|name| (damerau_levenshtein(&words, name), *name))
+        .filter(|(distance, name)| *distance <= name.chars().count().max(3) / 3)
+        .collect();
+    measured.sort_by_key(|(distance, _)| *distance);
+    match measured.as_slice() {
+        [(best, _), (second, _), ..] if best == second => None,
+        [(_, name), ..] => Some(name),
+        [] if words.len() >= PREFIX_BYTES_MIN => {
+            let mut begin = candidates.iter().filter(|name| name.starts_with(&words));
+            let name = begin.next()?;
+            begin.next().is_none().then_some(name)
+        }
+        [] => None,
+    }
+}
+
+/// `requestsPerUnit` and `requests-per-unit` as `requests_per_unit`.
+fn snake_case(text: &str) -> String {
+    let mut words = String::with_capacity(text.len());
+    let mut after_lowercase = false;
+    for c in text.chars() {
+        if c.is_ascii_uppercase() && after_lowercase {
+            words.push('_');
+        }
+        after_lowercase = c.is_ascii_lowercase();
+        words.push(match c {
+            '-' | ' ' | '.' => '_',
+            c => c.to_ascii_lowercase(),
+        });
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_has_one_nearest_name() {
+        let names = ["second", "minute", "hour", "day", "month"];
+        for (text, name) in [
+            ("secnod", Some("second")),
+            ("seconds", Some("second")),
+            ("SECOND", Some("second")),
+            ("min", Some("minute")),
+            ("hr", None),
+            ("fortnight", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(text, names), name, "{text}");
+        }
+        let names = ["requests_per_unit", "unit", "rate_limit", "rate_limits"];
+        for (text, name) in [
+            ("requestsPerUnit", Some("requests_per_unit")),
+            ("requests-per-units", Some("requests_per_unit")),
+            ("ratelimit", Some("rate_limit")),
+            ("rate_limitz", None),
+        ] {
+            assert_eq!(nearest(text, names), name, "{text}");
+        }
+        assert_eq!(nearest(&"x".repeat(100_000), names), None);
+    }
+}
