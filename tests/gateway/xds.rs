@@ -231,7 +231,7 @@ async fn every_request_says_who_asks() {
 }
 
 /// Rules with a fault, and how the refusal begins.
-fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
+fn bad() -> Vec<(Vec<RateLimitConfig>, (&'static str, &'static str))> {
     let unit = |number| RateLimitDescriptor {
         rate_limit: Some(RateLimitPolicy {
             unit: number,
@@ -272,36 +272,45 @@ fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
     vec![
         (
             second(unit(0)),
-            "d.resource: invalid rate limit unit 'UNKNOWN'",
+            ("d.resource", "invalid rate limit unit 'UNKNOWN'"),
         ),
-        (second(unit(9)), "d.resource: invalid rate limit unit '9'"),
+        (
+            second(unit(9)),
+            ("d.resource", "invalid rate limit unit '9'"),
+        ),
         (
             second(both),
-            "d.resource: should not specify rate limit unit when unlimited",
+            (
+                "d.resource",
+                "should not specify rate limit unit when unlimited",
+            ),
         ),
         (
             second(itself),
-            "d.resource: replaces should not contain name of same descriptor",
+            (
+                "d.resource",
+                "replaces should not contain name of same descriptor",
+            ),
         ),
         (
             second(limited("", RateLimitUnit::Day, 1)),
-            "d.resource: descriptor has empty key",
+            ("d.resource", "descriptor has empty key"),
         ),
         (
             vec![domain("d", twice)],
-            "d.resource: duplicate descriptor composite key 'd.k'",
+            ("d.resource", "duplicate descriptor composite key 'd.k'"),
         ),
         (
             second(deep),
-            "d.resource: descriptors nest deeper than 24 levels",
+            ("d.resource", "descriptors nest deeper than 24 levels"),
         ),
         (
             vec![domain("", vec![])],
-            ".resource: config file cannot have empty domain",
+            (".resource", "config file cannot have empty domain"),
         ),
         (
             vec![domain("d", vec![]), domain("d", vec![])],
-            "d.resource: duplicate domain 'd' in config file",
+            ("d.resource", "duplicate domain 'd' in config file"),
         ),
     ]
 }
@@ -320,9 +329,12 @@ async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
         let version = format!("bad {number}");
         ads.send(&version, &configs);
         let (in_use, why) = ads.answer_to(&version);
-        let why = why.unwrap_or_else(|| panic!("{words}: it was taken"));
-        assert!(why.starts_with(words), "{words}: {why}");
-        assert!(why.contains("hint: "), "{why}");
+        let why = why.unwrap_or_else(|| panic!("{words:?}: it was taken"));
+        let (resource, words) = words;
+        let first = why.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&format!("]: {words}")), "{words}: {why}");
+        assert!(why.contains(&format!("--> {resource}\n")), "{why}");
+        assert!(why.contains("help: "), "{why}");
         assert!(!why.contains(":0:0"), "{why}");
         assert_eq!(in_use, "good");
         assert_eq!(replica.rules(), rules, "{words}");

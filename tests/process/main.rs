@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod check;
 mod commands;
 mod explain;
 mod hostile_clients;

@@ -486,7 +486,7 @@ fn files_that_share_a_domain_are_not_merged_any_deeper() {
     assert_eq!(problems.len(), 1);
     let expected = "b.yaml: duplicate descriptor composite key 'd.a'
   at b.yaml:2:21, descriptors[0]
-  help: join the two into one descriptor, or give one another value";
+  help: merge the two descriptors, or give one of them another value";
     assert_eq!(words(&problems[0]), expected);
 }
 

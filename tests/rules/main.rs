@@ -11,6 +11,8 @@
 //! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
 //! | `misplaced` | known names in wrong places; several errors in several files |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
+//! | `broken` | broken files and what `check` prints for each |
+//! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
 //! | `files` | the files of a path, and their order |
 //! | `warnings` | warnings of rules that load and do not do what was meant |
 //! | `foreign` | files of other programs |
@@ -36,6 +38,7 @@ mod broken;
 mod files;
 mod foreign;
 mod fuzz;
+mod hostile_snippets;
 mod limits;
 mod misplaced;
 mod reading;

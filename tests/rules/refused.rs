@@ -39,26 +39,26 @@ refused! {
 descriptors: [{key: k
 " => "FILE: error loading config file: yaml: while parsing a flow mapping, did not find expected ',' or '}'
   at FILE:3:1
-  help: mend the YAML at this place"
+  help: fix the YAML syntax here"
 
     a_root_that_is_a_list:
 "- domain: d
 " => "FILE: error loading config file: yaml: cannot read a list as a mapping
   at FILE:1:1
-  help: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     a_root_that_is_a_scalar:
 "domain
 " => "FILE: error loading config file: yaml: cannot read domain as a mapping
   at FILE:1:1
-  help: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     descriptors_that_are_no_list:
 "domain: d
 descriptors: {key: k}
 " => "FILE: error loading config file: yaml: descriptors is not a list
   at FILE:2:14
-  help: write each descriptor as a list item: `- key: …`"
+  help: write a list: `- key: NAME`"
 
     a_negative_number_of_requests:
 "domain: d
@@ -67,7 +67,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: -1}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  help: write such a number, without quotes"
+  help: write a number from 0 to 4294967295"
 
     a_number_beyond_32_bits:
 "domain: d
@@ -76,7 +76,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 4294967296}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  help: write such a number, without quotes"
+  help: write a number from 0 to 4294967295"
 
     a_number_in_quotes:
 "domain: d
@@ -85,7 +85,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: '5'}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  help: write such a number, without quotes"
+  help: write `5`"
 
     a_truth_in_quotes:
 "domain: d
@@ -94,7 +94,7 @@ descriptors:
     shadow_mode: 'true'
 " => "FILE: error loading config file: yaml: shadow_mode is not true or false
   at FILE:4:18, descriptors[0]
-  help: write true or false, without quotes"
+  help: write `true`"
 
     a_truth_that_is_a_number:
 "domain: d
@@ -103,7 +103,7 @@ descriptors:
     quota_mode: 1
 " => "FILE: error loading config file: yaml: quota_mode is not true or false
   at FILE:4:17, descriptors[0]
-  help: write true or false, without quotes"
+  help: write `true`"
 
     a_text_that_is_a_mapping:
 "domain: d
@@ -112,16 +112,13 @@ descriptors:
     value: {a: b}
 " => "FILE: config error, unknown key 'a'
   at FILE:4:13, descriptors[0].value
-  help: remove it
-FILE: error loading config file: yaml: value is not text
-  at FILE:4:12, descriptors[0]
-  help: write one value, in quotes if need be"
+  help: remove it"
 
     an_alias_without_an_anchor:
 "domain: *d
 " => "FILE: error loading config file: yaml: while parsing node, found unknown anchor
   at FILE:1:9
-  help: mend the YAML at this place"
+  help: define the anchor first: `&name`; put the value in quotes if the `*` is text"
 
     a_merge_of_a_scalar:
 "domain: d
@@ -130,7 +127,7 @@ descriptors:
     key: k
 " => "FILE: error loading config file: yaml: map merge requires map or sequence of maps as the value
   at FILE:3:9, descriptors[0]
-  help: write `<<: *anchor`"
+  help: write the alias of a mapping: `<<: *name`"
 
     a_key_that_is_a_number:
 "domain: d
@@ -139,14 +136,14 @@ descriptors:
     5: five
 " => "FILE: config error, key is not of type string: 5
   at FILE:4:5, descriptors[0]
-  help: use a name, or put it in quotes"
+  help: write a name, or put it in quotes"
 
     a_key_that_is_true:
 "domain: d
 yes: no
 " => "FILE: config error, key is not of type string: yes
   at FILE:2:1
-  help: use a name, or put it in quotes"
+  help: write a name, or put it in quotes"
 
     a_key_that_is_a_list:
 "domain: d
@@ -154,7 +151,7 @@ yes: no
 : b
 " => "FILE: config error, key is not of type string: a list or a mapping
   at FILE:2:3
-  help: use a name"
+  help: write a name, or put it in quotes"
 
     an_unknown_name:
 "domain: d
@@ -163,14 +160,14 @@ descriptors:
     ratelimit: {unit: day}
 " => "FILE: config error, unknown key 'ratelimit'
   at FILE:4:5, descriptors[0]
-  help: here belong IN_A_DESCRIPTOR"
+  help: did you mean `rate_limit`?"
 
     a_name_in_capitals_is_unknown:
 "Domain: d
 domain: d
 " => "FILE: config error, unknown key 'Domain'
   at FILE:1:1
-  help: here belong AT_THE_ROOT"
+  help: remove it; `domain` is set as well"
 
     an_unknown_name_in_a_limit:
 "domain: d
@@ -181,7 +178,7 @@ descriptors:
       requests_per_units: 5
 " => "FILE: config error, unknown key 'requests_per_units'
   at FILE:6:7, descriptors[0].rate_limit
-  help: here belong IN_A_LIMIT"
+  help: did you mean `requests_per_unit`?"
 
     a_list_of_scalars:
 "domain: d
@@ -189,7 +186,7 @@ descriptors:
   - key
 " => "FILE: config error, yaml file contains list of type other than map: key
   at FILE:3:5, descriptors[0]
-  help: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     a_float:
 "domain: d
@@ -198,7 +195,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1.5}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  help: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: requests_per_unit is a whole number"
 
     a_float_where_text_belongs:
 "domain: d
@@ -207,13 +204,13 @@ descriptors:
     value: 1.5
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  help: put the value of value in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `value: \"1.5\"`"
 
     infinity:
 "domain: .inf
 " => "FILE: error checking config
   at FILE:1:9
-  help: put the value of domain in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `domain: \".inf\"`"
 
     a_number_with_an_exponent:
 "domain: d
@@ -222,7 +219,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1e3}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  help: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: write `1000`"
 
     an_integer_beyond_64_bits:
 "domain: d
@@ -231,7 +228,7 @@ descriptors:
     value: 9223372036854775808
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  help: put the value of value in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `value: \"9223372036854775808\"`"
 
     an_empty_file:
 "" => "FILE: config file cannot have empty domain
@@ -256,13 +253,13 @@ descriptors:
     an_empty_domain:
 "domain: ''
 " => "FILE: config file cannot have empty domain
-  at FILE:1:1
+  at FILE:1:9
   help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_null_domain:
 "domain: ~
 " => "FILE: config file cannot have empty domain
-  at FILE:1:1
+  at FILE:1:9
   help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_descriptor_without_a_key:
@@ -280,7 +277,7 @@ descriptors:
     descriptors:
       - key: ''
 " => "FILE: descriptor has empty key
-  at FILE:5:9, descriptors[0].descriptors[0]
+  at FILE:5:14, descriptors[0].descriptors[0]
   help: add `key: NAME`, the descriptor key that Envoy sends"
 
     siblings_alike:
@@ -292,8 +289,8 @@ descriptors:
       - {key: b}
       - {key: b, value: c}
 " => "FILE: duplicate descriptor composite key 'd.a.b_c'
-  at FILE:7:15, descriptors[0].descriptors[2]
-  help: join the two into one descriptor, or give one another value"
+  at FILE:7:25, descriptors[0].descriptors[2]
+  help: merge the two descriptors, or give one of them another value"
 
     an_unknown_unit:
 "domain: d
@@ -322,7 +319,7 @@ descriptors:
     rate_limit: {}
 " => "FILE: invalid rate limit unit ''
   at FILE:4:17, descriptors[0].rate_limit
-  help: use one of second, minute, hour, day, week, month, year"
+  help: add `unit`: one of second, minute, hour, day, week, month, year"
 
     a_limit_without_a_unit:
 "domain: d
@@ -332,7 +329,7 @@ descriptors:
       requests_per_unit: 5
 " => "FILE: invalid rate limit unit ''
   at FILE:5:7, descriptors[0].rate_limit
-  help: use one of second, minute, hour, day, week, month, year"
+  help: add `unit`: one of second, minute, hour, day, week, month, year"
 
     unlimited_with_a_unit:
 "domain: d
@@ -365,7 +362,7 @@ descriptors:
         - name: me
 " => "FILE: replaces should not contain name of same descriptor
   at FILE:8:11, descriptors[0].rate_limit.replaces[0]
-  help: a rule cannot replace itself; remove the entry"
+  help: remove the entry: a rule cannot replace itself"
 
     share_threshold_without_a_star:
 "domain: d
@@ -375,7 +372,7 @@ descriptors:
     share_threshold: true
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files_a'
   at FILE:5:22, descriptors[0]
-  help: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or match several values: by a pattern such as `files/*`, by `values`, `cidr` or `regex`"
 
     share_threshold_without_a_value:
 "domain: d
@@ -383,7 +380,7 @@ descriptors:
   - {key: files, share_threshold: true}
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files'
   at FILE:3:35, descriptors[0]
-  help: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or match several values: by a pattern such as `files/*`, by `values`, `cidr` or `regex`"
 
     metadata_that_no_struct_holds:
 "domain: d
@@ -393,7 +390,7 @@ descriptors:
       deep: {[5]: five}
 " => "FILE: error parsing metadata: a key is not of type string
   at FILE:5:14, descriptors[0].metadata
-  help: write one value as the key"
+  help: write a name as the key"
 
     metadata_that_is_no_mapping:
 "domain: d
@@ -402,7 +399,7 @@ descriptors:
     metadata: [a]
 " => "FILE: error loading config file: yaml: metadata is not a mapping
   at FILE:4:15, descriptors[0].metadata
-  help: write `name: value` pairs"
+  help: write `key: value` pairs"
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn told(descriptor: &str) -> String {
     let problems = bad(&format!(
         "domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n"
     ));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = problems.iter().map(words).collect();
     told.join("\n")
 }
 
@@ -23,7 +23,7 @@ fn told_of(descriptors: &[&str]) -> String {
     let lines = descriptors.iter().map(|one| format!("  - {{{one}}}\n"));
     let lines = lines.collect::<Vec<_>>().concat();
     let problems = bad(&format!("domain: d\ndescriptors:\n{lines}"));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = problems.iter().map(words).collect();
     told.join("\n")
 }
 
@@ -131,35 +131,35 @@ fn a_prefix_that_is_none_says_what_to_write() {
             "4:24",
             "descriptors[0].cidr[1]",
             "'10.0.0.1/8' has bits set beyond its prefix",
-            "write 10.0.0.0/8 for all of it, or 10.0.0.1/32 for the one address",
+            "write 10.0.0.0/8 for the network, or 10.0.0.1/32 for the one address",
         ),
         (
             "cidr: 'fd00::1/8'",
             "4:11",
             "descriptors[0]",
             "'fd00::1/8' has bits set beyond its prefix",
-            "write fd00::/8 for all of it, or fd00::1/128 for the one address",
+            "write fd00::/8 for the network, or fd00::1/128 for the one address",
         ),
         (
             "cidr: [10.0.0.0/33]",
             "4:12",
             "descriptors[0].cidr[0]",
             "the length of '10.0.0.0/33' is not a whole number from 0 to 32",
-            "write such a number after the `/`, or none for /32",
+            "write a number from 0 to 32 after the `/`",
         ),
         (
             "cidr: ['::/x']",
             "4:12",
             "descriptors[0].cidr[0]",
             "the length of '::/x' is not a whole number from 0 to 128",
-            "write such a number after the `/`, or none for /128",
+            "write a number from 0 to 128 after the `/`",
         ),
         (
             "cidr: [localhost]",
             "4:12",
             "descriptors[0].cidr[0]",
-            "'localhost' is no prefix of addresses",
-            "write it as 10.0.0.0/8, \"fd00::/8\", or an address alone",
+            "'localhost' is not an address prefix",
+            "write a prefix such as 10.0.0.0/8 or \"fd00::/8\", or an address",
         ),
         (
             "cidr: [10.0.0.0/8, {a: b}]",
@@ -177,24 +177,24 @@ fn a_prefix_that_is_none_says_what_to_write() {
     }
     // Every bad item is told.
     let all = told("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
-    assert_eq!(all.matches("hint").count(), 3, "{all}");
+    assert_eq!(all.matches("help").count(), 3, "{all}");
 }
 
 #[test]
 fn a_name_with_nothing_behind_it_is_refused_and_does_not_match_everything() {
     for (written, name, at) in [
-        ("values:", "values", "4:11"),
-        ("cidr: ~", "cidr", "4:11"),
-        ("regex: null", "regex", "4:12"),
-        ("value: ''\n    cidr:", "cidr", "5:9"),
+        ("values:", "values", "4:5"),
+        ("cidr: ~", "cidr", "4:5"),
+        ("regex: null", "regex", "4:5"),
+        ("value: ''\n    cidr:", "cidr", "5:5"),
     ] {
         assert_eq!(
             told(written),
             problem(
-                &format!("nothing stands behind '{name}'"),
+                &format!("'{name}' has no value"),
                 at,
                 "descriptors[0]",
-                &format!("say what it holds, or remove `{name}` to match any value")
+                &format!("write a value, or remove `{name}` to match any value")
             )
         );
     }
@@ -214,7 +214,7 @@ fn advice_is_about_what_stands_there() {
     assert_eq!(
         told("cidr: '::ffff:0:0/95'"),
         problem(
-            "'::ffff:0:0/95' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits",
+            "'::ffff:0:0/95' is shorter than the 96 bits that map IPv4 addresses into IPv6",
             "4:11",
             "descriptors[0]",
             "write a length from 96 to 128, 0.0.0.0/0 for all of IPv4, or 0.0.0.0/32 for the one address"
@@ -243,7 +243,7 @@ fn lists_that_are_none_are_refused() {
             "values is an empty list and would match nothing",
             "4:13",
             nothing,
-            "list values, or remove it to match any value"
+            "list values, or remove `values` to match any value"
         )
     );
     assert_eq!(
@@ -252,7 +252,7 @@ fn lists_that_are_none_are_refused() {
             "cidr is an empty list and would match nothing",
             "4:11",
             nothing,
-            "list prefixes, or remove it to match any value"
+            "list prefixes, or remove `cidr` to match any value"
         )
     );
     assert_eq!(
@@ -270,7 +270,7 @@ fn lists_that_are_none_are_refused() {
             "error loading config file: yaml: cidr is not a list",
             "4:11",
             nothing,
-            "write a prefix or a list of them: `cidr: [10.0.0.0/8, \"fd00::/8\"]`"
+            "write a list: `cidr: [10.0.0.0/8, \"fd00::/8\"]`"
         )
     );
     assert_eq!(
@@ -279,7 +279,7 @@ fn lists_that_are_none_are_refused() {
             "a list holds no patterns, but found 'tri*'",
             "4:20",
             "descriptors[0].values[1]",
-            "use `value:` for a pattern, or `regex:`, on a descriptor of its own"
+            "write a descriptor of its own for the pattern, with `value` or `regex`"
         )
     );
     for empty in ["''", "~", "null"] {
@@ -306,17 +306,21 @@ fn lists_that_are_none_are_refused() {
 
 #[test]
 fn what_stands_twice_among_siblings_is_told_at_each_item() {
-    let advice = "keep it in one descriptor of this key at this level";
+    let advice = "remove one of them: a value belongs to one descriptor of a key";
     assert_eq!(
         told_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
-        [("4:26", 1, "b"), ("4:29", 2, "a"), ("4:32", 3, "c")]
-            .map(|(at, item, value)| problem(
-                &format!("duplicate '{value}' in values of key 'k'"),
-                at,
-                &format!("descriptors[1].values[{item}]"),
-                advice
-            ))
-            .join("\n")
+        [
+            ("4:26", 1, "b", advice),
+            ("4:29", 2, "a", advice),
+            ("4:32", 3, "c", "remove one of them")
+        ]
+        .map(|(at, item, value, advice)| problem(
+            &format!("duplicate '{value}' in values of key 'k'"),
+            at,
+            &format!("descriptors[1].values[{item}]"),
+            advice
+        ))
+        .join("\n")
     );
     assert_eq!(
         told_of(&[
@@ -363,7 +367,7 @@ fn what_stands_twice_among_siblings_is_told_at_each_item() {
 
 #[test]
 fn a_descriptor_has_one_of_them() {
-    let advice = "keep one of them, and give the other a descriptor of its own";
+    let advice = "keep one of them, and write a second descriptor for the other";
     assert_eq!(
         told("value: a\n    values: [b]"),
         problem(
@@ -414,8 +418,7 @@ fn a_key_with_a_star_has_a_value_or_none() {
 
 #[test]
 fn a_regex_that_cannot_be_used_says_why() {
-    let mend =
-        "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes";
+    let mend = "fix the expression; a `\\` before a character makes it stand for itself";
     for (regex, words) in [
         (
             "'a(b'",
@@ -488,11 +491,11 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
                 &format!("ipv6_prefix must be from 1 to 128, but is {number}"),
                 &at(4),
                 "descriptors[0]",
-                "write 64 for one bucket a network"
+                "write 64 for one bucket per network"
             )
         );
     }
-    let beside = "remove it; it belongs beside `cidr`, or where any value matches";
+    let beside = "remove ipv6_prefix; it needs `cidr`, or no value at all";
     for (written, name) in [
         ("value: a", "value"),
         ("values: [a]", "values"),
@@ -501,7 +504,7 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
         assert_eq!(
             told(&format!("{written}\n    ipv6_prefix: 64")),
             problem(
-                &format!("ipv6_prefix means nothing beside {name}"),
+                &format!("ipv6_prefix has no effect beside {name}"),
                 &at(5),
                 "descriptors[0]",
                 beside
@@ -511,16 +514,16 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
     assert_eq!(
         told("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
         problem(
-            "ipv6_prefix means nothing where no prefix of cidr is of IPv6",
+            "ipv6_prefix has no effect: no prefix of cidr is IPv6",
             &at(5),
             "descriptors[0]",
-            "remove it"
+            "remove ipv6_prefix"
         )
     );
     assert_eq!(
         told("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
         problem(
-            "ipv6_prefix 64 groups more than the prefix fe80:1::/80 that it stands beside",
+            "ipv6_prefix 64 is shorter than the prefix fe80:1::/80 of cidr",
             &at(5),
             "descriptors[0]",
             "write 80 or more"
@@ -529,10 +532,10 @@ fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
     assert_eq!(
         told("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
         problem(
-            "ipv6_prefix means nothing beside share_threshold",
+            "ipv6_prefix has no effect beside share_threshold",
             &at(5),
             "descriptors[0]",
-            "remove one: all that match share one bucket, or each group has its own"
+            "remove one of them"
         )
     );
     good(
@@ -545,7 +548,7 @@ fn in_a_wrong_place_they_are_refused() {
     for name in ["values", "cidr", "regex", "ipv6_prefix"] {
         let problems = bad(&format!("domain: d\n{name}: 1\n"));
         assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
+        assert_eq!(problems[0].message, format!("'{name}' has no effect here"));
     }
 }
 
@@ -562,7 +565,7 @@ fn lists_and_their_texts_are_bounded() {
     assert_eq!(problems[0].message, "values has more than 10000 items");
     assert_eq!(
         (problems[0].span.at.line, problems[0].span.at.column),
-        (4, 11)
+        (4, 3)
     );
 
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
@@ -631,7 +634,7 @@ descriptors:
             "the patterns of key 'k' at this level, of which this is the first, are too large together",
             "6:25",
             "descriptors[0].descriptors[1]",
-            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+            "use fewer or shorter patterns; `values` and `cidr` may list many values"
         )
     );
     // Absurdly many stars come to the same, in a bounded time.
@@ -688,7 +691,7 @@ fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stan
             "each byte of a value would take too many steps in the patterns of key 'k' at this level, of which this is the first",
             "4:19",
             "descriptors[1]",
-            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+            "use fewer or shorter patterns; `values` and `cidr` may list many values"
         )
     );
     // Stars are matched in one pass, however many there are.

@@ -138,7 +138,7 @@ async fn refused_rules_are_shown_to_those_who_ask_until_good_ones_come() {
     assert_eq!(status, 200, "the rules in use still are");
     assert!(said.contains("[+] rules: generation 1, "), "{said}");
     let refused = format!(
-        "[-] newest rules: not taken\n{file}: config error, unknown key 'nonsense'\n  at {file}:2:1\n",
+        "[-] newest rules: not taken\nerror[unknown-key]: config error, unknown key 'nonsense'\n --> {file}:2:1\n  |\n2 | nonsense: 1\n  | ^^^^^^^^\n",
         file = service.rules.display()
     );
     assert!(said.contains(&refused), "{said}");

@@ -100,6 +100,12 @@ impl Loader<'_> {
             "put the value in quotes; it begins with a character that YAML reserves"
         } else if error.message.contains("mapping values are not allowed") {
             "put the value in quotes if it has a `: `, or check the indentation of this line"
+        } else if error.message.contains("illegal placement of ':'") {
+            "check that every `[` and `{` before this place is closed"
+        } else if error.message.contains("expected '-'")
+            || error.message.contains("expected <block")
+        {
+            "check the indentation of this line"
         } else if error.message.contains("unknown anchor") {
             "define the anchor first: `&name`; put the value in quotes if the `*` is text"
         } else {
@@ -211,10 +217,9 @@ impl Loader<'_> {
         // A file may hold only settings of a domain whose descriptors are in other files.
         let settings = ["all_or_nothing", "on_store_failure"];
         let has_settings = settings.iter().any(|name| fields.given(name).is_some());
-        // A misspelt or misplaced key of this mapping says why.
+        // An error, or a misplaced key of this mapping, may say why.
         let file = self.place(fields.span).file;
-        let is_told = fields.is_misspelt("descriptors") || self.has_warning(file, "");
-        if is_told {
+        if self.error_count() > 0 || self.has_warning(file, "") {
             return;
         }
         if is_empty && !(has_settings && self.options.merge_domains) {

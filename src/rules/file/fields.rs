@@ -289,9 +289,9 @@ impl Loader<'_> {
                 path,
                 match meant {
                     Some(meant) => error
-                        .help(format!("write {meant}, without quotes"))
+                        .help(format!("write `{meant}`"))
                         .edit(node.span, meant),
-                    None => error.help("write true or false, without quotes"),
+                    None => error.help("write `true` or `false`"),
                 },
             );
             false
@@ -322,7 +322,7 @@ impl Loader<'_> {
                 path,
                 match node.text().and_then(meant_integer) {
                     Some(meant) => error
-                        .help(format!("write {meant}, without quotes or separators"))
+                        .help(format!("write `{meant}`"))
                         .edit(node.span, meant),
                     None => error.help(format!("write a number from 0 to {}", u32::MAX)),
                 },
@@ -394,8 +394,14 @@ impl Loader<'_> {
         error: Diagnostic,
     ) -> Diagnostic {
         let (key, value) = (fields.key_span(name), fields.span_of(name));
-        match removal(self.text, key.start, value.end.max(key.end)) {
-            Some((start, end)) => error.edit(Span { start, end, ..key }, ""),
+        let end = value.end.max(key.end);
+        self.without(Span { end, ..key }, error)
+    }
+
+    /// Adds the edit that removes a place, where it can be removed by itself.
+    pub(super) fn without(&self, span: Span, error: Diagnostic) -> Diagnostic {
+        match removal(self.text, span.start, span.end) {
+            Some((start, end)) => error.edit(Span { start, end, ..span }, ""),
             None => error,
         }
     }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
@@ -16,12 +17,6 @@ use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
-
-/// How many errors, and how many warnings, are reported in one run. Further ones are counted.
-pub const DIAGNOSTICS_MAX: usize = 100;
-
-/// After so many errors the rest of the files is not walked.
-const ERRORS_COUNTED_MAX: usize = 100_000;
 
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -172,6 +167,12 @@ impl<'s> Loader<'s> {
     /// Whether further errors are only counted.
     pub(super) fn only_counts(&self) -> bool {
         self.report.errors.len() >= DIAGNOSTICS_MAX
+    }
+
+    /// Counts an error that is not shown: to describe it would cost time.
+    pub(super) fn count_error(&mut self) {
+        let omitted = &mut self.report.errors_omitted;
+        *omitted = omitted.saturating_add(1);
     }
 
     /// A place in the current file.

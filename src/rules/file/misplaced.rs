@@ -105,10 +105,12 @@ impl Loader<'_> {
         match origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
-                let message = format!("'{name}' has no effect here and is ignored");
-                let warning = Diagnostic::warning(Code::MisplacedKey, key.span, message);
-                let label = format!("not a key of {}", here.place());
-                self.report(path, warning.label(label).help(help()));
+                if self.is_new_warning(Code::MisplacedKey, key.span) {
+                    let message = format!("'{name}' has no effect here and is ignored");
+                    let warning = Diagnostic::warning(Code::MisplacedKey, key.span, message);
+                    let label = format!("not a key of {}", here.place());
+                    self.report(path, warning.label(label).help(help()));
+                }
                 if name != "metadata" {
                     self.reject_float(value, path, name, None);
                     self.walk_misplaced(value, &path.field(name));
@@ -133,6 +135,10 @@ impl Loader<'_> {
         here: &Mapping,
         is_written: &dyn Fn(&str) -> bool,
     ) -> Option<&'static str> {
+        if self.only_counts() {
+            self.count_error();
+            return None;
+        }
         let name = key.text().unwrap_or_default();
         let message = format!("config error, unknown key '{}'", excerpt(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
@@ -195,7 +201,7 @@ impl Loader<'_> {
                     float.filter(|float| float.fract() == 0.0 && range_holds(range, *float));
                 match whole {
                     Some(whole) => error
-                        .help(format!("write {whole}"))
+                        .help(format!("write `{whole}`"))
                         .edit(node.span, whole.to_string()),
                     None => error.help(format!("{name} is a whole number")),
                 }

@@ -29,6 +29,7 @@
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
 
+mod bounds;
 mod cidr;
 mod code;
 mod descriptor;
@@ -59,10 +60,11 @@ use self::loader::Loader;
 use crate::rules::path::Source;
 use crate::rules::yaml::Node;
 
+pub use self::bounds::DIAGNOSTICS_MAX;
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
-pub use self::loader::{DIAGNOSTICS_MAX, LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
 pub use self::report::Report;
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;

@@ -20,10 +20,16 @@ pub(crate) fn nearest<'c>(
     let candidates: Vec<_> = candidates.into_iter().collect();
     let mut measured: Vec<_> = candidates
         .iter()
-        .map(|name| (damerau_levenshtein(&words, name), *name))
-        .filter(|(distance, name)| *distance <= name.chars().count().max(3) / 3)
+        .map(|name| {
+            let known = name.to_ascii_lowercase();
+            let distance = damerau_levenshtein(&words, &known);
+            // The first letter is seldom wrong.
+            let is_other = known.as_bytes().first() != words.as_bytes().first();
+            ((distance, is_other), *name)
+        })
+        .filter(|((distance, _), name)| *distance <= name.chars().count().max(3) / 3)
         .collect();
-    measured.sort_by_key(|(distance, _)| *distance);
+    measured.sort_by_key(|(rank, _)| *rank);
     match measured.as_slice() {
         [(best, _), (second, _), ..] if best == second => None,
         [(_, name), ..] => Some(name),

@@ -134,14 +134,19 @@ impl Loader<'_> {
     }
 
     fn header_name(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> Option<String> {
-        let name = text.parse::<HeaderName>().ok();
-        let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
+        let parsed = text.parse::<HeaderName>().ok();
+        let frames = |name: &HeaderName| FRAMING.contains(&name.as_str());
+        let help = if parsed.as_ref().is_some_and(frames) {
+            "remove it; the proxy sets headers about length and connection"
+        } else {
+            "use a name of letters, digits and dashes"
+        };
+        let name = parsed.filter(|name| !frames(name));
         if name.is_none() {
             let message = format!(
                 "'{}' is not a header that a response may set",
                 excerpt(text)
             );
-            let help = "use a name of letters, digits and dashes; the proxy sets headers about length and connection";
             self.error(Code::InvalidHeader, at, path, message, help);
         }
         name.map(|name| name.as_str().to_owned())

@@ -32,6 +32,10 @@ impl Loader<'_> {
         if self.valid_regexes.contains_key(text) {
             return Some(Values::Regex(text.to_owned()));
         }
+        // Further errors are only counted, and to find these costs time.
+        if self.only_counts() {
+            return None;
+        }
         let (message, help) = match self.automata.check(text) {
             Ok(words) => {
                 self.valid_regexes.insert(text.to_owned(), words);
@@ -62,7 +66,7 @@ impl Loader<'_> {
                     excerpt(text),
                     excerpt(&error.to_string())
                 ),
-                "put a `\\` before a character that stands for itself, and the expression in single quotes",
+                "fix the expression; a `\\` before a character makes it stand for itself",
             ),
         };
         self.error(Code::InvalidPattern, at, path, message, help);

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::bounds::DIAGNOSTICS_MAX;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
-use crate::rules::file::loader::{DIAGNOSTICS_MAX, Loader};
+use crate::rules::file::loader::Loader;
 use crate::rules::file::nearest::nearest;
 
 /// How many names of a domain an unknown one is compared with.

@@ -12,6 +12,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::rules::excerpt::{SourceLine, line_at, lines_between, printable};
+use crate::rules::file::bounds::ERRORS_COUNTED_MAX;
 use crate::rules::file::diagnostic::{Diagnostic, Severity, Span};
 use crate::rules::path::Source;
 
@@ -67,7 +68,13 @@ impl Report {
             let shown = shown.iter().filter(|one| one.severity == severity);
             let more = all.saturating_sub(shown.count());
             let plural = if more == 1 { "" } else { "s" };
-            (more > 0).then(|| format!("and {more} more {}{plural}", severity.name()))
+            // The load gave up there.
+            let least = if all >= ERRORS_COUNTED_MAX {
+                "at least "
+            } else {
+                ""
+            };
+            (more > 0).then(|| format!("and {least}{more} more {}{plural}", severity.name()))
         };
         let errors = self.errors.len().saturating_add(self.errors_omitted);
         let warnings = self.warnings.len().saturating_add(self.warnings_omitted);

@@ -193,12 +193,15 @@ impl Loader<'_> {
             let mut earlier = earlier.filter(|earlier| earlier.text() == Some(text));
             let error = match earlier.next() {
                 Some(first) if !self.only_counts() => {
-                    error.related(first.span, "first listed here")
+                    let error = error.related(first.span, "first listed here");
+                    self.without(span, error.help("remove one of them"))
                 }
-                _ => self.cite_first(error, parent, level),
+                _ => {
+                    let help = "remove one of them: a value belongs to one descriptor of a key";
+                    self.cite_first(error, parent, level).help(help)
+                }
             };
-            let help = "remove it here or there: a value belongs to one descriptor of a key";
-            self.report(&path, error.help(help));
+            self.report(&path, error);
         }
     }
 }

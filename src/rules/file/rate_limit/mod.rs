@@ -17,7 +17,7 @@ use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
-use crate::rules::yaml::Node;
+use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
 
 /// How many limits one descriptor may have.
@@ -44,6 +44,16 @@ impl Loader<'_> {
                 let first = fields.key_span("rate_limit");
                 let error = error.related(first, "`rate_limit` is set here");
                 self.report(path, error.help("put all limits into `rate_limits`"));
+            }
+            if matches!(one.content, Content::Sequence(_)) {
+                let error =
+                    Diagnostic::error(Code::WrongType, one.span, "cannot read a list as a mapping");
+                let error = error.label("found a list");
+                let help = "rename `rate_limit` to `rate_limits`, which holds several limits";
+                let error = error.help(help);
+                let key = fields.key_span("rate_limit");
+                self.type_error(&path.field("rate_limit"), error.edit(key, "rate_limits"));
+                return Vec::new();
             }
             let rule = self.rate_limit(one, &path.field("rate_limit"), rule.clone());
             return rule.into_iter().map(|(rule, _)| rule).collect();
