@@ -37,6 +37,8 @@ struct Field<'n> {
     name: &'n str,
     key: Span,
     value: &'n Node,
+    /// The first key of this name in the mapping; none if `<<` merged the field.
+    first: Option<Span>,
 }
 
 /// A pair of a mapping in which any name is allowed.
@@ -106,26 +108,24 @@ impl Loader<'_> {
         if !self.spend(keys_and_values(pairs), node.span, path) {
             return None;
         }
-        // The first place of each name of this mapping.
-        let mut first: Vec<(&str, Span)> = Vec::new();
         for (key, value) in pairs {
             match key.text() {
                 Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
                 Some(name) if !key.is_text() => self.invalid_key(key.span, path, &excerpt(name)),
                 None => self.invalid_key(key.span, path, "a list or a mapping"),
                 Some(name) => {
-                    let field = Field {
+                    let mut field = Field {
                         name,
                         key: key.span,
                         value,
+                        first: Some(key.span),
                     };
                     if here.has(name) {
                         self.reject_float(value, path, name, here.field(name));
-                        match first.iter().find(|(other, _)| *other == name) {
-                            Some((_, span)) => {
-                                self.warn_duplicate_key(name, (*span, key.span), path);
-                            }
-                            None => first.push((name, key.span)),
+                        let first = fields.field(name).and_then(|other| other.first);
+                        if let Some(first) = first {
+                            self.warn_duplicate_key(name, (first, key.span), path);
+                            field.first = Some(first);
                         }
                         fields.fields.retain(|other| other.name != name);
                         fields.fields.push(field);
@@ -155,7 +155,8 @@ impl Loader<'_> {
                 let merged = self.fields(node, path, here);
                 for field in merged.into_iter().flat_map(|merged| merged.fields) {
                     if fields.field(field.name).is_none() {
-                        fields.fields.insert(0, field);
+                        let first = None;
+                        fields.fields.insert(0, Field { first, ..field });
                     }
                 }
             }

@@ -146,12 +146,14 @@ impl Loader<'_> {
         (first, again): (Span, Span),
         path: &FieldPath<'_>,
     ) {
-        let name = excerpt(name);
-        let message =
-            format!("'{name}' is set more than once in one mapping; the last one applies");
-        let warning = Diagnostic::warning(Code::DuplicateKey, again, message)
-            .related(first, "first set here")
-            .help(format!("remove one `{name}`"));
-        self.report(path, warning);
+        if self.is_new_warning(Code::DuplicateKey, again) {
+            let name = excerpt(name);
+            let message =
+                format!("'{name}' is set more than once in one mapping; the last one applies");
+            let warning = Diagnostic::warning(Code::DuplicateKey, again, message)
+                .related(first, "first set here")
+                .help(format!("remove one `{name}`"));
+            self.report(path, warning);
+        }
     }
 }
