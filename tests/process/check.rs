@@ -98,7 +98,7 @@ fn a_dash_is_standard_input() {
     let output = check_input(&["-"], BAD.as_bytes());
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("--> <stdin>:2:44"), "{stderr}");
+    assert!(stderr.contains("--> <stdin>:2:43"), "{stderr}");
     // More than a file may have is not read for ever.
     let output = check_input(&["-"], &[b'#'; (16 << 20) + 1]);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -138,7 +138,7 @@ fn github_reads_annotations() {
                 "::warning file={escaped},line=4,col=5,title=misplaced-key::'unit' has no effect here and is ignored%0Ahelp: move it into `rate_limit`"
             ),
             format!(
-                "::error file={},line=2,col=44,title=unknown-value::invalid rate limit unit 'dya'%0Ahelp: did you mean `day`? Possible values: second, minute, hour, day, week, month, year",
+                "::error file={},line=2,col=43,title=unknown-value::invalid rate limit unit 'dya'%0Ahelp: did you mean `day`? Possible values: second, minute, hour, day, week, month, year",
                 paths[1]
             ),
         ]

@@ -166,7 +166,7 @@ fn a_prefix_that_is_none_says_what_to_write() {
             "4:24",
             "descriptors[0].cidr[1]",
             "an item is not text",
-            "write one value, in quotes if need be",
+            "write one value",
         ),
     ] {
         assert_eq!(
@@ -299,7 +299,7 @@ fn lists_that_are_none_are_refused() {
             "an item is not text",
             "4:14",
             "descriptors[0].values[0]",
-            "write one value, in quotes if need be"
+            "write one value"
         )
     );
 }

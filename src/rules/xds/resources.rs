@@ -267,9 +267,10 @@ descriptors:
                         assert!(words.len() < 2_000, "{words}");
                     }
                     if let LoadError::Diagnostics(problems) = &error {
-                        assert!((1..=DIAGNOSTICS_MAX).contains(&problems.len()));
+                        assert!((1..=DIAGNOSTICS_MAX).contains(&problems.errors.len()));
                         assert!(
                             problems
+                                .errors
                                 .iter()
                                 .all(|problem| problem.to_string().len() < 2_000)
                         );
