@@ -7,6 +7,10 @@
 //! What it deliberately does not do: test misplaced names (`misplaced`), or holders and
 //! `over_limit` (`limits`).
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use tollgate::rules::file::{Code, Diagnostic, load};
 
 use crate::reading::{APART, MERGED, good, limit, source};
@@ -347,4 +351,28 @@ fn warnings_are_bounded_together() {
     let all: Vec<_> = (0..300).map(|n| format!("{{key: k{n}}}")).collect();
     let all: Vec<_> = all.iter().map(String::as_str).collect();
     assert_eq!(of_descriptors(&all).len(), 100);
+}
+
+#[test]
+fn the_page_lists_every_warning_that_a_snapshot_shows() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/rules.md")).unwrap();
+    let (_, section) = page.split_once("## Warnings of check\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<_> = rows
+        .map(|row| row.split('`').next().unwrap().to_owned())
+        .collect();
+    let snapshots = fs::read_dir(root.join("tests/rules/broken")).unwrap();
+    let texts = snapshots
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
+        .map(|path| fs::read_to_string(path).unwrap());
+    let shown: BTreeSet<_> = texts
+        .filter_map(|text| {
+            let (_, code) = text.split_once("warning[")?;
+            Some(code.split(']').next().unwrap().to_owned())
+        })
+        .collect();
+    assert_eq!(listed, shown);
 }
