@@ -16,4 +16,5 @@ mod explain;
 mod hostile_clients;
 mod load;
 mod readme;
+mod rules_warnings;
 mod signals;

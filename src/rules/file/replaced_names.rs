@@ -39,9 +39,9 @@ impl Loader<'_> {
             return;
         }
         let rules = self.rules.rules();
-        let named = rules.iter().filter(|rule| !rule.name.is_empty());
+        let with_name = rules.iter().filter(|rule| !rule.name.is_empty());
         let known: BTreeSet<(&str, &str)> =
-            named.map(|rule| (&*rule.domain, &*rule.name)).collect();
+            with_name.map(|rule| (&*rule.domain, &*rule.name)).collect();
         let replaced = rules.iter().flat_map(|rule| {
             let names = rule.replaces.iter();
             names.map(move |name| (&*rule.domain, name.as_str()))

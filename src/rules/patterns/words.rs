@@ -74,7 +74,9 @@ fn append(words: &mut Vec<Vec<u8>>, part: &Hir) -> Option<()> {
         HirKind::Repetition(repeated) => match (repeated.min, repeated.max) {
             // Greedy or not is the same for a whole value.
             (0, None) if is_any_byte(&repeated.sub) => {
-                words.iter_mut().for_each(|word| word.push(ANY_TEXT));
+                for word in words.iter_mut() {
+                    word.push(ANY_TEXT);
+                }
                 Some(())
             }
             (0, Some(1)) => fork(words, 2, |words, index| match index {
