@@ -59,7 +59,7 @@ pub enum ShadowedPart {
 pub type RegexWords<'w> = &'w dyn Fn(&str) -> Option<&'w [Vec<u8>]>;
 
 /// The siblings of one parent, as they are examined.
-pub(super) struct Siblings<'m> {
+pub(super) struct ShadowSearch<'m> {
     matcher: &'m DescriptorMatcher,
     words: RegexWords<'m>,
     steps: &'m StepBudget,
@@ -125,9 +125,9 @@ impl DescriptorMatcher {
     }
 }
 
-// === impl Siblings ===
+// === impl ShadowSearch ===
 
-impl<'m> Siblings<'m> {
+impl<'m> ShadowSearch<'m> {
     pub(super) fn new(
         matcher: &'m DescriptorMatcher,
         words: RegexWords<'m>,

@@ -24,7 +24,7 @@ use super::descriptor::Entry;
 use super::descriptor_matcher::DescriptorMatcher;
 use super::node_match::NodeIndex;
 use super::pattern::{PatternCompiler, PatternError, StepBudget};
-use super::reachability::Siblings;
+use super::reachability::ShadowSearch;
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
 
@@ -292,10 +292,10 @@ impl RuleSet {
             if nodes.is_empty() {
                 continue;
             }
-            let siblings = Siblings::new(matcher, words, steps);
+            let search = ShadowSearch::new(matcher, words, steps);
             for index in nodes {
                 if let Some(node) = self.nodes.get(index) {
-                    siblings.examine(index, &node.level, &mut found);
+                    search.examine(index, &node.level, &mut found);
                 }
             }
         }

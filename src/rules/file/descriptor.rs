@@ -9,7 +9,8 @@ use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
-use crate::rules::file::node_origin::{NodeOrigin, level_field, node_of};
+use crate::rules::file::node_diagnostics::level_field;
+use crate::rules::file::node_origin::{NodeOrigin, node_of};
 use crate::rules::yaml::Node;
 use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
 

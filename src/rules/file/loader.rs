@@ -9,8 +9,7 @@ use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::node_origin::NodeOrigin;
-use crate::rules::file::replaced_names::ReplacedName;
+use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
@@ -71,14 +70,6 @@ pub(super) struct Loader<'s> {
     pub(super) replaced_names: Vec<ReplacedName>,
     /// Where domains and their settings were written.
     pub(super) domains: HashMap<String, DomainOrigin>,
-}
-
-/// A place in one of the files.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FilePlace {
-    /// The index of the file.
-    pub(super) file: usize,
-    pub(super) span: Span,
 }
 
 /// Where a domain was written first, and its settings last.
@@ -294,8 +285,8 @@ impl<'s> Loader<'s> {
         self.files.get(file).copied().unwrap_or_default()
     }
 
-    /// Whether a warning of the current file is to be recorded: not beyond the bound, and not again,
-    /// since an alias is walked each time it is used.
+    /// Whether a warning of the current file is to be recorded: not beyond the bound, and once,
+    /// although an alias is walked each time it is used.
     pub(super) fn is_new_warning(&mut self, code: Code, span: Span) -> bool {
         let file = self.files.len().saturating_sub(1);
         let is_same = |one: &Diagnostic| {

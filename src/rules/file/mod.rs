@@ -20,7 +20,7 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
-//! | `node_origin` | where each descriptor was written |
+//! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
 //! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
 //! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
@@ -44,6 +44,7 @@ mod loader;
 mod metadata;
 mod misplaced;
 mod nearest;
+mod node_diagnostics;
 mod node_kind;
 mod node_origin;
 mod over_limit;

@@ -11,17 +11,10 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::loader::Loader;
 use crate::rules::file::nearest::nearest;
+use crate::rules::file::node_origin::ReplacedName;
 
 /// How many names of a domain an unknown one is compared with.
 const NAMES_COMPARED_MAX: usize = 1_000;
-
-/// Where a limit's `replaces` names another limit. The name is in the rule.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReplacedName {
-    /// The limit's node.
-    node: usize,
-    span: Span,
-}
 
 // === impl Loader ===
 

@@ -46,8 +46,8 @@ impl Default for Automata {
 }
 
 impl Automata {
-    /// Checks that `regex` is a valid regular expression, and gives its words if it has few. A check
-    /// spends budget as compiling does.
+    /// Checks that `regex` is a valid regular expression, and gives its words if it has few. A
+    /// check spends budget as compiling does.
     ///
     /// # Errors
     ///
