@@ -42,11 +42,11 @@ pub(super) struct Check {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(self) -> Exit {
         let paths = self.paths();
         if paths.is_empty() {
             eprintln!("{}", rules_argument::NO_RULES);
-            return Ok(Exit::Usage);
+            return Exit::Usage;
         }
         let mut sources = Vec::new();
         let mut unreadable = Vec::new();
@@ -78,11 +78,11 @@ impl Check {
             deny_warnings: self.deny_warnings,
         };
         checked.print(self.format);
-        Ok(if checked.is_accepted() {
+        if checked.is_accepted() {
             Exit::Success
         } else {
             Exit::Failure
-        })
+        }
     }
 
     /// The paths that are given, or the one of the settings.

@@ -1,13 +1,13 @@
 //! The output of `tollgate check`: text, JSON, or annotations of a GitHub workflow.
 //!
-//! The schema of the JSON form is made here, from the same table of codes.
+//! What it deliberately does not do: describe the JSON form (`check_schema`).
 
 use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::rules::file::{Code, Diagnostic, Edit, Label, Report, Span};
+use crate::rules::file::{Diagnostic, Edit, Label, Report, Span};
 use tollgate_limiter::RuleSet;
 
 /// An output format.
@@ -154,107 +154,14 @@ fn place_json(file: &str, span: Span) -> Value {
     })
 }
 
-/// The JSON Schema of the JSON form.
-pub(super) fn schema() -> Value {
-    let codes: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
-    let abouts = Code::ALL.iter();
-    let abouts: Vec<_> = abouts
-        .map(|code| format!("{}: {}", code.name(), code.about()))
-        .collect();
-    let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
-    let total =
-        |about: &str| json!({"type": ["integer", "null"], "minimum": 0, "description": about});
-    let text = |about: &str| json!({"type": "string", "description": about});
-    let object = |about: &str, required: &[&str], properties: Value| {
-        json!({
-            "type": "object",
-            "description": about,
-            "required": required,
-            "additionalProperties": false,
-            "properties": properties,
-        })
-    };
-    let place = object(
-        "A place in a file. Only `file` is set where there is no text.",
-        &["file"],
-        json!({
-            "file": text("The path as it was given, or <stdin>."),
-            "line": {"type": "integer", "minimum": 1, "description": "Line, from 1."},
-            "column": {"type": "integer", "minimum": 1, "description": "Column in characters, from 1."},
-            "start": count("Offset of the first byte."),
-            "end": count("Offset of the byte after the last one."),
-        }),
-    );
-    let fix = object(
-        "A replacement of bytes of the file. Offsets are those of the file as it was checked.",
-        &["start", "end", "replacement"],
-        json!({
-            "start": count("Offset of the first byte to replace."),
-            "end": count("Offset of the byte after the last one; equal to start for an insertion."),
-            "replacement": text("The new text."),
-        }),
-    );
-    let related = object(
-        "Another place that matters.",
-        &["label", "place"],
-        json!({"label": text("What is there."), "place": {"$ref": "#/$defs/place"}}),
-    );
-    let diagnostic = object(
-        "One error or warning.",
-        &[
-            "severity", "code", "message", "place", "label", "rule", "help", "related", "fixes",
-        ],
-        json!({
-            "severity": {"enum": ["error", "warning"], "description": "Errors make the rules invalid."},
-            "code": {"enum": codes, "description": abouts.join(" ")},
-            "message": text("What is wrong."),
-            "place": {"$ref": "#/$defs/place"},
-            "label": text("A few words at the place; may be empty."),
-            "rule": text("The rule, as descriptors[0].rate_limit; empty at the root."),
-            "help": text("What to do."),
-            "related": {"type": "array", "items": {"$ref": "#/$defs/related"}, "description": "Other places, such as the first of two duplicates."},
-            "fixes": {"type": "array", "items": {"$ref": "#/$defs/fix"}, "description": "Edits that correct it, to be applied together; empty when there is more than one way."},
-        }),
-    );
-    let mut schema = object(
-        "The output of `tollgate check --format json`.",
-        &[
-            "valid",
-            "errors",
-            "warnings",
-            "omitted",
-            "domains",
-            "limits",
-            "diagnostics",
-        ],
-        json!({
-            "valid": {"type": "boolean", "description": "Whether tollgate would use the rules."},
-            "errors": count("Number of errors."),
-            "warnings": count("Number of warnings."),
-            "omitted": count("Number of errors and warnings that are not listed."),
-            "domains": total("Number of domains of valid rules."),
-            "limits": total("Number of limits of valid rules."),
-            "diagnostics": {"type": "array", "items": {"$ref": "#/$defs/diagnostic"}, "description": "In the order of the files."},
-        }),
-    );
-    if let Some(schema) = schema.as_object_mut() {
-        let draft = "https://json-schema.org/draft/2020-12/schema";
-        schema.insert("$schema".to_owned(), draft.into());
-        schema.insert("title".to_owned(), "tollgate check".into());
-        let parts =
-            json!({"place": place, "fix": fix, "related": related, "diagnostic": diagnostic});
-        schema.insert("$defs".to_owned(), parts);
-    }
-    schema
-}
-
 /// A workflow command that annotates a line of a pull request.
 fn annotation(diagnostic: &Diagnostic) -> String {
-    let mut properties = format!("file={}", property(&diagnostic.file));
-    if diagnostic.span.at.line > 0 {
-        let at = diagnostic.span.at;
-        properties.push_str(&format!(",line={},col={}", at.line, at.column));
-    }
+    let at = diagnostic.span.at;
+    let place = match at.line {
+        0 => String::new(),
+        line => format!(",line={line},col={}", at.column),
+    };
+    let properties = format!("file={}{place}", property(&diagnostic.file));
     let title = property(diagnostic.code.name());
     let message = data(&format!(
         "{}\nhelp: {}",

@@ -15,6 +15,7 @@ macro_rules! print_line {
 
 mod check;
 mod check_format;
+mod check_schema;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -87,7 +88,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let run = match cli.command {
         Command::Serve(settings) => serve::run(*settings),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
         Command::Schema(schema) => schema.run(),

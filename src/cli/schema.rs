@@ -4,7 +4,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, check_format};
+use super::{Exit, check_schema};
 use crate::rules::file;
 
 /// Arguments of `schema`.
@@ -31,7 +31,7 @@ impl Schema {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
-            Subject::Check => check_format::schema(),
+            Subject::Check => check_schema::schema(),
         };
         print_line!("{}", serde_json::to_string_pretty(&schema)?);
         Ok(Exit::Success)

@@ -252,24 +252,19 @@ pub fn read_all(path: &Path, stream: impl Read) -> Result<Source, ReadError> {
 
 /// The source of a name and bytes that are UTF-8.
 fn source(name: String, bytes: Vec<u8>) -> Result<Source, ReadError> {
-    String::from_utf8(bytes).map_or_else(
-        |error| {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => {
             let offset = error.utf8_error().valid_up_to();
             let good = error.as_bytes().get(..offset).unwrap_or_default();
             let at = Position::after(&String::from_utf8_lossy(good));
             Err(ReadError::NotText {
-                path: name.clone(),
+                path: name,
                 at,
                 offset,
             })
-        },
-        |text| {
-            Ok(Source {
-                name: name.clone(),
-                text,
-            })
-        },
-    )
+        }
+    }
 }
 
 // === impl ReadError ===

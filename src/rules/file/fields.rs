@@ -18,7 +18,7 @@ use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::misplaced::keys_and_values;
-use crate::rules::file::nearest::nearest;
+use crate::rules::file::nearest::{meant_boolean, meant_integer};
 use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 
@@ -26,7 +26,7 @@ use crate::rules::yaml::{Content, Node};
 pub(crate) struct Fields<'n> {
     /// The place of the mapping.
     pub(crate) span: Span,
-    fields: Vec<Field<'n>>,
+    all: Vec<Field<'n>>,
     /// Fields that are probably meant by unknown keys: their absence is no error of its own.
     misspelt: Vec<&'static str>,
 }
@@ -58,7 +58,7 @@ impl<'n> Fields<'n> {
     }
 
     fn field(&self, name: &str) -> Option<&Field<'n>> {
-        self.fields.iter().find(|field| field.name == name)
+        self.all.iter().find(|field| field.name == name)
     }
 
     /// A value that is not null.
@@ -94,7 +94,7 @@ impl Loader<'_> {
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
             span: node.span,
-            fields: Vec::new(),
+            all: Vec::new(),
             misspelt: Vec::new(),
         };
         let pairs = match &node.content {
@@ -127,8 +127,8 @@ impl Loader<'_> {
                             self.warn_duplicate_key(name, (first, key.span), path);
                             field.first = Some(first);
                         }
-                        fields.fields.retain(|other| other.name != name);
-                        fields.fields.push(field);
+                        fields.all.retain(|other| other.name != name);
+                        fields.all.push(field);
                     } else {
                         let is_written = |known: &str| {
                             pairs.iter().any(|(other, _)| other.text() == Some(known))
@@ -153,10 +153,10 @@ impl Loader<'_> {
         match &node.content {
             Content::Mapping(_) => {
                 let merged = self.fields(node, path, here);
-                for field in merged.into_iter().flat_map(|merged| merged.fields) {
+                for field in merged.into_iter().flat_map(|merged| merged.all) {
                     if fields.field(field.name).is_none() {
                         let first = None;
-                        fields.fields.insert(0, Field { first, ..field });
+                        fields.all.insert(0, Field { first, ..field });
                     }
                 }
             }
@@ -357,95 +357,4 @@ impl Loader<'_> {
             &[]
         }
     }
-}
-
-impl Loader<'_> {
-    /// Adds the edits that make a list of one item, where the item may stand in brackets as it is.
-    fn in_brackets(&self, node: &Node, name: &str, error: Diagnostic) -> Diagnostic {
-        let text = self.text.get(node.span.start..node.span.end);
-        let (before, after) = match (&node.content, text) {
-            (Content::Scalar { .. }, Some(text))
-                if text.contains(['\n', ',', '[', ']', '{', '}']) =>
-            {
-                return error;
-            }
-            (Content::Scalar { .. }, _) if name == "replaces" => ("[{name: ", "}]"),
-            (Content::Scalar { .. }, _) if name == "values" => ("[", "]"),
-            (Content::Mapping(_), Some(text)) if text.starts_with('{') => ("[", "]"),
-            _ => return error,
-        };
-        let at = |offset| Span {
-            start: offset,
-            end: offset,
-            ..node.span
-        };
-        error
-            .edit(at(node.span.start), before)
-            .edit(at(node.span.end), after)
-    }
-}
-
-impl Loader<'_> {
-    /// Adds the edit that removes a field, where it can be removed by itself: as a line of a block
-    /// that is not the first of its item, or from between braces.
-    pub(super) fn without_field(
-        &self,
-        fields: &Fields<'_>,
-        name: &str,
-        error: Diagnostic,
-    ) -> Diagnostic {
-        let (key, value) = (fields.key_span(name), fields.span_of(name));
-        let end = value.end.max(key.end);
-        self.without(Span { end, ..key }, error)
-    }
-
-    /// Adds the edit that removes a place, where it can be removed by itself.
-    pub(super) fn without(&self, span: Span, error: Diagnostic) -> Diagnostic {
-        match removal(self.text, span.start, span.end) {
-            Some((start, end)) => error.edit(Span { start, end, ..span }, ""),
-            None => error,
-        }
-    }
-}
-
-/// The bytes to remove for a field of a mapping to go.
-fn removal(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
-    let (before, after) = (text.get(..start)?, text.get(end..)?);
-    let line_start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
-    if before.get(line_start..)?.trim().is_empty() {
-        let rest = after.split('\n').next()?;
-        let comment_or_nothing = rest.trim().is_empty() || rest.trim_start().starts_with('#');
-        let line_end = end.saturating_add(rest.len()).saturating_add(1);
-        return comment_or_nothing.then_some((line_start, line_end.min(text.len())));
-    }
-    let spaces = |part: &str| part.len().saturating_sub(part.trim_end_matches(' ').len());
-    let begin = start.saturating_sub(spaces(before));
-    if before.trim_end_matches(' ').ends_with(',') {
-        return Some((begin.saturating_sub(1), end));
-    }
-    let rest = after.trim_start_matches(' ').strip_prefix(',')?;
-    let rest = rest.trim_start_matches(' ');
-    Some((start, text.len().saturating_sub(rest.len())))
-}
-
-/// The boolean that a text was meant to be.
-fn meant_boolean(text: &str) -> Option<&'static str> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "y" | "yes" | "on" => Some("true"),
-        "0" | "n" | "no" | "off" => Some("false"),
-        other => nearest(other, ["true", "false"]),
-    }
-}
-
-/// The number that a text was meant to be: digits in quotes or with separators.
-fn meant_integer(text: &str) -> Option<String> {
-    let mut groups = text.trim().split([',', '_', ' ', '\'']);
-    let first = groups.next()?.to_owned();
-    let digits = groups.try_fold(first, |digits, group| {
-        (group.len() == 3).then(|| digits + group)
-    })?;
-    let number: u32 = digits.parse().ok()?;
-    // Octal or not: nobody knows.
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    (is_plain && (digits == "0" || !digits.starts_with('0'))).then(|| number.to_string())
 }

@@ -1,8 +1,8 @@
 //! Rules files: YAML text in, a [`RuleSet`](tollgate_limiter::RuleSet) or every diagnostic out.
 //!
 //! The grammar is that of Envoy's reference service. A message is the reference's, where it has
-//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in a
-//! wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
+//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in
+//! a wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
 //! all: a rule set is loaded whole or not at all.
 //!
 //! Each file is walked once. An error is recorded and the walk goes on, so that one run reports
@@ -24,7 +24,9 @@
 //! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
 //! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
-//! | `report`, `nearest` | the text of a report, with snippets; `did you mean` |
+//! | `report` | the text of a report, with snippets |
+//! | `nearest`, `corrections` | `did you mean`, and edits that correct a mistake |
+//! | `bounds`, `node_kind` | how much is reported; what a node is, in words |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
@@ -32,6 +34,7 @@
 mod bounds;
 mod cidr;
 mod code;
+mod corrections;
 mod descriptor;
 mod diagnostic;
 mod document;

@@ -1,4 +1,4 @@
-//! The name that was probably meant: for `did you mean` in diagnostics.
+//! The name, boolean or number that was probably meant: for `did you mean` in diagnostics.
 
 use strsim::damerau_levenshtein;
 
@@ -57,6 +57,28 @@ fn snake_case(text: &str) -> String {
         });
     }
     words
+}
+
+/// The boolean that a text was meant to be.
+pub(super) fn meant_boolean(text: &str) -> Option<&'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "y" | "yes" | "on" => Some("true"),
+        "0" | "n" | "no" | "off" => Some("false"),
+        other => nearest(other, ["true", "false"]),
+    }
+}
+
+/// The number that a text was meant to be: digits in quotes or with separators.
+pub(super) fn meant_integer(text: &str) -> Option<String> {
+    let mut groups = text.trim().split([',', '_', ' ', '\'']);
+    let first = groups.next()?.to_owned();
+    let digits = groups.try_fold(first, |digits, group| {
+        (group.len() == 3).then(|| digits + group)
+    })?;
+    let number: u32 = digits.parse().ok()?;
+    // It may be octal or decimal.
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    (is_plain && (digits == "0" || !digits.starts_with('0'))).then(|| number.to_string())
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct Report {
 }
 
 /// One place of a diagnostic, with what its snippet shows.
-struct Place<'d> {
+struct ShownPlace<'d> {
     file: &'d str,
     span: Span,
     label: &'d str,
@@ -152,7 +152,7 @@ impl Diagnostic {
 
     /// The renderer counts columns in what it is shown. Of a line whose beginning is cut off, gives
     /// what it writes and what is right.
-    fn moved_columns(&self, places: &[Place<'_>]) -> Option<(String, String)> {
+    fn moved_columns(&self, places: &[ShownPlace<'_>]) -> Option<(String, String)> {
         let place = places.iter().find(|place| place.is_primary)?;
         let before = self.span.start.saturating_sub(place.line.start);
         let before = place
@@ -168,7 +168,7 @@ impl Diagnostic {
         ))
     }
 
-    fn places(&self) -> Vec<Place<'_>> {
+    fn places(&self) -> Vec<ShownPlace<'_>> {
         let related = self.related.iter().map(|related| {
             let file = related.file.as_deref().unwrap_or(&self.file);
             (file, related.span, related.text.as_str(), false)
@@ -176,7 +176,7 @@ impl Diagnostic {
         let primary = (self.file.as_str(), self.span, self.label.as_str(), true);
         let places = std::iter::once(primary).chain(related).zip(&self.lines);
         let shown = places.filter_map(|((file, span, label, is_primary), line)| {
-            Some(Place {
+            Some(ShownPlace {
                 file,
                 span,
                 label,
@@ -213,12 +213,12 @@ impl Diagnostic {
 
 /// A snippet for each file: the lines of its places, in order. The renderer folds what is between.
 fn snippets<'p>(
-    places: &'p [Place<'_>],
+    places: &'p [ShownPlace<'_>],
     between: &[SourceLine],
 ) -> Vec<Snippet<'p, annotate_snippets::Annotation<'p>>> {
-    let mut groups: Vec<Vec<&Place<'_>>> = Vec::new();
+    let mut groups: Vec<Vec<&ShownPlace<'_>>> = Vec::new();
     for place in places {
-        let fits = |group: &&mut Vec<&Place<'_>>| {
+        let fits = |group: &&mut Vec<&ShownPlace<'_>>| {
             group.iter().all(|other| {
                 let gap = other.line.number.abs_diff(place.line.number);
                 // Two parts of one long line do not fit together.
@@ -237,7 +237,7 @@ fn snippets<'p>(
 
 /// The snippet of places that are near one another in one file.
 fn snippet<'p>(
-    mut places: Vec<&'p Place<'_>>,
+    mut places: Vec<&'p ShownPlace<'_>>,
     between: &[SourceLine],
 ) -> Snippet<'p, annotate_snippets::Annotation<'p>> {
     places.sort_by_key(|place| place.line.number);

@@ -3,6 +3,7 @@
 //! The parser counts characters. [`ByteOffsets`] converts its indices to bytes in any order, at the
 //! cost of one walk of the text, and none for a text of ASCII.
 
+use std::cell::Cell;
 use std::fmt;
 
 /// A position in a file; line and column count from 1.
@@ -30,6 +31,8 @@ pub(super) struct ByteOffsets<'t> {
     text: &'t str,
     /// The offset of each character whose index is a multiple of [`STEP`]; empty for ASCII.
     checkpoints: Vec<usize>,
+    /// The last index that was asked for, and its offset: the next one is seldom far away.
+    last: Cell<(usize, usize)>,
 }
 
 /// How many characters lie between two checkpoints.
@@ -75,7 +78,11 @@ impl<'t> ByteOffsets<'t> {
             let offsets = text.char_indices().step_by(STEP);
             offsets.map(|(offset, _)| offset).collect()
         };
-        Self { text, checkpoints }
+        Self {
+            text,
+            checkpoints,
+            last: Cell::new((0, 0)),
+        }
     }
 
     /// The offset of the character with this index; the length of the text beyond its end.
@@ -84,11 +91,43 @@ impl<'t> ByteOffsets<'t> {
         if self.checkpoints.is_empty() {
             return index.min(whole);
         }
-        let Some(&base) = self.checkpoints.get(index / STEP) else {
-            return whole;
+        let (last, base) = self.last.get();
+        let (steps, base) = match index.checked_sub(last) {
+            Some(steps) if steps < STEP => (steps, base),
+            _ => match self.checkpoints.get(index / STEP) {
+                Some(&base) => (index % STEP, base),
+                None => return whole,
+            },
         };
         let rest = self.text.get(base..).unwrap_or_default();
-        let offset = rest.char_indices().nth(index % STEP);
-        offset.map_or(whole, |(offset, _)| base.saturating_add(offset))
+        let offset = rest.char_indices().nth(steps);
+        let offset = offset.map_or(whole, |(offset, _)| base.saturating_add(offset));
+        if offset < whole {
+            self.last.set((index, offset));
+        }
+        offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_right_in_any_order() {
+        let text: String = (0..2_000).map(|n| ["a", "é", "漢", "𝄞"][n % 4]).collect();
+        let expected: Vec<_> = text.char_indices().map(|(offset, _)| offset).collect();
+        let offsets = ByteOffsets::new(&text);
+        for step in [1, 7, 255, 256, 257, 1_999] {
+            for (index, offset) in expected.iter().enumerate().step_by(step) {
+                assert_eq!(offsets.byte(index), *offset);
+            }
+            for (index, offset) in expected.iter().enumerate().rev().step_by(step) {
+                assert_eq!(offsets.byte(index), *offset);
+            }
+        }
+        assert_eq!(offsets.byte(2_000), text.len());
+        assert_eq!(offsets.byte(usize::MAX), text.len());
+        assert_eq!(ByteOffsets::new("abc").byte(9), 3);
     }
 }

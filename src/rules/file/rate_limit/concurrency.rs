@@ -44,28 +44,24 @@ impl Loader<'_> {
             rule.holder_key = Some(holder_key.to_owned());
         }
         let seconds = self.integer(fields, path, "slot_seconds");
-        let Some(seconds) = seconds.and_then(NonZeroU32::new) else {
+        let Some(valid) = seconds.and_then(NonZeroU32::new) else {
             let message = format!(
                 "algorithm {} needs slot_seconds of at least 1",
                 algorithm.name()
             );
-            if !fields.is_misspelt("slot_seconds")
-                && fields
-                    .given("slot_seconds")
-                    .and_then(crate::rules::yaml::Node::integer)
-                    .is_none_or(|seconds| seconds == 0)
-            {
-                let help = "add `slot_seconds: 60`: after this time a slot expires that was not freed; it must be longer than the slowest request";
-                let span = match fields.given("slot_seconds") {
-                    Some(node) => node.span,
-                    None => fields.span_of("algorithm"),
-                };
-                self.error(Code::MissingKey, span, path, message, help);
-            }
+            // A misspelt key and a value that is no number have been reported.
+            let span = match fields.given("slot_seconds") {
+                None if fields.is_misspelt("slot_seconds") => return None,
+                None => fields.span_of("algorithm"),
+                Some(_) if seconds != Some(0) => return None,
+                Some(node) => node.span,
+            };
+            let help = "add `slot_seconds: 60`: after this time a slot expires that was not freed; it must be longer than the slowest request";
+            self.error(Code::MissingKey, span, path, message, help);
             return None;
         };
         Some(Allowance::Limited {
-            limit: Limit::in_flight(requests, seconds),
+            limit: Limit::in_flight(requests, valid),
             algorithm,
         })
     }
