@@ -32,11 +32,8 @@ fn told(text: &str) -> Vec<String> {
 
 /// The warnings of a file with these descriptors, in flow style, each on a line of its own.
 fn of_descriptors(descriptors: &[&str]) -> Vec<String> {
-    let lines: String = descriptors
-        .iter()
-        .map(|one| format!("  - {one}\n"))
-        .collect();
-    told(&format!("domain: d\ndescriptors:\n{lines}"))
+    let lines = descriptors.join("\n  - ");
+    told(&format!("domain: d\ndescriptors:\n  - {lines}\n"))
 }
 
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 5}";

@@ -89,6 +89,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn without_a_node_that_changes_nothing_no_sibling_matches(
+        siblings in vec(siblings(), 1..=6),
+        key in select(&["k", "k", "k", "kk", "k*", "*"][..]),
+        wanted in vec(values(), 1..=8),
+    ) {
+        let mut rules = RuleSet::default();
+        rules.add_domain(Tree::DOMAIN);
+        for (key, kind) in &siblings {
+            let level = Level {
+                values: kind.values().into(),
+                ..Level::new(key, "")
+            };
+            // Duplicates are refused.
+            let _ = rules.add_node(Parent::Domain(Tree::DOMAIN), level);
+        }
+        rules.compile(&mut Automata::default()).unwrap();
+        let idle = rules.nodes_without_effect();
+        let idle: Vec<_> = idle.iter().map(|node| rules.level(*node).unwrap()).collect();
+        for wanted in wanted {
+            let value = sampled(&siblings, wanted);
+            let entry = Entry { key: key.as_bytes(), value: &value };
+            let steps = rules.trace(Tree::DOMAIN.as_bytes(), &[entry]);
+            if let Some((_, level)) = steps[0].matched
+                && idle.contains(&level)
+            {
+                prop_assert_eq!(&steps[0].other_matches, &[], "{:?}", siblings);
+            }
+        }
+    }
+}
+
 /// What is reported of levels of these keys and values: the node, the part, and a node that takes
 /// it.
 fn reported(levels: &[(&str, Values)]) -> Vec<(usize, ShadowedPart, usize)> {
