@@ -100,7 +100,7 @@ fn a_dash_is_standard_input() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("--> <stdin>:2:43"), "{stderr}");
     // More than a file may have is not read for ever.
-    let output = check_input(&["-"], &[b'#'; (16 << 20) + 1]);
+    let output = check_input(&["-"], &vec![b'#'; (16 << 20) + 1]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("larger than 16 MiB"), "{stderr}");
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::rules::file::{Edit, Report, load};
 
-use crate::reading::{APART, source};
+use crate::reading::{APART, MERGED, source};
 
 /// How many files there are at least.
 const FILES_MIN: usize = 50;
@@ -115,4 +115,35 @@ fn edits_make_a_broken_file_valid() {
         assert_eq!(left, Report::default(), "{name} became:\n{edited}\n{left}");
     }
     assert!(edited_files >= 15, "{edited_files} files have edits");
+}
+
+#[test]
+fn a_duplicate_cites_the_first_place_in_whichever_file_it_is() {
+    let rules = |key: &str| format!("domain: d\ndescriptors:\n  - key: {key}\n");
+    let files = [
+        source("one.yaml", &rules("a")),
+        source("two.yaml", &rules("a")),
+    ];
+    let report = load(&files, MERGED).unwrap_err();
+    let [error] = &report.errors[..] else {
+        panic!("{report}")
+    };
+    assert_eq!(error.related[0].file.as_deref(), Some("one.yaml"));
+    assert_eq!(error.related[0].span.at.line, 3);
+    let shown = error.render(false);
+    assert!(shown.contains(" --> two.yaml:3:10\n"), "{shown}");
+    assert!(shown.contains(" ::: one.yaml:3:10\n"), "{shown}");
+    // Another domain, and another level, may have the same key.
+    let other = rules("a").replace("domain: d", "domain: e");
+    let nested =
+        "domain: f\ndescriptors: [{key: b, descriptors: [{key: a}]}, {key: a}, {key: a}]\n";
+    let files = [
+        source("one.yaml", &rules("a")),
+        source("e.yaml", &other),
+        source("f.yaml", nested),
+    ];
+    let report = load(&files, MERGED).unwrap_err();
+    assert_eq!(report.errors.len(), 1, "{report}");
+    let first = &report.errors[0].related[0];
+    assert_eq!((&first.file, first.span.at.column), (&None, 56));
 }
