@@ -31,7 +31,6 @@ impl Loader<'_> {
     ) -> Option<Allowance> {
         let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
-        self.warn_missing_requests(fields, path);
         let multiplier = self.integer(fields, path, "unit_multiplier");
         let burst = self.integer(fields, path, "burst");
         let segments = self.segments(fields, path);
@@ -45,6 +44,7 @@ impl Loader<'_> {
             self.report(path, error.help(help).edit(span, "1"));
         }
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
+        self.warn_missing_requests(fields, path);
         let calendar = self.calendar(fields, path, unit, multiplier);
         self.check_requests(fields, path, algorithm, requests);
         let default_burst = algorithm.default_burst(requests);
