@@ -66,6 +66,10 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
     ) {
+        // A resource of an xDS server, which has no lines, always has both.
+        if fields.span.at.line == 0 {
+            return;
+        }
         for name in ["unit", "requests_per_unit"] {
             // An empty text is no unit.
             let is_set = fields.given(name).and_then(Node::text);
