@@ -12,8 +12,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Metrics, RuleCounters};
+use crate::rules::file::LoadedRules;
 use crate::rules::reload::RulesUpdate;
 use tollgate_limiter::RuleSet;
+
+/// How many warnings of one load are logged.
+const WARNINGS_LOGGED_MAX: usize = 10;
 
 /// A rule set and its counters.
 #[derive(Debug)]
@@ -123,9 +127,7 @@ impl Generations {
         match change {
             None => {}
             Some(Ok(rules)) => {
-                for warning in &rules.loaded.warnings {
-                    tracing::warn!(%warning, "the rules have a warning");
-                }
+                log_warnings(&rules.loaded);
                 let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
                 let was_refused = self.refused().is_some();
                 self.publish(rules.loaded.rules, sources, rules.hash);
@@ -158,5 +160,24 @@ impl Generations {
     /// Why the newest rules were rejected.
     pub fn refused(&self) -> Option<Arc<String>> {
         self.refused.load_full()
+    }
+}
+
+/// Logs the first warnings of loaded rules, and how many more there are.
+fn log_warnings(loaded: &LoadedRules) {
+    let shown = loaded.warnings.len().min(WARNINGS_LOGGED_MAX);
+    for warning in loaded.warnings.iter().take(shown) {
+        tracing::warn!("{warning}");
+    }
+    let all = loaded
+        .warnings
+        .len()
+        .saturating_add(loaded.warnings_omitted);
+    let more = all.saturating_sub(shown);
+    if more > 0 {
+        tracing::warn!(
+            more,
+            "the rules have more warnings; `tollgate check` prints them"
+        );
     }
 }

@@ -20,6 +20,7 @@ mod hostile_clients;
 mod load;
 mod logs;
 mod readme;
+mod rules_warnings;
 mod settings_page;
 mod signals;
 mod variables;

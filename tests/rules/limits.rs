@@ -1598,10 +1598,13 @@ fn warned(text: &str) -> Vec<String> {
 fn a_level_that_its_parents_holder_key_hides_is_a_warning() {
     let file = |below: &str| {
         format!(
-            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{algorithm: concurrency, slot_seconds: 1, holder_key: id}}\n  descriptors:\n  - {{{below}}}\n"
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{algorithm: concurrency, slot_seconds: 1, requests_per_unit: 1, holder_key: id}}\n  descriptors:\n  - {{{below}}}\n"
         )
     };
-    for hidden in ["key: id, rate_limit: {unit: day}", "key: id, value: x"] {
+    for hidden in [
+        "key: id, rate_limit: {unit: day, requests_per_unit: 1}",
+        "key: id, value: x",
+    ] {
         assert_eq!(
             warned(&file(hidden)),
             [
@@ -1610,8 +1613,8 @@ fn a_level_that_its_parents_holder_key_hides_is_a_warning() {
         );
     }
     for reached in [
-        "key: user, rate_limit: {unit: day}",
-        "key: id, descriptors: [{key: deep, rate_limit: {unit: day}}]",
+        "key: user, rate_limit: {unit: day, requests_per_unit: 1}",
+        "key: id, descriptors: [{key: deep, rate_limit: {unit: day, requests_per_unit: 1}}]",
     ] {
         assert!(warned(&file(reached)).is_empty(), "{reached}");
     }
@@ -1626,7 +1629,7 @@ fn an_over_limit_that_is_never_sent_is_a_warning() {
         ("value: v", "there is no limit on this descriptor"),
         ("rate_limit: {unlimited: true}", "the limit is unlimited"),
         (
-            "rate_limit: {unit: day}\n  shadow_mode: true",
+            "rate_limit: {unit: day, requests_per_unit: 1}\n  shadow_mode: true",
             "shadow_mode refuses nothing",
         ),
     ] {
@@ -1637,8 +1640,13 @@ fn an_over_limit_that_is_never_sent_is_a_warning() {
             )]
         );
     }
-    assert!(warned(&file("rate_limit: {unit: day}")).is_empty());
-    assert!(warned(&file("rate_limit: {unit: day}\n  quota_mode: true")).is_empty());
+    assert!(warned(&file("rate_limit: {unit: day, requests_per_unit: 1}")).is_empty());
+    assert!(
+        warned(&file(
+            "rate_limit: {unit: day, requests_per_unit: 1}\n  quota_mode: true"
+        ))
+        .is_empty()
+    );
 }
 
 #[test]

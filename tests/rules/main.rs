@@ -13,6 +13,8 @@
 //! | `broken` | broken files and what `check` prints for each |
 //! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
 //! | `files` | the files of a path, and their order |
+//! | `warnings` | warnings of rules that load and do not do what was meant |
+//! | `foreign` | files of other programs |
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
 //! | `values` | lists, prefixes and regular expressions: results and errors |
@@ -33,6 +35,7 @@ mod accepted;
 mod bounds;
 mod broken;
 mod files;
+mod foreign;
 mod fuzz;
 mod hostile_snippets;
 mod limits;
@@ -41,4 +44,5 @@ mod reading;
 mod refused;
 mod schema;
 mod values;
+mod warnings;
 mod watching;

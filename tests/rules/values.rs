@@ -88,16 +88,16 @@ fn value_matchers_match_and_may_share_a_threshold() {
         "
 domain: d
 descriptors:
-  - {key: plan, values: &plans [free, trial], share_threshold: true, rate_limit: {unit: day, name: plans}}
-  - {key: other, values: *plans, rate_limit: {unit: day, name: other}}
-  - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, name: ten}}
-  - {key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: {unit: day, name: six}}
-  - {key: ip, ipv6_prefix: 48, rate_limit: {unit: day, name: any}}
-  - {key: path, regex: '/v\\d+/.*', share_threshold: true, rate_limit: {unit: day, name: path}}
+  - {key: plan, values: &plans [free, trial], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: plans}}
+  - {key: other, values: *plans, rate_limit: {unit: day, requests_per_unit: 1, name: other}}
+  - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: ten}}
+  - {key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: {unit: day, requests_per_unit: 1, name: six}}
+  - {key: ip, ipv6_prefix: 48, rate_limit: {unit: day, requests_per_unit: 1, name: any}}
+  - {key: path, regex: '/v\\d+/.*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: path}}
   - key: path
     value: /x
     descriptors:
-      - {key: deep, values: [a], rate_limit: {unit: day, name: deep}}
+      - {key: deep, values: [a], rate_limit: {unit: day, requests_per_unit: 1, name: deep}}
 ",
     );
     assert!(loaded.warnings.is_empty());

@@ -62,6 +62,16 @@ codes! {
     InvalidHeader "invalid-header" "A response header that cannot be sent."
     InvalidReplaces "invalid-replaces" "An entry of `replaces` that names nothing or its own limit."
 
+    ForeignFile "foreign-file" "A file of another program: limitador, AspNetCoreRateLimit, Docker Compose, Kubernetes, Envoy."
+
     // Warnings.
     NoEffect "no-effect" "A field that never takes effect."
+    Unreachable "unreachable" "A descriptor, or an item of its list, whose values other descriptors take."
+    MissingRequests "missing-requests-per-unit" "A limit without `requests_per_unit`, which is a limit of 0."
+    DuplicateKey "duplicate-key" "A key that a mapping has more than once; the last one applies."
+    OctalNumber "octal-number" "A number that begins with 0 and is therefore octal."
+    UnknownReplacedName "unknown-replaced-name" "A name in `replaces` that no limit of the domain has."
+    NoDescriptors "no-descriptors" "A file without descriptors."
+    SmallBurst "small-burst" "A `burst` that `refill: interval` can never fill with a window's requests."
+    NoLimit "no-limit" "A descriptor that has no limit and changes nothing."
 }

@@ -8,8 +8,9 @@ use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
-use crate::rules::file::loader::{Loader, NodeOrigin};
-use crate::rules::file::values::name;
+use crate::rules::file::loader::Loader;
+use crate::rules::file::node_diagnostics::level_field;
+use crate::rules::file::node_origin::{NodeOrigin, node_of};
 use crate::rules::yaml::Node;
 use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
 
@@ -115,6 +116,7 @@ impl Loader<'_> {
         }
         let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
         self.warn_unused_over_limit(&fields, path, &rules);
+        self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
             self.rules.set_rules(node, rules);
         }
@@ -161,13 +163,7 @@ impl Loader<'_> {
         let level = levels.last()?;
         let error = match self.rules.add_node(parent, Arc::clone(level)) {
             Ok(node) => {
-                self.record_origin(node, level, fields, path);
-                self.nodes.push(NodeOrigin {
-                    parent: node_of(parent),
-                    domain: Arc::clone(domain),
-                    level: Arc::clone(level),
-                    place: self.place(fields.span_of(level_field(level))),
-                });
+                self.record_origin(parent, domain, level, (fields, path));
                 return Some(node);
             }
             Err(error) => error,
@@ -246,22 +242,6 @@ impl Loader<'_> {
             Parent::Node(_) => true,
             Parent::Domain(domain) => *node.domain == *domain,
         }
-    }
-}
-
-/// The index of a parent; none for a domain.
-fn node_of(parent: Parent<'_>) -> Option<usize> {
-    match parent {
-        Parent::Domain(_) => None,
-        Parent::Node(node) => Some(node),
-    }
-}
-
-/// The field that makes a level what it is.
-fn level_field(level: &Level) -> &'static str {
-    match &*level.values {
-        Values::Any => "key",
-        values => name(values),
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::descriptor::DescriptorContext;
-use crate::rules::file::diagnostic::{Diagnostic, Span};
+use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
 use crate::rules::file::loader::{DomainOrigin, Loader};
 use crate::rules::file::nearest::nearest;
-use crate::rules::yaml::{self, Node};
+use crate::rules::yaml::{self, Content, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
 // === impl Loader ===
@@ -21,8 +22,18 @@ impl Loader<'_> {
     pub(super) fn text_document(&mut self) {
         let path = FieldPath::ROOT;
         match yaml::parse(self.text) {
-            Ok(Some(root)) if !root.is_null() => self.document(&root),
+            Ok(Some(root)) if !root.is_null() => {
+                match foreign_format::recognize(&root, self.text) {
+                    Some(file) => self.foreign_file(file.span, file.message, &file.format),
+                    None => self.document(&root),
+                }
+            }
             Ok(_) => self.empty_domain(Span::START, &path),
+            Err(error) if foreign_format::is_asp_net_core_text(self.text) => {
+                let message = excerpt(&error.message);
+                let message = format!("error loading config file: yaml: {message}");
+                self.foreign_file(error.span, message, &ForeignFormat::AspNetCoreRateLimit);
+            }
             Err(error) => {
                 let help = self.syntax_help(&error);
                 let message = excerpt(&error.message).into_owned();
@@ -67,6 +78,7 @@ impl Loader<'_> {
             });
         self.all_or_nothing(&fields, &path, domain);
         self.on_store_failure(&fields, &path, domain);
+        self.warn_without_descriptors(&fields, &path, domain);
         let context = DescriptorContext {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
@@ -183,6 +195,46 @@ impl Loader<'_> {
         let message = format!("unknown {field} '{}'", excerpt(word));
         let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
         self.report(path, did_you_mean(error, word, known));
+    }
+
+    /// Reports a file of another program. Nothing else of it is examined.
+    fn foreign_file(&mut self, span: Span, message: String, format: &ForeignFormat) {
+        let error = Diagnostic::error(Code::ForeignFile, span, message).help(format.help());
+        self.report_in(Phase::Names, &FieldPath::ROOT, error);
+    }
+
+    fn warn_without_descriptors(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        domain: &str,
+    ) {
+        let is_empty = match fields.given("descriptors").map(|node| &node.content) {
+            None => true,
+            Some(Content::Sequence(items)) => items.is_empty(),
+            Some(_) => false,
+        };
+        // A file may hold only settings of a domain whose descriptors are in other files.
+        let settings = ["all_or_nothing", "on_store_failure"];
+        let has_settings = settings.iter().any(|name| fields.given(name).is_some());
+        // An error, or a misplaced key of this mapping, may say why.
+        let file = self.place(fields.span).file;
+        if self.error_count() > 0 || self.has_warning(file, "") {
+            return;
+        }
+        if is_empty && !(has_settings && self.options.merge_domains) {
+            let message = format!(
+                "no descriptors: this file limits nothing in '{}'",
+                excerpt(domain)
+            );
+            let span = match fields.get("descriptors") {
+                Some(_) => fields.span_of("descriptors"),
+                None => fields.span_of("domain"),
+            };
+            let help = "add `descriptors`, a list of `- key: NAME` with a `rate_limit` each";
+            let warning = Diagnostic::warning(Code::NoDescriptors, span, message).help(help);
+            self.report(path, warning);
+        }
     }
 
     fn empty_domain(&mut self, at: Span, path: &FieldPath<'_>) {

@@ -37,6 +37,8 @@ struct Field<'n> {
     name: &'n str,
     key: Span,
     value: &'n Node,
+    /// The first key of this name in the mapping; none if `<<` merged the field.
+    first: Option<Span>,
 }
 
 /// A pair of a mapping in which any name is allowed.
@@ -112,13 +114,19 @@ impl Loader<'_> {
                 Some(name) if !key.is_text() => self.invalid_key(key.span, path, &excerpt(name)),
                 None => self.invalid_key(key.span, path, "a list or a mapping"),
                 Some(name) => {
-                    let field = Field {
+                    let mut field = Field {
                         name,
                         key: key.span,
                         value,
+                        first: Some(key.span),
                     };
                     if here.has(name) {
                         self.reject_float(value, path, name, here.field(name));
+                        let first = fields.field(name).and_then(|other| other.first);
+                        if let Some(first) = first {
+                            self.warn_duplicate_key(name, (first, key.span), path);
+                            field.first = Some(first);
+                        }
                         fields.all.retain(|other| other.name != name);
                         fields.all.push(field);
                     } else {
@@ -147,7 +155,8 @@ impl Loader<'_> {
                 let merged = self.fields(node, path, here);
                 for field in merged.into_iter().flat_map(|merged| merged.all) {
                     if fields.field(field.name).is_none() {
-                        fields.all.insert(0, field);
+                        let first = None;
+                        fields.all.insert(0, Field { first, ..field });
                     }
                 }
             }
@@ -298,6 +307,7 @@ impl Loader<'_> {
         name: &str,
     ) -> Option<u32> {
         let node = fields.given(name)?;
+        self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
         let spoken_of =

@@ -2,20 +2,20 @@
 //!
 //! The other files of this folder add the methods that read each part of a file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
 use crate::settings::RulesSettings;
-use tollgate_limiter::{Level, RuleSet};
+use tollgate_limiter::RuleSet;
 
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -60,41 +60,16 @@ pub(super) struct Loader<'s> {
     /// How much more of the current file may be walked; none when the budget is used up.
     pub(super) unfolding_left: Option<usize>,
     pub(super) automata: Automata,
-    /// Regular expressions that are valid, so that each is checked once.
-    pub(super) valid_regexes: HashSet<String>,
-    /// Where patterns were written, in the order of their nodes.
-    pub(super) patterns: Vec<PatternOrigin>,
-    /// Where nodes were written, by their index: the first place of a duplicate.
+    /// Regular expressions that are valid, so that each is checked once, and their words.
+    pub(super) valid_regexes: HashMap<String, Option<Vec<Vec<u8>>>>,
+    /// Where nodes were written, by their index: for what is found when all files are read.
     pub(super) nodes: Vec<NodeOrigin>,
+    /// The places of the items of lists, by the index of the node.
+    pub(super) items: HashMap<usize, Box<[Span]>>,
+    /// The places of the names in `replaces`, in the order of the rules.
+    pub(super) replaced_names: Vec<ReplacedName>,
     /// Where domains and their settings were written.
     pub(super) domains: HashMap<String, DomainOrigin>,
-}
-
-/// A place in one of the files.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FilePlace {
-    /// The index of the file.
-    pub(super) file: usize,
-    pub(super) span: Span,
-}
-
-/// Where a descriptor with patterns was written: for errors that are found when all files are read.
-#[derive(Clone, Debug)]
-pub(super) struct PatternOrigin {
-    pub(super) node: usize,
-    pub(super) key: String,
-    pub(super) place: FilePlace,
-    pub(super) path: String,
-}
-
-/// Where a level was written.
-#[derive(Clone, Debug)]
-pub(super) struct NodeOrigin {
-    /// The node above; none at the root of a domain.
-    pub(super) parent: Option<usize>,
-    pub(super) domain: Arc<str>,
-    pub(super) level: Arc<Level>,
-    pub(super) place: FilePlace,
 }
 
 /// Where a domain was written first, and its settings last.
@@ -134,9 +109,10 @@ impl<'s> Loader<'s> {
             text: "",
             unfolding_left: None,
             automata: Automata::default(),
-            valid_regexes: HashSet::new(),
-            patterns: Vec::new(),
+            valid_regexes: HashMap::new(),
             nodes: Vec::new(),
+            items: HashMap::new(),
+            replaced_names: Vec::new(),
             domains: HashMap::new(),
         }
     }
@@ -151,6 +127,10 @@ impl<'s> Loader<'s> {
     /// Compiles the patterns of all files, and gives the rules or the errors.
     pub(super) fn finish(mut self, sources: &[Source]) -> Result<LoadedRules, Report> {
         self.compile();
+        if self.report.errors.is_empty() {
+            self.warn_unreachable_nodes();
+            self.warn_unknown_replaced_names();
+        }
         let mut report = self.report;
         report.complete(sources);
         if report.errors.is_empty() {
@@ -268,13 +248,8 @@ impl<'s> Loader<'s> {
         self.record(file, phase, diagnostic, || path.to_string());
     }
 
-    /// Records a diagnostic that was found after all files were read.
-    pub(super) fn report_at(&mut self, origin: &PatternOrigin, diagnostic: Diagnostic) {
-        let path = || origin.path.clone();
-        self.record(origin.place.file, Phase::Meaning, diagnostic, path);
-    }
-
-    fn record(
+    /// Records a diagnostic of a file.
+    pub(super) fn record(
         &mut self,
         file: usize,
         phase: Phase,
@@ -296,9 +271,51 @@ impl<'s> Loader<'s> {
             number: self.found,
         };
         self.found = self.found.saturating_add(1);
-        let name = self.files.get(file).copied().unwrap_or_default();
+        let name = self.file_name(file);
         name.clone_into(&mut diagnostic.file);
         diagnostic.path = path();
-        all.push(diagnostic);
+        match diagnostic.severity {
+            Severity::Error => self.report.errors.push(diagnostic),
+            Severity::Warning => self.report.warnings.push(diagnostic),
+        }
+    }
+
+    /// The name of a file by its index.
+    pub(super) fn file_name(&self, file: usize) -> &'s str {
+        self.files.get(file).copied().unwrap_or_default()
+    }
+
+    /// Whether a warning of the current file is to be recorded: not beyond the bound, and once,
+    /// although an alias is walked each time it is used.
+    pub(super) fn is_new_warning(&mut self, code: Code, span: Span) -> bool {
+        let file = self.files.len().saturating_sub(1);
+        let is_same = |one: &Diagnostic| {
+            one.code == code && one.span == span && span.at.line > 0 && one.found.file == file
+        };
+        if self.report.warnings.iter().any(is_same) {
+            return false;
+        }
+        let is_full = self.warnings_are_full();
+        if is_full {
+            self.omit_warnings(1);
+        }
+        !is_full
+    }
+
+    /// Whether further warnings are only counted.
+    pub(super) fn warnings_are_full(&self) -> bool {
+        self.report.warnings.len() >= DIAGNOSTICS_MAX
+    }
+
+    /// Counts warnings that are not reported.
+    pub(super) fn omit_warnings(&mut self, number: usize) {
+        let omitted = &mut self.report.warnings_omitted;
+        *omitted = omitted.saturating_add(number);
+    }
+
+    /// Whether there is a warning of the rule at this path of a file.
+    pub(super) fn has_warning(&self, file: usize, path: &str) -> bool {
+        let mut warnings = self.report.warnings.iter();
+        warnings.any(|one| one.found.file == file && one.path == path)
     }
 }

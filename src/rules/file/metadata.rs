@@ -2,7 +2,8 @@
 //!
 //! What it deliberately does not do: check names. Any name is allowed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
@@ -41,6 +42,7 @@ impl Loader<'_> {
             } else if let Some(truth) = node.boolean() {
                 MetadataValue::Boolean(truth)
             } else if let Some(number) = node.number() {
+                self.warn_octal(node, path);
                 MetadataValue::Number(number)
             } else {
                 MetadataValue::Text(text.clone())
@@ -54,7 +56,7 @@ impl Loader<'_> {
             }
             Content::Mapping(_) => {
                 let mut values = Vec::new();
-                let mut own = HashSet::new();
+                let mut first = HashMap::new();
                 for Pair {
                     name: key,
                     value,
@@ -69,8 +71,14 @@ impl Loader<'_> {
                         self.error(Code::InvalidKey, key.span, path, message, help);
                         return None;
                     };
-                    if !own.insert(name) && merged {
-                        continue;
+                    match first.entry(name) {
+                        Entry::Occupied(_) if merged => continue,
+                        Entry::Occupied(first) => {
+                            self.warn_duplicate_key(name, (*first.get(), key.span), path);
+                        }
+                        Entry::Vacant(first) => {
+                            first.insert(key.span);
+                        }
                     }
                     let value = self.value(value, path)?;
                     values.push((name.to_owned(), value));

@@ -105,10 +105,12 @@ impl Loader<'_> {
         match origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
-                let message = format!("'{name}' has no effect here and is ignored");
-                let warning = Diagnostic::warning(Code::MisplacedKey, key.span, message);
-                let label = format!("not a key of {}", here.place());
-                self.report(path, warning.label(label).help(help()));
+                if self.is_new_warning(Code::MisplacedKey, key.span) {
+                    let message = format!("'{name}' has no effect here and is ignored");
+                    let warning = Diagnostic::warning(Code::MisplacedKey, key.span, message);
+                    let label = format!("not a key of {}", here.place());
+                    self.report(path, warning.label(label).help(help()));
+                }
                 if name != "metadata" {
                     self.reject_float(value, path, name, None);
                     self.walk_misplaced(value, &path.field(name));

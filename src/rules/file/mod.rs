@@ -20,6 +20,9 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
+//! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
+//! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
+//! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
 //! | `report` | the text of a report, with snippets |
 //! | `nearest`, `corrections` | `did you mean`, and edits that correct a mistake |
@@ -37,18 +40,24 @@ mod diagnostic;
 mod document;
 mod field_path;
 mod fields;
+mod foreign_format;
 mod grammar;
 mod grammar_field;
 mod loader;
 mod metadata;
 mod misplaced;
 mod nearest;
+mod node_diagnostics;
 mod node_kind;
+mod node_origin;
 mod over_limit;
 mod patterns;
 mod rate_limit;
+mod replaced_names;
 mod report;
 mod schema;
+mod unreachable;
+mod unused_fields;
 mod values;
 
 use self::loader::Loader;

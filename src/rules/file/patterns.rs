@@ -9,10 +9,9 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::loader::{Loader, PatternOrigin};
-use crate::rules::file::values::name;
+use crate::rules::file::loader::Loader;
 use crate::rules::patterns::RegexError;
-use tollgate_limiter::{Level, PatternError, Values};
+use tollgate_limiter::{PatternError, Values};
 
 // === impl Loader ===
 
@@ -30,7 +29,7 @@ impl Loader<'_> {
         if !self.check_length(text, at, path) {
             return None;
         }
-        if self.valid_regexes.contains(text) {
+        if self.valid_regexes.contains_key(text) {
             return Some(Values::Regex(text.to_owned()));
         }
         // Further errors are only counted, and to find these costs time.
@@ -38,8 +37,8 @@ impl Loader<'_> {
             return None;
         }
         let (message, help) = match self.automata.check(text) {
-            Ok(()) => {
-                self.valid_regexes.insert(text.to_owned());
+            Ok(words) => {
+                self.valid_regexes.insert(text.to_owned(), words);
                 return Some(Values::Regex(text.to_owned()));
             }
             Err(RegexError::TooLarge) => (
@@ -74,33 +73,6 @@ impl Loader<'_> {
         None
     }
 
-    /// Records where a level with patterns was written.
-    pub(crate) fn record_origin(
-        &mut self,
-        node: usize,
-        level: &Level,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) {
-        let is_pattern = match &*level.values {
-            Values::Regex(_) => true,
-            Values::Text(value) => value.contains('*'),
-            _ => false,
-        };
-        if is_pattern || level.key.contains('*') {
-            let span = match &*level.values {
-                Values::Any => fields.span_of("key"),
-                values => fields.span_of(name(values)),
-            };
-            self.patterns.push(PatternOrigin {
-                node,
-                key: level.key.clone(),
-                place: self.place(span),
-                path: path.to_string(),
-            });
-        }
-    }
-
     /// Compiles the patterns of all files, and reports which are too large.
     pub(crate) fn compile(&mut self) {
         let Err(wrong) = self.rules.compile(&mut self.automata) else {
@@ -112,15 +84,10 @@ impl Loader<'_> {
             if error == PatternError::TotalTooLarge && std::mem::replace(&mut limit_reached, true) {
                 continue;
             }
-            // Origins were added in the order of their nodes.
-            let origin = self
-                .patterns
-                .binary_search_by_key(&node, |origin| origin.node);
-            let origin = origin.ok().and_then(|index| self.patterns.get(index));
-            let Some(origin) = origin.cloned() else {
+            let Some(origin) = self.nodes.get(node).cloned() else {
                 continue;
             };
-            let key = excerpt(&origin.key);
+            let key = excerpt(&origin.level.key);
             let message = match error {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
@@ -140,7 +107,7 @@ impl Loader<'_> {
             };
             let error = Diagnostic::error(Code::InvalidPattern, origin.place.span, message);
             let help = "use fewer or shorter patterns; `values` and `cidr` may list many values";
-            self.report_at(&origin, error.help(help));
+            self.report_node(node, error.help(help));
         }
     }
 }

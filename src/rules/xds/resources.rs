@@ -211,6 +211,28 @@ descriptors:
         );
     }
 
+    #[test]
+    fn a_resource_has_the_warnings_of_a_file_with_its_name_for_the_file_s() {
+        let whole = load_configs(vec![everything()], Options::default()).unwrap();
+        assert_eq!(
+            whole.loaded.warnings,
+            [],
+            "protobuf's defaults are no mistakes"
+        );
+        let empty = RateLimitConfig {
+            descriptors: Vec::new(),
+            ..everything()
+        };
+        let empty = load_configs(vec![empty], Options::default()).unwrap();
+        let told: Vec<_> = empty
+            .loaded
+            .warnings
+            .iter()
+            .map(|one| (one.code, &*one.file))
+            .collect();
+        assert_eq!(told, [(file::Code::NoDescriptors, "a resource")]);
+    }
+
     /// Found by the fuzz target `xds` (1): the error for a hundred nested descriptors, the last one
     /// cut off, named each of them.
     #[test]

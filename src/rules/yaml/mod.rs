@@ -222,6 +222,16 @@ impl Node {
         }
     }
 
+    /// The value of a mapping's key.
+    pub(crate) fn field(&self, name: &str) -> Option<&Self> {
+        let Content::Mapping(pairs) = &self.content else {
+            return None;
+        };
+        let mut pairs = pairs.iter();
+        let pair = pairs.find(|(key, _)| key.text() == Some(name))?;
+        Some(&pair.1)
+    }
+
     /// Whether this is a scalar without quotes.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.content, Content::Scalar { plain: true, .. })

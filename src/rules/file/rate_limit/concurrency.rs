@@ -35,6 +35,7 @@ impl Loader<'_> {
         }
         let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
+        self.warn_missing_requests(fields, path);
         self.check_requests(fields, path, algorithm, requests);
         let holder_key = self.text(fields, path, "holder_key");
         if self.check_length(holder_key, fields.span_of("holder_key"), path)

@@ -147,7 +147,8 @@ impl Loader<'_> {
         let name = self.text(&fields, path, "name");
         self.check_length(name, fields.span_of("name"), path);
         name.clone_into(&mut rule.name);
-        let (replaces, replaces_at) = self.replaces(&fields, path, name).into_iter().unzip();
+        let replaces = self.replaces(&fields, path, name);
+        let (replaces, replaces_at) = replaces.into_iter().unzip();
         rule.replaces = replaces;
         rule.allowance = allowance?;
         (self.error_count() == errors_before).then_some((rule, replaces_at))
@@ -169,6 +170,7 @@ impl Loader<'_> {
             return None;
         }
         self.integer(fields, path, "requests_per_unit");
+        self.warn_unused_beside_unlimited(fields, path);
         let ours = ["unit_multiplier", "algorithm"].into_iter();
         for name in ours.chain(grammar::choices().map(|(name, _)| name)) {
             if fields.given(name).is_some() {
@@ -207,6 +209,7 @@ impl Loader<'_> {
             } else if name == own_name {
                 self.replaces_itself(item.span, &path);
             } else if self.check_length(name, item.span, &path) {
+                self.record_replaced_name(item.span);
                 names.push((name.to_owned(), item.span));
             }
         }

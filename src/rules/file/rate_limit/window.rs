@@ -44,6 +44,7 @@ impl Loader<'_> {
             self.report(path, error.help(help).edit(span, "1"));
         }
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
+        self.warn_missing_requests(fields, path);
         let calendar = self.calendar(fields, path, unit, multiplier);
         self.check_requests(fields, path, algorithm, requests);
         let default_burst = algorithm.default_burst(requests);
@@ -69,6 +70,7 @@ impl Loader<'_> {
                 return None;
             }
         };
+        self.warn_small_burst(fields, path, &limit);
         if limit.window().as_us() > algorithm.window_max_us() {
             let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
             let message = format!(
