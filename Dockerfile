@@ -1,4 +1,4 @@
-# An image with one static binary, the authorities it believes, and nothing else: no shell, no libc, no account but a number.
+# An image with one static binary and the CA bundle that it trusts: no shell, no libc, and no account but a number.
 #
 #   docker build -t tollgate:0.1.0 .
 #

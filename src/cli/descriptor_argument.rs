@@ -1,4 +1,4 @@
-//! Descriptors on the command line: `k=v,k=v`.
+//! Descriptors on the command line: `key=value,key=value`.
 //!
 //! What it deliberately does not do: quoting. Here a key cannot hold `=` or `,`, and a value no
 //! `,`; `/json` has no such limit.
@@ -10,15 +10,20 @@ pub(super) struct DescriptorArgument {
     pub(super) pairs: Vec<(String, String)>,
 }
 
-/// Parses a descriptor. A key without `=` has an empty value.
-#[allow(clippy::unnecessary_wraps)] // clap requires a Result
-pub(super) fn parse_descriptor(text: &str) -> Result<DescriptorArgument, std::convert::Infallible> {
-    let pairs = text
-        .split(',')
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+/// Parses a descriptor. An entry without `=`, which is often a typing error, is refused: with an
+/// empty value it would ask about another descriptor.
+pub(super) fn parse_descriptor(text: &str) -> Result<DescriptorArgument, String> {
+    let pairs = text.split(',').map(|entry| match entry.split_once('=') {
+        None => Err(format!(
+            "the entry {entry:?} has no `=`; write KEY=VALUE,KEY=VALUE, or KEY= for an empty value"
+        )),
+        Some(("", _)) => Err(format!(
+            "the entry {entry:?} has no key; write KEY=VALUE,KEY=VALUE"
+        )),
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+    });
     Ok(DescriptorArgument {
         text: text.to_owned(),
-        pairs: pairs.collect(),
+        pairs: pairs.collect::<Result<_, _>>()?,
     })
 }

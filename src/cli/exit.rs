@@ -15,6 +15,8 @@ pub enum Exit {
     OverLimit,
     /// `hit`: no service answered, or it answered with an error.
     NoAnswer,
+    /// `hit --expect-limit`: no limit matched a descriptor.
+    NoLimit,
 }
 
 // === impl Exit ===
@@ -28,6 +30,7 @@ impl Exit {
             Self::Usage => 2,
             Self::OverLimit => 3,
             Self::NoAnswer => 4,
+            Self::NoLimit => 5,
         }
     }
 }

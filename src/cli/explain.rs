@@ -1,4 +1,4 @@
-//! `tollgate explain RULES DOMAIN k=v,k=v`: which rule applies to a descriptor and why, or which
+//! `tollgate explain RULES DOMAIN KEY=VALUE,KEY=VALUE`: which rule applies to a descriptor and why, or which
 //! level found nothing and what is configured there; with `--addr` also the state in a running
 //! service.
 //!
@@ -15,15 +15,12 @@ use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
-use crate::settings::{DecisionSettings, NamingSettings, RulesSettings};
+use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, Match, MatchKind,
     OverLimitResponse, Placeholder, Rule, RuleSet, Template,
 };
-
-/// Timeout of the running service.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest part of a body or header value that is printed, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
@@ -32,7 +29,7 @@ const TEXT_SHOWN_MAX: usize = 80;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
 pub(super) struct Explain {
-    /// A rules file, or a directory of them
+    /// Rules file, or directory of rules files
     rules: PathBuf,
 
     #[command(flatten)]
@@ -41,23 +38,28 @@ pub(super) struct Explain {
     #[command(flatten)]
     decision: DecisionSettings,
 
-    /// Whether to say what the bucket is called where replicas share it
+    /// Print the name of the bucket in a shared store
     #[arg(long)]
     key: bool,
 
     #[command(flatten)]
     naming: NamingSettings,
 
-    /// The domain
+    /// Domain of the rules
     domain: String,
 
-    /// The descriptor, k=v,k=v
+    /// Descriptor, KEY=VALUE,KEY=VALUE
     #[arg(value_parser = parse_descriptor)]
     descriptor: DescriptorArgument,
 
-    /// A running service to look at, HOST:PORT; it should have these rules
-    #[arg(long)]
+    /// Address of a running service with these rules, HOST:PORT; prints the state of its bucket and
+    /// takes no hit
+    #[arg(long, value_name = "ADDRESS")]
     addr: Option<String>,
+
+    /// Longest wait for the connection, and for the answer of --addr
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration, requires = "addr")]
+    timeout: Duration,
 
     #[command(flatten)]
     tls: TlsOptions,
@@ -88,14 +90,14 @@ impl Explain {
         self.print_levels(&rules, &entries, levels);
         match found {
             Match::UnknownDomain | Match::None => {
-                print_line!("no limit applies: the request passes");
+                print_line!("no limit matches: the request passes");
             }
             Match::Rules(matched) => {
                 let entries = entries.get(..matched.entries).unwrap_or_default();
                 self.print_all_or_nothing(&rules);
                 if matched.rules.len() > 1 {
                     print_line!(
-                        "{} limits, of which the tightest answers",
+                        "{} limits; the answer shows the tightest",
                         matched.rules.len()
                     );
                 }
@@ -112,8 +114,8 @@ impl Explain {
                             print_line!("  bucket in a shared store: {name}");
                         }
                         Some(BucketName::Before(name)) => print_line!(
-                            "  bucket in a shared store: {name} and the second in which the window begins, as Envoy's \
-                             reference service calls it"
+                            "  bucket in a shared store: {name} followed by the start of the window in Unix seconds, \
+                             as in envoyproxy/ratelimit"
                         ),
                     }
                 }
@@ -140,13 +142,13 @@ impl Explain {
         let last = entries.len().saturating_sub(1);
         for (level, ((key, value), step)) in self.descriptor.pairs.iter().zip(&steps).enumerate() {
             if level >= levels {
-                print_line!("  the last entry, {key}={value}, says who holds a slot");
+                print_line!("  the last entry, {key}={value}, identifies the holder of a slot");
                 break;
             }
             let found = match step.matched {
                 Some((how, reached)) => match_reason(how, reached, (key, value)),
                 None => format!(
-                    "nothing configured fits; here is {}",
+                    "no match; configured here: {}",
                     alternatives(&step.suggestions)
                 ),
             };
@@ -161,11 +163,14 @@ impl Explain {
                 .map(|(how, level)| describe_match(*how, level))
                 .collect();
             if !others.is_empty() {
-                print_line!("    passed over, though it fits: {}", others.join("; "));
+                print_line!(
+                    "    also matches, with lower priority: {}",
+                    others.join("; ")
+                );
             }
             if level == last && step.matched.is_some() && !step.has_rule {
                 print_line!(
-                    "  this level has no limit of its own, and only the last entry's level counts"
+                    "  this level has no limit, and only the level of the last entry applies"
                 );
             }
         }
@@ -174,11 +179,11 @@ impl Explain {
     /// Prints whether a request takes from all its limits or from none: the domain overrides the
     /// setting, as in `serve`.
     fn print_all_or_nothing(&self, rules: &RuleSet) {
-        let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
+        let (whole, source) = match rules.all_or_nothing(self.domain.as_bytes()) {
             Some(whole) => (whole, "domain"),
             None => (self.decision.all_or_nothing, "setting"),
         };
-        print_line!("  all_or_nothing: {whole}, by the {word_of}");
+        print_line!("  all_or_nothing: {whole}, from the {source}");
     }
 
     fn print_live_status(&self, address: &str) -> anyhow::Result<Exit> {
@@ -194,7 +199,7 @@ impl Explain {
         };
         let asked = runtime.block_on(async {
             let mut client =
-                RateLimitClient::connect(address, self.tls.tls(), ANSWER_TIMEOUT).await?;
+                RateLimitClient::connect(address, self.tls.tls(), self.timeout).await?;
             client.ask(&question).await
         });
         Ok(match asked {
@@ -212,20 +217,16 @@ impl Explain {
 /// Why an entry matched a level.
 fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> String {
     match how {
-        MatchKind::Exact => "exactly this is configured".to_owned(),
-        MatchKind::Listed => format!("it is in the list {}", level.values.text()),
-        MatchKind::Prefix(prefix) => format!(
-            "{value} lies in {prefix:#}, the longest of the prefixes configured that hold it"
-        ),
-        MatchKind::Wildcard => format!(
-            "the pattern {} fits, and is the first that does",
-            level.label()
-        ),
-        MatchKind::Regex => format!(
-            "{} matches the whole value, and is the first that does",
+        MatchKind::Exact => "matches exactly".to_owned(),
+        MatchKind::Prefix(prefix) => {
+            format!("matches the prefix {prefix:#}, the longest that contains {value}")
+        }
+        MatchKind::Listed => format!("matches {}", describe_match(how, level)),
+        MatchKind::Wildcard | MatchKind::Regex => format!(
+            "matches {}, the first that matches",
             describe_match(how, level)
         ),
-        MatchKind::Default => format!("{key} is configured for any value"),
+        MatchKind::Default => format!("matches {key} with any value"),
     }
 }
 
@@ -262,7 +263,7 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
                 Some(_) => {
                     print_line!("  limit: {requests} in {}, {name}", limit.describe_window());
                 }
-                None => print_line!("  limit: {requests} at any moment, {name}"),
+                None => print_line!("  limit: {requests} in flight, {name}"),
             }
             for words in limit_options(&limit, algorithm) {
                 print_line!("  {words}");
@@ -281,10 +282,13 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
         }
     }
     for (flag, words) in [
-        (rule.shadow_mode, "shadow_mode: counted, never refused"),
+        (
+            rule.shadow_mode,
+            "shadow_mode: hits are counted, and never refused",
+        ),
         (
             rule.quota_mode,
-            "quota_mode: refused only when every quota of the request is over",
+            "quota_mode: a request is refused only if all its quotas are over limit",
         ),
     ] {
         if flag {
@@ -314,7 +318,7 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
 
 /// Options of a limit besides its numbers.
 fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
-    let words = algorithm
+    let lines = algorithm
         .options()
         .iter()
         .filter_map(|choice| match choice {
@@ -333,7 +337,7 @@ fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
             // Part of the algorithm's name and the window.
             AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
         });
-    words.collect()
+    lines.collect()
 }
 
 /// Body and headers of the response on 429, one line each, with placeholders as written.
@@ -386,7 +390,7 @@ fn bucket_identity(rule: &Rule, entries: &[Entry<'_>]) -> String {
         };
         let shared = all || configured.is_some_and(|level| level.share_threshold);
         let all = if shared {
-            " (shared by all that fit)"
+            " (shared by all matching values)"
         } else {
             ""
         };

@@ -1,4 +1,5 @@
-//! `tollgate hit ADDR DOMAIN k=v,k=v`: sends requests to a running service and prints the answers.
+//! `tollgate hit ADDR DOMAIN KEY=VALUE,KEY=VALUE`: sends requests to a running service and prints
+//! the answers.
 //!
 //! What it deliberately does not do: measure. It sends one request after the other; use `h2load`
 //! for load.
@@ -15,46 +16,74 @@ use super::tls_options::TlsOptions;
 use crate::grpc_client::rate_limit::{
     CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
 };
+use crate::settings::nonzero_duration;
+
+/// The end of `hit --help`: every exit code.
+const EXIT_CODES: &str = "\
+Exit codes (with --repeat, of the last answer):
+  0  the request is within its limits
+  1  a file cannot be read
+  2  the command line is invalid
+  3  over limit
+  4  no answer, or an error in place of an answer
+  5  with --expect-limit: no limit matched a descriptor";
+
+/// Units of a printed time, in seconds.
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
 
 /// Arguments of `hit`.
 #[derive(Args, Debug)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Hit {
-    /// Where the service is, HOST:PORT
+    /// Address of the service, HOST:PORT
     address: String,
 
-    /// The domain
+    /// Domain of the rules
     domain: String,
 
-    /// A descriptor, k=v,k=v; several are asked in one request
-    #[arg(required = true, value_parser = parse_descriptor)]
+    /// Descriptor, KEY=VALUE,KEY=VALUE; several are sent in one request
+    #[arg(required = true, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
     descriptors: Vec<DescriptorArgument>,
 
-    /// Hits to take; 0 only looks
-    #[arg(long, default_value_t = 1)]
-    hits: u64,
+    /// Hits of each descriptor; 0 takes none and shows the state, -N refunds N hits
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_hits, allow_hyphen_values = true)]
+    hits: Hits,
 
-    /// Give the hits back instead
+    /// Refund the hits instead of taking them; the same as a negative number of --hits
     #[arg(long)]
     refund: bool,
 
-    /// Ask so many times
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Number of requests to send, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
 
-    /// One JSON object an answer
+    /// Print each answer as one line of JSON
     #[arg(long)]
     json: bool,
 
-    /// Exit with 0 for every decision, OVER LIMIT included; without an answer still with 4
+    /// Exit with 0 for every decision, also for OVER LIMIT
     #[arg(long)]
     any_decision: bool,
 
-    /// How long to wait for an answer
-    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    /// Exit with 5 if no limit matched a descriptor, whatever the decision
+    #[arg(long)]
+    expect_limit: bool,
+
+    /// Longest wait for the connection, and for each answer
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration)]
     timeout: Duration,
 
     #[command(flatten)]
     tls: TlsOptions,
+}
+
+/// The hits of a descriptor: `3` takes them, `-3` refunds them.
+#[derive(Clone, Copy, Debug)]
+struct Hits {
+    count: u64,
+    refund: bool,
 }
 
 // === impl Hit ===
@@ -78,12 +107,13 @@ impl Hit {
                 .iter()
                 .map(|entries| entries.pairs.clone())
                 .collect(),
-            hits: self.hits,
-            refund: self.refund,
+            hits: self.hits.count,
+            refund: self.refund(),
         };
         let mut client =
             RateLimitClient::connect(&self.address, self.tls.tls(), self.timeout).await?;
         let mut exit = Exit::Success;
+        let mut warned = vec![false; self.descriptors.len()];
         for _ in 0..self.repeat {
             let answer = client.ask(&request).await?;
             if self.json {
@@ -91,26 +121,66 @@ impl Hit {
             } else {
                 self.print(&answer);
             }
-            exit = if answer.allowed || self.any_decision {
-                Exit::Success
-            } else {
-                Exit::OverLimit
-            };
+            self.warn_of_missing_limits(&answer, &mut warned);
+            exit = self.exit(&answer);
         }
         Ok(exit)
     }
 
+    fn refund(&self) -> bool {
+        self.refund || self.hits.refund
+    }
+
+    /// The exit code of an answer. A missing limit comes first: without it the decision says
+    /// nothing.
+    fn exit(&self, answer: &CheckResponse) -> Exit {
+        if self.expect_limit && !answer.statuses.iter().all(DescriptorStatus::is_matched) {
+            Exit::NoLimit
+        } else if answer.allowed || self.any_decision {
+            Exit::Success
+        } else {
+            Exit::OverLimit
+        }
+    }
+
     fn print(&self, answer: &CheckResponse) {
+        let refund = match self.hits.count {
+            _ if !self.refund() => String::new(),
+            1 => "refund of 1 hit: ".to_owned(),
+            count => format!("refund of {count} hits: "),
+        };
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
             print_line!(
-                "{:<10}  {}  {}",
+                "{:<10}  {}  {refund}{}",
                 status_word(status.allowed),
                 entries.text,
                 describe_status(status)
             );
         }
         if answer.statuses.len() > 1 {
-            print_line!("{:<10}  altogether", status_word(answer.allowed));
+            print_line!("{:<10}  overall", status_word(answer.allowed));
+        }
+    }
+
+    /// Warns once of each descriptor without a limit. If another descriptor of the request has
+    /// one, the domain is loaded.
+    fn warn_of_missing_limits(&self, answer: &CheckResponse, warned: &mut [bool]) {
+        let is_loaded = answer.statuses.iter().any(DescriptorStatus::is_matched);
+        let statuses = self.descriptors.iter().zip(&answer.statuses);
+        for ((entries, status), warned) in statuses.zip(warned) {
+            if status.is_matched() || std::mem::replace(warned, true) {
+                continue;
+            }
+            let (domain, descriptor) = (&self.domain, &entries.text);
+            let question = if is_loaded {
+                String::new()
+            } else {
+                format!("; is the domain {domain:?} loaded?")
+            };
+            eprintln!("warning: no limit matched {descriptor}{question}");
+            eprintln!(
+                "  `tollgate explain RULES {domain} {descriptor}` shows which rules there are"
+            );
         }
     }
 
@@ -118,9 +188,12 @@ impl Hit {
         let statuses = self.descriptors.iter().zip(&answer.statuses);
         json!({
             "allowed": answer.allowed,
+            "hits": self.hits.count,
+            "refund": self.refund(),
             "statuses": statuses.map(|(entries, status)| json!({
                 "descriptor": entries.text,
                 "allowed": status.allowed,
+                "matched": status.is_matched(),
                 "limit": status.limit.as_ref().map(|limit| json!({
                     "name": limit.name,
                     "requests_per_unit": limit.requests_per_unit,
@@ -134,7 +207,24 @@ impl Hit {
     }
 }
 
-/// Reports why there is no answer. An unreadable file of ours is a failure, not a missing answer.
+/// Parses `--hits`.
+fn parse_hits(text: &str) -> Result<Hits, String> {
+    let (digits, refund) = match text.strip_prefix('-') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    match digits.parse() {
+        Ok(count) if digits.starts_with(|first: char| first.is_ascii_digit()) => {
+            Ok(Hits { count, refund })
+        }
+        _ => Err(format!(
+            "write a whole number of at most {}, such as 1, or -1 to refund",
+            u64::MAX
+        )),
+    }
+}
+
+/// Reports why there is no answer. An unreadable local file is a failure, not a missing answer.
 pub(super) fn report_client_error(error: &ClientError) -> Exit {
     eprintln!("error: {error}");
     match error {
@@ -150,22 +240,46 @@ fn status_word(allowed: bool) -> &'static str {
 /// Remaining hits, limit and time until reset or retry.
 pub(super) fn describe_status(status: &DescriptorStatus) -> String {
     let Some(limit) = &status.limit else {
-        return if status.remaining == u32::MAX {
+        return if status.is_matched() {
             "unlimited".to_owned()
         } else {
-            "no limit applies".to_owned()
+            "no limit matched".to_owned()
         };
     };
     let until = match (status.until_seconds, status.allowed) {
         (None, _) => String::new(),
-        (Some(seconds), true) => format!(", fresh again in {seconds} s"),
-        (Some(seconds), false) => format!(", try again in {seconds} s"),
+        (Some(seconds), true) => format!(", resets in {}", describe_seconds(seconds)),
+        (Some(seconds), false) => format!(", try again in {}", describe_seconds(seconds)),
     };
     format!(
         "{} left of {}{until}",
         status.remaining,
         describe_limit(limit)
     )
+}
+
+/// A time in its largest unit and the next one: `49 s`, `16 h 44 min`, `3 d 4 h`. Rounded up, so
+/// that a retry after it is not too early.
+fn describe_seconds(seconds: i64) -> String {
+    let exact = u64::try_from(seconds).unwrap_or_default();
+    let step = match exact {
+        DAY.. => HOUR,
+        HOUR.. => MINUTE,
+        _ => 1,
+    };
+    let rounded = exact.div_ceil(step).saturating_mul(step);
+    let (unit, name, smaller_unit, smaller_name) = match rounded {
+        DAY.. => (DAY, "d", HOUR, "h"),
+        HOUR.. => (HOUR, "h", MINUTE, "min"),
+        MINUTE.. => (MINUTE, "min", 1, "s"),
+        _ => return format!("{rounded} s"),
+    };
+    let (whole, rest) = (rounded / unit, rounded % unit / smaller_unit);
+    if rest == 0 {
+        format!("{whole} {name}")
+    } else {
+        format!("{whole} {name} {rest} {smaller_name}")
+    }
 }
 
 /// `10 a minute`, `10 in 15 minutes`, `10 in flight`
@@ -182,5 +296,43 @@ fn describe_limit(limit: &LimitStatus) -> String {
         1 if unit == "hour" => format!("{requests_per_unit} an hour"),
         1 => format!("{requests_per_unit} a {unit}"),
         many => format!("{requests_per_unit} in {many} {unit}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_two_units_and_are_rounded_up() {
+        for (seconds, words) in [
+            (-1, "0 s"),
+            (0, "0 s"),
+            (49, "49 s"),
+            (60, "1 min"),
+            (61, "1 min 1 s"),
+            (3_599, "59 min 59 s"),
+            (3_600, "1 h"),
+            (3_601, "1 h 1 min"),
+            (60_240, "16 h 44 min"),
+            (60_241, "16 h 45 min"),
+            (86_341, "1 d"),
+            (86_401, "1 d 1 h"),
+            (3 * 86_400 + 4 * 3_600, "3 d 4 h"),
+            (i64::MAX, "106751991167300 d 16 h"),
+        ] {
+            assert_eq!(describe_seconds(seconds), words, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_negative_number_of_hits_is_a_refund() {
+        let of = |text| parse_hits(text).map(|hits| (hits.count, hits.refund));
+        assert_eq!(of("3"), Ok((3, false)));
+        assert_eq!(of("-3"), Ok((3, true)));
+        assert_eq!(of("18446744073709551615"), Ok((u64::MAX, false)));
+        for text in ["", "-", "--3", "-+3", "+3", "x", "18446744073709551616"] {
+            assert!(of(text).is_err(), "{text}");
+        }
     }
 }

@@ -47,9 +47,9 @@ enum Command {
     Serve(Box<Settings>),
     /// Check rules files and say everything that is wrong with them
     Check(check::Check),
-    /// Say which rule applies to a descriptor, and why
+    /// Show which rule applies to a descriptor, and why
     Explain(explain::Explain),
-    /// Ask a running service whether something may pass
+    /// Send requests to a running service and print the answers
     Hit(hit::Hit),
     /// Print the JSON Schema of a rules file, for editors
     Schema,

@@ -19,20 +19,20 @@ pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
 /// TLS options: CA bundle, client certificate, server name.
 #[derive(Args, Debug)]
 #[command(
-    next_help_heading = "A service that speaks TLS",
+    next_help_heading = "TLS",
     group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))
 )]
 pub(super) struct TlsOptions {
-    /// Ask by TLS; unless --cacert names others, those whom this system believes may have signed
-    /// the service's certificate
+    /// Connect with TLS; the service's certificate must be signed by a CA of --cacert (default: the
+    /// system roots)
     #[arg(long)]
     tls: bool,
 
-    /// Ask by TLS; the certificates of those who may have signed the service's, PEM
+    /// CA bundle (PEM) for the service's certificate; implies --tls
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// Our certificate, for a service that asks for one, PEM
+    /// Client certificate (PEM), for a service that requires one
     #[arg(
         long,
         value_name = "FILE",
@@ -41,11 +41,11 @@ pub(super) struct TlsOptions {
     )]
     client_cert: Option<PathBuf>,
 
-    /// Its key, PEM
+    /// Private key (PEM) of --client-cert
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 
-    /// The name that the service's certificate must bear, where it is not the host that is asked
+    /// Name that the service's certificate must have; default: the host of the address
     #[arg(long, value_name = "NAME", requires = "by_tls")]
     server_name: Option<String>,
 }

@@ -60,7 +60,7 @@ pub enum ChannelError {
     #[error("{0}")]
     Address(String),
     /// The name cannot be in a certificate.
-    #[error("{0:?} is no name that a certificate can bear")]
+    #[error("{0:?} cannot be the name of a certificate")]
     Name(String),
     /// The connection failed.
     #[error("{0}")]

@@ -32,6 +32,7 @@ pub struct RateLimitClient {
 struct Target {
     address: String,
     files: Option<ClientFiles>,
+    timeout: Duration,
 }
 
 /// A request.
@@ -41,9 +42,9 @@ pub struct CheckRequest {
     pub domain: String,
     /// The entries of each descriptor, keys and values.
     pub descriptors: Vec<Vec<(String, String)>>,
-    /// Hits of each descriptor; 0 only looks.
+    /// Hits of each descriptor; 0 takes none.
     pub hits: u64,
-    /// Give the hits back.
+    /// Refund the hits instead of taking them.
     pub refund: bool,
 }
 
@@ -93,15 +94,28 @@ pub enum ClientError {
     },
     /// The connection failed.
     #[error(
-        "no service answers at {address}; start one with `tollgate serve RULES`, or name the right port"
+        "no service answers at {address}; start one with `tollgate serve RULES`, or correct the address"
     )]
     Connect {
         /// The address.
         address: String,
     },
+    /// The client's own deadline has passed.
+    #[error(
+        "no {missing} {address} within {}, the deadline of this client (--timeout); the service has not refused",
+        humantime::format_duration(*.timeout)
+    )]
+    Deadline {
+        /// What did not happen in time, with its preposition.
+        missing: &'static str,
+        /// The address.
+        address: String,
+        /// The deadline.
+        timeout: Duration,
+    },
     /// A certificate cannot hold the name.
     #[error(
-        "{name:?} is no name that a certificate can bear; give a DNS name or an address by --server-name"
+        "{name:?} cannot be the name of a certificate; set --server-name to a DNS name or an IP address"
     )]
     Name {
         /// The name.
@@ -146,6 +160,7 @@ impl RateLimitClient {
         let target = Target {
             address: owned(),
             files: tls.as_ref().map(|tls| tls.files.clone()),
+            timeout,
         };
         let uri = Uri::try_from(format!("http://{address}")).ok();
         let parts = uri
@@ -153,8 +168,7 @@ impl RateLimitClient {
             .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
         let (host, port) = parts.ok_or_else(|| ClientError::Address { address: owned() })?;
         let server = ServerEndpoint::new(host, port, tls);
-        let connecting =
-            server.connect(Reconnect::OnNextCall, |endpoint| endpoint.timeout(timeout));
+        let connecting = server.connect(Reconnect::OnNextCall, |endpoint| endpoint);
         match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok((channel, errors))) => Ok(Self {
                 rpc: RateLimitServiceClient::new(channel),
@@ -162,7 +176,7 @@ impl RateLimitClient {
                 target,
             }),
             Ok(Err(error)) => Err(target.connect_error(error)),
-            Err(_) => Err(ClientError::Connect { address: owned() }),
+            Err(_) => Err(target.deadline("connection to")),
         }
     }
 
@@ -170,11 +184,14 @@ impl RateLimitClient {
     ///
     /// # Errors
     ///
-    /// When the service returns an error, or the handshake fails after all.
+    /// When the service returns an error, the timeout passes, or the handshake fails after all.
     pub async fn ask(&mut self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
-        let status = match self.rpc.should_rate_limit(request.message()).await {
-            Ok(response) => return Ok(CheckResponse::of(response.get_ref())),
-            Err(status) => status,
+        // The timeout is not tonic's, whose status cannot be told from one of the service.
+        let call = self.rpc.should_rate_limit(request.message());
+        let status = match tokio::time::timeout(self.target.timeout, call).await {
+            Ok(Ok(response)) => return Ok(CheckResponse::of(response.get_ref())),
+            Ok(Err(status)) => status,
+            Err(_) => return Err(self.target.deadline("answer from")),
         };
         // A status from the service itself has no source.
         let failure = status.source().and_then(|_| self.errors.failure());
@@ -191,6 +208,14 @@ impl RateLimitClient {
 // === impl Target ===
 
 impl Target {
+    fn deadline(&self, missing: &'static str) -> ClientError {
+        ClientError::Deadline {
+            missing,
+            address: self.address.clone(),
+            timeout: self.timeout,
+        }
+    }
+
     /// Converts an error of the channel.
     fn connect_error(&self, error: ChannelError) -> ClientError {
         let address = self.address.clone();
@@ -213,65 +238,65 @@ impl Target {
             .and_then(|files| files.identity.as_ref());
         let (what, advice) = match failure {
             ConnectionFailure::PeerSpeaksTls => (
-                format!("{address} seems to speak TLS"),
-                "name who signs its certificate by --cacert FILE, or give --tls if this system knows",
+                format!("{address} answers with TLS"),
+                "set --cacert to the CA bundle of its certificate, or set --tls to use the system roots",
             ),
             ConnectionFailure::PeerSpeaksPlaintext => (
-                format!("{address} seems to speak no TLS"),
-                "leave out --cacert and --tls, or name the right port",
+                format!("{address} does not answer with TLS"),
+                "remove --cacert and --tls, or correct the port",
             ),
             ConnectionFailure::Closed if authorities.is_some() => (
-                format!("{address} closed the connection in the middle of a TLS handshake"),
-                "see whether it is TLS's port, and what its log says",
+                format!("{address} closed the connection during the TLS handshake"),
+                "check that the port uses TLS, and read the log of the service",
             ),
             ConnectionFailure::Closed => (
-                format!("{address} closed the connection without a word"),
-                "if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port",
+                format!("{address} closed the connection"),
+                "if the port uses TLS, set --cacert to the CA bundle of its certificate; otherwise correct the port",
             ),
             ConnectionFailure::UnknownIssuer => match authorities.flatten() {
                 Some(path) => (
                     format!(
-                        "the certificate of {address} is signed by nobody in {}",
+                        "the certificate of {address} is not signed by a CA in {}",
                         path.display()
                     ),
-                    "name those who sign it by --cacert FILE",
+                    "set --cacert to the CA bundle that signed it",
                 ),
                 None => (
                     format!(
-                        "the certificate of {address} is signed by nobody whom this system knows"
+                        "the certificate of {address} is not signed by a CA of the system roots"
                     ),
-                    "name those who sign it by --cacert FILE",
+                    "set --cacert to the CA bundle that signed it",
                 ),
             },
             ConnectionFailure::NameMismatch { presented } => (
                 format!(
-                    "the certificate of {address} is for {}, not for the name asked for",
+                    "the certificate of {address} is for {}, not for the name of this connection",
                     listed(&presented)
                 ),
-                "say by --server-name which of its names it is asked by",
+                "set --server-name to one of its names",
             ),
             ConnectionFailure::ServerCertificate { words } => (
-                format!("the certificate of {address} cannot be used ({words})"),
-                "have the service show another",
+                format!("the certificate of {address} is invalid ({words})"),
+                "replace the certificate of the service",
             ),
             ConnectionFailure::ClientCertificate { words } => {
                 match ours.map(|(certificate, _)| certificate) {
                     None => (
-                        format!("{address} asks for a certificate of ours ({words})"),
-                        "show one by --client-cert FILE and --client-key FILE",
+                        format!("{address} requires a client certificate ({words})"),
+                        "set --client-cert and --client-key",
                     ),
                     Some(path) => (
                         format!(
-                            "{address} does not take the certificate in {} ({words})",
+                            "{address} rejected the client certificate in {} ({words})",
                             path.display()
                         ),
-                        "show one that is good now, signed by those whom it believes, with a name that it lets in",
+                        "use one that is valid now, is signed by a CA that the service trusts, and has a name that it accepts",
                     ),
                 }
             }
             ConnectionFailure::Other { words } => (
-                format!("no TLS with {address}: {words}"),
-                "see what its log says",
+                format!("the TLS handshake with {address} failed: {words}"),
+                "read the log of the service",
             ),
         };
         ClientError::Handshake { what, advice }
@@ -318,6 +343,13 @@ impl CheckResponse {
 // === impl DescriptorStatus ===
 
 impl DescriptorStatus {
+    /// Whether a limit or an unlimited rule matched. These cannot be told apart when it is false:
+    /// an unknown domain, a descriptor without a rule, a rule without a limit, and a check that
+    /// the store did not decide while the failure policy was `allow`.
+    pub fn is_matched(&self) -> bool {
+        self.limit.is_some() || self.remaining == u32::MAX
+    }
+
     fn of(status: &response::DescriptorStatus) -> Self {
         Self {
             allowed: status.code() != response::Code::OverLimit,

@@ -34,6 +34,7 @@ use crate::settings::parse::{
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFormat, LogLevel};
+pub(crate) use self::parse::nonzero_duration;
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};

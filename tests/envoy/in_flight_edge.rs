@@ -241,7 +241,7 @@ impl Edge {
 /// The rules and the route on the page.
 fn shown() -> (&'static str, &'static str) {
     let (_, section) = PAGE
-        .split_once("## How many at once, with Envoy\n")
+        .split_once("## Limit concurrency with Envoy\n")
         .expect("the section");
     let mut blocks = section.split("```yaml\n").skip(1);
     let mut block = || {

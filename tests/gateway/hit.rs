@@ -128,7 +128,7 @@ fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     );
     let plain = run(&explain, &[]);
     assert_eq!(plain.code, 4, "{plain:?}");
-    assert!(plain.stderr.contains("seems to speak TLS"), "{plain:?}");
+    assert!(plain.stderr.contains("answers with TLS"), "{plain:?}");
     // The advice says that it is TLS.
     let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
     let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
@@ -149,7 +149,7 @@ fn hit_sends_no_request_to_an_untrusted_service() {
             &hit(&address, &["--cacert", &others, "--server-name", NAME]),
             4,
             &format!(
-                "the certificate of {address} is signed by nobody in {others}; name those who sign it by --cacert FILE"
+                "the certificate of {address} is not signed by a CA in {others}; set --cacert to the CA bundle that signed it"
             ),
         );
         let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
@@ -157,7 +157,7 @@ fn hit_sends_no_request_to_an_untrusted_service() {
             &run(&asked, &[("SSL_CERT_FILE", &others)]),
             4,
             &format!(
-                "the certificate of {address} is signed by nobody whom this system knows; name those who sign it by --cacert FILE"
+                "the certificate of {address} is not signed by a CA of the system roots; set --cacert to the CA bundle that signed it"
             ),
         );
     }
@@ -166,7 +166,7 @@ fn hit_sends_no_request_to_an_untrusted_service() {
             &hit(&address, &[&["--cacert", &ca], more].concat()),
             4,
             &format!(
-                "the certificate of {address} is for {NAME}, second.example, not for the name asked for; say by --server-name which of its names it is asked by"
+                "the certificate of {address} is for {NAME}, second.example, not for the name of this connection; set --server-name to one of its names"
             ),
         );
     }
@@ -179,7 +179,7 @@ fn hit_sends_no_request_to_an_untrusted_service() {
     );
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(
-        ended.stderr.contains("cannot be used (certificate expired"),
+        ended.stderr.contains("is invalid (certificate expired"),
         "{ended:?}"
     );
 }
@@ -208,14 +208,14 @@ fn hit_presents_a_client_certificate() {
             &hit(&address, &believing),
             4,
             &format!(
-                "{address} asks for a certificate of ours (CertificateRequired); show one by --client-cert FILE and --client-key FILE"
+                "{address} requires a client certificate (CertificateRequired); set --client-cert and --client-key"
             ),
         );
     }
     for wrong in [&other_client, &forged] {
         let ended = showing(wrong);
         let words = format!(
-            "error: {address} does not take the certificate in {} (",
+            "error: {address} rejected the client certificate in {} (",
             wrong.file("tls.crt")
         );
         assert_eq!(ended.code, 4, "{ended:?}");
@@ -238,7 +238,7 @@ fn a_tls_and_plaintext_mismatch_is_explained() {
             &hit(&address, &[]),
             4,
             &format!(
-                "{address} seems to speak TLS; name who signs its certificate by --cacert FILE, or give --tls if this system knows"
+                "{address} answers with TLS; set --cacert to the CA bundle of its certificate, or set --tls to use the system roots"
             ),
         );
     }
@@ -249,7 +249,7 @@ fn a_tls_and_plaintext_mismatch_is_explained() {
         &hit(&address, &["--cacert", &ca]),
         4,
         &format!(
-            "{address} seems to speak no TLS; leave out --cacert and --tls, or name the right port"
+            "{address} does not answer with TLS; remove --cacert and --tls, or correct the port"
         ),
     );
 }
@@ -276,14 +276,14 @@ fn a_connection_closed_by_the_server_is_reported() {
         &hit(&address, &[]),
         4,
         &format!(
-            "{address} closed the connection without a word; if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port"
+            "{address} closed the connection; if the port uses TLS, set --cacert to the CA bundle of its certificate; otherwise correct the port"
         ),
     );
     assert_refused(
         &hit(&address, &["--cacert", &ca]),
         4,
         &format!(
-            "{address} closed the connection in the middle of a TLS handshake; see whether it is TLS's port, and what its log says"
+            "{address} closed the connection during the TLS handshake; check that the port uses TLS, and read the log of the service"
         ),
     );
     TcpStream::connect(&address)
@@ -361,7 +361,7 @@ fn invalid_certificate_files_are_named() {
     assert_refused(
         &hit(&address, &["--cacert", &ca, "--server-name", "no name"]),
         4,
-        "\"no name\" is no name that a certificate can bear; give a DNS name or an address by --server-name",
+        "\"no name\" cannot be the name of a certificate; set --server-name to a DNS name or an IP address",
     );
 }
 

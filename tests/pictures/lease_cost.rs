@@ -195,12 +195,12 @@ fn minutes() -> &'static [Vec<Minute>] {
     MINUTES.get_or_init(|| AGES_MS.into_iter().map(of_age).collect())
 }
 
-/// Sentence of the page about the default, word for word.
+/// Sentences of the page about the default, word for word.
 pub(crate) fn sentence() -> String {
     let minute = mean(1_000, 2_000);
     format!(
-        "Of a thousand requests a second, at the default age, {} in a thousand go to Redis; when the first is refused, {} % of the \
-         limit lies unused with others, and the last of it is admitted {} s later.",
+        "At a thousand requests a second and the default age, {} in a thousand go to Redis. When the first is refused, {} % of the \
+         limit is unused in other replicas. The last of it is admitted {} s later.",
         tenths(minute.trips),
         hundredths(minute.held),
         tenths(minute.late_ms / 100),

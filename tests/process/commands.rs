@@ -191,7 +191,7 @@ fn serve_prints_a_working_example_command() {
     let (code, stdout, _) = tollgate(&arguments);
     assert_eq!(code, 0);
     assert!(
-        stdout.starts_with("OK          ten=x  9 left of 10 a year, fresh again in "),
+        stdout.starts_with("OK          ten=x  9 left of 10 a year, resets in "),
         "{stdout}"
     );
 }
@@ -242,23 +242,23 @@ fn hit_prints_a_readable_answer_and_its_exit_code_agrees() {
         (code, stdout.as_str()),
         (
             0,
-            "OK          export=a,id=7  9 left of 10 in flight, fresh again in 60 s\n"
+            "OK          export=a,id=7  9 left of 10 in flight, resets in 1 min\n"
         )
     );
-    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x,y", "quarter=a"]);
+    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x", "quarter=a"]);
     assert_eq!(code, 0);
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(
-        lines[0].starts_with("OK          ten=a  9 left of 10 a year, fresh again in "),
+        lines[0].starts_with("OK          ten=a  9 left of 10 a year, resets in "),
         "{stdout}"
     );
     assert_eq!(lines[1], "OK          free=x  unlimited");
-    assert_eq!(lines[2], "OK          none=x,y  no limit applies");
+    assert_eq!(lines[2], "OK          none=x  no limit matched");
     assert!(
         lines[3].starts_with("OK          quarter=a  9 left of 10 in 15 minutes, "),
         "{stdout}"
     );
-    assert_eq!(lines[4], "OK          altogether");
+    assert_eq!(lines[4], "OK          overall");
 
     let (code, stdout, _) = hit(&["ten=a", "--repeat", "10"]);
     assert_eq!(code, 3);

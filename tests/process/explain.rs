@@ -38,9 +38,9 @@ fn explain_names_the_rule_and_the_reason() {
         explain("plan=free,user=bob"),
         "\
 domain shop
-  level 1: plan=free: exactly this is configured
-  level 2: user=bob: user is configured for any value
-  all_or_nothing: false, by the setting
+  level 1: plan=free: matches exactly
+  level 2: user=bob: matches user with any value
+  all_or_nothing: false, from the setting
 rule shop.plan_free.user
   limit: 5 in 1 hour, fixed_window
   count_refused: blocking
@@ -55,15 +55,15 @@ rule shop.plan_free.user
         explain("files=files/a"),
         "\
 domain shop
-  level 1: files=files/a: the pattern files_files/* fits, and is the first that does
-  all_or_nothing: false, by the setting
+  level 1: files=files/a: matches the pattern files_files/*, the first that matches
+  all_or_nothing: false, from the setting
 rule shop.files_files/*
   limit: 9 in 1 day, token_bucket
   burst: 3
   count_refused: none
   promise: refills continuously at N per window, holds `burst` (default N)
-  bucket: shop files=files/* (shared by all that fit); token_bucket, 1 day
-  quota_mode: refused only when every quota of the request is over
+  bucket: shop files=files/* (shared by all matching values); token_bucket, 1 day
+  quota_mode: a request is refused only if all its quotas are over limit
   metrics: domain=\"shop\" key1=\"files_files/*\" key2=\"\"
 "
     );
@@ -90,42 +90,48 @@ fn explain_names_the_kind_of_match_and_other_matches() {
         (
             "ip=10.1.2.3",
             &[
-                "level 1: ip=10.1.2.3: 10.1.2.3 lies in 10.1.0.0/16, the longest of the prefixes configured that hold it\n",
-                "passed over, though it fits: the prefix 10.0.0.0/8; the pattern ip_10.*; the regex \\d.*\n",
+                "level 1: ip=10.1.2.3: matches the prefix 10.1.0.0/16, the longest that contains 10.1.2.3\n",
+                "also matches, with lower priority: the prefix 10.0.0.0/8; the pattern ip_10.*; the regex \\d.*\n",
                 "rule shop.ip_10.1.0.0/16\n",
                 "bucket: shop ip=10.1.2.3; ",
             ][..],
         ),
         (
             "ip=::ffff:10.2.0.1",
-            &["lies in 10.0.0.0/8, ", "bucket: shop ip=10.2.0.1; "],
+            &[
+                "matches the prefix 10.0.0.0/8, ",
+                "bucket: shop ip=10.2.0.1; ",
+            ],
         ),
         (
             "ip=2001:DB8::9",
-            &["lies in ::/0, ", "bucket: shop ip=2001:db8::/64; "],
+            &[
+                "matches the prefix ::/0, ",
+                "bucket: shop ip=2001:db8::/64; ",
+            ],
         ),
         (
             "ip=10.x",
             &[
-                "the pattern ip_10.* fits, and is the first that does",
-                "passed over, though it fits: the regex",
+                "matches the pattern ip_10.*, the first that matches",
+                "also matches, with lower priority: the regex",
             ],
         ),
         (
             "ip=9 to 5",
-            &["the regex \\d.* matches the whole value, and is the first that does\n"],
+            &["matches the regex \\d.*, the first that matches\n"],
         ),
         (
             "plan=trial",
             &[
-                "it is in the list free|trial\n",
-                "bucket: shop plan=free|trial (shared by all that fit); ",
+                "matches the list free|trial\n",
+                "bucket: shop plan=free|trial (shared by all matching values); ",
                 "key1=\"plan_free|trial\"",
             ],
         ),
         (
             "plan=PAID",
-            &["nothing configured fits; here is free, trial, ~[a-z]+\n"],
+            &["no match; configured here: free, trial, ~[a-z]+\n"],
         ),
     ] {
         let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
@@ -162,10 +168,10 @@ fn explain_prints_every_limit_option_and_slot_holder() {
     };
     let expected = "\
 domain shop
-  level 1: user=bob: user is configured for any value
-  the last entry, request_id=7, says who holds a slot
-  all_or_nothing: false, by the setting
-4 limits, of which the tightest answers
+  level 1: user=bob: matches user with any value
+  the last entry, request_id=7, identifies the holder of a slot
+  all_or_nothing: false, from the setting
+4 limits; the answer shows the tightest
 rule shop.user
   limit: 20 in 1 second, token_bucket_interval
   burst: 40
@@ -188,7 +194,7 @@ rule shop.user
   name: monthly
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 rule shop.user
-  limit: 10 at any moment, concurrency
+  limit: 10 in flight, concurrency
   slot_seconds: 60
   holder_key: request_id, as the last entry; without it a slot is anonymous
   promise: at most N in flight; a lost one comes back when its slot expires
@@ -196,16 +202,16 @@ rule shop.user
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 ";
     assert_eq!(explain("user=bob,request_id=7"), expected);
-    let holder = "  the last entry, request_id=7, says who holds a slot\n";
+    let holder = "  the last entry, request_id=7, identifies the holder of a slot\n";
     assert_eq!(explain("user=bob"), expected.replace(holder, ""));
     assert_eq!(
         explain("hall=a"),
         "\
 domain shop
-  level 1: hall=a: hall is configured for any value
-  all_or_nothing: false, by the setting
+  level 1: hall=a: matches hall with any value
+  all_or_nothing: false, from the setting
 rule shop.hall
-  limit: 1 at any moment, concurrency
+  limit: 1 in flight, concurrency
   slot_seconds: 5
   promise: at most N in flight; a lost one comes back when its slot expires
   bucket: shop hall=a; concurrency
@@ -252,13 +258,13 @@ fn explain_prints_all_or_nothing_and_its_source() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     for (domain, setting, said) in [
-        ("", None, "false, by the setting"),
-        ("", Some("true"), "true, by the setting"),
-        ("all_or_nothing: true", None, "true, by the domain"),
+        ("", None, "false, from the setting"),
+        ("", Some("true"), "true, from the setting"),
+        ("all_or_nothing: true", None, "true, from the domain"),
         (
             "all_or_nothing: false",
             Some("true"),
-            "false, by the domain",
+            "false, from the domain",
         ),
     ] {
         let rules = TREE.replace("domain: shop", &format!("domain: shop\n{domain}"));
@@ -328,15 +334,15 @@ descriptors:
 fn explain_names_the_failed_level_and_its_alternatives() {
     assert_eq!(
         explain("plan=paid,user=bob"),
-        "domain shop\n  level 1: plan=paid: nothing configured fits; here is free\nno limit applies: the request passes\n"
+        "domain shop\n  level 1: plan=paid: no match; configured here: free\nno limit matches: the request passes\n"
     );
     assert_eq!(
         explain("what=x"),
-        "domain shop\n  level 1: what=x: nothing configured fits; here is files, plain, plan\nno limit applies: the request passes\n"
+        "domain shop\n  level 1: what=x: no match; configured here: files, plain, plan\nno limit matches: the request passes\n"
     );
     assert_eq!(
         explain("plain=x"),
-        "domain shop\n  level 1: plain=x: plain is configured for any value\n  this level has no limit of its own, and only the last entry's level counts\nno limit applies: the request passes\n"
+        "domain shop\n  level 1: plain=x: matches plain with any value\n  this level has no limit, and only the level of the last entry applies\nno limit matches: the request passes\n"
     );
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), TREE).unwrap();
@@ -362,7 +368,7 @@ fn explain_reads_a_running_service_without_taking_a_hit() {
         let (code, stdout, _) = tollgate(&["explain", path, "shop", "ten=a", "--addr", &address]);
         assert_eq!(code, 0);
         assert!(
-            stdout.contains("now: 7 left of 10 a year, fresh again in "),
+            stdout.contains("now: 7 left of 10 a year, resets in "),
             "{stdout}"
         );
     }

@@ -12,6 +12,7 @@
 
 mod commands;
 mod explain;
+mod hit;
 mod hostile_clients;
 mod load;
 mod readme;

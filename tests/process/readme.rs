@@ -6,6 +6,7 @@ use std::process::Command;
 
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
+use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tollgate_test_support::wire_bench_options;
@@ -73,6 +74,8 @@ fn run(text: &str) -> String {
             (None, None, made) if made.starts_with("make ") => can_be_made(made),
             // `tests/image` runs these.
             (None, None, podman) if podman.starts_with("podman ") => {}
+            (None, None, "cargo install --locked --path .") => the_package_installs_tollgate(),
+            (None, None, helm) if helm.starts_with("helm install ") => renders(helm),
             (
                 None,
                 None,
@@ -86,6 +89,42 @@ fn run(text: &str) -> String {
         }
     }
     printed
+}
+
+/// Checks that the package of this folder has the binary. The tests have built it already.
+fn the_package_installs_tollgate() {
+    let output = Command::new(std::env::var_os("CARGO").unwrap())
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let root = std::fs::canonicalize("Cargo.toml").unwrap();
+    let package = packages
+        .iter()
+        .find(|package| package["manifest_path"] == root.to_str().unwrap())
+        .unwrap();
+    let targets = package["targets"].as_array().unwrap();
+    let is_binary =
+        |target: &serde_json::Value| target["kind"][0] == "bin" && target["name"] == "tollgate";
+    assert!(targets.iter().any(is_binary), "{targets:?}");
+}
+
+/// Renders the chart as `helm install` with these arguments does. No cluster is needed for that.
+fn renders(command: &str) {
+    let arguments = command.strip_prefix("helm install ").unwrap();
+    let output = Command::new(component("helm/4.3.1/helm"))
+        .arg("template")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
 }
 
 /// Checks that a make target exists and takes the options. It is not run here: `make test` is part
@@ -171,18 +210,56 @@ fn the_performance_page_names_every_bench_option() {
 
 #[test]
 fn every_readme_command_runs_and_the_quick_start_ends_over_limit() {
-    let printed = run(&readme());
+    let page = readme();
+    let printed = run(&page);
     assert!(printed.contains("OVER LIMIT"), "{printed}");
-    // The `explain` output on the page is the real one.
-    let shown = readme()
-        .split("```text\ndomain edge")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
-        .unwrap()
-        .to_owned();
-    assert!(printed.contains(&shown), "{printed}");
+    // The README has the two commands that matter, and is short enough to be read.
+    let commands = commands(&page);
+    for command in [
+        "cargo run --release -- serve examples/edge.yaml",
+        "make test",
+    ] {
+        assert!(commands.iter().any(|line| line == command), "{command}");
+    }
+    let lines = page.lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines");
+}
+
+/// `make test-memory` measures it for the page; the README repeats it.
+#[test]
+fn the_readme_has_the_measured_memory_of_a_key() {
+    let page = std::fs::read_to_string("docs/operating.md").unwrap();
+    let (_, row) = page.split_once("\n| 10,000,000 | ").unwrap();
+    let measured = row.split(" |").next().unwrap();
+    assert!(
+        readme().contains(&format!("[{measured}](docs/operating.md")),
+        "{measured}"
+    );
+}
+
+#[test]
+fn the_explain_output_in_the_rules_page_is_the_real_one() {
+    let page = std::fs::read_to_string("docs/rules.md").unwrap();
+    let (_, shown) = page.split_once("```text\ndomain edge").unwrap();
+    let shown = shown.split("```").next().unwrap();
+    let printed = run(&page);
+    assert!(printed.contains(shown), "{printed}");
+}
+
+#[test]
+fn the_envoy_filter_in_the_readme_is_the_one_of_the_bootstrap() {
+    // `tests/envoy` runs this bootstrap.
+    let bootstrap = std::fs::read_to_string("examples/envoy.yaml").unwrap();
+    let bootstrap: Vec<_> = bootstrap.lines().map(str::trim).collect();
+    let page = readme();
+    let (_, snippet) = page
+        .split_once("```yaml\n- name: envoy.filters.http.ratelimit\n")
+        .unwrap();
+    let snippet: Vec<_> = snippet.split("```").next().unwrap().lines().collect();
+    assert!(snippet.len() < 10, "{snippet:?}");
+    for line in snippet {
+        assert!(bootstrap.contains(&line.trim()), "{line}");
+    }
 }
 
 #[test]

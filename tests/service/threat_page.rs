@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory as _;
+use tollgate::cli::Cli;
 use tollgate_test_support::markdown::{Page, quoted};
 
 /// Number of columns of the table of attacks.
@@ -34,16 +36,20 @@ fn named(column: usize) -> Vec<(String, String)> {
 
 #[test]
 fn every_setting_on_the_page_exists() {
-    let readme = Page::read("README.md");
-    let rows = readme.rows();
-    let settings: BTreeSet<_> = rows
-        .iter()
-        .flat_map(|row| row.iter().take(2).flat_map(|cell| quoted(cell)))
-        .collect();
+    let cli = Cli::command();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let flags_and_variables = serve.get_arguments().flat_map(|setting| {
+        let flag = setting.get_long().map(|long| format!("--{long}"));
+        let variable = setting
+            .get_env()
+            .map(|name| name.to_string_lossy().into_owned());
+        flag.into_iter().chain(variable)
+    });
+    let settings: BTreeSet<_> = flags_and_variables.collect();
     let named = named(2);
     assert!(named.len() >= 20, "{}", named.len());
     for (attack, setting) in named {
-        assert!(settings.contains(setting.as_str()), "{attack}: {setting}");
+        assert!(settings.contains(&setting), "{attack}: {setting}");
     }
 }
 

@@ -25,17 +25,17 @@ pub(crate) static ROOT: Mapping = Mapping {
         reference(
             "domain",
             Kind::Text,
-            "What Envoy's rate limit filter names; required.",
+            "The domain that Envoy's rate limit filter sends; required.",
         ),
         reference(
             "descriptors",
             Kind::MappingList(&DESCRIPTOR),
-            "What may be asked in this domain.",
+            "The descriptors of this domain.",
         ),
         tollgate(
             "all_or_nothing",
             Kind::Boolean,
-            "A request takes from all its limits or, when one refuses, from none.",
+            "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
         ),
         tollgate(
             "on_store_failure",
@@ -43,7 +43,7 @@ pub(crate) static ROOT: Mapping = Mapping {
                 words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
                 ignore_case: false,
             },
-            "What a request is answered when the store that replicas share does not decide.",
+            "The response when the shared store makes no decision. Default: --on-store-failure.",
         ),
     ],
 };
@@ -51,22 +51,22 @@ pub(crate) static ROOT: Mapping = Mapping {
 /// One level of the tree.
 pub(crate) static DESCRIPTOR: Mapping = Mapping {
     name: "descriptor",
-    about: "One entry of a descriptor: its key, which values of it, and what applies when it is the last.",
+    about: "One entry of a descriptor: its key, its values, and the limits that apply if it is the last entry.",
     fields: &[
         reference(
             "key",
             Kind::Text,
-            "The key of the entry; required. With * a pattern.",
+            "The key of the entry; required. A * makes it a pattern.",
         ),
         reference(
             "value",
             Kind::Text,
-            "Exactly this value; with * a pattern; absent: any other value.",
+            "The exact value; a * makes it a pattern. Default: any other value.",
         ),
         tollgate(
             "values",
             Kind::TextList { or_one: false },
-            "Any of these values, each with a bucket of its own.",
+            "Any of these values; each has its own bucket.",
         ),
         tollgate(
             "cidr",
@@ -76,12 +76,12 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
         tollgate(
             "ipv6_prefix",
             Kind::Integer(1..=128),
-            "IPv6 addresses that agree in so many bits share a bucket.",
+            "The prefix length, in bits, within which IPv6 addresses share a bucket.",
         ),
         tollgate(
             "regex",
             Kind::Text,
-            "The whole value, as bytes, matches this regular expression.",
+            "A regular expression that matches the whole value, as bytes.",
         ),
         reference(
             "rate_limit",
@@ -91,47 +91,47 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
         tollgate(
             "rate_limits",
             Kind::MappingList(&LIMIT),
-            "Several limits; the tightest answers.",
+            "Several limits; the tightest one sets the status.",
         ),
         tollgate(
             "over_limit",
             Kind::Mapping(&OVER_LIMIT),
-            "What the caller's caller sees on a refusal.",
+            "The response sent to the client when a limit refuses.",
         ),
         reference(
             "descriptors",
             Kind::MappingList(&DESCRIPTOR),
-            "What may follow this entry.",
+            "The next entries of the descriptor.",
         ),
         reference(
             "shadow_mode",
             Kind::Boolean,
-            "Counted and measured, never refused.",
+            "Hits are counted and measured, and never refused.",
         ),
         reference(
             "quota_mode",
             Kind::Boolean,
-            "One of several ways to pass: refused only when all quotas are over.",
+            "A quota: the request is refused only if all quotas are over their limits.",
         ),
         reference(
             "detailed_metric",
             Kind::Boolean,
-            "Labels of metrics hold every value as it came.",
+            "The labels of metrics hold every value as the request sent it.",
         ),
         reference(
             "value_to_metric",
             Kind::Boolean,
-            "This level's label of metrics holds the value as it came.",
+            "This level's label of metrics holds the value as the request sent it.",
         ),
         reference(
             "share_threshold",
             Kind::Boolean,
-            "All values that fit share one bucket.",
+            "All values that match share one bucket.",
         ),
         reference(
             "metadata",
             Kind::AnyMapping,
-            "Goes back in dynamic metadata when the descriptor passed.",
+            "Returned as dynamic metadata if the descriptor passed.",
         ),
     ],
 };
@@ -139,37 +139,37 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
 /// A limit.
 pub(crate) static LIMIT: Mapping = Mapping {
     name: "limit",
-    about: "How many, in how long, counted how.",
+    about: "A limit: the number of requests, the window and the algorithm.",
     fields: &[
         reference(
             "unit",
             Kind::Unit,
-            "The window; a month is 30 days and a year 365 unless `calendar`.",
+            "The unit of the window. A month is 30 days and a year 365, except with `calendar`.",
         ),
         tollgate(
             "unit_multiplier",
             Kind::Integer(1..=u32::MAX),
-            "The window is so many units.",
+            "The number of units in the window. Default: 1.",
         ),
         reference(
             "requests_per_unit",
             Kind::Integer(ANY_NUMBER),
-            "How many; 0 refuses everything.",
+            "The number of requests; 0 refuses all.",
         ),
         reference(
             "unlimited",
             Kind::Boolean,
-            "Never counted, always passes; stands alone.",
+            "Requests pass and are not counted. It excludes all other fields.",
         ),
         reference(
             "name",
             Kind::Text,
-            "Goes out with the status; what `replaces` names.",
+            "The name of the limit: returned with the status, and used by `replaces`.",
         ),
         reference(
             "replaces",
             Kind::MappingList(&REPLACED),
-            "Where both match one request, these are not counted.",
+            "The limits that are not counted if this one matches the same request.",
         ),
         tollgate(
             "algorithm",
@@ -177,19 +177,19 @@ pub(crate) static LIMIT: Mapping = Mapping {
                 words: algorithm_names,
                 ignore_case: false,
             },
-            "How hits are counted.",
+            "The algorithm. Default: fixed_window.",
         ),
         choice(
             "burst",
             AlgorithmOption::Burst,
             Kind::Integer(1..=u32::MAX),
-            "How many may come at once.",
+            "The number of requests that may pass at once.",
         ),
         choice(
             "segments",
             AlgorithmOption::Segments,
             Kind::Integer(1..=SEGMENTS_MAX as u32),
-            "In how many parts a sliding window moves.",
+            "The number of segments of a sliding window.",
         ),
         choice(
             "refill",
@@ -198,19 +198,19 @@ pub(crate) static LIMIT: Mapping = Mapping {
                 words: refill_names,
                 ignore_case: false,
             },
-            "By and by, or all at each edge of a window.",
+            "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
         ),
         choice(
             "calendar",
             AlgorithmOption::Calendar,
             Kind::Boolean,
-            "Days, weeks, months and years as people know them.",
+            "Windows are calendar days, weeks, months or years.",
         ),
         choice(
             "time_zone",
             AlgorithmOption::Calendar,
             Kind::Text,
-            "Whose calendar: an IANA name such as Europe/Paris; UTC unless said.",
+            "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.",
         ),
         choice(
             "week_start",
@@ -219,7 +219,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
                 words: weekday_names,
                 ignore_case: true,
             },
-            "The day on which weeks begin; monday unless said.",
+            "The day on which weeks begin. Default: monday.",
         ),
         choice(
             "count_refused",
@@ -228,19 +228,19 @@ pub(crate) static LIMIT: Mapping = Mapping {
                 words: count_refused_names,
                 ignore_case: false,
             },
-            "Which limits count refused hits: none, the one that refused, or all that were asked.",
+            "Which limits count refused hits: none, the one that refused, or all that were checked.",
         ),
         choice(
             "holder_key",
             AlgorithmOption::Slots,
             Kind::Text,
-            "The key of the entry that says who holds a slot; for Envoy, of x-request-id.",
+            "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.",
         ),
         choice(
             "slot_seconds",
             AlgorithmOption::Slots,
             Kind::Integer(1..=u32::MAX),
-            "How long a slot is held when nobody frees it.",
+            "How long a slot is held without a refund, in seconds.",
         ),
     ],
 };
@@ -249,16 +249,20 @@ pub(crate) static LIMIT: Mapping = Mapping {
 pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
     about: "A limit that is not counted where this one applies.",
-    fields: &[reference("name", Kind::Text, "Its name; required.")],
+    fields: &[reference(
+        "name",
+        Kind::Text,
+        "The name of that limit; required.",
+    )],
 };
 
 /// The response on a refusal.
 pub(crate) static OVER_LIMIT: Mapping = Mapping {
     name: "over_limit",
-    about: "What the caller's caller sees on a refusal. {limit}, {window} and {retry_after_seconds} are filled in.",
+    about: "The response sent to the client when a limit refuses. {limit}, {window} and {retry_after_seconds} are filled in.",
     fields: &[
-        tollgate("body", Kind::Text, "The body of the answer."),
-        tollgate("headers", Kind::Headers, "Headers of the answer."),
+        tollgate("body", Kind::Text, "The body of the response."),
+        tollgate("headers", Kind::Headers, "Headers of the response."),
     ],
 };
 

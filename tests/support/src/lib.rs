@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `background_clients` | clients that call Envoy while a test changes something |
+//! | `banned_phrases` | phrases that no text for a reader may contain |
 //! | `bucket_histories` | random histories of one bucket |
 //! | `certificates` | authorities, the certificates that they sign, mounted secrets |
 //! | `child_process` | child processes that are killed when dropped |
@@ -31,6 +32,7 @@
 //! | `yaml` | YAML, parsed by PyYAML |
 
 pub mod background_clients;
+pub mod banned_phrases;
 pub mod bucket_histories;
 pub mod certificates;
 pub mod child_process;

@@ -1,0 +1,55 @@
+//! Writes shell completions and man pages from the declaration of the command line.
+//!
+//! `make docs-cli` runs it before a package is built: `cli_docs FOLDER` writes
+//! `FOLDER/completions` (`tollgate` for bash, `_tollgate` for zsh, `tollgate.fish`) and `FOLDER/man`
+//! (`tollgate.1` and one page for each subcommand, such as `tollgate-serve.1`).
+//!
+//! Why an example and not a subcommand: the libraries that write these files stay out of the
+//! binary.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap_complete::{Shell, generate_to};
+use tollgate::cli::Cli;
+
+/// The shells for which completions are written.
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+/// Writes all files below `folder`, in place of those of an earlier run.
+fn write(folder: &Path) -> io::Result<()> {
+    let (completions, man) = (folder.join("completions"), folder.join("man"));
+    for folder in [&completions, &man] {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder)?;
+    }
+    for shell in SHELLS {
+        let file = generate_to(shell, &mut Cli::command(), "tollgate", &completions)?;
+        if shell == Shell::Bash {
+            // Debian loads completions of bash by the name of the command.
+            fs::rename(file, completions.join("tollgate"))?;
+        }
+    }
+    clap_mangen::generate_to(Cli::command(), man)
+}
+
+fn main() -> ExitCode {
+    let folder: Option<OsString> = std::env::args_os().nth(1);
+    let Some(folder) = folder.map(PathBuf::from) else {
+        eprintln!("error: no folder given; run: cargo run --example cli_docs -- FOLDER");
+        return ExitCode::from(2);
+    };
+    match write(&folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: cannot write below {}: {error}", folder.display());
+            ExitCode::FAILURE
+        }
+    }
+}
