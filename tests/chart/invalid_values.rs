@@ -256,7 +256,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,readinessProbe.handler=grpc",
-        "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets",
+        "readinessProbe.handler is grpc, and Kubernetes' gRPC probe supports neither TLS nor unix sockets",
     ),
     (
         "redis.url=redis://:hush@cache",
@@ -401,7 +401,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "terminationGracePeriodSeconds=12",
-        "terminationGracePeriodSeconds is 12, and a stop may take 12 (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out",
+        "terminationGracePeriodSeconds is 12, and a stop may take 12 (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); raise it, or remove it",
     ),
     (
         "drainDelaySeconds=20,terminationGracePeriodSeconds=25",
@@ -409,7 +409,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=redis://a,settings.TOLLGATE_STORE=redis://b",
-        "settings.TOLLGATE_STORE and redis.url both say it; keep one",
+        "settings.TOLLGATE_STORE and redis.url both set it; keep one",
     ),
     (
         "extraEnv[0].name=TOLLGATE_CORES,settings.TOLLGATE_CORES=1",

@@ -205,8 +205,7 @@ fn the_script_carries_spent_hits_over() {
     let tollgate = Tollgate::start(&rules, &[]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = directory.path().join("carry_over.py");
-    std::fs::write(&script, guide.only("Carry over used hits", "python"))
-        .expect("the script");
+    std::fs::write(&script, guide.only("Carry over used hits", "python")).expect("the script");
     let output = Command::new(component("venv/bin/python"))
         .arg(&script)
         .args([url, format!("http://{}", tollgate.http)])

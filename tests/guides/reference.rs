@@ -217,10 +217,7 @@ fn every_variable_of_the_reference_has_a_correct_row() {
 #[test]
 fn every_metric_of_the_table_has_the_documented_labels() {
     let guide = Guide::of(PAGE);
-    let (_, table) = guide
-        .text()
-        .split_once("| metric | labels |")
-        .unwrap();
+    let (_, table) = guide.text().split_once("| metric | labels |").unwrap();
     let rows = table
         .lines()
         .skip(2)
