@@ -196,7 +196,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "existingConfigMap=mine,config.reload=rollout",
-        "config.reload is rollout, which the chart can do for `rules` only",
+        "config.reload is rollout, which works with `rules` only",
     ),
     (
         "tests.domain=a",
@@ -272,7 +272,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=redis://a,redis.existingSecret=a",
-        "redis.existingSecret is given and none of its keys",
+        "redis.existingSecret is given without any of its keys",
     ),
     (
         "redis.username=a",

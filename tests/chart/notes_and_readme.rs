@@ -139,9 +139,9 @@ fn the_notes_warn_about_risky_values() {
         "{rollout}"
     );
     let tls = notes_of("tls");
-    let options = "--cacert is the root.pem of the Secret internal-ca, and --server-name, through the port-forward,\nlimits.edge.example.\n";
+    let options = "Set --cacert to root.pem of the Secret internal-ca, and through the port-forward --server-name\nto limits.edge.example.\n";
     assert!(tls.contains(options), "{tls}");
-    let options = "--cacert is the ca.crt of the Secret demo-tollgate-tls, and --server-name, through the port-forward,\ndemo-tollgate.prod.svc.\n";
+    let options = "Set --cacert to ca.crt of the Secret demo-tollgate-tls, and through the port-forward --server-name\nto demo-tollgate.prod.svc.\n";
     assert!(rollout.contains(options), "{rollout}");
     assert!(tls.contains("sni: demo-tollgate.prod.svc\n"), "{tls}");
     assert!(tls.contains("private_key: "), "{tls}");
