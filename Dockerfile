@@ -17,6 +17,7 @@ FROM --platform=$BUILDPLATFORM rust:1.88-slim-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY .cargo .cargo
+COPY build build
 COPY proto proto
 COPY src src
 COPY crates crates
@@ -29,6 +30,8 @@ COPY tests/clients/main.rs tests/clients/main.rs
 COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH
+ARG REVISION=""
+ENV TOLLGATE_COMMIT=$REVISION
 RUN image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"
 
 FROM scratch

@@ -26,9 +26,10 @@
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
-# make readme           table of settings, chart schema and values, rules schema, known differences
+# make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make pictures         docs/pictures: what each algorithm does with the same requests
 # make docs-cli         shell completions and man pages, in target/cli-docs
+# make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
 
 VENV := target/venv
@@ -48,6 +49,8 @@ GO_NEEDED := 1.26.7
 GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
 # The version of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
+# The version of cargo-deb.
+CARGO_DEB := 3.8.0
 # The version of auditable2cdx.
 SBOM := 0.1.0
 CARGO := cargo
@@ -55,7 +58,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures docs-cli fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -184,10 +187,10 @@ target/peers/bin/throttlecrab-server:
 baseline: deps
 	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
 
-# Tests that compare generated files with the code write them here: the README's table of settings, the
+# Tests that compare generated files with the code write them here: docs/settings.md, the
 # chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
-	WRITE_README=1 $(CARGO) test --locked --test process the_settings_table
+	WRITE_README=1 $(CARGO) test --locked --test process the_settings_page
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values renders_match
 	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
@@ -201,6 +204,14 @@ pictures:
 # Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
 docs-cli:
 	$(CARGO) run --quiet --locked --example cli_docs -- target/cli-docs
+
+package: docs-cli target/cargo-deb/.$(CARGO_DEB)
+	packaging/debian/build.sh target/cargo-deb/bin/cargo-deb
+
+# Unoptimised and without debug symbols: it packs a few files.
+target/cargo-deb/.$(CARGO_DEB):
+	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug --force --version =$(CARGO_DEB) --root target/cargo-deb cargo-deb
+	touch $@
 
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -216,15 +227,29 @@ fuzz: $(VENV)/.cargo-tools
 # directories, and do not use a server that a package starts as a service.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
+# Shells and man: tests load the completions and render the man pages.
+SHELLS := zsh fish man-db
+
 # Builds and runs images without a daemon. Debian's recommended packages would double the download.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
+# Checks of the Debian package and its unit.
+DEBIAN := dpkg-dev lintian systemd
+
 deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
-  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done
+  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }
+	@{ command -v bash && command -v zsh && command -v fish && command -v man; } >/dev/null || { \
+	  echo "installing $(SHELLS)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SHELLS) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(SHELLS)"; exit 1; }; }
+	@{ command -v dpkg-shlibdeps && command -v lintian && command -v systemd-analyze; } >/dev/null || { \
+	  echo "installing $(DEBIAN)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(DEBIAN)"; exit 1; }; }
 	@{ command -v podman && command -v runc && command -v catatonit && command -v ip; } >/dev/null || { \
 	  echo "installing $(CONTAINERS)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CONTAINERS) >/dev/null; } || \

@@ -5,6 +5,11 @@
 //! header, and Envoy lets the client past the limit. So the fields in `BYTES_NOT_TEXT` are declared
 //! `string` in `proto/` (what Envoy declares, what reflection publishes, what clients generate
 //! from) and are `bytes` in the generated code. The two are the same on the wire.
+//!
+//! It also passes the commit and the target to `tollgate --version`.
+
+#[path = "build/commit.rs"]
+mod commit;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -33,7 +38,9 @@ const ALGORITHM_SCRIPTS: &str = "src/store/redis/script/algorithms";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build/commit.rs");
     println!("cargo:rerun-if-changed={ALGORITHM_SCRIPTS}");
+    name_version();
 
     let published = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
@@ -59,6 +66,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_fds_with_config(compiled, config)?;
     compile_xds(&out_dir)?;
     write_algorithm_scripts(&out_dir)
+}
+
+/// Sets `TOLLGATE_COMMIT` and `TOLLGATE_TARGET` for `tollgate --version`. A debug build does not
+/// read `.git`: each commit would compile the crate again.
+fn name_version() {
+    println!("cargo:rerun-if-env-changed=TOLLGATE_COMMIT");
+    let variable = |name| std::env::var(name).ok();
+    let named = variable("TOLLGATE_COMMIT");
+    let debug = named.is_none() && variable("PROFILE").as_deref() == Some("debug");
+    let commit = if debug {
+        "unknown (debug build)".to_owned()
+    } else {
+        let found = commit::of_sources(Path::new("."), named.as_deref());
+        for file in found.watched {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
+        found.hash.unwrap_or_else(|| "unknown".to_owned())
+    };
+    println!("cargo:rustc-env=TOLLGATE_COMMIT={commit}");
+    let target = variable("TARGET").unwrap_or_else(|| "unknown".to_owned());
+    println!("cargo:rustc-env=TOLLGATE_TARGET={target}");
 }
 
 /// Generates the xDS client in a folder of its own: it shares a package with the rest and is not

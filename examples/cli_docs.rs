@@ -21,7 +21,7 @@ use tollgate::cli::Cli;
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 /// Writes all files below `folder`, in place of those of an earlier run.
-fn write(folder: &Path) -> io::Result<()> {
+pub(crate) fn write(folder: &Path) -> io::Result<()> {
     let (completions, man) = (folder.join("completions"), folder.join("man"));
     for folder in [&completions, &man] {
         if folder.exists() {
@@ -39,6 +39,7 @@ fn write(folder: &Path) -> io::Result<()> {
     clap_mangen::generate_to(Cli::command(), man)
 }
 
+#[cfg_attr(test, allow(dead_code))] // a test includes this file
 fn main() -> ExitCode {
     let folder: Option<OsString> = std::env::args_os().nth(1);
     let Some(folder) = folder.map(PathBuf::from) else {

@@ -53,7 +53,9 @@ CFLAGS="'-ffile-prefix-map=$PWD=/src' '-ffile-prefix-map=$cargo_home=/cargo'"
 CC_SHELL_ESCAPED_FLAGS=1
 # The allocator says when it was compiled.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0}
-export CARGO_ENCODED_RUSTFLAGS CFLAGS CC_SHELL_ESCAPED_FLAGS SOURCE_DATE_EPOCH
+# The commit that `tollgate --version` shows. It is not read from .git, or a build without .git would have other bytes.
+TOLLGATE_COMMIT=${TOLLGATE_COMMIT:-}
+export TOLLGATE_COMMIT CARGO_ENCODED_RUSTFLAGS CFLAGS CC_SHELL_ESCAPED_FLAGS SOURCE_DATE_EPOCH
 PATH=$tools/bin:$PATH cargo auditable build --release --locked --bin tollgate --target "$target" --target-dir target/static
 
 rm -rf "$out"

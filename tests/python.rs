@@ -33,7 +33,7 @@ fn python_is_told_ten_times_ok_and_then_over_limit() {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 11, "{output:?}");
     for (left, line) in (0..10).rev().zip(&lines) {
-        let words = format!("OK          {left} left of 10 a day, fresh again in ");
+        let words = format!("OK          {left} left of 10 a day, resets in ");
         assert!(line.starts_with(&words), "{line}");
     }
     let words = "OVER LIMIT  0 left of 10 a day, try again in ";

@@ -60,7 +60,7 @@ class RateLimit:
         word = "OVER LIMIT" if over else "OK"
         status = answer.statuses[0]
         if not status.HasField("current_limit"):
-            return f"{word:<10}  no limit applies"
+            return f"{word:<10}  no limit matched"
         limit = status.current_limit
         unit = self.Response.RateLimit.Unit.Name(limit.unit).lower()
         many = limit.unit_multiplier.value or 1

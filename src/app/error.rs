@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The system provides no randomness for the hash key.
-    #[error("the system gives no randomness: {0}")]
+    #[error("cannot read random bytes from the system: {0}")]
     Randomness(getrandom::Error),
     /// A defect of this program, found at start.
     #[error("this is a defect in tollgate: {0}")]

@@ -1,6 +1,6 @@
-//! `tollgate explain RULES DOMAIN KEY=VALUE,KEY=VALUE`: which rule applies to a descriptor and why, or which
-//! level found nothing and what is configured there; with `--addr` also the state in a running
-//! service.
+//! `tollgate explain RULES DOMAIN KEY=VALUE,KEY=VALUE`: which rule applies to a descriptor and why,
+//! or which level found nothing and what is configured there; with `--addr` also the state in a
+//! running service.
 //!
 //! What it deliberately does not do: take a hit. The live request has 0 hits.
 

@@ -36,6 +36,7 @@ const DAY: u64 = 24 * HOUR;
 /// Arguments of `hit`.
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
+#[allow(clippy::struct_excessive_bools)] // switches are switches
 pub(super) struct Hit {
     /// Address of the service, HOST:PORT
     address: String,

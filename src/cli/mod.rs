@@ -28,14 +28,39 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::settings::Settings;
+use crate::settings::{Settings, help};
 
-/// A rate-limit decision service that speaks Envoy's protocol
+/// The version, the commit and the target, for `--version`. `-V` prints the version alone.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("TOLLGATE_COMMIT"),
+    "\ntarget: ",
+    env!("TOLLGATE_TARGET")
+);
+
+/// Widest line of help, in columns.
+const HELP_COLUMNS: usize = 100;
+
+const SERVE_AFTER_HELP: &str = "\
+These are the settings that most installations set.
+All settings: tollgate serve --help, man tollgate-serve, docs/settings.md";
+
+/// Rate limit service for Envoy and other programs: a drop-in replacement for envoyproxy/ratelimit
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, arg_required_else_help = true)]
+#[command(
+    name = "tollgate",
+    version,
+    long_version = LONG_VERSION,
+    arg_required_else_help = true,
+    max_term_width = HELP_COLUMNS,
+    mut_subcommands(help::complete),
+    after_help = "Help of a command: tollgate COMMAND --help\nFirst step: tollgate serve rules.yaml"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,9 +68,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer rate-limit requests by the rules in RULES
+    /// Serve rate limit decisions by the rules in RULES
+    ///
+    /// Every setting is a flag and an environment variable. A flag overrides its variable.
+    #[command(after_help = SERVE_AFTER_HELP, after_long_help = help::legend())]
     Serve(Box<Settings>),
-    /// Check rules files and say everything that is wrong with them
+    /// Check rules files and report every error
     Check(check::Check),
     /// Show which rule applies to a descriptor, and why
     Explain(explain::Explain),
@@ -62,6 +90,27 @@ fn write_line(line: std::fmt::Arguments<'_>) {
     }
 }
 
+/// The environment variable that a rejected value comes from. clap names only the flag.
+fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let flag = argument.split([' ', '=']).next()?;
+    let typed = args.iter().filter_map(|argument| argument.to_str());
+    if typed
+        .filter_map(|it| it.split('=').next())
+        .any(|it| it == flag)
+    {
+        return None;
+    }
+    let cli = Cli::command();
+    let mut settings = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+    let setting = settings.find(|setting| setting.get_long() == flag.strip_prefix("--"))?;
+    let variable = setting.get_env()?;
+    std::env::var_os(variable)?;
+    Some(variable.to_string_lossy().into_owned())
+}
+
 /// Runs the command line `args`. The first argument is the name of the program.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let mut args: Vec<OsString> = args.into_iter().collect();
@@ -72,11 +121,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     {
         args.push("serve".into());
     }
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed stdout cannot be reported, and --help is not a failure.
             let _ = error.print();
+            if let Some(variable) = variable_of(&error, &args) {
+                eprintln!("The value comes from the environment variable {variable}.");
+            }
             return if error.use_stderr() {
                 Exit::Usage
             } else {

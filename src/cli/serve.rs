@@ -3,7 +3,6 @@
 //! What it deliberately does not do: connect parts (`app`) or daemonise. Process supervision is
 //! left to the caller.
 
-use std::ffi::OsStr;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -17,18 +16,18 @@ use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::rules::path::RulesPath;
-use crate::settings::reference_variables::warnings;
 use crate::settings::{
     ConfigType, EnvironmentVariables, GrpcTlsSettings, OTEL_VARIABLES, REDIS_VARIABLES, Settings,
+    reference_variables, unknown_variables,
 };
 use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// Printed by `serve` without rules: five lines, the last of which works.
 const NO_RULES_HELP: &str = "\
-tollgate serve answers rate-limit requests by rules, and was given none.
-A rules file says which descriptors of which domain may have how many requests:
+error: no rules: RULES, TOLLGATE_RULES and RUNTIME_ROOT are not set.
+A rules file limits requests by domain and descriptor. Save this one as rules.yaml:
   {domain: edge, descriptors: [{key: remote_address, rate_limit: {unit: second, requests_per_unit: 10}}]}
-Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
+Then start the service with it, or with a directory of rules files:
   tollgate serve rules.yaml";
 
 /// Warning for `--door`, which has no effect.
@@ -49,15 +48,8 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     }
     let log_level = logging::init(&settings);
-    let set: Vec<String> = std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .collect();
-    let set: Vec<&str> = set.iter().map(String::as_str).collect();
-    for remark in warnings(set.iter().copied())
-        .into_iter()
-        .chain(unknown_variables(&set))
-    {
-        tracing::warn!("{remark}");
+    for warning in variable_warnings() {
+        tracing::warn!("{warning}");
     }
     if settings.door.is_some() {
         tracing::warn!("{DOOR_DEPRECATED}");
@@ -120,19 +112,18 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     }
 }
 
-/// Warnings about variables that look like settings and are not. Kubernetes sets some for a Service
-/// named `tollgate`; those are ignored.
-fn unknown_variables(set: &[&str]) -> Vec<String> {
+/// Warnings about variables that have no effect.
+fn variable_warnings() -> Vec<String> {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let set: Vec<String> = set.collect();
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
     let cli = super::Cli::command();
-    let commands = cli.get_subcommands().flat_map(clap::Command::get_arguments);
-    let settings: Vec<&OsStr> = commands.filter_map(clap::Arg::get_env).collect();
-    let ours = set.iter().filter(|name| name.starts_with("TOLLGATE_"));
-    let unknown = ours
-        .filter(|name| !name.contains("_PORT") && !name.contains("_SERVICE_"))
-        .filter(|name| !settings.contains(&OsStr::new(name)));
-    unknown
-        .map(|name| format!("{name} is not a setting; `tollgate serve --help` lists them"))
-        .collect()
+    let arguments = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+    let settings = arguments.filter_map(|setting| setting.get_env()?.to_str());
+    let settings: Vec<&str> = settings.collect();
+    let mut warnings = reference_variables::warnings(set.iter().copied());
+    warnings.extend(unknown_variables::warnings(&set, &settings));
+    warnings
 }
 
 /// Prints the addresses and a command to try.

@@ -23,8 +23,7 @@ pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
     group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))
 )]
 pub(super) struct TlsOptions {
-    /// Connect with TLS; the service's certificate must be signed by a CA of --cacert (default: the
-    /// system roots)
+    /// Connect with TLS; trusts the system roots if --cacert is not set
     #[arg(long)]
     tls: bool,
 

@@ -19,6 +19,6 @@ pub enum StartError {
         bytes_min: u64,
     },
     /// The system gives no thread, or no way to wait for sockets.
-    #[error("no thread for a core: {0}; fewer with --cores")]
+    #[error("cannot start a worker thread: {0}; set a smaller --cores")]
     Thread(#[from] io::Error),
 }

@@ -62,7 +62,7 @@ struct ResetOnDrop {
 
 /// The client has reset the stream, or its connection has ended.
 #[derive(Debug, thiserror::Error)]
-#[error("the client has gone")]
+#[error("the client closed the call")]
 struct ClientGone;
 
 /// Answers a request with `routes`.

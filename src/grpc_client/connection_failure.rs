@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_bytes_of_tls_are_told_from_those_of_http() {
+    fn tls_records_are_distinguished_from_http() {
         for (bytes, tls) in [
             ([0x15, 3], true),
             ([0x16, 3], true),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_says_is_told_apart() {
+    fn tls_errors_are_classified() {
         let of = |error: Error| {
             ConnectionFailure::of(&io::Error::new(io::ErrorKind::InvalidData, error))
         };

@@ -68,7 +68,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     #[test]
-    fn a_polled_gauge_shows_what_its_source_says_at_each_scrape() {
+    fn a_polled_gauge_reads_its_source_at_each_scrape() {
         let metrics = Metrics::new().unwrap();
         let value = Arc::new(AtomicU64::new(0));
         let shown = || {

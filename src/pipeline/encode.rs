@@ -279,7 +279,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_byte_is_what_prost_would_have_written(
+        fn every_byte_equals_prosts_encoding(
             code in code(),
             statuses in proptest::collection::vec(status(), 0..6),
             rest in rest(),

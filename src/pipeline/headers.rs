@@ -28,13 +28,13 @@ pub struct Headers {
 impl Headers {
     /// The headers that the settings enable. None when headers are off.
     pub fn new(settings: &Settings) -> Option<Self> {
-        let enabled = |style| settings.response_headers.contains(&style);
+        let enabled = |style| settings.response.response_headers.contains(&style);
         let mut triples = Vec::new();
-        if settings.limit_response_headers_enabled || enabled(HeaderStyle::Reference) {
+        if settings.response.limit_response_headers_enabled || enabled(HeaderStyle::Reference) {
             triples.push([
-                settings.limit_limit_header.clone(),
-                settings.limit_remaining_header.clone(),
-                settings.limit_reset_header.clone(),
+                settings.response.limit_limit_header.clone(),
+                settings.response.limit_remaining_header.clone(),
+                settings.response.limit_reset_header.clone(),
             ]);
         }
         if enabled(HeaderStyle::XRateLimit) {

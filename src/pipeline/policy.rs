@@ -65,7 +65,7 @@ impl ResponsePolicy {
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,
             headers: Headers::new(settings),
-            dynamic_metadata: settings.response_dynamic_metadata,
+            dynamic_metadata: settings.response.response_dynamic_metadata,
             all_or_nothing: settings.decision.all_or_nothing,
             bucket_naming: store.bucket_naming(),
         }

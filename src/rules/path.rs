@@ -205,6 +205,10 @@ fn list(
     Ok(())
 }
 
+/// Ends of the names under which dpkg keeps another version of a file beside it, as in
+/// `shop.yaml.dpkg-dist`. Both together would be two files for one domain.
+const DPKG_SUFFIXES: [&[u8]; 4] = [b".dpkg-new", b".dpkg-old", b".dpkg-dist", b".dpkg-tmp"];
+
 // === impl NameFilter ===
 
 impl NameFilter {
@@ -214,7 +218,8 @@ impl NameFilter {
         } else {
             name.starts_with(b".")
         };
-        !hidden && !name.starts_with(b"#") && !name.ends_with(b"~")
+        let left_over = DPKG_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        !hidden && !left_over && !name.starts_with(b"#") && !name.ends_with(b"~")
     }
 }
 

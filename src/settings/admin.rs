@@ -6,48 +6,60 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
+use crate::settings::headings::{LISTENERS, LOGS, TLS};
 use crate::settings::parse::boolean;
 use crate::tls::ServerFiles;
 
-/// Access to the admin port.
+/// Access to the admin listener.
 #[derive(Args, Clone, Debug)]
 pub struct AdminSettings {
-    /// A file with a token of at least 16 bytes, which every request to the admin port must then
-    /// carry (`authorization: Bearer …`); read again for each
-    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE")]
+    /// File with the bearer token of the admin listener, at least 16 bytes
+    ///
+    /// Every request must then have the header `authorization: Bearer TOKEN`. The file is read
+    /// again for each request.
+    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", help_heading = LISTENERS)]
     pub admin_token_file: Option<PathBuf>,
 
-    /// Our certificate for the admin port, PEM, which is TLS then; read again when it changes
-    #[arg(long, env = "TOLLGATE_ADMIN_TLS_CERT", requires = "admin_tls_key")]
+    /// Certificate chain of the admin listener, PEM; enables TLS
+    ///
+    /// The file is read again when it changes.
+    #[arg(long, env = "TOLLGATE_ADMIN_TLS_CERT", requires = "admin_tls_key", help_heading = TLS)]
     pub admin_tls_cert: Option<PathBuf>,
 
-    /// Its key, PEM; read again when it changes
-    #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
+    /// Private key of the admin listener, PEM
+    ///
+    /// The file is read again when it changes.
+    #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert", help_heading = TLS)]
     pub admin_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign that of a client of the admin port, PEM: then each
-    /// must show one
-    #[arg(
-        long,
-        env = "TOLLGATE_ADMIN_CLIENT_CACERT",
-        requires = "admin_tls_cert"
-    )]
+    /// CA bundle for client certificates on the admin listener, PEM
+    ///
+    /// Every client of the admin listener must then present a certificate.
+    #[arg(long, env = "TOLLGATE_ADMIN_CLIENT_CACERT", requires = "admin_tls_cert", help_heading = TLS)]
     pub admin_client_cacert: Option<PathBuf>,
 }
 
-/// A port for metrics alone, in addition to /metrics on the HTTP port.
+/// A listener for metrics alone, in addition to /metrics on the HTTP listener.
 #[derive(Args, Clone, Debug)]
 pub struct PrometheusSettings {
-    /// Whether PROMETHEUS_ADDR listens; /metrics on the HTTP port answers either way
-    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    /// Serve metrics on a listener of their own
+    ///
+    /// /metrics on the HTTP listener serves them in any case.
+    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = LOGS)]
     pub use_prometheus: bool,
 
-    /// Address and port for metrics alone; without an address every one of this machine
-    #[arg(long, env = "PROMETHEUS_ADDR", default_value = ":9090", value_parser = address)]
+    /// Address and port of the listener for metrics
+    ///
+    /// Without an address, it listens on every address of the machine.
+    ///
+    /// Example: 127.0.0.1:9090
+    #[arg(long, env = "PROMETHEUS_ADDR", default_value = ":9090", value_parser = address, value_name = "HOST:PORT", help_heading = LOGS)]
     pub prometheus_addr: (String, u16),
 
-    /// The path of metrics there
-    #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path)]
+    /// Path of metrics on the listener for metrics
+    ///
+    /// Example: /stats/prometheus
+    #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path, value_name = "PATH", help_heading = LOGS)]
     pub prometheus_path: String,
 }
 
@@ -70,8 +82,7 @@ impl AdminSettings {
 fn address(text: &str) -> Result<(String, u16), String> {
     let split = text.rsplit_once(':');
     let parsed = split.and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) =
-        parsed.ok_or("give an address and a port, such as 127.0.0.1:9090 or :9090")?;
+    let (host, port) = parsed.ok_or("use HOST:PORT or :PORT, such as 127.0.0.1:9090")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     Ok((host.to_owned(), port))
 }
@@ -81,7 +92,7 @@ fn path(text: &str) -> Result<String, String> {
     if text.starts_with('/') && text.chars().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err("give a path that begins with a slash, such as /metrics".to_owned())
+        Err("use a path that begins with a slash, such as /metrics".to_owned())
     }
 }
 

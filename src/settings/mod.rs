@@ -1,41 +1,53 @@
 //! Every setting, declared once: its flag, its variable, its default and its help.
 //!
 //! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in
-//! capitals. `--help`, the README's table and the chart's schema are generated from this
-//! declaration.
+//! capitals. `-h`, `--help`, the man pages, `docs/settings.md` and the chart's schema are generated
+//! from this declaration.
 //!
-//! To add a setting: declare it in the file of its subject, and run `make readme`. Tests hold the
-//! README (`tests/process/readme.rs`) and the chart (`tests/chart/settings.rs`) to the declaration.
+//! The comment of a setting is its help ([`help`]): the first paragraph is one short sentence
+//! without the default. A paragraph `Range: …` and a last paragraph `Example: …` may follow.
+//!
+//! To add a setting: declare it in the file of its subject under a heading, and run `make readme`.
+//! Tests hold `docs/settings.md` (`tests/process/settings_page.rs`), the help texts
+//! (`tests/process/help.rs`) and the chart (`tests/chart/settings.rs`) to the declaration.
 //!
 //! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
+mod choices;
 mod environment;
+pub mod headings;
+pub mod help;
 mod logging;
 pub mod memory_limit;
 mod parse;
 pub mod reference_variables;
+mod response;
 mod rules;
 mod statsd;
 mod store;
 mod tls;
 mod tracing;
+pub mod unknown_variables;
 mod xds;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 
-use crate::settings::parse::{
-    boolean, duration, file_mode, header_name, memory_size, positive, ratio, size,
+use crate::settings::headings::{
+    CONNECTIONS, DECISIONS, LISTENERS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS,
 };
+use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
+pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFormat, LogLevel};
 pub(crate) use self::parse::nonzero_duration;
 pub use self::parse::{FileMode, MEMORY_MIN};
+pub use self::response::{HeaderStyle, ResponseSettings};
 pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
@@ -48,332 +60,328 @@ pub use self::xds::{ConfigType, XdsSettings};
 
 /// The settings of `serve`.
 #[derive(Args, Clone, Debug)]
+#[command(mut_args(help::hide_unless_essential))]
 #[allow(clippy::struct_excessive_bools)] // switches are switches
 pub struct Settings {
-    /// A rules file, or a directory of them
+    /// Rules file, or a directory of rules files
+    ///
+    /// Files of a directory are read in the byte order of their paths. Default: the directory that
+    /// --runtime-root and the flags beside it name.
+    ///
+    /// Example: /etc/tollgate/rules.yaml
     #[arg(env = "TOLLGATE_RULES")]
     pub rules: Option<PathBuf>,
 
-    /// Where rules are when RULES is not given, and how files go together
+    /// Location of the rules without RULES, and how files combine.
     #[command(flatten)]
     pub rules_settings: RulesSettings,
 
-    /// Where rules come from when not from files
+    /// Report ready before rules are loaded
+    ///
+    /// Until rules are loaded, every request is answered with an error.
+    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    pub force_start_without_initial_config: bool,
+
+    /// Report ready only while the rules have at least one domain
+    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    pub healthy_with_at_least_one_config_loaded: bool,
+
+    /// Rules from an xDS server.
     #[command(flatten)]
     pub xds: XdsSettings,
 
-    /// Whether to be ready before there are rules; requests are then answered with an error
-    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub force_start_without_initial_config: bool,
-
-    /// Whether rules without any domain count as none
-    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub healthy_with_at_least_one_config_loaded: bool,
-
-    /// Address of the gRPC port
-    #[arg(long, env = "GRPC_HOST", default_value = "0.0.0.0")]
+    /// Address of the gRPC listener
+    ///
+    /// Example: 127.0.0.1
+    #[arg(long, env = "GRPC_HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
     pub grpc_host: String,
 
-    /// The gRPC port: rate limit service, health, reflection
-    #[arg(long, env = "GRPC_PORT", default_value_t = 8081)]
+    /// Port of the gRPC listener
+    ///
+    /// It serves the rate limit service, health and reflection. 0 picks a free port.
+    #[arg(long, env = "GRPC_PORT", default_value_t = 8081, value_name = "PORT", help_heading = LISTENERS)]
     pub grpc_port: u16,
 
-    /// A unix socket for gRPC in place of the port
-    #[arg(long, env = "GRPC_UDS")]
+    /// Unix socket for gRPC, in place of a port
+    ///
+    /// Example: /run/tollgate/grpc.sock
+    #[arg(long, env = "GRPC_UDS", help_heading = LISTENERS)]
     pub grpc_uds: Option<PathBuf>,
 
-    /// Who may use that socket, as chmod writes it
-    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = file_mode)]
+    /// Permissions of the Unix socket, in octal as for chmod
+    ///
+    /// Range: 0 to 0777
+    ///
+    /// Example: 0600
+    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = file_mode, value_name = "MODE", help_heading = LISTENERS)]
     pub grpc_uds_mode: FileMode,
 
-    /// TLS on the gRPC port
-    #[command(flatten)]
-    pub grpc_tls: GrpcTlsSettings,
-
-    /// Address of the HTTP port
-    #[arg(long, env = "HOST", default_value = "0.0.0.0")]
+    /// Address of the HTTP listener
+    ///
+    /// Example: 127.0.0.1
+    #[arg(long, env = "HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
     pub host: String,
 
-    /// The HTTP port: /healthcheck, /livez, /readyz, /json, /metrics
-    #[arg(long, env = "PORT", default_value_t = 8080)]
+    /// Port of the HTTP listener
+    ///
+    /// It serves /healthcheck, /livez, /readyz, /json and /metrics. 0 picks a free port.
+    #[arg(long, env = "PORT", default_value_t = 8080, value_name = "PORT", help_heading = LISTENERS)]
     pub port: u16,
 
-    /// Address of the admin port; it shows rules, so it stays on loopback unless a token or client
-    /// certificates guard it
-    #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1")]
+    /// Answer requests on /json; default: true, without client certificates for gRPC
+    ///
+    /// /json cannot require client certificates. If gRPC requires them, the default is false.
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set, help_heading = LISTENERS)]
+    pub json: Option<bool>,
+
+    /// Address of the admin listener
+    ///
+    /// The admin listener shows the rules. Keep it on loopback, or set --admin-token-file or
+    /// --admin-client-cacert.
+    ///
+    /// Example: 0.0.0.0
+    #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_name = "HOST", help_heading = LISTENERS)]
     pub debug_host: String,
 
-    /// The admin port
-    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070)]
+    /// Port of the admin listener
+    ///
+    /// It serves /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
+    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_name = "PORT", help_heading = LISTENERS)]
     pub debug_port: u16,
 
-    /// Who may use the admin port
+    /// Access to the admin listener.
     #[command(flatten)]
     pub admin: AdminSettings,
 
-    /// A port for metrics alone
+    /// TLS on the gRPC listener.
     #[command(flatten)]
-    pub prometheus: PrometheusSettings,
+    pub grpc_tls: GrpcTlsSettings,
 
-    /// Counters sent by statsd
-    #[command(flatten)]
-    pub statsd: StatsdSettings,
-
-    /// Traces of decisions
-    #[command(flatten)]
-    pub tracing: TracingSettings,
-
-    /// How much to log: trace, debug, info, warn, error or off
-    #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true)]
-    pub log_level: LogLevel,
-
-    /// How to log
-    #[arg(long, env = "LOG_FORMAT", default_value = "text", ignore_case = true)]
-    pub log_format: LogFormat,
-
-    /// From which share of a limit on hits count as near it in the metrics
-    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio)]
-    pub near_limit_ratio: f32,
-
-    /// Whether requests over limit pass all the same, and are counted
-    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    /// Never refuse, only count
+    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub shadow_mode: bool,
 
-    /// Whether every descriptor counts as a quota: a request is over limit when all of them are
-    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    /// Refuse a request only when all of its descriptors are over limit
+    ///
+    /// Every descriptor then counts as a quota.
+    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub quota_mode: bool,
 
-    /// Whether answers carry headers with limit, remaining and reset
-    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub limit_response_headers_enabled: bool,
-
-    /// Which headers answers carry, several with commas between (the three of LIMIT_LIMIT_HEADER
-    /// and its like, X-RateLimit-*, RateLimit-Policy and RateLimit of the IETF draft, Retry-After
-    /// on a refusal that will end)
-    #[arg(
-        long,
-        env = "TOLLGATE_RESPONSE_HEADERS",
-        value_delimiter = ',',
-        ignore_case = true
-    )]
-    pub response_headers: Vec<HeaderStyle>,
-
-    /// The name of the header with the limit
-    #[arg(long, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name)]
-    pub limit_limit_header: String,
-
-    /// The name of the header with what is left
-    #[arg(long, env = "LIMIT_REMAINING_HEADER", default_value = "RateLimit-Remaining", value_parser = header_name)]
-    pub limit_remaining_header: String,
-
-    /// The name of the header with the seconds until reset
-    #[arg(long, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset", value_parser = header_name)]
-    pub limit_reset_header: String,
-
-    /// Whether answers carry the request and the metadata of rules as dynamic metadata
-    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub response_dynamic_metadata: bool,
-
-    /// Whether hits may be given back; if not, such a request only looks
-    #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
-    pub negative_hits: bool,
-
-    /// What a request takes when one of its limits refuses
+    /// Consumption when one of several limits refuses.
     #[command(flatten)]
     pub decision: DecisionSettings,
 
-    /// Whether limits that come with a request are obeyed; if not, the configured rule applies
-    #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
+    /// Accept refunds: requests with negative hits
+    ///
+    /// If false, a refund changes nothing and is answered with the state of its limits.
+    #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
+    pub negative_hits: bool,
+
+    /// Apply limits that a request carries
+    ///
+    /// If false, the configured rule applies.
+    #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub overrides: bool,
 
-    /// Whether /json answers; unless said it does, but not where gRPC asks for client certificates,
-    /// since it asks for none
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set)]
-    pub json: Option<bool>,
-
-    /// What to answer a request that passes a bound its caller can reach: an error would let it
-    /// through
-    #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny")]
+    /// Response to a request that exceeds a request limit
+    ///
+    /// Clients can reach these limits. An error would let such requests pass.
+    #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny", value_name = "RESPONSE", help_heading = DECISIONS)]
     pub on_excess: Verdict,
 
-    /// How many descriptors a request may have
-    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 128, value_parser = positive)]
-    pub descriptors_max: usize,
-
-    /// How many entries a descriptor may have
-    #[arg(long, env = "TOLLGATE_ENTRIES_MAX", default_value_t = 64, value_parser = positive)]
-    pub entries_max: usize,
-
-    /// How large a gRPC message may be; Envoy's headers hold 60 KiB
-    #[arg(long, env = "TOLLGATE_MESSAGE_SIZE_MAX", default_value = "256KiB", value_parser = size)]
-    pub message_size_max: usize,
-
-    /// How large the headers of a gRPC call may be; beyond it HTTP/2 refuses the call
-    #[arg(long, env = "TOLLGATE_HEADER_LIST_SIZE_MAX", default_value = "16KiB", value_parser = size)]
-    pub header_list_size_max: usize,
-
-    /// How many streams a connection may have open; Envoy opens up to 1,024 before it knows
-    #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
-    pub streams_max: u32,
-
-    /// Maximum streaming calls (reflection, health Watch) that a connection may have open; more are
-    /// answered RESOURCE_EXHAUSTED
-    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_PER_CONNECTION_MAX", default_value_t = 16, value_parser = positive)]
-    pub streaming_calls_per_connection_max: usize,
-
-    /// Maximum streaming calls that all connections may have open; more are answered
-    /// RESOURCE_EXHAUSTED
-    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive)]
-    pub streaming_calls_max: usize,
-
-    /// How long a call's message may take to arrive after its headers, and its answer to be read by
-    /// the caller; then the call is reset. 0 is for ever
-    #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
-    pub body_wait: Duration,
-
-    /// Memory for request bodies that have not arrived in full, over all connections, such as
-    /// 64MiB. One connection may hold as much as is free, half of it at most; a further call whose
-    /// body comes in parts is then answered RESOURCE_EXHAUSTED. Default: an eighth of the
-    /// container's memory limit, or of the machine's memory
-    #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size)]
-    pub body_memory_max: Option<u64>,
-
-    /// How many streams a connection may reset in a second, or have refused; a connection that does
-    /// more is closed. An Envoy whose 20 ms are over for all it has under way resets some 50,000
-    #[arg(
-        long,
-        env = "TOLLGATE_RESETS_PER_SECOND_MAX",
-        default_value_t = 100_000
-    )]
-    pub resets_per_second_max: u32,
-
-    /// How many frames a second a connection may send that bring no call on: pings, settings,
-    /// windows, frames of nothing; a connection that sends more is closed
-    #[arg(
-        long,
-        env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX",
-        default_value_t = 100_000
-    )]
-    pub control_frames_per_second_max: u32,
-
-    /// How long a connection lives, give or take a tenth, before its caller is asked to come anew,
-    /// so that connections find new replicas; 0 is for ever
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration)]
-    pub grpc_max_connection_age: Duration,
-
-    /// How long after that it may finish what is under way; 0 is for ever
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration)]
-    pub grpc_max_connection_age_grace: Duration,
-
-    /// How often a silent connection is asked whether it is still there; 0 is never
-    #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration)]
-    pub keepalive_interval: Duration,
-
-    /// How long it may take to say so before it is closed
-    #[arg(long, env = "TOLLGATE_KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = duration)]
-    pub keepalive_timeout: Duration,
-
-    /// What to answer when the store does not decide. Envoy takes every error as "let it through"
-    /// unless its failure_mode_deny is set
-    #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
+    /// Response when the store gives no decision
+    ///
+    /// Envoy lets a request pass on every error, except with its failure_mode_deny.
+    #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error", value_name = "RESPONSE", help_heading = DECISIONS)]
     pub on_overload: Verdict,
 
-    /// Deprecated: has no effect. There is one gRPC server. The option will be removed in the next
-    /// release
-    #[arg(long, env = "TOLLGATE_DOOR")]
-    pub door: Option<DeprecatedDoor>,
+    /// Headers and metadata of responses.
+    #[command(flatten)]
+    pub response: ResponseSettings,
 
-    /// How many threads take checks; as many as the process may use cores unless said
-    #[arg(long, env = "TOLLGATE_CORES", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub cores: Option<u16>,
+    /// Maximum descriptors in a request
+    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 128, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
+    pub descriptors_max: usize,
 
-    /// How many partitions hold the buckets; one a core unless said, above 8 cores 8, above 32 a
-    /// quarter of the cores
-    #[arg(long, env = "TOLLGATE_PARTITIONS", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub partitions: Option<u16>,
+    /// Maximum entries in a descriptor
+    #[arg(long, env = "TOLLGATE_ENTRIES_MAX", default_value_t = 64, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
+    pub entries_max: usize,
 
-    /// How many checks may wait for one partition; beyond it a request is answered by --on-overload
-    /// at once
-    #[arg(long, env = "TOLLGATE_MAILBOX_CHECKS_MAX", default_value_t = 16_384, value_parser = positive)]
-    pub mailbox_checks_max: usize,
+    /// Maximum size of a gRPC message
+    ///
+    /// The headers of a request in Envoy hold up to 60 KiB.
+    #[arg(long, env = "TOLLGATE_MESSAGE_SIZE_MAX", default_value = "256KiB", value_parser = size, value_name = "BYTES", help_heading = REQUEST_LIMITS)]
+    pub message_size_max: usize,
 
-    /// How much memory all partitions take together for buckets, logs, holders and their growth,
-    /// such as 512MiB; half of what the container may use unless said, or of the machine's memory
-    /// where there is no such limit
-    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory_size)]
+    /// Maximum size of the headers of a gRPC call
+    ///
+    /// HTTP/2 refuses a call with larger headers.
+    #[arg(long, env = "TOLLGATE_HEADER_LIST_SIZE_MAX", default_value = "16KiB", value_parser = size, value_name = "BYTES", help_heading = REQUEST_LIMITS)]
+    pub header_list_size_max: usize,
+
+    /// Maximum wait for a message after its headers, and for the client to read the response
+    ///
+    /// The call is then reset. 0 means no limit.
+    #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration, help_heading = REQUEST_LIMITS)]
+    pub body_wait: Duration,
+
+    /// Memory for incomplete request bodies of all connections; default: 1/8 of available memory
+    ///
+    /// One connection may use as much as is free, and at most half. Beyond that, a call whose body
+    /// arrives in parts is answered RESOURCE_EXHAUSTED. Available memory is the container's limit,
+    /// or the machine's memory without a limit.
+    ///
+    /// Example: 64MiB
+    #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = REQUEST_LIMITS)]
+    pub body_memory_max: Option<u64>,
+
+    /// Maximum connections of the gRPC listener
+    #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub grpc_connections_max: usize,
+
+    /// Maximum connections of the HTTP listener, and of the admin listener
+    #[arg(long, env = "TOLLGATE_HTTP_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub http_connections_max: usize,
+
+    /// Maximum open streams of a connection
+    ///
+    /// Envoy opens up to 1,024 streams before it knows this limit.
+    #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub streams_max: u32,
+
+    /// Maximum streaming calls of a connection: reflection, health Watch
+    ///
+    /// Further streaming calls are answered RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_PER_CONNECTION_MAX", default_value_t = 16, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub streaming_calls_per_connection_max: usize,
+
+    /// Maximum streaming calls of all connections
+    ///
+    /// Further streaming calls are answered RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub streaming_calls_max: usize,
+
+    /// Maximum streams that a connection may reset, or have refused, per second
+    ///
+    /// A connection that exceeds it is closed. An Envoy whose 20 ms deadline ends for all of its
+    /// calls resets some 50,000.
+    #[arg(long, env = "TOLLGATE_RESETS_PER_SECOND_MAX", default_value_t = 100_000, value_name = "NUMBER", help_heading = CONNECTIONS)]
+    pub resets_per_second_max: u32,
+
+    /// Maximum control frames of a connection per second
+    ///
+    /// They are pings, settings, window updates and empty frames. A connection that exceeds it is
+    /// closed.
+    #[arg(long, env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX", default_value_t = 100_000, value_name = "NUMBER", help_heading = CONNECTIONS)]
+    pub control_frames_per_second_max: u32,
+
+    /// Maximum age of a gRPC connection, ± 10%
+    ///
+    /// The server then sends GOAWAY, so that clients connect to new replicas. 0 means no limit.
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration, help_heading = CONNECTIONS)]
+    pub grpc_max_connection_age: Duration,
+
+    /// Time for calls in progress when a connection reaches its maximum age
+    ///
+    /// 0 means no limit.
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration, help_heading = CONNECTIONS)]
+    pub grpc_max_connection_age_grace: Duration,
+
+    /// Interval of pings on an idle connection
+    ///
+    /// 0 disables pings.
+    #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration, help_heading = CONNECTIONS)]
+    pub keepalive_interval: Duration,
+
+    /// Maximum wait for the response to a ping
+    ///
+    /// The connection is then closed.
+    #[arg(long, env = "TOLLGATE_KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = duration, help_heading = CONNECTIONS)]
+    pub keepalive_timeout: Duration,
+
+    /// Memory for buckets; default: half of available memory
+    ///
+    /// It is for the buckets of all partitions, including logs, holders and their growth. Available
+    /// memory is the container's limit, or the machine's memory without a limit.
+    ///
+    /// Example: 512MiB
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = WORKERS)]
     pub memory_max: Option<u64>,
 
-    /// What becomes of new keys when that is full of keys over their limits, the only ones never
-    /// forgotten
-    #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share")]
+    /// Response to new keys when memory is full of keys over their limits
+    ///
+    /// Keys over their limits are the only ones that are never evicted.
+    #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share", value_name = "RESPONSE", help_heading = WORKERS)]
     pub on_memory_full: OnMemoryFull,
 
-    /// Where buckets are shared, if they are
+    /// Worker threads that run checks; default: number of usable cores
+    ///
+    /// Range: 1 to 1024
+    ///
+    /// Example: 4
+    #[arg(long, env = "TOLLGATE_CORES", value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "COUNT", help_heading = WORKERS)]
+    pub cores: Option<u16>,
+
+    /// Partitions of the buckets; default: one per core
+    ///
+    /// Above 8 cores the default is 8, above 32 cores a quarter of the cores.
+    ///
+    /// Range: 1 to 1024
+    ///
+    /// Example: 4
+    #[arg(long, env = "TOLLGATE_PARTITIONS", value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "COUNT", help_heading = WORKERS)]
+    pub partitions: Option<u16>,
+
+    /// Maximum checks queued for one partition
+    ///
+    /// Further requests are answered at once, by --on-overload.
+    #[arg(long, env = "TOLLGATE_MAILBOX_CHECKS_MAX", default_value_t = 16_384, value_parser = positive, value_name = "COUNT", help_heading = WORKERS)]
+    pub mailbox_checks_max: usize,
+
+    /// Deprecated, without effect: there is one gRPC server
+    ///
+    /// The next release removes this setting.
+    #[arg(long, env = "TOLLGATE_DOOR", value_name = "NAME", help_heading = WORKERS)]
+    pub door: Option<DeprecatedDoor>,
+
+    /// The shared store.
     #[command(flatten)]
     pub store: StoreSettings,
 
-    /// How many connections the gRPC port keeps open
-    #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive)]
-    pub grpc_connections_max: usize,
+    /// Minimum severity of log lines
+    #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true, value_name = "LEVEL", help_heading = LOGS)]
+    pub log_level: LogLevel,
 
-    /// How many connections the HTTP and the admin port each keep open
-    #[arg(long, env = "TOLLGATE_HTTP_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive)]
-    pub http_connections_max: usize,
+    /// Format of log lines
+    #[arg(long, env = "LOG_FORMAT", default_value = "text", ignore_case = true, value_name = "FORMAT", help_heading = LOGS)]
+    pub log_format: LogFormat,
 
-    /// How long to go on accepting after a stop was asked for, so that callers can turn away first
-    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", default_value = "3s", value_parser = duration)]
+    /// Share of a limit from which hits count as near the limit in metrics
+    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio, help_heading = LOGS)]
+    pub near_limit_ratio: f32,
+
+    /// A listener for metrics alone.
+    #[command(flatten)]
+    pub prometheus: PrometheusSettings,
+
+    /// Counters sent to a StatsD server.
+    #[command(flatten)]
+    pub statsd: StatsdSettings,
+
+    /// Traces of decisions.
+    #[command(flatten)]
+    pub tracing: TracingSettings,
+
+    /// Time from SIGTERM until listeners close
+    ///
+    /// During this time the service accepts connections and reports not ready, so that clients can
+    /// use other replicas. SIGINT has the same effect.
+    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", default_value = "3s", value_parser = duration, help_heading = SHUTDOWN)]
     pub drain_delay: Duration,
 
-    /// How long to wait after that for requests under way
-    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", default_value = "5s", value_parser = duration)]
+    /// Maximum wait for requests in progress after --drain-delay
+    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", default_value = "5s", value_parser = duration, help_heading = SHUTDOWN)]
     pub drain_timeout: Duration,
-}
-
-/// The response when there is no decision.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Verdict {
-    /// A gRPC error: the caller's own setting decides
-    Error,
-    /// Pass
-    Allow,
-    /// Over limit
-    Deny,
-}
-
-/// The values of `--door`, which has no effect.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum DeprecatedDoor {
-    /// The only gRPC server
-    H2,
-    /// Was a second gRPC server, now removed
-    Tonic,
-}
-
-/// What happens to new keys when memory is full.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum OnMemoryFull {
-    /// They are counted in one bucket that all of a rule share, in each partition
-    Share,
-    /// They pass and are not counted
-    Allow,
-    /// They are over limit
-    Deny,
-    /// They are not decided, and --on-overload answers
-    Error,
-}
-
-/// Rate limit headers of a response.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum HeaderStyle {
-    /// The reference's three, by the names that its variables give them
-    Reference,
-    /// X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset
-    #[value(name = "x-ratelimit")]
-    XRateLimit,
-    /// RateLimit-Policy and RateLimit
-    Ietf,
-    /// Retry-After, on a refusal that will end
-    RetryAfter,
 }
 
 // === impl Settings ===

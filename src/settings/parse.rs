@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(crate) fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("give a number from 0 to 1".to_owned()),
+        _ => Err("use a number from 0 to 1, such as 0.5".to_owned()),
     }
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("give true or false".to_owned()),
+        _ => Err("use true or false".to_owned()),
     }
 }
 
@@ -30,16 +30,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).ok();
     duration
         .filter(|duration| *duration <= DURATION_MAX)
-        .ok_or_else(|| {
-            "give a number and a unit, such as 5s or 1h30m; at most 100 years".to_owned()
-        })
+        .ok_or_else(|| "use a number and a unit, such as 5s or 1h30m, up to 100 years".to_owned())
 }
 
 /// A duration above 0.
 pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     if length.is_zero() {
-        return Err("give a length of time above 0, such as 5s".to_owned());
+        return Err("use a duration above 0, such as 5s".to_owned());
     }
     Ok(length)
 }
@@ -49,7 +47,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     bytes(text)
         .filter(|bytes| u32::try_from(*bytes).is_ok())
         .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
+        .ok_or_else(|| "use a number and KiB or MiB, such as 64KiB, below 4GiB".to_owned())
 }
 
 /// The minimum of `--memory-max`.
@@ -59,7 +57,7 @@ pub const MEMORY_MIN: u64 = 64 << 10;
 pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
     bytes(text)
         .filter(|bytes| *bytes >= MEMORY_MIN)
-        .ok_or_else(|| "give a number and MiB or GiB, such as 512MiB; at least 64KiB".to_owned())
+        .ok_or_else(|| "use a number and MiB or GiB, such as 512MiB, at least 64KiB".to_owned())
 }
 
 pub(crate) fn bytes(text: &str) -> Option<u64> {
@@ -85,14 +83,14 @@ pub(crate) fn file_mode(text: &str) -> Result<FileMode, String> {
         .ok()
         .filter(|mode| *mode <= 0o777)
         .map(FileMode)
-        .ok_or_else(|| "give permissions as chmod writes them, such as 0660".to_owned())
+        .ok_or_else(|| "use octal permissions, such as 0660".to_owned())
 }
 
 /// The name of an HTTP header.
 pub(crate) fn header_name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.is_empty() || !text.bytes().all(allowed) {
-        return Err("give the name of a header, such as RateLimit-Limit".to_owned());
+        return Err("use the name of a header, such as RateLimit-Limit".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -100,6 +98,6 @@ pub(crate) fn header_name(text: &str) -> Result<String, String> {
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("give a whole number of at least 1".to_owned()),
+        _ => Err("use a whole number of at least 1".to_owned()),
     }
 }

@@ -24,9 +24,10 @@ use Support::{NotNeeded, Replaced, Setting, StoreVariable};
 
 const ONE_CONNECTION: Support =
     NotNeeded("one connection carries all calls, and each call all checks that wait");
-const AT_START: Support = NotNeeded("ports open without Redis, which is tried until it answers");
+const AT_START: Support =
+    NotNeeded("listeners open without Redis, and attempts to connect continue until it answers");
 const NO_MEMCACHE: Support = Replaced(
-    "there is no memcached store; limits are kept in memory, or in Redis by TOLLGATE_STORE or REDIS_URL",
+    "there is no memcached store; limits are kept in memory, or in Redis with TOLLGATE_STORE or REDIS_URL",
 );
 const NO_TIMEOUT: Support = Replaced("use TOLLGATE_STORE_DEADLINE_MS, which bounds every call");
 const NO_DOG_STATSD: Support =
@@ -109,7 +110,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     (
         "BACKEND_TYPE",
         Replaced(
-            "TOLLGATE_STORE or REDIS_URL picks Redis, and neither memory; there is no memcached store",
+            "set TOLLGATE_STORE or REDIS_URL for Redis, and neither for memory; there is no memcached store",
         ),
     ),
     ("CACHE_KEY_PREFIX", Setting),
@@ -129,7 +130,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     (
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         Replaced(
-            "write `count_refused: none` in the limits; other algorithms than fixed_window do so anyway",
+            "set `count_refused: none` in the limits; all algorithms but fixed_window do so by default",
         ),
     ),
     ("SHADOW_MODE", Setting),
@@ -137,7 +138,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("RESPONSE_DYNAMIC_METADATA", Setting),
     (
         "USE_CALENDAR_MONTH_RATE_LIMIT",
-        Replaced("write `calendar: true` beside `unit: month`, and a `time_zone` if it is not UTC"),
+        Replaced("set `calendar: true` beside `unit: month`, and `time_zone` if it is not UTC"),
     ),
     ("LIMIT_RESPONSE_HEADERS_ENABLED", Setting),
     ("LIMIT_LIMIT_HEADER", Setting),
@@ -145,7 +146,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("LIMIT_RESET_HEADER", Setting),
     (
         "LIMIT_ALL_DESCRIPTORS_HEADERS_ENABLED",
-        Replaced("use TOLLGATE_RESPONSE_HEADERS=ietf, whose two headers speak of every limit"),
+        Replaced("use TOLLGATE_RESPONSE_HEADERS=ietf, whose two headers cover every limit"),
     ),
     ("REDIS_TYPE", StoreVariable),
     ("REDIS_SOCKET_TYPE", StoreVariable),
@@ -181,14 +182,14 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("REDIS_PERSECOND_TIMEOUT", NO_TIMEOUT),
     (
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-        Replaced("look at /readyz?verbose, which tells how the store is, or at tollgate_store_up"),
+        Replaced("use /readyz?verbose, which reports the state of the store, or tollgate_store_up"),
     ),
     ("REDIS_STARTUP_INITIAL_INTERVAL", AT_START),
     ("REDIS_STARTUP_MAX_INTERVAL", AT_START),
     ("REDIS_STARTUP_MAX_ELAPSED_TIME", AT_START),
     (
         "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
-        NotNeeded("a connection to a server that refuses writes is always given up for a new one"),
+        NotNeeded("a connection to a server that refuses writes is always replaced"),
     ),
     ("MEMCACHE_HOST_PORT", NO_MEMCACHE),
     ("MEMCACHE_SRV", NO_MEMCACHE),
@@ -235,10 +236,10 @@ pub fn warnings<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
 /// Why a variable about the Redis server has no effect.
 fn ignored_because(name: &str, is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     if is_set("TOLLGATE_STORE") {
-        return Some("TOLLGATE_STORE says where the store is");
+        return Some("TOLLGATE_STORE sets the store");
     }
     if !is_set("REDIS_URL") {
-        return Some("without REDIS_URL, or TOLLGATE_STORE, limits are kept in memory");
+        return Some("without REDIS_URL or TOLLGATE_STORE, limits are kept in memory");
     }
     let per_second = name.starts_with("REDIS_PERSECOND_");
     (per_second && !is_set("REDIS_PERSECOND")).then_some("REDIS_PERSECOND is not set")

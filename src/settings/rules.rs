@@ -4,37 +4,47 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
+use crate::settings::headings::{DECISIONS, RULES};
 use crate::settings::parse::boolean;
 
 /// Where rules files are, for `serve`, `check` and `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct RulesSettings {
-    /// As the reference: where rules are when RULES is not given
-    #[arg(long, env = "RUNTIME_ROOT")]
+    /// Root directory of the rules if RULES is not set
+    ///
+    /// It has the same meaning as in envoyproxy/ratelimit, like the next three settings.
+    ///
+    /// Example: /data/ratelimit
+    #[arg(long, env = "RUNTIME_ROOT", value_name = "DIR", help_heading = RULES)]
     pub runtime_root: Option<PathBuf>,
 
-    /// As the reference: the directory below RUNTIME_ROOT
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
+    /// Directory below --runtime-root
+    ///
+    /// Example: ratelimit
+    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "", value_name = "DIR", help_heading = RULES)]
     pub runtime_subdirectory: String,
 
-    /// As the reference: the directory, or the beginning of file names, below that
-    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
+    /// Directory, or start of the file names, below --runtime-subdirectory
+    ///
+    /// Example: limits
+    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config", value_name = "DIR", help_heading = RULES)]
     pub runtime_appdirectory: String,
 
-    /// Whether names that begin with a dot are passed over
-    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
+    /// Skip files and directories whose names start with a dot
+    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub runtime_ignoredotfiles: bool,
 
-    /// Whether several files may hold rules of one domain
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    /// Allow several files to define rules of one domain
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub merge_domain_config: bool,
 }
 
 /// How a request consumes its limits, for `serve` and `explain`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DecisionSettings {
-    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file
-    /// can say so for its domain
-    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    /// Consume no limit of a request if one of its limits refuses
+    ///
+    /// A rules file can set this for its domain (all_or_nothing).
+    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub all_or_nothing: bool,
 }

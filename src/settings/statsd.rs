@@ -4,38 +4,48 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::settings::headings::STATSD;
 use crate::settings::parse::{boolean, nonzero_duration};
 
-/// The settings of statsd.
+/// The settings of StatsD.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = STATSD)]
 pub struct StatsdSettings {
-    /// Whether counters are sent by statsd; unless said they are where STATSD_HOST says where to
+    /// Send counters to a StatsD server; default: true if --statsd-host is set
     #[arg(long, env = "USE_STATSD", value_parser = boolean, action = ArgAction::Set)]
     pub use_statsd: Option<bool>,
 
-    /// The statsd server; localhost unless said
-    #[arg(long, env = "STATSD_HOST")]
+    /// Host of the StatsD server; default: localhost
+    ///
+    /// Example: statsd.example.org
+    #[arg(long, env = "STATSD_HOST", value_name = "HOST")]
     pub statsd_host: Option<String>,
 
-    /// Its port
-    #[arg(long, env = "STATSD_PORT", default_value_t = 8125)]
+    /// Port of the StatsD server
+    #[arg(long, env = "STATSD_PORT", default_value_t = 8125, value_name = "PORT")]
     pub statsd_port: u16,
 
-    /// How it is spoken to: tcp, as the reference does unless told otherwise, or udp
+    /// Protocol of the StatsD server
+    ///
+    /// The default is that of envoyproxy/ratelimit.
     #[arg(
         long,
         env = "STATSD_PROTOCOL",
         default_value = "tcp",
-        ignore_case = true
+        ignore_case = true,
+        value_name = "PROTOCOL"
     )]
     pub statsd_protocol: StatsdProtocol,
 
-    /// What is written behind every name that goes to statsd, NAME:VALUE, several with commas
-    /// between
-    #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags)]
+    /// Tags appended to every StatsD name, NAME:VALUE, separated by commas
+    ///
+    /// Example: env:prod,zone:a
+    #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags, value_name = "TAGS")]
     pub extra_tags: Tags,
 
-    /// How often statsd is told
+    /// Interval at which counters are sent to StatsD
+    ///
+    /// Range: above 0
     #[arg(long, env = "STATS_FLUSH_INTERVAL", default_value = "10s", value_parser = nonzero_duration)]
     pub stats_flush_interval: Duration,
 }
@@ -43,9 +53,9 @@ pub struct StatsdSettings {
 /// The protocol of statsd.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StatsdProtocol {
-    /// A stream
+    /// A TCP connection
     Tcp,
-    /// Datagrams
+    /// UDP datagrams
     Udp,
 }
 
@@ -62,7 +72,7 @@ fn tags(text: &str) -> Result<Tags, String> {
     });
     let mut pairs: Vec<_> = pairs
         .collect::<Option<_>>()
-        .ok_or("give NAME:VALUE, several with commas between")?;
+        .ok_or("use NAME:VALUE, separated by commas, such as env:prod,zone:a")?;
     pairs.sort();
     Ok(Tags(pairs))
 }

@@ -11,84 +11,120 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::EnvironmentVariables;
+use crate::settings::headings::STORE;
 use crate::settings::parse::{boolean, size};
 use tollgate_limiter::OnStoreFailure;
 
 /// The shared store: its address, its mode, and the response when it fails.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = STORE)]
 pub struct StoreSettings {
-    /// Where replicas share buckets: redis://host:6379, rediss:// for TLS, redis+unix:///path,
-    /// redis+sentinel://one,two/primary, redis+cluster://one,two; in memory unless said, or unless
-    /// REDIS_URL says it as in the reference. A password has no place here
+    /// Redis or Valkey; default: REDIS_URL, or memory
+    ///
+    /// Replicas with the same store share their limits. Forms: redis://host:6379, rediss:// for
+    /// TLS, redis+unix:///path, redis+sentinel://one,two/primary, redis+cluster://one,two. Set
+    /// --store-password-file for a password. REDIS_URL has the same meaning as in
+    /// envoyproxy/ratelimit.
+    ///
+    /// Example: redis://redis.example.org:6379
     #[arg(
         id = "shared_store",
         long = "store",
         env = "TOLLGATE_STORE",
-        hide_env_values = true
+        value_name = "URL"
     )]
     pub url: Option<String>,
 
-    /// How they share: every decision is one step in the store, or hits are taken there in advance
+    /// How replicas share limits
     #[arg(
         long = "store-mode",
         env = "TOLLGATE_STORE_MODE",
-        default_value = "exact"
+        default_value = "exact",
+        value_name = "MODE"
     )]
     pub store_mode: StoreMode,
 
-    /// For how many milliseconds hits taken in advance are held at most; so much later another
-    /// replica may have them
-    #[arg(long, env = "TOLLGATE_LEASE_AGE_MAX_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    /// Maximum age of leased hits, in milliseconds
+    ///
+    /// Other replicas can use unspent hits after at most this time.
+    ///
+    /// Range: 10 to 60000
+    #[arg(long, env = "TOLLGATE_LEASE_AGE_MAX_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..=60_000), value_name = "MS")]
     pub lease_age_max_ms: u64,
 
-    /// How many hits of one bucket are taken in advance at most; near its limit fewer are
-    #[arg(long, env = "TOLLGATE_LEASE_HITS_MAX", default_value_t = 1_000)]
+    /// Maximum hits of one bucket in a lease
+    ///
+    /// Near the limit of a bucket, leases are smaller.
+    #[arg(
+        long,
+        env = "TOLLGATE_LEASE_HITS_MAX",
+        default_value_t = 1_000,
+        value_name = "NUMBER"
+    )]
     pub lease_hits_max: u64,
 
-    /// What to answer when the shared store does not decide; a rules file can say so for its domain
-    #[arg(long, env = "TOLLGATE_ON_STORE_FAILURE", default_value = "error")]
+    /// Response when the shared store fails
+    ///
+    /// A rules file can set this for its domain (on_store_failure).
+    #[arg(
+        long,
+        env = "TOLLGATE_ON_STORE_FAILURE",
+        default_value = "error",
+        value_name = "RESPONSE"
+    )]
     pub on_store_failure: StoreFailure,
 
-    /// How many milliseconds the shared store has for an answer; Envoy waits 20 for ours unless
-    /// told otherwise
-    #[arg(long, env = "TOLLGATE_STORE_DEADLINE_MS", default_value_t = STORE_DEADLINE_MS, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    /// Deadline of a call to the shared store, in milliseconds
+    ///
+    /// Envoy waits 20 ms for tollgate by default.
+    ///
+    /// Range: 1 to 60000
+    #[arg(long, env = "TOLLGATE_STORE_DEADLINE_MS", default_value_t = STORE_DEADLINE_MS, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
     pub store_deadline_ms: u64,
 
-    /// The user to log in as, where the shared store has several
-    #[arg(long, env = "TOLLGATE_STORE_USER")]
+    /// User of the shared store, if it has several
+    ///
+    /// Example: tollgate
+    #[arg(long, env = "TOLLGATE_STORE_USER", value_name = "NAME")]
     pub store_user: Option<String>,
 
-    /// A file with the password; read again for every connection, and used at once when it changes
+    /// File with the password
+    ///
+    /// The file is read for every connection. A changed password is used at once.
     #[arg(long, env = "TOLLGATE_STORE_PASSWORD_FILE")]
     pub store_password_file: Option<PathBuf>,
 
-    /// What buckets are called there
+    /// Names of buckets in the shared store.
     #[command(flatten)]
     pub naming: NamingSettings,
 
-    /// How much memory checks that wait for the shared store may take; beyond it --on-store-failure
-    /// applies
-    #[arg(long, env = "TOLLGATE_STORE_QUEUE_MAX", default_value = "32MiB", value_parser = size)]
+    /// Memory for checks that wait for the shared store
+    ///
+    /// Beyond it, --on-store-failure applies.
+    #[arg(long, env = "TOLLGATE_STORE_QUEUE_MAX", default_value = "32MiB", value_parser = size, value_name = "BYTES")]
     pub store_queue_max: usize,
 
-    /// How many milliseconds a key over its limit is refused without asking the shared store again,
-    /// at most 1,000; what is given back elsewhere is seen after that; 0 asks every time
-    #[arg(long, env = "TOLLGATE_STORE_OVER_LIMIT_CACHE_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(..=1_000))]
+    /// Time for which a key over its limit is refused from a local cache, in milliseconds
+    ///
+    /// A refund to another replica is visible after this time. 0 disables the cache.
+    ///
+    /// Range: 0 to 1000
+    #[arg(long, env = "TOLLGATE_STORE_OVER_LIMIT_CACHE_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(..=1_000), value_name = "MS")]
     pub store_over_limit_cache_ms: u64,
 
-    /// The certificates of those who may sign the shared store's, PEM; the system's unless said
+    /// CA bundle for the shared store, PEM; default: system roots
     #[arg(long, env = "REDIS_TLS_CACERT")]
     pub redis_tls_cacert: Option<PathBuf>,
 
-    /// Our certificate for the shared store, PEM
+    /// Client certificate for the shared store, PEM
     #[arg(long, env = "REDIS_TLS_CLIENT_CERT", requires = "redis_tls_client_key")]
     pub redis_tls_client_cert: Option<PathBuf>,
 
-    /// Its key, PEM
+    /// Private key of the client certificate for the shared store, PEM
     #[arg(long, env = "REDIS_TLS_CLIENT_KEY", requires = "redis_tls_client_cert")]
     pub redis_tls_client_key: Option<PathBuf>,
 
-    /// Whether the shared store's certificate may bear another name
+    /// Accept a certificate of the shared store with another name
     #[arg(long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub redis_tls_skip_hostname_verification: bool,
 
@@ -100,19 +136,26 @@ pub struct StoreSettings {
 /// The names of buckets in the shared store, for `serve` and `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct NamingSettings {
-    /// A file with a secret of at least 16 bytes, the same on all replicas: what buckets are called
-    /// in the shared store is a digest under it, so that nobody can choose which buckets meet.
-    /// Without one the digest is under a key that everybody knows
-    #[arg(long, env = "TOLLGATE_STORE_HASH_KEY_FILE")]
+    /// File with the hash key for bucket names in the shared store, at least 16 bytes
+    ///
+    /// The key is secret and the same on all replicas. It prevents crafted key collisions. Without
+    /// this file the hash key is public.
+    #[arg(long, env = "TOLLGATE_STORE_HASH_KEY_FILE", help_heading = STORE)]
     pub store_hash_key_file: Option<PathBuf>,
 
-    /// Whose keys fixed windows are counted under: our own, or those of Envoy's reference service,
-    /// so that both can share one Redis while one takes over from the other
-    #[arg(long, env = "TOLLGATE_STORE_KEYS", default_value = "tollgate")]
+    /// Names of fixed windows in the shared store
+    ///
+    /// With the names of envoyproxy/ratelimit, both services can share one Redis during a
+    /// migration.
+    #[arg(long, env = "TOLLGATE_STORE_KEYS", default_value = "tollgate", value_name = "NAMES", help_heading = STORE)]
     pub store_keys: StoreKeys,
 
-    /// What every key in the shared store begins with; no braces
-    #[arg(long, env = "CACHE_KEY_PREFIX", default_value = "", value_parser = prefix)]
+    /// Prefix of every key in the shared store
+    ///
+    /// Range: up to 128 bytes without braces
+    ///
+    /// Example: edge:
+    #[arg(long, env = "CACHE_KEY_PREFIX", default_value = "", value_parser = prefix, value_name = "PREFIX", help_heading = STORE)]
     pub cache_key_prefix: String,
 }
 
@@ -122,32 +165,32 @@ pub const STORE_DEADLINE_MS: u64 = 10;
 /// Whose keys buckets in the shared store have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StoreKeys {
-    /// Digests, in which nobody can make two buckets meet
+    /// Keyed hashes of domain, descriptor and limit
     Tollgate,
-    /// For fixed windows the reference's text, whose counters are continued; digests for what it
-    /// does not have
+    /// Names of envoyproxy/ratelimit for fixed windows, whose counters continue; hashes for the
+    /// other algorithms
     Reference,
 }
 
 /// How replicas share buckets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StoreMode {
-    /// Every decision is one step in the store
+    /// One atomic script call per decision
     Exact,
-    /// Hits are taken there in advance and admitted here, where the algorithm allows it
+    /// Hits are leased in advance and admitted from memory, if the algorithm allows it
     Leased,
 }
 
 /// What to answer when the shared store does not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StoreFailure {
-    /// A gRPC error: the caller's own setting decides
+    /// gRPC error; the caller decides, such as Envoy by failure_mode_deny
     Error,
-    /// Pass
+    /// OK
     Allow,
-    /// Over limit
+    /// OVER_LIMIT
     Deny,
-    /// What this replica decides by itself, each limit divided by the number of replicas
+    /// Decision of this replica alone, each limit divided by the number of replicas
     Local,
 }
 
@@ -171,7 +214,7 @@ pub const REDIS_VARIABLES: &[&str] = &[
 /// A prefix of keys. Braces are not allowed: they would choose a cluster's slot.
 fn prefix(text: &str) -> Result<String, String> {
     if text.contains(['{', '}']) || text.len() > 128 {
-        return Err("give up to 128 bytes without { and }".to_owned());
+        return Err("use up to 128 bytes without { and }".to_owned());
     }
     Ok(text.to_owned())
 }

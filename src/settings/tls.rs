@@ -7,46 +7,71 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use crate::settings::headings::TLS;
 use crate::settings::parse::{boolean, nonzero_duration, positive};
 use crate::tls::{ClientName, ServerFiles, TlsError};
 
 /// TLS on the gRPC port: its certificate, and the clients that it admits.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = TLS)]
 pub struct GrpcTlsSettings {
-    /// Whether gRPC is TLS: 1.3 or 1.2
+    /// Use TLS for gRPC
+    ///
+    /// The versions are 1.3 and 1.2.
     #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub grpc_server_use_tls: bool,
 
-    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it
-    /// changes
+    /// Certificate chain for gRPC, PEM
+    ///
+    /// The leaf certificate comes first, the intermediate ones follow. The file is read again when
+    /// it changes.
     #[arg(long, env = "GRPC_SERVER_TLS_CERT")]
     pub grpc_server_tls_cert: Option<PathBuf>,
 
-    /// Its key, PEM; read again when it changes
+    /// Private key for gRPC, PEM
+    ///
+    /// The file is read again when it changes.
     #[arg(long, env = "GRPC_SERVER_TLS_KEY")]
     pub grpc_server_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign a client's, PEM: then every client must show one;
-    /// read again when it changes
+    /// CA bundle for clients, PEM
+    ///
+    /// Every client of the gRPC listener must then present a certificate. The file is read again
+    /// when it changes.
     #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
     pub grpc_client_tls_cacert: Option<PathBuf>,
 
-    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has
-    /// them), several with commas between; any unless said
-    #[arg(long, env = "GRPC_CLIENT_TLS_SAN", value_delimiter = ',')]
+    /// Names of which a client certificate must have one, separated by commas; default: any
+    ///
+    /// A name is a DNS name, an IP address or a URI, such as a SPIFFE ID.
+    ///
+    /// Example: spiffe://example.org/ns/edge/sa/envoy
+    #[arg(
+        long,
+        env = "GRPC_CLIENT_TLS_SAN",
+        value_delimiter = ',',
+        value_name = "NAMES"
+    )]
     pub grpc_client_tls_san: Vec<String>,
 
-    /// How many TLS handshakes may be under way on a port; a connection beyond that is closed
-    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_MAX", default_value_t = 4_096, value_parser = positive)]
+    /// Maximum TLS handshakes in progress on a listener
+    ///
+    /// Further connections are closed.
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT")]
     pub tls_handshakes_max: usize,
 
-    /// How long one may take
+    /// Maximum duration of a TLS handshake
+    ///
+    /// Range: above 0
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = nonzero_duration)]
     pub tls_handshake_timeout: Duration,
 
-    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that
-    /// they wait
-    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
+    /// CPU time for the TLS handshakes of a listener, in percent of one core
+    ///
+    /// Beyond it, handshakes wait.
+    ///
+    /// Range: 1 to 100
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     pub tls_handshakes_cpu_percent_max: u8,
 }
 
@@ -68,7 +93,7 @@ impl GrpcTlsSettings {
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         if !self.grpc_server_use_tls {
             if self.grpc_client_tls_cacert.is_some() || !names.is_empty() {
-                let words = "client certificates are asked for (GRPC_CLIENT_TLS_CACERT or GRPC_CLIENT_TLS_SAN) and gRPC is plain; set GRPC_SERVER_USE_TLS=true";
+                let words = "GRPC_CLIENT_TLS_CACERT or GRPC_CLIENT_TLS_SAN is set, but gRPC does not use TLS; set GRPC_SERVER_USE_TLS=true";
                 return Err(TlsError::Settings(words.to_owned()));
             }
             return Ok(None);
@@ -76,11 +101,11 @@ impl GrpcTlsSettings {
         let (Some(certificate), Some(key)) =
             (&self.grpc_server_tls_cert, &self.grpc_server_tls_key)
         else {
-            let words = "GRPC_SERVER_USE_TLS is true; name our certificate and its key by GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY";
+            let words = "GRPC_SERVER_USE_TLS is true, but the certificate or its key is missing; set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY";
             return Err(TlsError::Settings(words.to_owned()));
         };
         if self.grpc_client_tls_cacert.is_none() && !names.is_empty() {
-            let words = "GRPC_CLIENT_TLS_SAN names clients, and no certificate is asked of them; set GRPC_CLIENT_TLS_CACERT";
+            let words = "GRPC_CLIENT_TLS_SAN is set, but clients need no certificate; set GRPC_CLIENT_TLS_CACERT";
             return Err(TlsError::Settings(words.to_owned()));
         }
         let names = names.into_iter().map(|name| {

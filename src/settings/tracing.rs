@@ -10,35 +10,50 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::EnvironmentVariables;
+use crate::settings::headings::TRACES;
 use crate::settings::parse::{boolean, ratio};
 
 /// The settings of traces: the reference's, and OpenTelemetry's variables.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = TRACES)]
 pub struct TracingSettings {
-    /// Whether decisions that are sampled are traced; unless said they are where an
-    /// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER=otlp says where to (docs/operating.md
-    /// lists the OTEL_ variables)
+    /// Trace sampled decisions; default: true if OpenTelemetry's variables name a collector
+    ///
+    /// They do with OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER=otlp. docs/operating.md
+    /// lists the OTEL_ variables.
     #[arg(long, env = "TRACING_ENABLED", value_parser = boolean, action = ArgAction::Set)]
     pub tracing_enabled: Option<bool>,
 
-    /// What traces call this service; OTEL_SERVICE_NAME or tollgate unless said
-    #[arg(long, env = "TRACING_SERVICE_NAME")]
+    /// Name of this service in traces; default: OTEL_SERVICE_NAME, or tollgate
+    ///
+    /// Example: ratelimit
+    #[arg(long, env = "TRACING_SERVICE_NAME", value_name = "NAME")]
     pub tracing_service_name: Option<String>,
 
-    /// The namespace that this name is one of
-    #[arg(long, env = "TRACING_SERVICE_NAMESPACE")]
+    /// Namespace of this service in traces
+    ///
+    /// Example: edge
+    #[arg(long, env = "TRACING_SERVICE_NAMESPACE", value_name = "NAME")]
     pub tracing_service_namespace: Option<String>,
 
-    /// What tells this replica from others
-    #[arg(long, env = "TRACING_SERVICE_INSTANCE_ID")]
+    /// ID of this replica in traces
+    ///
+    /// Example: tollgate-0
+    #[arg(long, env = "TRACING_SERVICE_INSTANCE_ID", value_name = "ID")]
     pub tracing_service_instance_id: Option<String>,
 
-    /// How spans go to the collector; OTEL_EXPORTER_OTLP_PROTOCOL or http unless said
-    #[arg(long, env = "TRACING_EXPORTER_PROTOCOL", ignore_case = true)]
+    /// Protocol of the collector; default: OTEL_EXPORTER_OTLP_PROTOCOL, or http
+    #[arg(
+        long,
+        env = "TRACING_EXPORTER_PROTOCOL",
+        ignore_case = true,
+        value_name = "PROTOCOL"
+    )]
     pub tracing_exporter_protocol: Option<TraceProtocol>,
 
-    /// Which share of decisions is traced when their callers do not say; OTEL_TRACES_SAMPLER or all
-    /// unless said
+    /// Share of decisions that are traced; default: OTEL_TRACES_SAMPLER, or all
+    ///
+    /// It applies to requests whose trace context does not say whether they are sampled.
     #[arg(long, env = "TRACING_SAMPLING_RATE", value_parser = ratio)]
     pub tracing_sampling_rate: Option<f32>,
 
@@ -50,7 +65,7 @@ pub struct TracingSettings {
 /// The protocol of a collector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum TraceProtocol {
-    /// Protobuf in HTTP requests (http/protobuf)
+    /// Protobuf over HTTP (http/protobuf)
     #[value(alias = "http/protobuf")]
     Http,
     /// gRPC

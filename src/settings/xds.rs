@@ -8,56 +8,87 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::settings::headings::XDS;
 use crate::settings::parse::{boolean, duration, ratio};
 
 /// The source of rules.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum ConfigType {
-    /// Files
+    /// Rules files
     #[value(name = "FILE")]
     File,
-    /// An xDS server, by ADS, state of the world
+    /// An xDS server, over ADS, state of the world
     #[value(name = "GRPC_XDS_SOTW")]
     GrpcXdsSotw,
 }
 
 /// Rules from an xDS server.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = XDS)]
 pub struct XdsSettings {
-    /// Where rules come from
-    #[arg(long, env = "CONFIG_TYPE", default_value = "FILE", ignore_case = true)]
+    /// Source of the rules
+    #[arg(
+        long,
+        env = "CONFIG_TYPE",
+        default_value = "FILE",
+        ignore_case = true,
+        value_name = "SOURCE"
+    )]
     pub config_type: ConfigType,
 
-    /// The xDS server, HOST:PORT
+    /// Address of the xDS server
+    ///
+    /// Example: xds.example.org:18000
     #[arg(
         long,
         env = "CONFIG_GRPC_XDS_SERVER_URL",
-        default_value = "localhost:18000"
+        default_value = "localhost:18000",
+        value_name = "HOST:PORT"
     )]
     pub config_grpc_xds_server_url: String,
 
-    /// Who we say we are there; the server may have rules for this name only
-    #[arg(long, env = "CONFIG_GRPC_XDS_NODE_ID", default_value = "default")]
+    /// xDS node ID
+    ///
+    /// The server may have rules for this ID only.
+    ///
+    /// Example: edge
+    #[arg(
+        long,
+        env = "CONFIG_GRPC_XDS_NODE_ID",
+        default_value = "default",
+        value_name = "ID"
+    )]
     pub config_grpc_xds_node_id: String,
 
-    /// What else we say of ourselves, NAME=VALUE, several with commas between
-    #[arg(long, env = "CONFIG_GRPC_XDS_NODE_METADATA", default_value = "")]
+    /// xDS node metadata, NAME=VALUE, separated by commas
+    ///
+    /// Example: zone=a,tier=edge
+    #[arg(
+        long,
+        env = "CONFIG_GRPC_XDS_NODE_METADATA",
+        default_value = "",
+        value_name = "METADATA"
+    )]
     pub config_grpc_xds_node_metadata: String,
 
-    /// Headers that we send along, NAME:VALUE, several with commas between
+    /// Headers sent to the xDS server, NAME:VALUE, separated by commas
+    ///
+    /// Example: x-tenant:edge
     #[arg(
         long,
         env = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
         default_value = "",
-        hide_env_values = true
+        value_name = "HEADERS"
     )]
     pub config_grpc_xds_client_additional_headers: String,
 
-    /// Whether the xDS server is TLS
+    /// Use TLS to the xDS server
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub config_grpc_xds_server_use_tls: bool,
 
-    /// Our certificate for the xDS server, PEM; read for every connection
+    /// Client certificate for the xDS server, PEM
+    ///
+    /// The file is read for every connection.
     #[arg(
         long,
         env = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
@@ -65,7 +96,9 @@ pub struct XdsSettings {
     )]
     pub config_grpc_xds_client_tls_cert: Option<PathBuf>,
 
-    /// Its key, PEM; read for every connection
+    /// Private key of the client certificate for the xDS server, PEM
+    ///
+    /// The file is read for every connection.
     #[arg(
         long,
         env = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
@@ -73,38 +106,55 @@ pub struct XdsSettings {
     )]
     pub config_grpc_xds_client_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign the xDS server's, PEM; the system's unless said; read
-    /// for every connection
+    /// CA bundle for the xDS server, PEM; default: system roots
+    ///
+    /// The file is read for every connection.
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]
     pub config_grpc_xds_server_tls_cacert: Option<PathBuf>,
 
-    /// The name that the xDS server's certificate must bear, where it is not that of
-    /// CONFIG_GRPC_XDS_SERVER_URL
-    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_TLS_SAN", default_value = "")]
+    /// Name in the xDS server's certificate; default: host of --config-grpc-xds-server-url
+    ///
+    /// Example: xds.example.org
+    #[arg(
+        long,
+        env = "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
+        default_value = "",
+        value_name = "NAME"
+    )]
     pub config_grpc_xds_server_tls_san: String,
 
-    /// How long to wait before the xDS server is tried again when there is no connection; doubled
-    /// each time
+    /// First wait before a new attempt to connect to the xDS server
+    ///
+    /// The wait doubles with each failed attempt.
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", default_value = "3s", value_parser = duration)]
     pub config_grpc_xds_server_connect_retry_interval: Duration,
 
-    /// The same when a stream ended; doubled each time that brings no rules
+    /// First wait before a new stream after one ended
+    ///
+    /// The wait doubles with each stream that brings no rules.
     #[arg(long, env = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", default_value = "10s", value_parser = duration)]
     pub xds_client_backoff_initial_interval: Duration,
 
-    /// The longest wait
+    /// Maximum wait before a new attempt or a new stream
     #[arg(long, env = "XDS_CLIENT_BACKOFF_MAX_INTERVAL", default_value = "60s", value_parser = duration)]
     pub xds_client_backoff_max_interval: Duration,
 
-    /// By which share a wait may be longer or shorter
+    /// Share by which a wait may be longer or shorter
     #[arg(long, env = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", default_value_t = 0.5, value_parser = ratio)]
     pub xds_client_backoff_random_factor: f32,
 
-    /// Whether waits are longer and shorter at all, so that replicas do not come back together
+    /// Vary waits at random, so that replicas do not reconnect together
     #[arg(long, env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub xds_client_backoff_jitter: bool,
 
-    /// How large an answer of the xDS server may be, in bytes; 0 is 4 MiB
-    #[arg(long, env = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", default_value_t = 0)]
+    /// Maximum size of a message from the xDS server, in bytes; 0 means 4 MiB
+    ///
+    /// Example: 8388608
+    #[arg(
+        long,
+        env = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        default_value_t = 0,
+        value_name = "NUMBER"
+    )]
     pub xds_client_max_msg_size_in_bytes: u32,
 }

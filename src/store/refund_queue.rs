@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn each_goes_when_it_is_ready_or_its_time_is_over() {
+    fn an_entry_leaves_when_ready_or_expired() {
         let mut back = RefundQueue::default();
         let lost = back.add(checks(1), 5) + back.add_again(checks(2), 9, 3);
         assert_eq!((lost, back.next_us()), (0, Some(3)));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_go_is_picked_and_the_others_wait() {
+    fn take_where_returns_matching_refunds_and_keeps_the_others() {
         let mut back = RefundQueue::default();
         let lost = back.add(checks(4), 9) + back.add_again(checks(3), 9, 3);
         assert_eq!(lost, 0);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_is_the_same_byte_for_byte_or_lets_nobody_in() {
+    fn a_uri_name_must_match_byte_for_byte() {
         let authority = Authority::new();
         let named = authority.lets_in(&["envoy.edge.svc", ENVOY, "10.1.2.3"]);
         let others = [dns("other.example"), uri("spiffe://cluster.local/other")];
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_an_authority_in_between_lets_nobody_in() {
+    fn the_name_of_an_intermediate_ca_is_not_accepted() {
         let authority = Authority::new();
         let (mut params, key) = (authority_named("in between"), KeyPair::generate().unwrap());
         params.subject_alt_names = vec![uri(ENVOY)];

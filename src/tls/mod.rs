@@ -63,7 +63,7 @@ pub enum TlsError {
     },
     /// Both files are valid, but the key is not the certificate's.
     #[error(
-        "{certificate} and {key} do not belong together; write both, then exchange them at once"
+        "the key in {key} does not match the certificate in {certificate}; replace both files at once"
     )]
     KeyMismatch {
         /// The certificate's file.
@@ -92,13 +92,13 @@ fn crypto_provider() -> Arc<CryptoProvider> {
 fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
     let chain = read_certificates(certificate)?;
     let validity = chain.first().and_then(|leaf| Validity::of(leaf));
-    let validity = validity.ok_or_else(|| {
-        TlsError::invalid(certificate, "its certificate cannot be read; is it X.509?")
-    })?;
+    let validity = validity
+        .ok_or_else(|| TlsError::invalid(certificate, "the certificate is not valid X.509"))?;
     let pem = read(key)?;
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
         let why = pem_error_reason(&error);
-        let what = format!("no whole key in it ({why}); give a PEM file with a PRIVATE KEY");
+        let what =
+            format!("no valid private key ({why}); use a PEM file with a PRIVATE KEY section");
         TlsError::invalid(key, what)
     })?;
     Ok(Identity {
@@ -115,14 +115,12 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => {
-            let what = "no certificate in it; give a PEM file with a CERTIFICATE";
+            let what = "no certificate in this file; use a PEM file with a CERTIFICATE section";
             Err(TlsError::invalid(path, what))
         }
         Err(error) => {
             let why = pem_error_reason(&error);
-            let what = format!(
-                "not whole ({why}); write it anew, best under another name and then renamed"
-            );
+            let what = format!("invalid PEM ({why}); write a new file, and rename it to this name");
             Err(TlsError::invalid(path, what))
         }
     }
@@ -131,11 +129,11 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
 /// Why PEM cannot be parsed. The library's own message repeats the content, which may be a key.
 fn pem_error_reason(error: &pem::Error) -> &'static str {
     match error {
-        pem::Error::NoItemsFound => "nothing of the kind",
+        pem::Error::NoItemsFound => "no such section",
         pem::Error::MissingSectionEnd { .. } => "its end is missing",
         pem::Error::IllegalSectionStart { .. } => "its first line is cut off",
-        pem::Error::Base64Decode(_) => "not base64",
-        _ => "not PEM",
+        pem::Error::Base64Decode(_) => "invalid base64",
+        _ => "no PEM",
     }
 }
 

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_of_another_shape_gives_nothing() {
+    fn truncated_or_malformed_input_gives_nothing() {
         let whole = shaped((UTC_TIME, "991231235959Z"), (UTC_TIME, "300101000000Z"));
         for end in 0..whole.len() {
             assert_eq!(Validity::of(&whole[..end]), None, "{end}");

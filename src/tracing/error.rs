@@ -7,6 +7,6 @@ pub enum TracesError {
     #[error("{0}")]
     Settings(String),
     /// There is no runtime to send spans on.
-    #[error("no runtime: {0}")]
+    #[error("cannot start the runtime: {0}")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }

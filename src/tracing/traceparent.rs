@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_is_read_as_the_library_reads_it() {
+    fn valid_headers_are_parsed_as_the_library_parses_them() {
         for value in [
             GOOD.to_owned(),
             GOOD.replace("-01", "-00"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_no_parent() {
+    fn an_invalid_header_is_no_parent() {
         for value in [
             String::new(),
             GOOD.replace('b', "B"),

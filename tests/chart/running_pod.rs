@@ -283,7 +283,7 @@ fn helm_test_uses_tls_and_client_certificates() {
         (
             "tls.enabled=true,tls.existingSecret=grpc",
             &[("grpc", &elsewhere)],
-            Some("ca.crt: no certificate in it"),
+            Some("ca.crt: no certificate in this file"),
         ),
     ] {
         let rendered = rendered(&[&format!("--set={values}")]);

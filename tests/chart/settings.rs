@@ -234,11 +234,13 @@ fn settings_owned_by_the_chart_cannot_be_set() {
 
 #[test]
 fn the_ports_are_the_binarys_defaults() {
-    let help = help();
+    let cli = Cli::command();
+    let serve = cli.find_subcommand("serve").unwrap();
     let default = |variable: &str| {
-        let (_, rest) = help.split_once(&format!("[env: {variable}=]")).unwrap();
-        let (_, rest) = rest.split_once("[default: ").unwrap();
-        rest.split(']').next().unwrap().parse::<u16>().unwrap()
+        let named = |setting: &&Arg| setting.get_env().is_some_and(|name| name == variable);
+        let setting = serve.get_arguments().find(named).unwrap();
+        let default = setting.get_default_values()[0].to_str().unwrap();
+        default.parse::<u16>().unwrap()
     };
     let rendered = rendered(&[]);
     let ports = &rendered.container()["ports"];

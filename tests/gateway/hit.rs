@@ -315,12 +315,12 @@ fn invalid_certificate_files_are_named() {
     let only_key = write("key.pem", &key);
     let (ca, ours) = (good.file("ca.crt"), good.file("tls.crt"));
     for (bad, words) in [
-        (&empty, "no certificate in it; give a PEM file"),
-        (&halved, "not whole (its end is missing)"),
-        (&garbled, "not whole (not base64)"),
+        (&empty, "no certificate in this file; use a PEM file"),
+        (&halved, "invalid PEM (its end is missing)"),
+        (&garbled, "invalid PEM (invalid base64)"),
         (&none, "No such file or directory"),
         (&directory, "Is a directory"),
-        (&only_key, "no certificate in it"),
+        (&only_key, "no certificate in this file"),
     ] {
         for asked in [
             vec!["--cacert", bad],
@@ -341,8 +341,8 @@ fn invalid_certificate_files_are_named() {
     }
     let asked = ["--cacert", &ca, "--client-cert", &ours, "--client-key"];
     for (bad, words) in [
-        (&ours, "no whole key in it (nothing of the kind)"),
-        (&empty, "no whole key in it"),
+        (&ours, "no valid private key (no such section)"),
+        (&empty, "no valid private key"),
         (&none, "No such file or directory"),
     ] {
         let ended = hit(&address, &[&asked[..], &[bad]].concat());
@@ -355,7 +355,7 @@ fn invalid_certificate_files_are_named() {
         &hit(&address, &[&asked[..], &[&others]].concat()),
         1,
         &format!(
-            "{ours} and {others} do not belong together; write both, then exchange them at once"
+            "the key in {others} does not match the certificate in {ours}; replace both files at once"
         ),
     );
     assert_refused(

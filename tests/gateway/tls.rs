@@ -238,10 +238,22 @@ async fn certificates_are_reloaded_and_invalid_ones_rejected() {
     let expired = authority.signs_for(&["localhost"], Validity::Expired);
     let future = authority.signs_for(&["localhost"], Validity::NotYetValid);
     let bad = [
-        (half, second.key.as_str(), "not whole (its end is missing)"),
-        ("", &second.key, "no certificate in it"),
-        (&second.certificate, &second.key[..60], "no whole key in it"),
-        (&second.certificate, &first.key, "do not belong together"),
+        (
+            half,
+            second.key.as_str(),
+            "invalid PEM (its end is missing)",
+        ),
+        ("", &second.key, "no certificate in this file"),
+        (
+            &second.certificate,
+            &second.key[..60],
+            "no valid private key",
+        ),
+        (
+            &second.certificate,
+            &first.key,
+            "does not match the certificate",
+        ),
         (&expired.certificate, &expired.key, "have it renewed"),
         (
             &future.certificate,
@@ -448,7 +460,7 @@ fn invalid_tls_settings_are_rejected_with_advice() {
         (vec![tls[0]], "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
         (
             vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", &ca)],
-            "no whole key in it",
+            "no valid private key",
         ),
         (
             vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", "/nowhere/key")],

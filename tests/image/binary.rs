@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use tollgate_test_support::components::without_cargo_variables;
 
 use crate::isolation::run;
 
@@ -49,16 +50,7 @@ fn linked() -> PathBuf {
 /// which are up to date.
 fn link(binary: &Path) {
     let mut cargo = Command::new(env!("CARGO"));
-    // Variables that cargo sets would make some build scripts run again and recompile their
-    // dependents.
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"];
-        if told.iter().any(|told| name.starts_with(told)) {
-            cargo.env_remove(&*name);
-        }
-    }
-    let said = run(cargo
+    let said = run(without_cargo_variables(&mut cargo)
         .args(["test", "--no-run", "--test=image", "--locked", "--offline"])
         .arg("--message-format=json")
         .current_dir(env!("CARGO_MANIFEST_DIR")));

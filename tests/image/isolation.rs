@@ -9,13 +9,13 @@
 //!
 //! What it deliberately does not do: run without root. It reports that instead.
 
-use std::any::type_name;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use tollgate_test_support::components::program;
+use tollgate_test_support::namespaces::{run_test_again, test_name};
 
 use crate::binary;
 
@@ -77,38 +77,22 @@ pub(crate) fn alone<F: FnOnce(&Machine)>(test: F) {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    for needed in ["unshare", "podman", "runc", "catatonit"] {
+    for needed in ["podman", "runc", "catatonit"] {
         program(needed);
     }
-    let (_, name) = type_name::<F>().split_once("::").expect("a path");
-    let name = name.strip_suffix("::{{closure}}").expect("a closure");
+    let name = test_name::<F>();
     let context = binary::context();
-    let namespaces = ["--net", "--mount", "--pid", "--ipc", "--fork"];
-    let can = Command::new("unshare")
-        .args(namespaces)
-        .args(["--mount-proc", "true"])
-        .output();
-    let can = can.expect("unshare runs");
-    assert!(
-        can.status.success(),
-        "these tests run containers in namespaces of their own, which takes root and a kernel that allows it; unshare says: {}",
-        String::from_utf8_lossy(&can.stderr)
-    );
-    let status = Command::new("unshare")
-        .args(namespaces)
-        .args(["--mount-proc", "--kill-child", "sh", "-ec", SETUP])
-        .arg(std::env::current_exe().expect("this test binary"))
-        .args(["--exact", name, "--nocapture"])
-        .env(WITHIN, context)
-        .env("CONTAINERS_CONF", "/run/containers.conf")
-        .env("CONTAINERS_STORAGE_CONF", "/run/storage.conf")
-        .env("TMPDIR", "/run")
-        .stdin(Stdio::null())
-        .status();
+    let status = run_test_again(name, SETUP, |command| {
+        command
+            .env(WITHIN, context)
+            .env("CONTAINERS_CONF", "/run/containers.conf")
+            .env("CONTAINERS_STORAGE_CONF", "/run/storage.conf")
+            .env("TMPDIR", "/run")
+    });
     for group in ["libpod_parent/conmon", "libpod_parent"] {
         forget_group(group);
     }
-    assert!(status.expect("unshare runs").success(), "{name} failed");
+    assert!(status.success(), "{name} failed");
 }
 
 /// Removes an empty control group of any version and controller. Groups are not part of a

@@ -44,7 +44,7 @@ fn durations_beyond_the_calendar_are_rejected_at_start() {
         let nowhere = ["serve", "rules.yaml", "--grpc-host", "256.0.0.1"];
         let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
         assert_eq!(code, 2);
-        assert!(stderr.contains("at most 100 years"), "{stderr}");
+        assert!(stderr.contains("up to 100 years"), "{stderr}");
     }
 }
 
@@ -63,6 +63,9 @@ fn check_reports_every_error_of_every_file_at_once() {
     );
     write(".hidden.yaml", "not: rules\n");
     write("backup.yaml~", "not: rules\n");
+    for suffix in ["new", "old", "dist", "tmp"] {
+        write(&format!("a.yaml.dpkg-{suffix}"), "not: rules\n");
+    }
     let path = directory.path().to_str().unwrap();
     let (code, stdout, stderr) = tollgate(&["check", path]);
     assert_eq!((code, stdout.as_str()), (1, ""));

@@ -136,7 +136,7 @@ fn a_deadline_of_the_client_is_not_reported_as_an_answer() {
     for timeout in ["0", "0s"] {
         let (code, stdout, stderr) = hit(&service, &["shop", "ten=a", "--timeout", timeout]);
         assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
-        let words = "give a length of time above 0, such as 5s";
+        let words = "use a duration above 0, such as 5s";
         assert!(stderr.contains(words), "{stderr}");
     }
     // A port that accepts connections and never answers.

@@ -10,10 +10,15 @@
     clippy::indexing_slicing
 )]
 
+mod cli_docs;
 mod commands;
 mod explain;
+mod help;
 mod hit;
 mod hostile_clients;
 mod load;
 mod readme;
+mod settings_page;
 mod signals;
+mod variables;
+mod version;

@@ -1,11 +1,8 @@
-//! Runs the commands of the README and the other pages, and compares the table of settings.
+//! Runs the commands of the README and the other pages.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::CommandFactory as _;
-use tollgate::cli::Cli;
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -296,63 +293,5 @@ fn the_grammar_shown_is_valid() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-    }
-}
-
-/// The README's table of settings, generated from the declaration.
-fn table() -> String {
-    let mut table =
-        String::from("| flag | variable | default | what |\n| --- | --- | --- | --- |\n");
-    let cli = Cli::command();
-    let serve = cli.find_subcommand("serve").unwrap();
-    for setting in serve
-        .get_arguments()
-        .filter(|setting| setting.get_id() != "help")
-    {
-        let flag = setting
-            .get_long()
-            .map_or("RULES".to_owned(), |long| format!("--{long}"));
-        let variable = setting.get_env().unwrap().to_str().unwrap();
-        let default: Vec<_> = setting
-            .get_default_values()
-            .iter()
-            .map(|value| value.to_str().unwrap())
-            .collect();
-        let mut what = setting.get_help().unwrap().to_string().replace('\n', " ");
-        if !setting.get_action().takes_values() {
-            what += " (a switch)";
-        }
-        let choices: Vec<_> = setting
-            .get_possible_values()
-            .iter()
-            .map(|value| value.get_name().to_owned())
-            .collect();
-        if !choices.is_empty() && !what.contains(':') {
-            what.extend([": ", &choices.join(", ")]);
-        }
-        let _ = writeln!(
-            table,
-            "| `{flag}` | `{variable}` | {} | {what} |",
-            default.join(" ")
-        );
-    }
-    table
-}
-
-/// `make readme` writes the table; otherwise this test compares it.
-#[test]
-fn the_settings_table_matches_the_declaration() {
-    let (begin, end) = ("<!-- settings -->\n", "<!-- /settings -->\n");
-    let text = readme();
-    let (before, rest) = text.split_once(begin).unwrap();
-    let (shown, after) = rest.split_once(end).unwrap();
-    if std::env::var_os("WRITE_README").is_some() {
-        std::fs::write(
-            "README.md",
-            format!("{before}{begin}{}{end}{after}", table()),
-        )
-        .unwrap();
-    } else {
-        assert_eq!(shown, table(), "run `make readme`");
     }
 }

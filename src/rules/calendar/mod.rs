@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_midnight_in_the_midst_of_what_clocks_skip_or_repeat_is_no_trouble() {
+    fn a_skipped_or_repeated_midnight_is_handled() {
         // Every gap of the database that holds a midnight begins with it, so this zone is invented:
         // on March 1st 23:30 (+0) becomes 00:30 (+1), at 23:30 UTC; on October 27th 00:30 (+1)
         // becomes 23:30 (+0).

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_is_what_the_obvious_search_finds() {
+    fn matches_equal_those_of_a_naive_search() {
         let mut random = Random(1);
         let mut matches = 0;
         for _ in 0..300 {

@@ -195,7 +195,7 @@ descriptors:
 "#;
 
     #[test]
-    fn a_resource_means_what_the_same_words_mean_in_a_file() {
+    fn a_resource_means_the_same_as_a_file() {
         let source = Source {
             name: "file".to_owned(),
             text: AS_WRITTEN.to_owned(),
@@ -213,7 +213,7 @@ descriptors:
     /// Found by the fuzz target `xds` (1): the error for a hundred nested descriptors, the last one
     /// cut off, named each of them.
     #[test]
-    fn regression_1_what_breaks_deep_down_is_told_briefly() {
+    fn regression_1_errors_of_deep_nodes_are_short() {
         let mut bytes = vec![0x12, 5];
         for _ in 0..90 {
             let length = u8::try_from(bytes.len().min(100)).unwrap();
@@ -234,7 +234,7 @@ descriptors:
     }
 
     #[test]
-    fn whatever_is_sent_is_taken_or_refused_within_the_bounds() {
+    fn any_resource_is_loaded_or_rejected_within_the_bounds() {
         let whole = everything().encode_to_vec();
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut chance = |below: usize| {

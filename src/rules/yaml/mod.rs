@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_mean_what_yaml_1_1_says_when_asked() {
+    fn scalars_follow_yaml_1_1_on_request() {
         assert_eq!(scalar("yes").boolean(), Some(true));
         assert_eq!(scalar("'yes'").boolean(), None);
         assert_eq!(scalar("1_000").integer(), Some(1_000));

@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_comes_out_again(
+        fn packed_values_round_trip(
             key in any::<u128>(),
             seen in 0..=Timestamp::MAX_US,
             registers in [0..=REGISTER_MAX, 0..=REGISTER_MAX],

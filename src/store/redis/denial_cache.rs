@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_given_something_back_is_asked_again_and_so_is_another_limit() {
+    fn a_refund_or_another_limit_ends_a_cached_denial() {
         let known = refused();
         let one = check(1, 1);
         known.see(&one, &outcome(&one), 0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refused_hits_change_is_asked_every_time() {
+    fn denials_that_consume_are_not_cached() {
         for algorithm in ALGORITHMS {
             for counted in CountRefused::ALL.into_iter().map(Some).chain([None]) {
                 let mut asked = check(1, 1);

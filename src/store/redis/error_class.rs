@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_before_it_ran_has_taken_nothing() {
+    fn a_script_rejected_before_it_ran_took_nothing() {
         for (_, fault) in CODES {
             assert!(!fault.outcome_unknown(), "{fault:?}");
         }

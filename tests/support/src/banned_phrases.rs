@@ -124,7 +124,6 @@ pub const BANNED_PHRASES: &[BannedPhrase] = &[
     banned("woke", PLAIN),
     banned("fresh again", "write `resets`"),
     banned("for ever", "write `no limit`, `never` or `forever`"),
-    banned("so many times", "write the number's name"),
     banned("has no place here", "write what to use instead"),
 ];
 

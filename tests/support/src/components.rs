@@ -33,3 +33,16 @@ pub fn program(name: &str) -> &str {
     assert!(found.is_ok(), "`{name}` is missing; run `make deps`");
     name
 }
+
+/// Removes the variables that cargo sets for a test. With them, some build scripts would run again
+/// in a cargo that the test starts, and their dependents would be compiled again.
+pub fn without_cargo_variables(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"];
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}

@@ -18,6 +18,7 @@
 //! | `instruction_checks` | the number of checks in a scenario of `benches/instructions` |
 //! | `markdown` | the snippets and tables of a documentation page |
 //! | `metrics_text` | values in the text of `/metrics` |
+//! | `namespaces` | a test that runs again in namespaces of its own |
 //! | `performance_chart` | the chart in docs/performance.md |
 //! | `polling` | waiting for a condition |
 //! | `ports` | free ports |
@@ -47,6 +48,7 @@ pub mod in_process;
 pub mod instruction_checks;
 pub mod markdown;
 pub mod metrics_text;
+pub mod namespaces;
 pub mod performance_chart;
 pub mod polling;
 pub mod ports;

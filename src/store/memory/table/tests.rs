@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn it_holds_what_a_map_holds(
+    fn it_holds_the_same_as_a_std_map(
         steps in prop::collection::vec(step(), 1..60),
         bytes_max in prop_oneof![Just(usize::MAX), 300..200_000_usize],
     ) {
@@ -342,7 +342,7 @@ fn a_sweep_sees_all_though_the_table_changes_below_it() {
 }
 
 #[test]
-fn whoever_looks_for_what_may_be_forgotten_finds_it() {
+fn the_eviction_search_finds_every_evictable_bucket() {
     let mut table = Table::new();
     for number in 0..20_000 {
         table

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_that_redis_says() {
+    fn slots_equal_those_of_redis() {
         // As `CLUSTER KEYSLOT` returns them.
         assert_eq!(slot_of(b"123456789"), 12_739);
         assert_eq!(slot_of(b"tg:replicas"), 6_831);

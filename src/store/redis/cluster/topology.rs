@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_are_read_and_a_host_that_is_left_out_is_the_one_asked() {
+    fn masters_are_parsed_and_an_empty_host_is_the_queried_node() {
         let asked = Address::Tcp("asked".to_owned(), 1);
         let text = |host: &str| Value::BulkString(host.as_bytes().to_vec());
         let reply = Value::Array(vec![

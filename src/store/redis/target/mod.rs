@@ -95,7 +95,7 @@ pub enum TargetError {
     )]
     Scheme,
     /// It has no server.
-    #[error("it has no server")]
+    #[error("it names no server")]
     NoServer,
     /// A port is not a number.
     #[error("the text after a server's last colon is not a port")]

@@ -7,7 +7,7 @@ fn tcp(host: &str, port: u16) -> Address {
 }
 
 #[test]
-fn urls_name_what_they_say() {
+fn urls_are_parsed() {
     let single = |url: &str| match Target::of_url(url).unwrap() {
         Target {
             servers: Servers::Single(address),
@@ -54,7 +54,7 @@ fn a_server_of_a_cluster_may_leave_out_the_host_that_is_its_own() {
 }
 
 #[test]
-fn what_is_wrong_is_said_without_repeating_it() {
+fn url_errors_do_not_repeat_the_url() {
     let wrong = [
         ("cache:6379", TargetError::Scheme),
         ("http://hunter2", TargetError::Scheme),
@@ -90,7 +90,7 @@ fn a_password_is_read_and_never_shown() {
 }
 
 #[test]
-fn the_reference_s_variables_mean_what_they_mean_there() {
+fn the_references_variables_keep_their_meaning() {
     let names = |url: &str| ReferenceVariables {
         url: Secret::new(url),
         ..ReferenceVariables::default()

@@ -1,0 +1,67 @@
+//! The settings of headers and metadata in responses.
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::settings::headings::HEADERS;
+use crate::settings::parse::{boolean, header_name};
+
+/// Headers and metadata of responses.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = HEADERS)]
+pub struct ResponseSettings {
+    /// Add headers with limit, remaining hits and reset to responses
+    ///
+    /// The next settings name these headers.
+    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub limit_response_headers_enabled: bool,
+
+    /// Rate limit headers in responses, separated by commas; default: none
+    ///
+    /// Example: ietf,retry-after
+    #[arg(
+        long,
+        env = "TOLLGATE_RESPONSE_HEADERS",
+        value_delimiter = ',',
+        ignore_case = true,
+        value_name = "STYLES"
+    )]
+    pub response_headers: Vec<HeaderStyle>,
+
+    /// Name of the header with the limit
+    ///
+    /// Example: X-Limit
+    #[arg(long, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name, value_name = "HEADER")]
+    pub limit_limit_header: String,
+
+    /// Name of the header with the remaining hits
+    ///
+    /// Example: X-Remaining
+    #[arg(long, env = "LIMIT_REMAINING_HEADER", default_value = "RateLimit-Remaining", value_parser = header_name, value_name = "HEADER")]
+    pub limit_remaining_header: String,
+
+    /// Name of the header with the seconds until reset
+    ///
+    /// Example: X-Reset
+    #[arg(long, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset", value_parser = header_name, value_name = "HEADER")]
+    pub limit_reset_header: String,
+
+    /// Add the request and the metadata of its rules to responses
+    ///
+    /// Envoy makes them available as dynamic metadata.
+    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub response_dynamic_metadata: bool,
+}
+
+/// Rate limit headers of a response.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum HeaderStyle {
+    /// The three headers of LIMIT_LIMIT_HEADER and the settings beside it
+    Reference,
+    /// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset
+    #[value(name = "x-ratelimit")]
+    XRateLimit,
+    /// RateLimit-Policy and RateLimit of the IETF draft
+    Ietf,
+    /// Retry-After, on a refusal that ends
+    RetryAfter,
+}
