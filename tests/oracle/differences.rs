@@ -69,7 +69,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         id: "limits-in-requests",
         what: "a limit in a request (`limit` of a descriptor)",
         there: "adds to the counter of the rule with the same descriptor",
-        here: "has a counter of its own; under `TOLLGATE_STORE_KEYS=reference` it adds to the rule's",
+        here: "has its own counter; under `TOLLGATE_STORE_KEYS=reference` it adds to the rule's",
         reason: "a client with a limit of its own does not use up the rule's",
         shown: Shown::ByRequests,
     },
@@ -243,7 +243,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "number-of-unlimited",
-        what: "`requests_per_unit` beside `unlimited`, in `/rlconfig`",
+        what: "`requests_per_unit` with `unlimited`, in `/rlconfig`",
         there: "is shown",
         here: "is shown as 0",
         reason: "nothing uses it",
@@ -268,7 +268,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         id: "merge-keys",
         what: "`<<` after a name that it also has",
-        there: "replaces the values written beside it",
+        there: "replaces the value of that name",
         here: "never does",
         reason: "the YAML specification says so",
         shown: Shown::ByFiles,
