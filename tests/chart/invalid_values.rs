@@ -260,7 +260,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=redis://:hush@cache",
-        "redis.url has a user or a password in it; give redis.username and redis.passwordKey",
+        "redis.url has a user or a password in it; use redis.username and redis.passwordKey",
     ),
     (
         "redis.url=redis://a,redis.urlKey=a,redis.existingSecret=a",
@@ -292,7 +292,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=a-{{ .Release.Name }}",
-        "redis.url is a template that makes `a-demo`; it must make a URL such as redis://HOST:6379",
+        "redis.url is a template that renders to `a-demo`; it must render to a URL such as redis://HOST:6379",
     ),
     (
         "redis.url=redis://:{{ print `hush@` }}cache",
@@ -308,7 +308,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "service.externalTrafficPolicy=Local",
-        "service.externalTrafficPolicy is given, and service.type is ClusterIP, which no node has a port of",
+        "service.externalTrafficPolicy is given, and service.type is ClusterIP, which has no node ports",
     ),
     (
         "service.nodePorts.grpc=30081",
@@ -340,11 +340,11 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/etc/tollgate/tls/",
-        "extraVolumeMounts[0].mountPath is /etc/tollgate/tls/, where the chart mounts files of its own",
+        "extraVolumeMounts[0].mountPath is /etc/tollgate/tls/, where the chart mounts its own files",
     ),
     (
         "prometheusRule.additionalGroups[0].name=tollgate-replicas,prometheusRule.additionalGroups[0].rules={}",
-        "prometheusRule.additionalGroups[0].name is tollgate-replicas, which the chart has already; choose another",
+        "prometheusRule.additionalGroups[0].name is tollgate-replicas, which the chart already has; choose another",
     ),
     (
         "commonLabels.a b=c",
@@ -369,7 +369,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "autoscaling.enabled=true,autoscaling.maxReplicas=3,resources.requests=null",
-        "autoscaling.targetCPUUtilizationPercentage is a share of resources.requests.cpu, which is not given",
+        "autoscaling.targetCPUUtilizationPercentage is a percentage of resources.requests.cpu, which is not given",
     ),
     (
         "keda.enabled=true",
