@@ -58,7 +58,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures docs-cli package fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme snapshots pictures docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -194,8 +194,13 @@ readme:
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values renders_match
 	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
+	WRITE_README=1 $(CARGO) test --locked --test process the_committed_schema
 	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
 	WRITE_README=1 $(CARGO) test --locked --lib the_page_lists_every_metric
+
+# What `check` prints for each broken file. Read the texts before you commit them.
+snapshots:
+	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules broken::
 
 # The test that compares the pictures with the code writes them here.
 pictures:

@@ -87,6 +87,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     ("clap", &["cli", "settings"], "settings are declared once"),
     (
+        "annotate_snippets",
+        &["rules/file/report.rs"],
+        "one file draws snippets",
+    ),
+    (
         "saphyr_parser",
         &["rules/yaml"],
         "YAML ends where rules begin",

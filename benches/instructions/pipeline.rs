@@ -77,7 +77,11 @@ impl Pipeline {
             text: rules.to_owned(),
         };
         let loaded = file::load(&[source], Options::default()).expect("good rules");
-        generations.take(Some(Ok(Rules { loaded, hash: 0 })));
+        generations.take(Some(Ok(Rules {
+            loaded,
+            sources: 1,
+            hash: 0,
+        })));
         let parts = Parts {
             generations,
             store,

@@ -251,11 +251,7 @@ impl Server {
         let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
         let banner = loop {
             let line = lines.next().expect("it starts").expect("text");
-            assert!(
-                !line.contains("rules not taken"),
-                "{line} {:?}",
-                lines.next()
-            );
+            assert!(!line.contains("rules refused"), "{line} {:?}", lines.next());
             if line.contains(" listens: ") {
                 break line;
             }

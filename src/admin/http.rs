@@ -47,6 +47,6 @@ async fn serve_one(router: Router, connection: Connection, mut stopping: Shutdow
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "an HTTP connection ended");
+        tracing::debug!(%error, "an HTTP connection ended with an error");
     }
 }

@@ -19,7 +19,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{StatusCode, header};
+use ::http::{StatusCode, Uri, header};
 use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{RawQuery, State};
@@ -50,11 +50,11 @@ pub struct AdminState {
     pub generations: Arc<Generations>,
     /// Decisions over JSON; none when `/json` is disabled.
     pub json: Option<Arc<JsonService>>,
-    /// Changes the log level; none when it cannot be changed.
+    /// Changes the log filter; none when it cannot be changed.
     pub log_level: Option<LogLevelSwitch>,
 }
 
-/// Sets the log level, or returns why it cannot.
+/// Sets the log filter, or returns why it cannot.
 pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Most requests for decisions or metrics in progress; further ones get 503 at once. Probes are not
@@ -68,16 +68,19 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 pub fn public_router(state: AdminState) -> Router {
     let shed = state.metrics.connections.http_shed.clone();
     let bounds = ServiceBuilder::new()
-        .layer(HandleErrorLayer::new(move |_: BoxError| {
+        .layer(HandleErrorLayer::new(move |uri: Uri, _: BoxError| {
             shed.inc();
-            ready(StatusCode::SERVICE_UNAVAILABLE)
+            ready(match uri.path() {
+                json::PATH => json::shed(),
+                _ => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            })
         }))
         .load_shed()
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
     let mut router = Router::new().route("/metrics", get(metrics));
     if let Some(json) = state.json.clone() {
-        router = router.route("/json", any(move |request| json::decide(json, request)));
+        router = router.route(json::PATH, any(move |request| json::decide(json, request)));
     }
     router
         .layer(bounds)
@@ -165,7 +168,7 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 async fn index() -> &'static str {
     "/: print this list\n\
      /healthcheck: 200 when ready, 500 when not\n\
-     /log-level: PUT trace, debug, info, warn, error or off\n\
+     /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
      /readyz?verbose: whether this is ready, and why\n\
      /rlconfig: print the limits in use\n"

@@ -40,6 +40,36 @@ pub(super) enum JsonResult {
     Unwritable(String),
 }
 
+/// Codes of `google.rpc.Status`, as gRPC numbers them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum StatusCode {
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    ResourceExhausted = 8,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+/// A `google.rpc.Status` in JSON. The types of it are not among ours, and it has three fields.
+pub(super) fn status(code: StatusCode, message: &str) -> String {
+    serde_json::json!({ "code": code as i32, "message": message, "details": [] }).to_string()
+}
+
+// === impl StatusCode ===
+
+impl StatusCode {
+    /// The code with which gRPC would answer.
+    pub(super) fn of(error: &RequestError) -> Self {
+        match error.grpc_code() {
+            "INVALID_ARGUMENT" => Self::InvalidArgument,
+            "DEADLINE_EXCEEDED" => Self::DeadlineExceeded,
+            "RESOURCE_EXHAUSTED" => Self::ResourceExhausted,
+            "UNAVAILABLE" => Self::Unavailable,
+            _ => Self::Internal,
+        }
+    }
+}
+
 // === impl JsonService ===
 
 impl JsonService {
@@ -96,6 +126,9 @@ impl Transcoder {
     }
 
     fn decode_request(&self, body: &[u8]) -> Result<DynamicMessage, String> {
+        if body.trim_ascii().is_empty() {
+            return Err("the body is empty; send a RateLimitRequest as JSON".to_owned());
+        }
         let mut json = serde_json::Deserializer::from_slice(body);
         let options = DeserializeOptions::new().deny_unknown_fields(true);
         let message =

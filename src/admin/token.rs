@@ -29,7 +29,15 @@ pub struct AdminToken(Arc<TokenFile>);
 
 struct TokenFile {
     path: PathBuf,
-    last: Mutex<Vec<u8>>,
+    last: Mutex<LastRead>,
+}
+
+/// Result of reading the file.
+struct LastRead {
+    /// The last good token.
+    token: Vec<u8>,
+    /// The last read failed, and that was logged.
+    failed: bool,
 }
 
 // === impl AdminToken ===
@@ -46,7 +54,10 @@ impl AdminToken {
         })?;
         Ok(Self(Arc::new(TokenFile {
             path: path.to_owned(),
-            last: Mutex::new(token),
+            last: Mutex::new(LastRead {
+                token,
+                failed: false,
+            }),
         })))
     }
 
@@ -56,12 +67,20 @@ impl AdminToken {
         let read = tokio::task::spawn_blocking(move || {
             let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
             match read(&file.path) {
-                Ok(token) => last.clone_from(&token),
+                Ok(token) => {
+                    last.token = token;
+                    if std::mem::take(&mut last.failed) {
+                        // At the level of the failure.
+                        tracing::warn!(path = %file.path.display(), "the admin token was read again");
+                    }
+                }
                 Err(error) => {
-                    tracing::warn!(%error, path = %file.path.display(), "cannot read the admin token; the old one stays in use");
+                    if !std::mem::replace(&mut last.failed, true) {
+                        tracing::warn!(path = %file.path.display(), %error, "cannot read the admin token; the last one stays in use");
+                    }
                 }
             }
-            last.clone()
+            last.token.clone()
         });
         // An empty token matches no request.
         read.await.unwrap_or_default()

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
 use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
-use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
+use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::tracing::Traces;
@@ -77,7 +77,7 @@ fn memory_max(settings: &Settings) -> usize {
             "the default; the memory of this system is unknown".to_owned(),
         ),
     };
-    tracing::info!(bytes, "buckets may take {bytes} bytes: {why}");
+    tracing::info!(bytes, why, "memory limit of buckets");
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -210,6 +210,18 @@ impl App {
     pub fn with_log_level(mut self, switch: LogLevelSwitch) -> Self {
         self.log_level = Some(switch);
         self
+    }
+
+    /// Which store holds the buckets, for messages.
+    pub fn describe_store(&self) -> String {
+        let Some(health) = self.store.health() else {
+            return "memory".to_owned();
+        };
+        let mode = match self.settings.store.store_mode {
+            StoreMode::Exact => "exact mode",
+            StoreMode::Leased => "leased mode",
+        };
+        format!("{}, {mode}", health.message)
     }
 
     /// Metrics of the service.

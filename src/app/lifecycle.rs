@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::net::{
     self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
 };
-use crate::pipeline::Generations;
+use crate::pipeline::{Generation, Generations};
 use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
 use crate::rules::xds::XdsClient;
@@ -34,7 +34,6 @@ use crate::settings::Settings;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
-use tollgate_limiter::RuleSet;
 
 /// A running service: handles of its tasks.
 struct RunningService {
@@ -86,7 +85,7 @@ impl App {
     /// When a port stops serving or the worker of a partition ends.
     pub async fn run(
         self,
-        ready: impl FnOnce(&RuleSet),
+        ready: impl FnOnce(&Generation),
         reload: mpsc::Receiver<()>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
@@ -207,7 +206,7 @@ impl RunningService {
     /// Keeps the health service in step with readiness until `shutdown`.
     async fn run_until(
         &mut self,
-        ready: impl FnOnce(&RuleSet),
+        ready: impl FnOnce(&Generation),
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         let mut ready = Some(ready);
@@ -221,7 +220,7 @@ impl RunningService {
             if let Some(generation) = self.generations.current()
                 && let Some(ready) = ready.take()
             {
-                ready(&generation.rules);
+                ready(&generation);
             }
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
@@ -238,7 +237,10 @@ impl RunningService {
     /// Drains in order: readiness, then gRPC, and HTTP last, so that probes and metrics are served
     /// to the end.
     async fn drain(self, delay: Duration, timeout_after: Duration) {
-        tracing::info!(?delay, "draining: not ready");
+        tracing::info!(
+            delay_ms = millis(delay),
+            "shutdown started; no longer ready"
+        );
         self.readiness.stop();
         self.health.set_serving(false).await;
         sleep(delay).await;
@@ -262,14 +264,19 @@ impl RunningService {
             statsd.stop().await;
         }
         if drained.is_ok() {
-            tracing::info!("stopped: all requests were answered");
+            tracing::info!("stopped; all requests were answered");
         } else {
             tracing::warn!(
-                timeout = ?timeout_after,
-                "stopped with connections still open; raise --drain-timeout if requests take that long"
+                timeout_ms = millis(timeout_after),
+                "stopped with connections still open; raise --drain-timeout if requests take longer"
             );
         }
     }
+}
+
+/// A duration for a log line.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Starts the threads of the gRPC server.

@@ -75,7 +75,8 @@ pub(super) fn configure(
     };
     if builder.is_some() && deadline_ms > STORE_DEADLINE_MS {
         tracing::warn!(
-            "--store-deadline-ms {deadline_ms}: Envoy waits 20 ms for an answer unless its filter's timeout says otherwise"
+            store_deadline_ms = deadline_ms,
+            "--store-deadline-ms is long: Envoy waits 20 ms by default; raise its filter's timeout too"
         );
     }
     Ok(builder)
@@ -93,12 +94,12 @@ pub(super) fn build(
     let Some(shared) = shared else {
         if is_leased(settings) {
             tracing::warn!(
-                "--store-mode leased: there is no shared store, so each replica has its own limits; set --store"
+                "--store-mode leased has no effect without a shared store: each replica has its own limits; set --store"
             );
         }
         if settings.naming.store_keys == StoreKeys::Reference {
             tracing::warn!(
-                "--store-keys reference: there is no shared store, so no counter is continued; set --store"
+                "--store-keys reference has no effect without a shared store: no counter is continued; set --store"
             );
         }
         return Ok((memory, vec![workers]));
@@ -150,11 +151,11 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
         return;
     };
     tracing::warn!(
-        "--store-mode leased: {} of {} rules are decided in exact mode, since their algorithms allow no leases: `{}` \
-         is the first; fixed_window, sliding_window without segments and token_bucket allow them",
-        exact.len(),
-        rules.len(),
-        first.full_name(),
+        rules = exact.len(),
+        of = rules.len(),
+        first = first.full_name(),
+        "some rules use exact mode despite --store-mode leased; only fixed_window, sliding_window without segments \
+         and token_bucket allow leases",
     );
 }
 
@@ -165,8 +166,8 @@ pub(super) fn hash(settings: &StoreSettings, shared: bool) -> Result<KeyedHash, 
     }
     if settings.naming.store_hash_key_file.is_none() {
         tracing::warn!(
-            "the default hash key is in use, so clients that choose their own values could craft key collisions; set \
-             --store-hash-key-file to the same secret on all replicas"
+            "default hash key in use: clients can craft key collisions; set --store-hash-key-file to one secret on all \
+             replicas"
         );
     }
     shared_hash(&settings.naming)

@@ -27,6 +27,9 @@ pub(super) struct CertificateReloader {
     files: ServerFiles,
     watch: FileWatch,
     valid_until: Timestamp,
+    /// The newest files were invalid, or expired at the start: the next good ones are logged at the
+    /// same level.
+    is_failing: bool,
     counters: CertificateCounters,
 }
 
@@ -43,8 +46,9 @@ impl CertificateReloader {
         // Started before the files are read, so that no change is missed.
         let watch = files.watch();
         let loaded = files.read().map_err(|error| tls_error(port, &error))?;
-        if let Err(error) = files.read_at(now) {
-            tracing::error!("the {port} port uses its certificate anyway: {error}");
+        let expired = files.read_at(now).err();
+        if let Some(error) = &expired {
+            tracing::error!(port, %error, "the certificate is invalid now and used anyway");
         }
         let bounds = HandshakeLimits {
             concurrent_max: settings.tls_handshakes_max,
@@ -63,6 +67,7 @@ impl CertificateReloader {
             files,
             watch,
             valid_until: loaded.expires_at,
+            is_failing: expired.is_some(),
             counters: metrics.certificate(port),
         };
         reloader.measure(now);
@@ -87,7 +92,8 @@ impl CertificateReloader {
                 }
                 Err(panic) => {
                     tracing::error!(
-                        "this is a defect in tollgate: certificates are no longer reloaded: {panic}"
+                        error = %panic,
+                        "this is a defect in tollgate: certificates are no longer reloaded"
                     );
                     return;
                 }
@@ -105,13 +111,22 @@ impl CertificateReloader {
                 self.valid_until = expires_at;
                 self.counters.taken.inc();
                 let days = expires_at.since_us(now) / 86_400_000_000;
-                tracing::info!("the {port} port uses a new certificate, valid for {days} days");
+                let message = "a new certificate is in use";
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::error!(port, valid_for_days = days, "{message}");
+                } else {
+                    tracing::info!(port, valid_for_days = days, "{message}");
+                }
             }
             Some(Err(error)) => {
                 self.counters.refused.inc();
-                let good = self.valid_until.since_us(now) / 86_400_000_000;
+                self.is_failing = true;
+                let days = self.valid_until.since_us(now) / 86_400_000_000;
                 tracing::error!(
-                    "the {port} port's new certificates are invalid; the old ones stay in use (valid for {good} days): {error}"
+                    port,
+                    valid_for_days = days,
+                    %error,
+                    "the new certificates are invalid; the old ones stay in use"
                 );
             }
         }
@@ -124,6 +139,8 @@ impl CertificateReloader {
         let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         let left = seconds(left).saturating_sub(seconds(over));
         self.counters.expiry_seconds.set(left);
+        let expires_at = self.valid_until.as_us() / 1_000_000;
+        self.counters.expiry_timestamp.set(seconds(expires_at));
     }
 }
 

@@ -15,22 +15,19 @@ use crate::tracing::export_settings::TraceExport;
 /// The exporter of spans; none if tracing is off or cannot start.
 pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {
     let export = TraceExport::from_settings(settings).unwrap_or_else(|error| {
-        tracing::error!("running without traces: {error}");
+        tracing::error!(%error, "running without traces");
         None
     })?;
     for warning in &export.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(%warning, "a tracing setting is ignored");
     }
     match Traces::new(&export, metrics) {
         Ok(traces) => {
-            tracing::info!(
-                "tracing is on; spans are sent to {}",
-                traces.display_endpoint()
-            );
+            tracing::info!(endpoint = %traces.display_endpoint(), "tracing is on");
             Some(Arc::new(traces))
         }
         Err(error) => {
-            tracing::error!("running without traces: {error}");
+            tracing::error!(%error, "running without traces");
             None
         }
     }

@@ -3,14 +3,14 @@
 //! What it deliberately does not do: connect or parse (`rules/xds`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::store;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 use crate::rules::xds::{XdsClient, XdsEvent};
 
-/// Number of failed attempts for one warning: the first is logged, then every tenth.
+/// Number of failed attempts for one warning: the first is logged, then every tenth. The first
+/// rules after that are logged as a warning too.
 const LOSSES_PER_WARNING: u64 = 10;
 
 /// Runs the xDS client for ever.
@@ -28,7 +28,9 @@ pub(super) async fn watch(
             tracing::info!(%server, "connected to the xDS server");
         }
         XdsEvent::Update(change) => {
-            lost = 0;
+            if std::mem::take(&mut lost) > 0 {
+                tracing::warn!("the xDS server sends rules again");
+            }
             match &change {
                 Ok(change) => {
                     metrics.xds.acks.inc();
@@ -43,17 +45,12 @@ pub(super) async fn watch(
         XdsEvent::Disconnected { error, retry_in } => {
             metrics.xds.up.set(0);
             metrics.xds.lost.inc();
-            let kept = if generations.any() {
-                "the rules in use stay"
-            } else {
-                "no rules are in use"
-            };
-            let wait =
-                Duration::from_millis(u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX));
+            let has_rules = generations.any();
+            let retry_in_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
             if lost.is_multiple_of(LOSSES_PER_WARNING) {
-                tracing::warn!("{error}; {kept}; retrying in {wait:?}");
+                tracing::warn!(%error, has_rules, retry_in_ms, "no connection to the xDS server");
             } else {
-                tracing::debug!("{error}; {kept}; retrying in {wait:?}");
+                tracing::debug!(%error, has_rules, retry_in_ms, "no connection to the xDS server");
             }
             lost = lost.saturating_add(1);
         }

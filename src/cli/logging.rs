@@ -1,8 +1,16 @@
 //! Log lines on stderr, as text or as JSON with the reference's field names.
 //!
-//! What it deliberately does not do: log requests. The hot path has metrics.
+//! As JSON, every line is an object: also those before logging starts, after it ends, and of a
+//! panic. They are written by [`report`], [`announce`] and the panic hook.
+//!
+//! What it deliberately does not do: log requests. The hot path has metrics, and
+//! `pipeline/decision_log.rs` for debugging.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
+use std::io::Write as _;
+use std::panic::PanicHookInfo;
 use std::sync::Arc;
 
 use clap::ValueEnum as _;
@@ -10,7 +18,7 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -21,31 +29,43 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::admin::LogLevelSwitch;
-use crate::settings::{LogFormat, LogLevel, Settings};
+use crate::pipeline::DECISION_LOG;
+use crate::settings::{LogFilter, LogFormat, LogLevel, Settings};
 
-/// Starts logging; returns the function that changes the level. A second call has no effect.
+/// Starts logging; returns the function that changes the filter. A second call has no effect.
 pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
-    let (filter, handle) = reload::Layer::new(filter(settings.log_level));
+    let (filter, handle) = reload::Layer::new(targets(&settings.log_level));
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines = match settings.log_format {
         LogFormat::Text => lines.with_ansi(false).boxed(),
-        LogFormat::Json => lines.event_format(JsonLines).boxed(),
+        LogFormat::Json => {
+            std::panic::set_hook(Box::new(report_panic));
+            lines.event_format(JsonLines).boxed()
+        }
     };
     // Fails only if logging has started already.
     let _ = tracing_subscriber::registry()
         .with(filter)
         .with(lines)
         .try_init();
-    Arc::new(move |level| {
-        let level = LogLevel::from_str(level, true)
-            .map_err(|_| "use trace, debug, info, warn, error or off".to_owned())?;
+    Arc::new(move |filter| {
+        let filter: LogFilter = filter.parse().map_err(|error| format!("{error}"))?;
         handle
-            .reload(self::filter(level))
+            .reload(targets(&filter))
             .map_err(|error| error.to_string())
     })
 }
 
-fn filter(level: LogLevel) -> LevelFilter {
+fn targets(filter: &LogFilter) -> Targets {
+    let modules = filter.modules.iter();
+    Targets::new()
+        .with_default(level(filter.level))
+        // Its lines hold what callers sent: only its own name turns them on.
+        .with_target(DECISION_LOG, LevelFilter::OFF)
+        .with_targets(modules.map(|(module, one)| (module.clone(), level(*one))))
+}
+
+fn level(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Trace => LevelFilter::TRACE,
         LogLevel::Debug => LevelFilter::DEBUG,
@@ -56,12 +76,104 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Formats an event as one JSON object: `@timestamp`, `level`, `@message`, then the other fields.
+/// The format that a command line asks for, or else the environment. Needed before the settings are
+/// parsed, and if they cannot be. Only `serve` logs.
+pub(super) fn requested_format(args: &[OsString]) -> LogFormat {
+    const FLAG: &str = "--log-format";
+    let mut args = args.iter().skip(1).map(|arg| arg.to_str().unwrap_or(""));
+    if args.next() != Some("serve") {
+        return LogFormat::Text;
+    }
+    let mut flag = None;
+    while let Some(arg) = args.next() {
+        if arg == FLAG {
+            flag = args.next();
+        } else if let Some(value) = arg
+            .strip_prefix(FLAG)
+            .and_then(|rest| rest.strip_prefix('='))
+        {
+            flag = Some(value);
+        }
+    }
+    let variable = std::env::var_os("LOG_FORMAT");
+    let asked = flag.or_else(|| variable.as_deref().and_then(OsStr::to_str));
+    asked
+        .and_then(|name| LogFormat::from_str(name, true).ok())
+        .unwrap_or(LogFormat::Text)
+}
+
+/// Writes what ended the command to stderr, whatever the log level: `text`, or one JSON line with
+/// `message`.
+pub(super) fn report(format: LogFormat, message: &str, text: &str) {
+    match format {
+        LogFormat::Text => write(text.trim_end()),
+        LogFormat::Json => {
+            let mut fields = Map::new();
+            fields.insert("error".to_owned(), text.trim_end().into());
+            write(&json_line("error", module_path!(), message, fields));
+        }
+    }
+}
+
+/// Writes a JSON line of level info to stderr, whatever the log level.
+pub(super) fn announce(message: &str, fields: Map<String, Value>) {
+    write(&json_line("info", module_path!(), message, fields));
+}
+
+/// Writes a panic as one JSON line. It does not go through `tracing`, which may have panicked.
+fn report_panic(info: &PanicHookInfo<'_>) {
+    let mut fields = Map::new();
+    let mut field = |name: &str, text: &str| fields.insert(name.to_owned(), text.into());
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    field("panic", text.unwrap_or("?"));
+    field(
+        "thread",
+        std::thread::current().name().unwrap_or("<unnamed>"),
+    );
+    if let Some(location) = info.location() {
+        field("location", &location.to_string());
+    }
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        field("backtrace", &backtrace.to_string());
+    }
+    write(&json_line(
+        "error",
+        module_path!(),
+        "a thread panicked: this is a defect in tollgate",
+        fields,
+    ));
+}
+
+fn write(line: &str) {
+    // Nothing can be reported if stderr is closed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// One JSON object: `@timestamp`, `level`, `@message`, `module`, then the other fields.
+fn json_line(level: &str, module: &str, message: &str, mut fields: Map<String, Value>) -> String {
+    let mut time = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let mut field = |name: &str, text: &str| fields.insert(name.to_owned(), text.into());
+    field("@timestamp", &time);
+    field("level", level);
+    field("@message", message);
+    field("module", module);
+    Value::Object(fields).to_string()
+}
+
+/// Formats an event as one JSON object.
 struct JsonLines;
 
-/// Fields of an event as JSON.
+/// Message and fields of an event.
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields {
+    message: String,
+    others: Map<String, Value>,
+}
 
 // === impl JsonLines ===
 
@@ -76,29 +188,167 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> std::fmt::Result {
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let level = event.metadata().level().to_string().to_ascii_lowercase();
-        fields.0.insert("@timestamp".to_owned(), time.into());
-        fields.0.insert("level".to_owned(), level.into());
-        writeln!(writer, "{}", Value::Object(fields.0))
+        let Fields {
+            message,
+            mut others,
+        } = fields;
+        // Records of the crate `log` have their module in a field.
+        let logged = others.remove("log.target");
+        let module = logged.as_ref().and_then(Value::as_str);
+        others.retain(|name, _| !name.starts_with("log."));
+        let level = event.metadata().level().as_str().to_ascii_lowercase();
+        let module = module.unwrap_or(event.metadata().target());
+        writeln!(writer, "{}", json_line(&level, module, &message, others))
     }
 }
 
 // === impl Fields ===
 
+impl Fields {
+    fn push(&mut self, field: &Field, value: Value) {
+        self.others.insert(field.name().to_owned(), value);
+    }
+}
+
 impl Visit for Fields {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.push(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.push(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.push(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.push(field, value.into());
+    }
+
     fn record_str(&mut self, field: &Field, text: &str) {
-        let name = match field.name() {
-            "message" => "@message",
-            name => name,
-        };
-        self.0.insert(name.to_owned(), text.into());
+        if field.name() == "message" {
+            text.clone_into(&mut self.message);
+        } else {
+            self.push(field, text.into());
+        }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.record_str(field, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Set in the process that panics.
+    const CHILD: &str = "TOLLGATE_TEST_PANIC";
+
+    #[test]
+    fn a_panic_is_one_json_line() {
+        if std::env::var_os(CHILD).is_some() {
+            std::panic::set_hook(Box::new(report_panic));
+            let panicked = std::thread::Builder::new()
+                .name("worker".to_owned())
+                .spawn(|| panic!("two\nlines"))
+                .unwrap()
+                .join();
+            assert!(panicked.is_err());
+            return;
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            .env(CHILD, "1")
+            .env_remove("RUST_BACKTRACE")
+            .output()
+            .unwrap();
+        assert!(child.status.success());
+        let stderr = String::from_utf8(child.stderr).unwrap();
+        let lines: Vec<Value> = stderr
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line))
+            .collect();
+        let [line] = &lines[..] else {
+            panic!("{stderr}")
+        };
+        assert_eq!(line["level"], "error");
+        assert_eq!(line["panic"], "two\nlines");
+        assert_eq!(line["thread"], "worker");
+        assert_eq!(line["module"], "tollgate::cli::logging");
+        let location = line["location"].as_str().unwrap();
+        assert!(location.starts_with("src/cli/logging.rs:"), "{location}");
+    }
+
+    #[test]
+    fn fields_keep_their_types() {
+        use std::sync::Mutex;
+
+        #[derive(Clone, Default)]
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+
+        impl std::io::Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = fmt::layer().event_format(JsonLines);
+        let layer = layer.with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let error = std::io::Error::other("no\nluck");
+            tracing::warn!(
+                limits = 3_usize,
+                change = -1_i64,
+                share = 0.5,
+                is_ready = true,
+                place = "a \"b\"",
+                %error,
+                "rules {}",
+                "refused"
+            );
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let mut line: Value = serde_json::from_str(&text).unwrap();
+        assert!(line["@timestamp"].take().is_string());
+        let expected = serde_json::json!({
+            "@timestamp": null, "level": "warn", "@message": "rules refused",
+            "module": "tollgate::cli::logging::tests", "limits": 3, "change": -1, "share": 0.5,
+            "is_ready": true, "place": "a \"b\"", "error": "no\nluck",
+        });
+        assert_eq!(line, expected);
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn the_format_is_known_before_the_settings_are_parsed() {
+        let format = |args: &[&str]| {
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+            requested_format(&args)
+        };
+        let serve = ["tollgate", "serve", "--port", "x", "--log-format"];
+        assert_eq!(format(&[&serve[..], &["JSON"]].concat()), LogFormat::Json);
+        assert_eq!(
+            format(&["tollgate", "serve", "--log-format=json"]),
+            LogFormat::Json
+        );
+        assert_eq!(format(&[&serve[..], &["xml"]].concat()), LogFormat::Text);
+        assert_eq!(
+            format(&["tollgate", "check", "--log-format=json"]),
+            LogFormat::Text
+        );
+        assert_eq!(format(&["tollgate"]), LogFormat::Text);
     }
 }

@@ -14,6 +14,8 @@ macro_rules! print_line {
 }
 
 mod check;
+mod check_format;
+mod check_schema;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -32,7 +34,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::settings::{Settings, help};
+use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.
 const LONG_VERSION: &str = concat!(
@@ -79,8 +81,8 @@ enum Command {
     Explain(explain::Explain),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
-    /// Print the JSON Schema of a rules file, for editors
-    Schema,
+    /// Print the JSON Schema of a rules file, for editors, or of a report of check
+    Schema(schema::Schema),
 }
 
 /// Prints a line. If stdout is closed (`tollgate hit … | head`), there is nothing left to do.
@@ -121,8 +123,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     {
         args.push("serve".into());
     }
+    let log_format = logging::requested_format(&args);
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && log_format == LogFormat::Json => {
+            let text = error.render().to_string();
+            logging::report(log_format, "the command line is invalid", &text);
+            return Exit::Usage;
+        }
         Err(error) => {
             // A closed stdout cannot be reported, and --help is not a failure.
             let _ = error.print();
@@ -138,13 +146,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let run = match cli.command {
         Command::Serve(settings) => serve::run(*settings),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
-        Command::Schema => schema::run(),
+        Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        let text = match log_format {
+            LogFormat::Text => format!("error: {error:#}"),
+            LogFormat::Json => format!("{error:#}"),
+        };
+        logging::report(log_format, "tollgate ended because of an error", &text);
         Exit::Failure
     })
 }

@@ -4,6 +4,7 @@
 //! left to the caller.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -15,12 +16,13 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
+use crate::pipeline::Generation;
 use crate::rules::path::RulesPath;
 use crate::settings::{
-    ConfigType, EnvironmentVariables, GrpcTlsSettings, OTEL_VARIABLES, REDIS_VARIABLES, Settings,
-    reference_variables, unknown_variables,
+    ConfigType, EnvironmentVariables, GrpcTlsSettings, LogFormat, OTEL_VARIABLES, REDIS_VARIABLES,
+    Settings, reference_variables, unknown_variables,
 };
-use tollgate_limiter::{Rule, RuleSet, Values};
+use tollgate_limiter::{Rule, Values};
 
 /// Printed by `serve` without rules: five lines, the last of which works.
 const NO_RULES_HELP: &str = "\
@@ -44,7 +46,7 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let no_rules = from_files
         && RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref()).is_none();
     if no_rules && !settings.force_start_without_initial_config {
-        eprintln!("{NO_RULES_HELP}");
+        logging::report(settings.log_format, "no rules are set", NO_RULES_HELP);
         return Ok(Exit::Usage);
     }
     let log_level = logging::init(&settings);
@@ -78,13 +80,15 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
-    let banner = banner(&listeners, &settings.grpc_tls);
+    let start = StartLine::new(&listeners, &settings);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
+    let store = app.describe_store();
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
     let (stop_sender, stop) = oneshot::channel();
     let mut stop_sender = Some(stop_sender);
-    let mut running = std::pin::pin!(app.run(banner, reloads, async {
+    let started = |rules: &Generation| start.write(rules, &store);
+    let mut running = std::pin::pin!(app.run(started, reloads, async {
         // The sender cannot be dropped while this function runs.
         let _ = stop.await;
     }));
@@ -126,39 +130,98 @@ fn variable_warnings() -> Vec<String> {
     warnings
 }
 
-/// Prints the addresses and a command to try.
-fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet) + use<> {
-    let address = |listener: &tokio::net::TcpListener| {
-        listener
-            .local_addr()
-            .map_or_else(|error| error.to_string(), |address| address.to_string())
-    };
-    let grpc = listeners.grpc.display_address();
-    // `hit` does not support unix sockets.
-    let reachable = listeners.grpc.address();
-    let options = hit_tls_options(tls);
-    let http = address(&listeners.http);
-    let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
-    let metrics = listeners.prometheus.as_ref();
-    let metrics = metrics.map_or_else(String::new, |listener| {
-        format!(", metrics {}", address(listener))
-    });
-    move |rules| {
+/// The line that says what started, once there are rules.
+struct StartLine {
+    format: LogFormat,
+    /// Listening addresses, by the name of the port.
+    addresses: Vec<(&'static str, String)>,
+    /// What `hit` can reach; it does not support unix sockets.
+    reachable: Option<SocketAddr>,
+    hit_options: &'static str,
+    /// What rules come from, in the singular.
+    source: &'static str,
+}
+
+// === impl StartLine ===
+
+impl StartLine {
+    fn new(listeners: &Listeners, settings: &Settings) -> Self {
+        let address = |listener: &tokio::net::TcpListener| {
+            listener
+                .local_addr()
+                .map_or_else(|error| error.to_string(), |address| address.to_string())
+        };
+        let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
+        let mut addresses = vec![
+            ("gRPC", listeners.grpc.display_address()),
+            ("HTTP", address(&listeners.http)),
+            ("admin", admin),
+        ];
+        addresses.extend(
+            listeners
+                .prometheus
+                .as_ref()
+                .map(|listener| ("metrics", address(listener))),
+        );
+        Self {
+            format: settings.log_format,
+            addresses,
+            reachable: listeners.grpc.address(),
+            hit_options: hit_tls_options(&settings.grpc_tls),
+            source: match settings.xds.config_type {
+                ConfigType::File => "file",
+                ConfigType::GrpcXdsSotw => "resource",
+            },
+        }
+    }
+
+    /// Writes it, whatever the log level. As text, a command to try follows.
+    fn write(self, generation: &Generation, store: &str) {
         let version = env!("CARGO_PKG_VERSION");
-        let reachable = reachable.map(|address| {
+        let (sources, domains) = (generation.sources, generation.rules.domain_count());
+        let limits = generation.rules.rules().len();
+        if self.format == LogFormat::Json {
+            let mut fields = serde_json::Map::new();
+            let mut field = |name: &str, value: serde_json::Value| {
+                fields.insert(name.to_owned(), value);
+            };
+            field("version", version.into());
+            for (port, address) in self.addresses {
+                field(&port.to_ascii_lowercase(), address.into());
+            }
+            field(&format!("{}s", self.source), sources.into());
+            field("domains", domains.into());
+            field("limits", limits.into());
+            field("store", store.into());
+            return logging::announce("tollgate started", fields);
+        }
+        let addresses = self.addresses.iter();
+        let addresses: Vec<_> = addresses
+            .map(|(port, address)| format!("{port} {address}"))
+            .collect();
+        let count = |count, one: &str| match count {
+            1 => format!("1 {one}"),
+            more => format!("{more} {one}s"),
+        };
+        // The service runs even if stderr is closed.
+        let mut stderr = std::io::stderr();
+        let _ = writeln!(
+            stderr,
+            "tollgate {version} listens: {}, rules: {}, {}, {}, store: {store}",
+            addresses.join(", "),
+            count(sources, self.source),
+            count(domains, "domain"),
+            count(limits, "limit"),
+        );
+        let reachable = self.reachable.map(|address| {
             let address = address.to_string();
             address
                 .replace("0.0.0.0", "127.0.0.1")
                 .replace("[::]", "[::1]")
         });
-        // The service runs even if stderr is closed.
-        let mut stderr = std::io::stderr();
-        let _ = writeln!(
-            stderr,
-            "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}{metrics}"
-        );
-        let example = rules.rules().iter().find_map(example_hit);
+        let example = generation.rules.rules().iter().find_map(example_hit);
         if let (Some(reachable), Some(example)) = (reachable, example) {
+            let options = self.hit_options;
             let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}{options}");
         }
     }
@@ -193,7 +256,7 @@ fn example_hit(rule: &Rule) -> Option<String> {
 /// is below the connection limits.
 fn raise_descriptor_limit() {
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) => tracing::debug!(limit, "file descriptors"),
-        Err(error) => tracing::warn!(%error, "cannot raise the limit on file descriptors"),
+        Ok(limit) => tracing::debug!(limit, "raised the limit of file descriptors"),
+        Err(error) => tracing::warn!(%error, "cannot raise the limit of file descriptors"),
     }
 }

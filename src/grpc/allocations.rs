@@ -146,7 +146,11 @@ descriptors:
                 text: RULES.to_owned(),
             };
             let loaded = load(&[source], Options::default()).unwrap();
-            generations.take(Some(Ok(Rules { loaded, hash: 1 })));
+            generations.take(Some(Ok(Rules {
+                loaded,
+                sources: 1,
+                hash: 1,
+            })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
             let parts = Parts {
                 generations,

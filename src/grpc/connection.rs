@@ -148,7 +148,7 @@ pub(crate) async fn serve(
         let _ = timeout(LINGER_WAIT_MAX, task.drain()).await;
     }
     if let Err(error) = result {
-        tracing::debug!(%error, "a gRPC connection ended");
+        tracing::debug!(%error, "a gRPC connection ended with an error");
     }
 }
 

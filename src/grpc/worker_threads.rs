@@ -128,7 +128,9 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
                 Ok(connection) => {
                     connection::serve(connection, job.stopping, thread, server).await;
                 }
-                Err(error) => tracing::debug!(%error, "a connection was lost on its way to a core"),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot move a connection to its worker thread");
+                }
             }
             drop(job.ended);
         });
@@ -142,6 +144,6 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
 async fn run_batcher(batcher: Rc<Batcher<StreamResponder>>) {
     loop {
         let Err(error) = task::spawn_local(Rc::clone(&batcher).run()).await;
-        tracing::error!(%error, "this is a defect in tollgate: a core's answers were lost");
+        tracing::error!(%error, "this is a defect in tollgate: answers of a worker thread were lost");
     }
 }

@@ -162,7 +162,7 @@ impl ServerEndpoint {
         let connected = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = connected.map_err(ChannelError::Connect)?;
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let bytes: Box<dyn ByteStream> = match &self.tls {
             None => Box::new(stream),

@@ -19,7 +19,7 @@ metrics! {
         /// Bytes that all partitions may use together.
         Gauge "tollgate_memory_max_bytes" => pub memory_max_bytes;
 
-        /// Idle buckets evicted, which held the state of a new one.
+        /// Idle buckets evicted; a new bucket has the same state.
         Counter "tollgate_buckets_freed_total" => pub freed;
 
         /// Buckets evicted for space before they were idle; none was exhausted.

@@ -1,14 +1,15 @@
 //! The version that runs, as a metric.
 
-use super::declaration::{GaugeVec, LabelValues, metrics};
+use super::declaration::{LabelValues, metrics};
+use super::label_gauge::LabelGauge;
 
 const VERSION: LabelValues = LabelValues::Bounded("the version that runs");
 
 metrics! {
     /// The version that runs.
     pub(super) struct BuildInfo {
-        /// Always 1; the label is the version of the binary.
-        GaugeVec "tollgate_build_info" [version: VERSION] => info;
+        /// Version of the binary, as a label; the value is always 1.
+        LabelGauge "tollgate_build_info" [version: VERSION] => info;
     }
 }
 
@@ -17,6 +18,6 @@ metrics! {
 impl BuildInfo {
     pub(super) fn publish(&self) {
         let version = env!("CARGO_PKG_VERSION");
-        self.info.with_label_values(&[version]).set(1);
+        self.info.set(&[version.to_owned()]);
     }
 }

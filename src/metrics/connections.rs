@@ -69,7 +69,7 @@ metrics! {
         /// Connections closed at once because too many were open.
         CounterVec "tollgate_connections_refused_total" [port: PORTS] => refused;
 
-        /// Errors of the system when a connection was accepted.
+        /// System errors while connections were accepted.
         CounterVec "tollgate_accept_errors_total" [port: PORTS] => accept_errors;
     }
 }

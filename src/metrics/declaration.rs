@@ -22,9 +22,12 @@
 //! ```
 //!
 //! The comment of a field is its help. `by` makes one field for each value of a label, `in` names
-//! the buckets of a histogram, and `as` the name that statsd sends where it is not the default.
+//! the buckets of a histogram, and `as` the name that statsd sends where it is not the default, or
+//! `""` where it sends none.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -67,7 +70,7 @@ pub struct Declaration {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets.
     pub(super) buckets: &'static [f64],
-    /// Name in statsd, where it is not the default.
+    /// Name in statsd, where it is not the default. Empty for none.
     pub(super) statsd: Option<&'static str>,
 }
 
@@ -105,7 +108,13 @@ pub enum LabelValues {
 pub(super) struct MetricRegistry {
     registry: Registry,
     declarations: BTreeMap<&'static str, &'static Declaration>,
+    /// Metrics that are shown only if their switch is on.
+    optional: BTreeMap<&'static str, Switch>,
 }
+
+/// Whether a group of metrics is shown. Off at first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Switch(Arc<AtomicBool>);
 
 /// A type that a declaration can name.
 pub(super) trait Metric: Collector + Clone + Sized + 'static {
@@ -130,10 +139,10 @@ pub(super) trait Labelled: Sized {
 impl Declaration {
     /// Name in statsd for one set of label values: the declared one, else the name of `/metrics`
     /// with dots. `{}` stands for label values, `{limit}` for the levels of a limit. None for
-    /// histograms, which statsd does not get.
+    /// histograms, and for labels that would make a new name with each reload.
     #[must_use]
     pub fn statsd_name(&self) -> Option<String> {
-        if self.kind == MetricKind::Histogram {
+        if self.kind == MetricKind::Histogram || self.statsd == Some("") {
             return None;
         }
         if let Some(name) = self.statsd {
@@ -190,16 +199,46 @@ impl MetricRegistry {
         self.declarations.values().copied()
     }
 
-    /// The values of all metrics, by name.
+    /// Registers a group of metrics that are not shown until the switch is turned on.
+    pub(super) fn optional<G>(
+        &mut self,
+        new: impl FnOnce(&mut Self) -> Result<G, prometheus::Error>,
+    ) -> Result<(G, Switch), prometheus::Error> {
+        let known: Vec<_> = self.declarations.keys().copied().collect();
+        let group = new(self)?;
+        let switch = Switch::default();
+        for name in self.declarations.keys().copied() {
+            if !known.contains(&name) {
+                self.optional.insert(name, switch.clone());
+            }
+        }
+        Ok((group, switch))
+    }
+
+    /// The values of all metrics that are shown, by name.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
-        self.registry.gather()
+        let mut families = self.registry.gather();
+        families.retain(|family| self.optional.get(family.name()).is_none_or(Switch::is_on));
+        families
+    }
+}
+
+// === impl Switch ===
+
+impl Switch {
+    pub(super) fn turn_on(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
 // === impl Metric ===
 
 impl Declaration {
-    fn opts(&self) -> Opts {
+    pub(super) fn opts(&self) -> Opts {
         Opts::new(self.name, self.help)
     }
 

@@ -16,6 +16,8 @@
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
+//! | `process` | CPU time, memory and file descriptors of the process |
+//! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
 //! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -29,6 +31,7 @@ mod build_info;
 mod connections;
 mod declaration;
 mod label;
+mod label_gauge;
 mod leases;
 mod limit;
 mod limits;
@@ -37,6 +40,7 @@ mod metric_delta;
 mod page;
 mod partitions;
 mod polled_gauge;
+mod process;
 mod request_counts;
 mod request_sets;
 mod requests;
@@ -56,11 +60,12 @@ use prometheus::{Encoder, TextEncoder};
 pub use self::buckets::BucketMetrics;
 use self::build_info::BuildInfo;
 pub use self::connections::{ConnectionMetrics, PortCounters};
-use self::declaration::MetricRegistry;
 pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
+use self::declaration::{MetricRegistry, Switch};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
+pub use self::label_gauge::LabelGauge;
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
@@ -69,6 +74,7 @@ pub use self::metric_delta::{DeltaKind, MetricDelta};
 pub use self::partitions::PartitionLevels;
 use self::partitions::Partitions;
 pub use self::polled_gauge::PolledGauge;
+use self::process::ProcessMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
@@ -107,6 +113,8 @@ pub struct Metrics {
     partitions: Partitions,
     tls: TlsMetrics,
     limits: LimitMetrics,
+    show_store: Switch,
+    show_leases: Switch,
 }
 
 // === impl Metrics ===
@@ -121,11 +129,16 @@ impl Metrics {
         let mut registry = MetricRegistry::default();
         let r = &mut registry;
         BuildInfo::new(r)?.publish();
+        ProcessMetrics::new(r)?.publish();
+        let (leases, show_leases) = r.optional(LeaseMetrics::new)?;
+        let (store, show_store) = r.optional(StoreMetrics::new)?;
         Ok(Self {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
-            leases: LeaseMetrics::new(r)?,
-            store: StoreMetrics::new(r)?,
+            leases,
+            store,
+            show_leases,
+            show_store,
             connections: ConnectionMetrics::new(r)?,
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
@@ -161,6 +174,16 @@ impl Metrics {
     /// Expects flushes to statsd: label sets that are no longer in use are kept for them too.
     pub fn expect_statsd(&self) {
         self.limits.expect(Reader::Flush);
+    }
+
+    /// Shows the metrics of the store that replicas share. They are absent without one.
+    pub fn expect_shared_store(&self) {
+        self.show_store.turn_on();
+    }
+
+    /// Shows the metrics of leases. They are absent in exact mode.
+    pub fn expect_leases(&self) {
+        self.show_leases.turn_on();
     }
 
     /// New levels for the partition of this number.

@@ -75,7 +75,7 @@ fn a_help_is_one_sentence_in_upper_case_without_a_period() {
         let help = declaration.help;
         let first = help.chars().next().unwrap();
         assert!(
-            first.is_ascii_uppercase() || first.is_ascii_digit() || help.starts_with("gRPC"),
+            first.is_ascii_uppercase() || help.starts_with("gRPC"),
             "{}: {help}",
             declaration.name
         );

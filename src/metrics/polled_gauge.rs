@@ -1,4 +1,4 @@
-//! A gauge whose value is read from a source whenever metrics are gathered.
+//! Metrics whose value is read from a source whenever metrics are gathered.
 //!
 //! Why: a source that does not know the crate `prometheus` keeps its own count, and a gauge that
 //! several threads set could keep an old value.
@@ -18,13 +18,29 @@ pub struct PolledGauge {
     source: Arc<OnceLock<Source>>,
 }
 
-type Source = Box<dyn Fn() -> u64 + Send + Sync>;
+type Source = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+
+/// A counter of seconds that is read from a source; absent without one.
+#[derive(Clone)]
+pub(super) struct PolledSeconds {
+    /// Never counts itself: its description is that of every value.
+    counter: prometheus::Counter,
+    opts: prometheus::Opts,
+    source: Arc<OnceLock<SecondsSource>>,
+}
+
+type SecondsSource = fn() -> Option<f64>;
 
 // === impl PolledGauge ===
 
 impl PolledGauge {
     /// Reads the value from this source from now on. The first source counts.
     pub fn read_from(&self, source: impl Fn() -> u64 + Send + Sync + 'static) {
+        self.read_if_known(move || Some(source()));
+    }
+
+    /// The same from a source that may have no value; the gauge is then absent.
+    pub(super) fn read_if_known(&self, source: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         // The second one is dropped.
         let _ = self.source.set(Box::new(source));
     }
@@ -48,7 +64,10 @@ impl Collector for PolledGauge {
 
     fn collect(&self) -> Vec<MetricFamily> {
         if let Some(source) = self.source.get() {
-            self.gauge.set(i64::try_from(source()).unwrap_or(i64::MAX));
+            let Some(value) = source() else {
+                return Vec::new();
+            };
+            self.gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
         self.gauge.collect()
     }
@@ -57,6 +76,52 @@ impl Collector for PolledGauge {
 impl fmt::Debug for PolledGauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.gauge, f)
+    }
+}
+
+// === impl PolledSeconds ===
+
+impl PolledSeconds {
+    /// Reads the value from this source from now on. The first source counts.
+    pub(super) fn read_from(&self, source: SecondsSource) {
+        // The second one is dropped.
+        let _ = self.source.set(source);
+    }
+}
+
+impl Metric for PolledSeconds {
+    const KIND: MetricKind = MetricKind::Counter;
+
+    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
+        let opts = declaration.opts();
+        Ok(Self {
+            counter: prometheus::Counter::with_opts(opts.clone())?,
+            opts,
+            source: Arc::default(),
+        })
+    }
+}
+
+impl Collector for PolledSeconds {
+    fn desc(&self) -> Vec<&Desc> {
+        self.counter.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let seconds = self.source.get().and_then(|source| source());
+        // A counter of its own for each reading: a counter cannot be set.
+        let counter = prometheus::Counter::with_opts(self.opts.clone());
+        let (Some(seconds), Ok(counter)) = (seconds, counter) else {
+            return Vec::new();
+        };
+        counter.inc_by(seconds.max(0.0));
+        counter.collect()
+    }
+}
+
+impl fmt::Debug for PolledSeconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.counter, f)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Metrics of rule sets, from files or from an xDS server.
 
-use super::declaration::{Counter, Gauge, metrics};
+use super::declaration::{Counter, Gauge, LabelValues, metrics};
+use super::label_gauge::LabelGauge;
+
+const HASH: LabelValues = LabelValues::Bounded("one at a time");
 
 metrics! {
     /// Metrics of rule sets.
@@ -16,10 +19,14 @@ metrics! {
         /// Number of the rule set in use, counted from 1; 0 before the first.
         Gauge "tollgate_rules_generation" => pub generation;
 
-        /// Hash of the rules in use: the same on replicas that have the same files.
+        /// Hash of the rules in use, as a label, the same on replicas with the same files; the
+        /// value is always 1.
+        LabelGauge "tollgate_rules_info" [hash: HASH] as "" => pub hash_label;
+
+        /// Hash of the rules in use, as a number; deprecated: use tollgate_rules_info.
         Gauge "tollgate_rules_hash" => pub hash;
 
-        /// 1 while the newest rules are not in use because they were refused, else 0.
+        /// Whether the newest rules were refused and so are not in use: 1 or 0.
         Gauge "tollgate_rules_refused" => pub newest_refused;
     }
 }

@@ -44,7 +44,7 @@ metrics! {
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
             as "ratelimit.service.rate_limit.{limit}.over_limit" => over_limit;
 
-        /// Hits over the near limit and not over the limit.
+        /// Hits over NEAR_LIMIT_RATIO of the limit and not over the limit.
         CounterVec "ratelimit_service_rate_limit_near_limit"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
             as "ratelimit.service.rate_limit.{limit}.near_limit" => near_limit;

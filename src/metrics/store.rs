@@ -48,8 +48,7 @@ metrics! {
         /// Checks that wait for the shared store or are in flight.
         Gauge "tollgate_store_waiting_checks" => pub waiting_checks;
 
-        /// 1 while the whole shared store is used, 0 while a circuit breaker is open or there is no
-        /// shared store.
+        /// Whether the whole shared store is used: 1, or 0 while a circuit breaker is open.
         Gauge "tollgate_store_up" => pub up;
 
         /// Times a circuit breaker opened because the shared store was dead, slow or unable to

@@ -40,7 +40,12 @@ metrics! {
         /// Times a TLS handshake waited because those of its port had used their share of a core.
         CounterVec "tollgate_tls_handshakes_paced_total" [port: PORTS] => paced;
 
-        /// Seconds until the certificate of a port expires; negative once it has expired.
+        /// Time at which the certificate of a port expires, in seconds since 1970.
+        GaugeVec "tollgate_tls_certificate_expiry_timestamp_seconds" [port: PORTS]
+            => expiry_timestamp;
+
+        /// Seconds until the certificate of a port expires, negative once it has expired;
+        /// deprecated: use tollgate_tls_certificate_expiry_timestamp_seconds.
         GaugeVec "tollgate_tls_certificate_expiry_seconds" [port: PORTS] => expiry_seconds;
 
         /// Reloads of changed certificate files, by result; after an error the old ones stay in
@@ -65,6 +70,8 @@ pub struct HandshakeCounters {
 /// The certificate of one port.
 #[derive(Clone, Debug)]
 pub struct CertificateCounters {
+    /// When it expires, in seconds since 1970.
+    pub expiry_timestamp: Gauge,
     /// Seconds until it expires; negative once it has expired.
     pub expiry_seconds: Gauge,
     /// Reloads that succeeded.
@@ -117,6 +124,7 @@ impl TlsMetrics {
 
     pub(super) fn certificate(&self, port: &str) -> CertificateCounters {
         CertificateCounters {
+            expiry_timestamp: self.expiry_timestamp.with_label_values(&[port]),
             expiry_seconds: self.expiry_seconds.with_label_values(&[port]),
             taken: self.loads.with_label_values(&[port, "success"]),
             refused: self.loads.with_label_values(&[port, "error"]),

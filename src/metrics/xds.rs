@@ -5,7 +5,7 @@ use super::declaration::{Counter, Gauge, metrics};
 metrics! {
     /// Metrics of the xDS client.
     pub struct XdsMetrics {
-        /// 1 while a stream to the xDS server is open, else 0.
+        /// Whether a stream to the xDS server is open: 1 or 0.
         Gauge "tollgate_xds_up" => pub up;
 
         /// Streams opened to the xDS server.

@@ -38,7 +38,7 @@ pub(crate) struct CpuThrottle {
 pub(crate) fn lower_priority() {
     // Without a process id, Linux applies this to the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "handshake threads keep the normal priority");
+        tracing::debug!(%error, "cannot lower the priority of the handshake threads");
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn use_idle_scheduling() {
     if let Err(error) = set {
         tracing::debug!(
             ?error,
-            "handshake thread is not in the idle scheduling class"
+            "cannot move the handshake thread to the idle scheduling class"
         );
         lower_priority();
     }

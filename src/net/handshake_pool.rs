@@ -172,7 +172,7 @@ impl Job {
             return;
         };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("this is a defect in tollgate: a handshake was lost");
+            tracing::error!("this is a defect in tollgate: a TLS handshake was lost");
         }
     }
 }

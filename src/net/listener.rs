@@ -119,7 +119,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY");
+                    tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
                 Ok((Socket::Tcp(stream), Some(peer)))
             }

@@ -6,7 +6,7 @@ use tollgate_limiter::{Code, Plan, Request};
 
 use crate::pipeline::decode::decode;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, RequestError};
+use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
 use crate::settings::Verdict;
 use crate::store::CommitMode;
 use crate::tracing::TraceParent;
@@ -64,6 +64,9 @@ impl Pipeline {
             Err(error) => Stage::Failed(error),
         };
         scratch.request = request.recycle();
+        if decision_log::is_enabled() && pending.message.is_empty() {
+            pending.message.extend_from_slice(call.message);
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use prost::Message as _;
 use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, Status};
 
+use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
@@ -35,10 +36,19 @@ impl Pipeline {
         #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
         scratch.response_time.observe(took_us as f64 / 1e6);
         let span = pending.span.take();
+        let log = |message: &[u8], outcome| {
+            if decision_log::is_enabled() {
+                decision_log::log(message, self.request_policy, outcome, took_us);
+            }
+        };
         match std::mem::take(&mut pending.stage) {
-            Stage::Failed(error) => respond(Err(self.failed(error, span))),
+            Stage::Failed(error) => {
+                log(&pending.message, Logged::Failed(&error));
+                respond(Err(self.failed(error, span)))
+            }
             Stage::Decided(code) => {
                 let decision = Decision::of_code(code);
+                log(&pending.message, Logged::Decided(&decision, None));
                 self.end_span(span, RequestOutcome::Decided(&decision, None));
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
@@ -50,8 +60,12 @@ impl Pipeline {
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
                 let answer = match decided {
-                    Err(error) => respond(Err(self.failed(error, span))),
+                    Err(error) => {
+                        log(&pending.message, Logged::Failed(&error));
+                        respond(Err(self.failed(error, span)))
+                    }
                     Ok(decision) => {
+                        log(&pending.message, Logged::Decided(&decision, Some(&plan)));
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
                         self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                         let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));

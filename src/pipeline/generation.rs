@@ -12,8 +12,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Metrics, RuleCounters};
+use crate::rules::file::LoadedRules;
 use crate::rules::reload::RulesUpdate;
 use tollgate_limiter::RuleSet;
+
+/// How many warnings of one load are logged.
+const WARNINGS_LOGGED_MAX: usize = 10;
 
 /// A rule set and its counters.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub struct Generation {
     pub rules: RuleSet,
     /// Their counters.
     pub counters: RuleCounters,
+    /// Number of files, or of resources of an xDS server.
+    pub sources: usize,
     /// Counted from 1.
     pub number: i64,
     /// The same for the same files, on every replica; 48 bits.
@@ -82,13 +88,14 @@ impl Generations {
     }
 
     /// Makes `rules` current for new requests.
-    fn publish(&self, rules: RuleSet, hash: u64) {
+    fn publish(&self, rules: RuleSet, sources: usize, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         self.current.store(Some(Arc::new(Generation {
             rules,
             counters,
+            sources,
             number,
             hash,
         })));
@@ -99,6 +106,7 @@ impl Generations {
             .rules
             .hash
             .set(i64::try_from(hash).unwrap_or_default());
+        self.metrics.rules.hash_label.set(&[format!("{hash:012x}")]);
         self.metrics.rules.taken.inc();
         self.changed.notify_one();
         self.published.send_replace(());
@@ -119,21 +127,24 @@ impl Generations {
         match change {
             None => {}
             Some(Ok(rules)) => {
-                for warning in &rules.loaded.warnings {
-                    tracing::warn!("{warning}");
-                }
-                let limits = rules.loaded.rules.rules().len();
-                self.publish(rules.loaded.rules, rules.hash);
+                log_warnings(&rules.loaded);
+                let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
+                let was_refused = self.refused().is_some();
+                self.publish(rules.loaded.rules, sources, rules.hash);
                 let hash = format_args!("{:012x}", rules.hash);
-                tracing::info!(limits, %hash, "rules taken");
+                if was_refused {
+                    // At the level of the refusal, so that a reader of that level sees its end.
+                    tracing::error!(sources, limits, %hash, "rules are valid again and in use");
+                } else {
+                    tracing::info!(sources, limits, %hash, "rules loaded");
+                }
             }
             Some(Err(error)) => {
-                let kept = if self.any() {
-                    "the rules in use stay"
+                if self.any() {
+                    tracing::error!(errors = %error, "rules refused; the last good rules stay in use");
                 } else {
-                    "there are none in use; waiting for good ones"
-                };
-                tracing::error!("rules not taken, {kept}:\n{error}");
+                    tracing::error!(errors = %error, "rules refused; there are no rules in use yet");
+                }
                 self.refuse(error.to_string());
             }
         }
@@ -149,5 +160,24 @@ impl Generations {
     /// Why the newest rules were rejected.
     pub fn refused(&self) -> Option<Arc<String>> {
         self.refused.load_full()
+    }
+}
+
+/// Logs the first warnings of loaded rules, and how many more there are.
+fn log_warnings(loaded: &LoadedRules) {
+    let shown = loaded.warnings.len().min(WARNINGS_LOGGED_MAX);
+    for warning in loaded.warnings.iter().take(shown) {
+        tracing::warn!("{warning}");
+    }
+    let all = loaded
+        .warnings
+        .len()
+        .saturating_add(loaded.warnings_omitted);
+    let more = all.saturating_sub(shown);
+    if more > 0 {
+        tracing::warn!(
+            more,
+            "the rules have more warnings; `tollgate check` prints them"
+        );
     }
 }

@@ -13,6 +13,7 @@ pub mod agreement;
 mod begin;
 mod call;
 mod count;
+mod decision_log;
 mod decode;
 mod dynamic_metadata;
 mod encode;
@@ -41,6 +42,7 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
+pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};

@@ -29,7 +29,7 @@ pub(crate) struct PendingRequest<G> {
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: CommitMode,
-    /// The message, where the answer or its metrics need the request again. Else empty.
+    /// The message, where the answer, its metrics or the log need the request again. Else empty.
     pub(super) message: Vec<u8>,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,

@@ -13,7 +13,7 @@
 //! that cannot be read fails the whole.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::file_stamp::FileStamp;
@@ -73,6 +73,8 @@ pub enum ReadError {
         path: String,
         /// The position of the first byte that is not UTF-8.
         at: Position,
+        /// Its offset.
+        offset: usize,
     },
     /// A directory without a rules file.
     #[error("{path}: no rules file in this directory; put a .yaml file there, or name a file")]
@@ -226,30 +228,46 @@ impl NameFilter {
 /// Reads one file, within its bound.
 fn read_file(file: &FileStamp) -> Result<Source, ReadError> {
     let path = file.path();
-    let too_large = || {
-        let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
-        ReadError::limit_exceeded(path, what)
-    };
     if file.bytes() > FILE_BYTES_MAX {
-        return Err(too_large());
+        return Err(ReadError::too_large(path));
     }
     // A device says it is empty and never ends, and a file may grow after it was found.
+    let opened = File::open(path).map_err(|error| ReadError::io(path, error))?;
+    read_all(path, opened)
+}
+
+/// Reads a stream, within the bound of a file; `path` is its name.
+///
+/// # Errors
+///
+/// When it cannot be read, is too large, or is not text.
+pub fn read_all(path: &Path, stream: impl Read) -> Result<Source, ReadError> {
     let most = FILE_BYTES_MAX.saturating_add(1);
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(most).read_to_end(&mut bytes))
+    stream
+        .take(most)
+        .read_to_end(&mut bytes)
         .map_err(|error| ReadError::io(path, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(too_large());
+        return Err(ReadError::too_large(path));
     }
     let name = path.display().to_string();
+    source(name, bytes)
+}
+
+/// The source of a name and bytes that are UTF-8.
+fn source(name: String, bytes: Vec<u8>) -> Result<Source, ReadError> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Source { name, text }),
         Err(error) => {
-            let good = error.utf8_error().valid_up_to();
-            let good = error.as_bytes().get(..good).unwrap_or_default();
+            let offset = error.utf8_error().valid_up_to();
+            let good = error.as_bytes().get(..offset).unwrap_or_default();
             let at = Position::after(&String::from_utf8_lossy(good));
-            Err(ReadError::NotText { path: name, at })
+            Err(ReadError::NotText {
+                path: name,
+                at,
+                offset,
+            })
         }
     }
 }
@@ -262,6 +280,11 @@ impl ReadError {
             path: path.display().to_string(),
             error,
         }
+    }
+
+    fn too_large(path: &Path) -> Self {
+        let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
+        Self::limit_exceeded(path, what)
     }
 
     fn limit_exceeded(path: &Path, what: String) -> Self {

@@ -13,8 +13,8 @@ use std::fmt;
 
 use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
-use crate::rules::file::{self, Diagnostic, LoadedRules, Options};
-use crate::rules::path::{ReadError, RulesPath};
+use crate::rules::file::{self, LoadedRules, Options, Report};
+use crate::rules::path::{ReadError, RulesPath, Source};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change during a read are read again before the next poll tries.
@@ -41,6 +41,8 @@ pub type RulesUpdate = Result<Rules, LoadError>;
 pub struct Rules {
     /// The rules and their warnings.
     pub loaded: LoadedRules,
+    /// Number of files, or of resources of an xDS server.
+    pub sources: usize,
     /// The same for the same files on every replica: 48 bits, which a metric holds exactly.
     pub hash: u64,
 }
@@ -50,8 +52,8 @@ pub struct Rules {
 pub enum LoadError {
     /// They could not be read.
     Read(ReadError),
-    /// They have errors: all of them.
-    Diagnostics(Vec<Diagnostic>),
+    /// They have errors.
+    Diagnostics(Report),
     /// The xDS server's resources are no rules.
     Resource(String),
     /// A defect in tollgate.
@@ -68,9 +70,19 @@ type Snapshot = Result<Vec<FileStamp>, String>;
 /// When they cannot be read or have errors.
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
-    let loaded = file::load(&sources, options).map_err(LoadError::Diagnostics)?;
+    load_sources(&sources, options).map_err(LoadError::Diagnostics)
+}
+
+/// Loads the rules of these texts.
+///
+/// # Errors
+///
+/// When they have errors.
+pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Report> {
+    let loaded = file::load(sources, options)?;
     Ok(Rules {
         loaded,
+        sources: sources.len(),
         // Names are not part of the hash: replicas may mount the same files elsewhere.
         hash: hash(sources.iter().map(|source| source.text.as_bytes())),
     })
@@ -172,15 +184,7 @@ impl fmt::Display for LoadError {
             Self::Read(error) => error.fmt(f),
             Self::Resource(what) => f.write_str(what),
             Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
-            Self::Diagnostics(problems) => {
-                for (position, problem) in problems.iter().enumerate() {
-                    if position > 0 {
-                        writeln!(f)?;
-                    }
-                    problem.fmt(f)?;
-                }
-                Ok(())
-            }
+            Self::Diagnostics(report) => report.fmt(f),
         }
     }
 }

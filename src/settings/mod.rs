@@ -44,7 +44,7 @@ use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::environment::EnvironmentVariables;
-pub use self::logging::{LogFormat, LogLevel};
+pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub(crate) use self::parse::nonzero_duration;
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub use self::response::{HeaderStyle, ResponseSettings};
@@ -349,8 +349,15 @@ pub struct Settings {
     pub store: StoreSettings,
 
     /// Minimum severity of log lines
-    #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true, value_name = "LEVEL", help_heading = LOGS)]
-    pub log_level: LogLevel,
+    ///
+    /// Levels of modules may follow after commas. The module tollgate::decisions logs each
+    /// decision, with the descriptors that callers sent.
+    ///
+    /// Range: trace, debug, info, warn, error, off
+    ///
+    /// Example: warn,tollgate::decisions=debug
+    #[arg(long, env = "LOG_LEVEL", default_value = "warn", value_name = "LEVEL", help_heading = LOGS)]
+    pub log_level: LogFilter,
 
     /// Format of log lines
     #[arg(long, env = "LOG_FORMAT", default_value = "text", ignore_case = true, value_name = "FORMAT", help_heading = LOGS)]

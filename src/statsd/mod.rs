@@ -63,9 +63,9 @@ impl Statsd {
         let server = Server::new(host, port, settings.statsd_protocol);
         metrics.expect_statsd();
         tracing::info!(
-            interval = ?settings.stats_flush_interval,
-            "sending counters to statsd at {}",
-            server.display_address()
+            interval_s = settings.stats_flush_interval.as_secs_f64(),
+            server = %server.display_address(),
+            "counters are sent to statsd"
         );
         let mut flusher = StatsdFlusher {
             server,
@@ -116,7 +116,8 @@ impl StatsdFlusher {
             Ok(()) => {
                 self.metrics.statsd.flushes.inc();
                 if std::mem::take(&mut self.unreachable) {
-                    tracing::info!("statsd at {place} is reachable again");
+                    // At the level of the failure.
+                    tracing::warn!(server = %place, "statsd is reachable again");
                 }
             }
             Err(error) => {
@@ -124,7 +125,9 @@ impl StatsdFlusher {
                 self.connection = None;
                 if !std::mem::replace(&mut self.unreachable, true) {
                     tracing::warn!(
-                        "cannot send to statsd at {place}: {error}; the counters are sent when it recovers, requests are not affected"
+                        server = %place,
+                        %error,
+                        "cannot send to statsd; counters are sent once it is reachable"
                     );
                 }
             }

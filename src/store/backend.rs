@@ -1,10 +1,11 @@
 //! What tollgate must know about a kind of store to offer it: one [`Backend`] each.
 //!
 //! A backend reads its URL and the settings that all shared stores have in common
-//! ([`SharedSettings`]), counts in the metrics that all stores have in common (`metrics/store.rs`,
-//! and refunds in `tollgate_given_back_total`), and builds a store with its workers. Everything
-//! else follows from the table [`crate::store::BACKENDS`]: which URLs `--store` accepts, and what
-//! the contract suite in `tests/store` runs on.
+//! ([`SharedSettings`]), and builds a store with its workers. It counts in the metrics that all
+//! stores share (`metrics/store.rs`, refunds in `tollgate_given_back_total`), and shows them with
+//! `Metrics::expect_shared_store`. Everything else follows from the table
+//! [`crate::store::BACKENDS`]: which URLs `--store` accepts, and what the contract suite in
+//! `tests/store` runs on.
 
 use std::fmt;
 use std::path::PathBuf;

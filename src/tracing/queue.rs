@@ -116,7 +116,8 @@ impl CountingExporter {
                 self.queue.metrics.sent.inc_by(spans);
                 let lost = self.lost.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    tracing::info!("spans are sent to {place} again; {lost} were lost");
+                    // At the level of the failure.
+                    tracing::warn!(endpoint = %place, spans_lost = lost, "spans are sent again");
                 }
             }
             Err(why) => {
@@ -124,7 +125,9 @@ impl CountingExporter {
                 // Logged once until an export succeeds; tollgate_trace_spans_total counts all.
                 if self.lost.fetch_add(spans, Ordering::Relaxed) == 0 {
                     tracing::warn!(
-                        "cannot send spans to {place}: {why}; spans are dropped until it recovers, requests are not affected"
+                        endpoint = %place,
+                        error = why,
+                        "cannot send spans; they are dropped until the collector is reachable"
                     );
                 }
             }

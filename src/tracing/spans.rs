@@ -240,8 +240,11 @@ impl Traces {
         let _ = timeout(STOP_TIMEOUT, stopping).await;
         let left = self.queue.abandon();
         if left > 0 {
-            let place = &self.place;
-            tracing::warn!("{left} spans were not sent to {place} before the service stopped");
+            tracing::warn!(
+                endpoint = %self.place,
+                spans_lost = left,
+                "stopped before all spans were sent"
+            );
         }
     }
 }

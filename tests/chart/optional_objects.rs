@@ -5,7 +5,11 @@
 
 use serde_json::{Value, json};
 
-use crate::rendering::{ON, rendered, texts};
+use std::process::Command;
+
+use tollgate_test_support::components::component;
+
+use crate::rendering::{HELMS, ON, refusal, rendered, texts, yaml};
 
 #[test]
 fn autoscalers_own_the_number_of_replicas() {
@@ -217,5 +221,62 @@ fn a_template_in_the_redis_url_is_rendered() {
     ] {
         let rendered = rendered(&[&format!("--set={set}")]);
         assert_eq!(rendered.variable("TOLLGATE_STORE"), url);
+    }
+}
+
+/// The `runbook_url` of every alert in groups of alerts.
+fn runbooks(groups: &Value) -> Vec<String> {
+    let groups = groups.as_array().unwrap().iter();
+    let alerts = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let urls = alerts.map(|alert| alert["annotations"]["runbook_url"].as_str().unwrap());
+    urls.map(str::to_owned).collect()
+}
+
+#[test]
+fn runbook_urls_are_relative_until_a_prefix_makes_them_absolute() {
+    let on = "--set=prometheusRule.enabled=true,alertsConfigMap.enabled=true";
+    let prefix = "https://git.example.com/tollgate/blob/main/";
+    let set = format!("--set=alerts.runbookUrlPrefix={prefix}");
+    for (arguments, begin) in [(vec![on], ""), (vec![on, &set], prefix)] {
+        let rendered = rendered(&arguments);
+        let rule = rendered.only("PrometheusRule");
+        let maps = rendered.all("ConfigMap");
+        let mut texts = maps
+            .iter()
+            .filter_map(|map| map["data"]["tollgate.yaml"].as_str());
+        let text = texts.next().expect("the alerts");
+        for urls in [
+            runbooks(&rule["spec"]["groups"]),
+            runbooks(&yaml(text)[0]["groups"]),
+        ] {
+            assert!(urls.len() > 20, "{urls:?}");
+            let expected = format!("{begin}docs/guides/alerts.md#tollgate");
+            assert!(
+                urls.iter().all(|url| url.starts_with(&expected)),
+                "{urls:?}"
+            );
+        }
+        let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let checked = Command::new(component("promtool/promtool"))
+            .args(["check", "rules", "--lint=all", "--lint-fatal"])
+            .arg(file.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{said}");
+    }
+    for wrong in [
+        "git.example.com/",
+        "https://git.example.com/blob/main",
+        "https://a b/",
+    ] {
+        for version in HELMS {
+            let said = refusal(
+                version,
+                &[&format!("--set=alerts.runbookUrlPrefix={wrong}")],
+            );
+            assert!(said.contains("runbookUrlPrefix"), "{wrong}: {said}");
+        }
     }
 }

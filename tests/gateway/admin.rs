@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::child_process::run_to_end;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -111,6 +111,27 @@ fn the_admin_token_is_required_and_reloaded() {
     assert_eq!(
         status(admin, "/", &carrying("another horse, another battery")),
         200
+    );
+    // The failure is logged once, and its end at the same level.
+    std::fs::write(&file, TOKEN).unwrap();
+    assert_eq!(status(admin, "/", &carrying(TOKEN)), 200);
+    let again = || {
+        tollgate
+            .said()
+            .contains("the admin token was read again")
+            .then_some(())
+    };
+    assert!(wait_for(PATIENCE, again).is_some(), "{}", tollgate.said());
+    let said = tollgate.said();
+    assert_eq!(
+        said.matches("WARN tollgate::admin::token: ").count(),
+        2,
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("cannot read the admin token").count(),
+        1,
+        "{said}"
     );
     // The public port is unchanged.
     assert_eq!(http(tollgate.http, "GET", "/metrics", "").0, 200);

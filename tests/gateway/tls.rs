@@ -126,6 +126,11 @@ async fn tls_1_2_and_1_3_with_http2_only() {
     wait_for_failures(&tollgate, "too_slow", 1);
     let days = tollgate.metric("tollgate_tls_certificate_expiry_seconds{port=\"grpc\"}") / 86_400;
     assert!(days > 365, "{days}");
+    let expires_at =
+        tollgate.metric("tollgate_tls_certificate_expiry_timestamp_seconds{port=\"grpc\"}");
+    let started = tollgate.metric("process_start_time_seconds");
+    let left_days = expires_at.saturating_sub(started) / 86_400;
+    assert!(left_days.abs_diff(days) <= 1, "{left_days} {days}");
     // The HTTP port stays plaintext, and /json answers, since gRPC needs no client certificates.
     assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
@@ -295,7 +300,13 @@ async fn certificates_are_reloaded_and_invalid_ones_rejected() {
     let theirs = TlsClient::new(&authority, Some(&other.signs(&["envoy"])));
     assert_eq!(try_to_ask(&theirs, &tollgate).await, Ok(Code::Ok));
     assert_eq!(ask(early).await, Ok(Code::Ok));
-    assert_eq!(loads(&tollgate, "error"), 7, "each was reported once");
+    assert_eq!(loads(&tollgate, "error"), 7, "each was logged once");
+    // The default log has no info lines: the end of a failure is at the failure's level.
+    let said = tollgate.said();
+    let recovered = said.lines().filter(|line| {
+        line.contains("ERROR tollgate::app::tls: a new certificate is in use port=\"grpc\"")
+    });
+    assert_eq!(recovered.count(), 2, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -231,7 +231,7 @@ async fn requests_have_the_configured_node_and_headers() {
 }
 
 /// Invalid rules, and the beginning of the error.
-fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
+fn bad() -> Vec<(Vec<RateLimitConfig>, (&'static str, &'static str))> {
     let unit = |number| RateLimitDescriptor {
         rate_limit: Some(RateLimitPolicy {
             unit: number,
@@ -272,36 +272,45 @@ fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
     vec![
         (
             second(unit(0)),
-            "d.resource: invalid rate limit unit 'UNKNOWN'",
+            ("d.resource", "invalid rate limit unit 'UNKNOWN'"),
         ),
-        (second(unit(9)), "d.resource: invalid rate limit unit '9'"),
+        (
+            second(unit(9)),
+            ("d.resource", "invalid rate limit unit '9'"),
+        ),
         (
             second(both),
-            "d.resource: should not specify rate limit unit when unlimited",
+            (
+                "d.resource",
+                "should not specify rate limit unit when unlimited",
+            ),
         ),
         (
             second(itself),
-            "d.resource: replaces should not contain name of same descriptor",
+            (
+                "d.resource",
+                "replaces should not contain name of same descriptor",
+            ),
         ),
         (
             second(limited("", RateLimitUnit::Day, 1)),
-            "d.resource: descriptor has empty key",
+            ("d.resource", "descriptor has empty key"),
         ),
         (
             vec![domain("d", twice)],
-            "d.resource: duplicate descriptor composite key 'd.k'",
+            ("d.resource", "duplicate descriptor composite key 'd.k'"),
         ),
         (
             second(deep),
-            "d.resource: descriptors nest deeper than 24 levels",
+            ("d.resource", "descriptors nest deeper than 24 levels"),
         ),
         (
             vec![domain("", vec![])],
-            ".resource: config file cannot have empty domain",
+            (".resource", "config file cannot have empty domain"),
         ),
         (
             vec![domain("d", vec![]), domain("d", vec![])],
-            "d.resource: duplicate domain 'd' in config file",
+            ("d.resource", "duplicate domain 'd' in config file"),
         ),
     ]
 }
@@ -320,9 +329,12 @@ async fn invalid_resources_are_rejected_with_reasons_and_change_nothing() {
         let version = format!("bad {number}");
         ads.send(&version, &configs);
         let (in_use, why) = ads.answer_to(&version);
-        let why = why.unwrap_or_else(|| panic!("{words}: it was accepted"));
-        assert!(why.starts_with(words), "{words}: {why}");
-        assert!(why.contains("hint: "), "{why}");
+        let why = why.unwrap_or_else(|| panic!("{words:?}: it was accepted"));
+        let (resource, words) = words;
+        let first = why.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&format!("]: {words}")), "{words}: {why}");
+        assert!(why.contains(&format!("--> {resource}\n")), "{why}");
+        assert!(why.contains("help: "), "{why}");
         assert!(!why.contains(":0:0"), "{why}");
         assert_eq!(in_use, "good");
         assert_eq!(replica.rules(), rules, "{words}");
@@ -439,17 +451,25 @@ async fn a_lost_server_is_reconnected_and_the_rules_stay() {
     let said = replica.said();
     let warned = said
         .lines()
-        .filter(|line| line.contains("the rules in use stay"));
+        .filter(|line| line.contains("no connection to the xDS server"));
     assert!(
         (1..=9).contains(&warned.count()),
-        "it is said, and not each time: {said}"
+        "logged, and not each time: {said}"
     );
+    let again = "WARN tollgate::app::xds: the xDS server sends rules again";
+    let before = said.matches(again).count();
     // After a restart its versions may begin at 1 again.
     ads.send("1", &everything()[1..]);
     ads.close(false);
     let fewer = || (replica.rules().lines().count() == 4).then_some(());
     assert!(wait_for(BACK_WITHIN, fewer).is_some(), "{}", replica.said());
     assert_eq!(replica.metric("tollgate_xds_up"), 1);
+    let recovered = || (replica.said().matches(again).count() == before + 1).then_some(());
+    assert!(
+        wait_for(PATIENCE, recovered).is_some(),
+        "{}",
+        replica.said()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,8 +32,17 @@ fn fired(metrics: &str, expected: &[&str]) {
         "rule_files: [{}]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  - {{ series: 'up{{{added}}}', values: '1x61' }}\n",
         root().join("helm/tollgate/files/alerts.yaml").display()
     );
+    let mut lines = metrics.lines();
+    let now = lines.find_map(|line| line.strip_prefix("process_start_time_seconds "));
+    let now: f64 = now.expect("when it started").parse().unwrap();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
+        // The replay begins in 1970.
+        let value = if series.contains("_timestamp_seconds") {
+            (value.parse::<f64>().unwrap() - now).to_string()
+        } else {
+            value.to_owned()
+        };
         let series = match series.split_once('{') {
             Some((name, labels)) => format!("{name}{{{added},{labels}"),
             None => format!("{series}{{{added}}}"),

@@ -105,7 +105,7 @@ async fn endless_new_keys_in_a_64_mib_container_stay_within_memory_and_keep_exha
     assert!(
         running
             .said()
-            .contains(&format!("buckets may take {SHARE} bytes"))
+            .contains(&format!("memory limit of buckets bytes={SHARE} "))
     );
 
     let mut client = Service::connect(running.grpc).await;

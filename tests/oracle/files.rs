@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: judge what only tollgate knows.
 
-use tollgate::rules::file::{Diagnostic, LoadedRules, Options, load};
+use tollgate::rules::file::{Diagnostic, LoadedRules, Options, Report, load};
 use tollgate::rules::path::Source;
 use tollgate_limiter::{Allowance, Rule};
 
@@ -35,7 +35,7 @@ const OURS: [&str; 8] = [
 type Judged = Result<Vec<String>, String>;
 
 /// What tollgate makes of a file.
-pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
+pub(crate) fn read(text: &str) -> Result<LoadedRules, Report> {
     let source = Source {
         name: "rules.yaml".to_owned(),
         text: text.to_owned(),
@@ -55,7 +55,12 @@ pub(crate) fn compare(loader: &mut Loader, case: &Case) -> Result<(), String> {
         limits.sort();
         limits
     });
-    let here = here.map_err(|problems| problems[0].message.clone());
+    let here = here.map_err(|report| {
+        // The reference reports the first error that it finds; tollgate all, by place.
+        let errors = report.errors.into_iter();
+        let first = errors.min_by_key(Diagnostic::reference_order);
+        first.unwrap().message
+    });
     let alike = match (&there, &here) {
         (Ok(there), Ok(here)) => there == here,
         // What a YAML library says is its own.

@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod check;
 mod cli_docs;
 mod commands;
 mod explain;
@@ -17,7 +18,9 @@ mod help;
 mod hit;
 mod hostile_clients;
 mod load;
+mod logs;
 mod readme;
+mod rules_warnings;
 mod settings_page;
 mod signals;
 mod variables;

@@ -20,6 +20,7 @@ use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::cluster::{RedisCluster, follow};
 use tollgate_test_support::tollgate_process::Tollgate;
 
+use super::cluster_log::wait_until_logged;
 use super::exactness::{self, IN_FLIGHT};
 use super::{RECOVERY, RULES, ask, client, decides, descriptor, left, replica, request, verbose};
 
@@ -28,7 +29,7 @@ const LIMIT: usize = 1_000;
 /// Each test that has the cluster keeps it alive for the others.
 static CLUSTER: Mutex<Weak<Turn<RedisCluster>>> = Mutex::new(Weak::new());
 
-fn cluster() -> Arc<Turn<RedisCluster>> {
+pub(super) fn cluster() -> Arc<Turn<RedisCluster>> {
     let mut shared = CLUSTER
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -391,6 +392,9 @@ async fn a_dead_master_loses_only_unreplicated_hits() {
     assert!(passed < LIMIT + before / 2, "{passed} {before}");
     for replica in &replicas {
         decides(replica, RECOVERY);
+    }
+    for replica in &replicas {
+        wait_until_logged(replica, "assignment: the unavailable node left the cluster");
     }
     cluster.nodes[master].server.start_again();
     cluster.settle();

@@ -192,6 +192,24 @@ async fn a_rotated_password_is_read_again() {
     // The request that finds the fault may have an unknown outcome.
     let _ = ask(&mut client, "a").await;
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    // On a living connection a wrong password is logged once, and its end at the same level.
+    file(directory.path(), "password", "wrong horse\n");
+    let before = logins(&redis);
+    let tried = || (logins(&redis) >= before + 2).then_some(());
+    assert!(wait_for(RECOVERY * 4, tried).is_some());
+    file(directory.path(), "password", "correct horse\n");
+    let logged = |words: &str| tollgate.said().matches(words).count();
+    let again = "the store's password is in use again";
+    let recovered = || (logged(again) == 1).then_some(());
+    assert!(
+        wait_for(RECOVERY * 2, recovered).is_some(),
+        "{}",
+        tollgate.said()
+    );
+    assert_eq!(logged("the store's new password is not in use"), 1);
+    let lines = tollgate.said();
+    let line = lines.lines().find(|line| line.contains(again)).unwrap();
+    assert!(line.contains(" WARN "), "{line}");
     // A wrong password is reported and never shown.
     file(directory.path(), "password", "wrong horse\n");
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);

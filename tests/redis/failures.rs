@@ -131,6 +131,20 @@ async fn it_starts_without_redis_and_uses_it_once_it_is_up() {
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
     let shown = verbose(&tollgate);
     assert!(shown.contains("[+] store: 127.0.0.1:"), "{shown}");
+    recovery_is_logged(&tollgate, "connected to the store");
+}
+
+/// Waits until the default log, which shows warnings, has a failure of the store and its end.
+fn recovery_is_logged(tollgate: &Tollgate, end: &str) {
+    let logged = || {
+        let said = tollgate.said();
+        let (_, after) = said.split_once("--on-store-failure applies")?;
+        let mut lines = after.lines();
+        let line = lines.find(|line| line.contains(end))?;
+        line.contains(" WARN ").then_some(())
+    };
+    let logged = wait_for(RECOVERY * 2, logged);
+    assert!(logged.is_some(), "{}", tollgate.said());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,6 +166,7 @@ async fn a_restarted_redis_is_used_again() {
     decides(&tollgate, RECOVERY);
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
     assert!(tollgate.metric("tollgate_store_breaker_opened_total") > 0);
+    recovery_is_logged(&tollgate, "connected to the store");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,6 +15,7 @@
 )]
 
 mod cluster;
+mod cluster_log;
 mod connections;
 mod exactness;
 mod failures;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use tollgate::rules::file::{DIAGNOSTICS_MAX, LEVELS_MAX, TEXT_BYTES_MAX, load};
 
-use crate::reading::{APART, bad, found, good, read, source};
+use crate::reading::{APART, bad, found, good, read, source, words};
 
 /// Nested descriptors with `count` levels.
 fn levels(count: usize) -> String {
@@ -30,7 +30,7 @@ fn levels_are_bounded() {
         problems[0].message,
         "descriptors nest deeper than 24 levels"
     );
-    assert_eq!(problems[0].advice, "use fewer levels");
+    assert_eq!(problems[0].help, "use fewer levels");
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn yaml_that_nests_too_deep_is_rejected_at_its_position() {
                 .starts_with("error loading config file: yaml: "),
             "{problem}"
         );
-        assert_eq!(problem.at.line, 4, "{problem}");
+        assert_eq!(problem.span.at.line, 4, "{problem}");
     }
     let block = bad(&format!("{}x\n", "- ".repeat(100_000)));
     assert_eq!(
         block[0].message,
         "error loading config file: yaml: nested deeper than 64 levels"
     );
-    assert_eq!((block[0].at.line, block[0].at.column), (1, 129));
+    assert_eq!((block[0].span.at.line, block[0].span.at.column), (1, 129));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn exponential_aliases_are_rejected_once() {
         problems[0].message,
         "aliases unfold to more than 16 times the file"
     );
-    assert_eq!(problems[0].advice, "use fewer aliases within aliases");
+    assert_eq!(problems[0].help, "use fewer aliases within aliases");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn no_message_quotes_more_than_a_few_words() {
         format!("domain: *{long}\n"),
     ] {
         for problem in bad(&text) {
-            let told = problem.to_string();
+            let told = words(&problem);
             assert!(told.len() < 800, "{} bytes: {told}", told.len());
         }
     }
@@ -181,7 +181,7 @@ fn the_number_of_reported_problems_and_warnings_is_bounded() {
     );
     // The bound applies to all files together.
     let files: Vec<_> = (0..150).map(|n| source(&format!("{n}.yaml"), "")).collect();
-    let problems = load(&files, APART).unwrap_err();
+    let problems = load(&files, APART).unwrap_err().errors;
     assert_eq!(
         (problems.len(), problems[99].file.as_str()),
         (DIAGNOSTICS_MAX, "99.yaml")

@@ -10,7 +10,11 @@
 //! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
 //! | `misplaced` | known names in wrong places; several errors in several files |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
+//! | `broken` | broken files and what `check` prints for each |
+//! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
 //! | `files` | the files of a path, and their order |
+//! | `warnings` | warnings of rules that load and do not do what was meant |
+//! | `foreign` | files of other programs |
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
 //! | `values` | lists, prefixes and regular expressions: results and errors |
@@ -29,12 +33,16 @@
 
 mod accepted;
 mod bounds;
+mod broken;
 mod files;
+mod foreign;
 mod fuzz;
+mod hostile_snippets;
 mod limits;
 mod misplaced;
 mod reading;
 mod refused;
 mod schema;
 mod values;
+mod warnings;
 mod watching;

@@ -9,13 +9,13 @@
 use tollgate::rules::file::load;
 use tollgate_test_support::rules_grammar::with_names;
 
-use crate::reading::{APART, bad, found, good, source};
+use crate::reading::{APART, bad, found, good, source, words};
 
 /// The only warning of a file.
 fn warned(text: &str) -> String {
     let loaded = good(text);
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
-    loaded.warnings[0].to_string()
+    words(&loaded.warnings[0])
 }
 
 #[test]
@@ -24,9 +24,9 @@ fn a_unit_beside_the_limit_is_ignored_with_a_warning() {
     assert_eq!(
         warned(text),
         with_names(
-            "rules.yaml: 'unit' means nothing here and is ignored
+            "rules.yaml: 'unit' has no effect here and is ignored
   at rules.yaml:4:5, descriptors[0]
-  hint: move it to where it belongs; here belong IN_A_DESCRIPTOR"
+  help: move it into `rate_limit`"
         )
     );
     assert!(found(&good(text).rules, &[("k", "")]).is_none());
@@ -34,9 +34,8 @@ fn a_unit_beside_the_limit_is_ignored_with_a_warning() {
 
 #[test]
 fn shadow_mode_within_the_limit_is_ignored_with_a_warning() {
-    let text =
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, shadow_mode: true}\n";
-    assert!(warned(text).starts_with("rules.yaml: 'shadow_mode' means nothing here and is ignored\n  at rules.yaml:4:29, descriptors[0].rate_limit\n"));
+    let text = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, shadow_mode: true, requests_per_unit: 1}\n";
+    assert!(warned(text).starts_with("rules.yaml: 'shadow_mode' has no effect here and is ignored\n  at rules.yaml:4:29, descriptors[0].rate_limit\n"));
     assert!(!good(text).rules.rules()[0].shadow_mode);
 }
 
@@ -60,16 +59,17 @@ fn a_misplaced_name_of_the_reference_is_a_warning() {
     ] {
         let said = warned(&format!("domain: d\n{name}: {{key: [{{unit: 5}}]}}\n"));
         assert!(
-            said.starts_with(&format!("rules.yaml: '{name}' means nothing here")),
+            said.starts_with(&format!("rules.yaml: '{name}' has no effect here")),
             "{said}"
         );
     }
     for name in ["domain", "descriptors"] {
-        let text =
-            format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, {name}: 1}}}}]\n");
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, {name}: 1, requests_per_unit: 1}}}}]\n"
+        );
         let said = warned(&text);
         assert!(
-            said.starts_with(&format!("rules.yaml: '{name}' means nothing here")),
+            said.starts_with(&format!("rules.yaml: '{name}' has no effect here")),
             "{said}"
         );
     }
@@ -112,22 +112,21 @@ fn misplaced_names_of_tollgate_are_rejected() {
             let text = text.replace("AT", name);
             let problems = bad(&text);
             assert_eq!(problems.len(), 1, "{text}");
-            assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
-            assert!(
-                problems[0]
-                    .advice
-                    .starts_with("move it to where it belongs; here belong ")
-            );
+            assert_eq!(problems[0].message, format!("'{name}' has no effect here"));
+            assert!(problems[0].help.starts_with("move it into "));
         }
     }
 }
 
 #[test]
 fn a_merged_anchor_warns_at_the_anchors_text() {
-    let text = "domain: d\ndescriptors:\n  - &a {key: a, unit: day}\n  - {<<: *a, key: b}\n";
+    let text = "domain: d\ndescriptors:\n  - &a {key: a, unit: day, rate_limit: {unlimited: true}}\n  - {<<: *a, key: b}\n";
     let warnings = good(text).warnings;
-    let lines: Vec<_> = warnings.iter().map(|warning| warning.at.line).collect();
-    assert_eq!(lines, [3, 3]);
+    let lines: Vec<_> = warnings
+        .iter()
+        .map(|warning| warning.span.at.line)
+        .collect();
+    assert_eq!(lines, [3], "once, however often the anchor is used");
 }
 
 #[test]
@@ -143,7 +142,9 @@ fn ignored_misplaced_mappings_are_validated_as_in_the_reference() {
     ] {
         let text = format!("domain: d\ndescriptors: [{{key: k, shadow_mode: no, {inside}}}]\n");
         let text = text.replace("value:", "domain:");
-        let problems = load(&[source("rules.yaml", &text)], APART).unwrap_err();
+        let problems = load(&[source("rules.yaml", &text)], APART)
+            .unwrap_err()
+            .errors;
         assert_eq!(problems[0].message, expected, "{text}");
     }
     // Free-form metadata is not checked.
@@ -166,23 +167,22 @@ fn every_problem_of_every_file_is_reported_in_one_run_with_its_position() {
             "descriptors:\n  - key: k\n    rate_limit:\n      unit: 5\n",
         ),
     ];
-    let problems = load(&files, APART).unwrap_err();
+    let problems = load(&files, APART).unwrap_err().errors;
     let told: Vec<_> = problems
         .iter()
         .map(|problem| {
             format!(
                 "{}:{} {} [{}]",
-                problem.file, problem.at, problem.message, problem.path
+                problem.file, problem.span.at, problem.message, problem.path
             )
         })
         .collect();
     assert_eq!(
         told,
         [
-            // The reference walks names before it decodes.
-            "a/two.yaml:6:5 config error, unknown key 'valve' [descriptors[1]]",
             "a/two.yaml:4:24 invalid rate limit unit 'x' [descriptors[0].rate_limit]",
             "a/two.yaml:5:10 duplicate descriptor composite key 'two.k' [descriptors[1]]",
+            "a/two.yaml:6:5 config error, unknown key 'valve' [descriptors[1]]",
             "b.yaml:2:1 error loading config file: yaml: while parsing a node, did not find expected node content []",
             // A duplicate domain hides what is below it, because another domain may be intended.
             "c.yaml:1:9 duplicate domain 'good' in config file []",

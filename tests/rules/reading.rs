@@ -2,7 +2,7 @@
 //!
 //! What it deliberately does not do: touch files. A source is a name and a text.
 
-use tollgate::rules::file::{Diagnostic, LoadedRules, Options, load};
+use tollgate::rules::file::{Diagnostic, LoadedRules, Options, Report, load};
 use tollgate::rules::path::Source;
 use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
@@ -26,7 +26,7 @@ pub(crate) fn source(name: &str, text: &str) -> Source {
 }
 
 /// Loads one file; the schema must agree.
-pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
+pub(crate) fn read(text: &str) -> Result<LoadedRules, Report> {
     let read = load(&[source("rules.yaml", text)], APART);
     agreed(text, &read);
     read
@@ -34,15 +34,26 @@ pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
 
 /// Loads a valid file.
 pub(crate) fn good(text: &str) -> LoadedRules {
-    read(text).unwrap_or_else(|problems| panic!("{text}\n{}", problems[0]))
+    read(text).unwrap_or_else(|problems| panic!("{text}\n{problems}"))
 }
 
 /// The errors of an invalid file.
 pub(crate) fn bad(text: &str) -> Vec<Diagnostic> {
     match read(text) {
         Ok(_) => panic!("this was accepted:\n{text}"),
-        Err(problems) => problems,
+        Err(report) => report.errors,
     }
+}
+
+/// What a diagnostic says, without the snippet.
+pub(crate) fn words(diagnostic: &Diagnostic) -> String {
+    let (file, at) = (&diagnostic.file, diagnostic.span.at);
+    let rule = match diagnostic.path.as_str() {
+        "" => String::new(),
+        path => format!(", {path}"),
+    };
+    let (message, help) = (&diagnostic.message, &diagnostic.help);
+    format!("{file}: {message}\n  at {file}:{at}{rule}\n  help: {help}")
 }
 
 /// The rule that a descriptor matches in domain `d`.

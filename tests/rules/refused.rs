@@ -11,12 +11,12 @@
 
 use tollgate_test_support::rules_grammar::with_names;
 
-use crate::reading::{APART, bad, source};
+use crate::reading::{APART, bad, source, words};
 
 /// Asserts the printed problems of a file, usually one; `FILE` is its name.
 pub(crate) fn is_refused(text: &str, expected: &str) {
     let problems = bad(text);
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = problems.iter().map(words).collect();
     let expected = with_names(&expected.replace("FILE", "rules.yaml"));
     assert_eq!(told.join("\n"), expected, "{text}");
 }
@@ -38,26 +38,26 @@ refused! {
 descriptors: [{key: k
 " => "FILE: error loading config file: yaml: while parsing a flow mapping, did not find expected ',' or '}'
   at FILE:3:1
-  hint: mend the YAML at this place"
+  help: fix the YAML syntax here"
 
     a_root_that_is_a_list:
 "- domain: d
 " => "FILE: error loading config file: yaml: cannot read a list as a mapping
   at FILE:1:1
-  hint: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     a_root_that_is_a_scalar:
 "domain
 " => "FILE: error loading config file: yaml: cannot read domain as a mapping
   at FILE:1:1
-  hint: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     descriptors_that_are_no_list:
 "domain: d
 descriptors: {key: k}
 " => "FILE: error loading config file: yaml: descriptors is not a list
   at FILE:2:14
-  hint: write each descriptor as a list item: `- key: …`"
+  help: write a list: `- key: NAME`"
 
     a_negative_number_of_requests:
 "domain: d
@@ -66,7 +66,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: -1}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write a number from 0 to 4294967295"
 
     a_number_beyond_32_bits:
 "domain: d
@@ -75,7 +75,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 4294967296}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write a number from 0 to 4294967295"
 
     a_number_in_quotes:
 "domain: d
@@ -84,7 +84,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: '5'}
 " => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
   at FILE:4:48, descriptors[0].rate_limit
-  hint: write such a number, without quotes"
+  help: write `5`"
 
     a_boolean_in_quotes:
 "domain: d
@@ -93,7 +93,7 @@ descriptors:
     shadow_mode: 'true'
 " => "FILE: error loading config file: yaml: shadow_mode is not true or false
   at FILE:4:18, descriptors[0]
-  hint: write true or false, without quotes"
+  help: write `true`"
 
     a_boolean_that_is_a_number:
 "domain: d
@@ -102,7 +102,7 @@ descriptors:
     quota_mode: 1
 " => "FILE: error loading config file: yaml: quota_mode is not true or false
   at FILE:4:17, descriptors[0]
-  hint: write true or false, without quotes"
+  help: write `true`"
 
     a_text_that_is_a_mapping:
 "domain: d
@@ -111,16 +111,13 @@ descriptors:
     value: {a: b}
 " => "FILE: config error, unknown key 'a'
   at FILE:4:13, descriptors[0].value
-  hint: remove it
-FILE: error loading config file: yaml: value is not text
-  at FILE:4:12, descriptors[0]
-  hint: write one value, in quotes if need be"
+  help: remove it"
 
     an_alias_without_an_anchor:
 "domain: *d
 " => "FILE: error loading config file: yaml: while parsing node, found unknown anchor
   at FILE:1:9
-  hint: mend the YAML at this place"
+  help: define the anchor first: `&name`; put the value in quotes if the `*` is text"
 
     a_merge_of_a_scalar:
 "domain: d
@@ -129,7 +126,7 @@ descriptors:
     key: k
 " => "FILE: error loading config file: yaml: map merge requires map or sequence of maps as the value
   at FILE:3:9, descriptors[0]
-  hint: write `<<: *anchor`"
+  help: write the alias of a mapping: `<<: *name`"
 
     a_key_that_is_a_number:
 "domain: d
@@ -138,14 +135,14 @@ descriptors:
     5: five
 " => "FILE: config error, key is not of type string: 5
   at FILE:4:5, descriptors[0]
-  hint: use a name, or put it in quotes"
+  help: write a name, or put it in quotes"
 
     a_key_that_is_true:
 "domain: d
 yes: no
 " => "FILE: config error, key is not of type string: yes
   at FILE:2:1
-  hint: use a name, or put it in quotes"
+  help: write a name, or put it in quotes"
 
     a_key_that_is_a_list:
 "domain: d
@@ -153,7 +150,7 @@ yes: no
 : b
 " => "FILE: config error, key is not of type string: a list or a mapping
   at FILE:2:3
-  hint: use a name"
+  help: write a name, or put it in quotes"
 
     an_unknown_name:
 "domain: d
@@ -162,14 +159,14 @@ descriptors:
     ratelimit: {unit: day}
 " => "FILE: config error, unknown key 'ratelimit'
   at FILE:4:5, descriptors[0]
-  hint: here belong IN_A_DESCRIPTOR"
+  help: did you mean `rate_limit`?"
 
     a_name_in_capitals_is_unknown:
 "Domain: d
 domain: d
 " => "FILE: config error, unknown key 'Domain'
   at FILE:1:1
-  hint: here belong AT_THE_ROOT"
+  help: remove it; `domain` is set as well"
 
     an_unknown_name_in_a_limit:
 "domain: d
@@ -180,7 +177,7 @@ descriptors:
       requests_per_units: 5
 " => "FILE: config error, unknown key 'requests_per_units'
   at FILE:6:7, descriptors[0].rate_limit
-  hint: here belong IN_A_LIMIT"
+  help: did you mean `requests_per_unit`?"
 
     a_list_of_scalars:
 "domain: d
@@ -188,7 +185,7 @@ descriptors:
   - key
 " => "FILE: config error, yaml file contains list of type other than map: key
   at FILE:3:5, descriptors[0]
-  hint: write `name: value` pairs here"
+  help: write `key: value` pairs here"
 
     a_float:
 "domain: d
@@ -197,7 +194,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1.5}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: requests_per_unit is a whole number"
 
     a_float_where_text_belongs:
 "domain: d
@@ -206,13 +203,13 @@ descriptors:
     value: 1.5
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  hint: put the value of value in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `value: \"1.5\"`"
 
     infinity:
 "domain: .inf
 " => "FILE: error checking config
   at FILE:1:9
-  hint: put the value of domain in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `domain: \".inf\"`"
 
     a_number_with_an_exponent:
 "domain: d
@@ -221,7 +218,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1e3}
 " => "FILE: error checking config
   at FILE:4:48, descriptors[0].rate_limit
-  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+  help: write `1000`"
 
     an_integer_beyond_64_bits:
 "domain: d
@@ -230,12 +227,12 @@ descriptors:
     value: 9223372036854775808
 " => "FILE: error checking config
   at FILE:4:12, descriptors[0]
-  hint: put the value of value in quotes if it is text, or write a whole number"
+  help: put it in quotes if it is text: `value: \"9223372036854775808\"`"
 
     an_empty_file:
 "" => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_file_of_comments:
 "# nothing
@@ -243,26 +240,26 @@ descriptors:
 # yet
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     no_domain:
 "descriptors:
   - key: k
 " => "FILE: config file cannot have empty domain
   at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     an_empty_domain:
 "domain: ''
 " => "FILE: config file cannot have empty domain
-  at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  at FILE:1:9
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_null_domain:
 "domain: ~
 " => "FILE: config file cannot have empty domain
-  at FILE:1:1
-  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+  at FILE:1:9
+  help: add `domain: NAME`, the domain that Envoy's rate limit filter names"
 
     a_descriptor_without_a_key:
 "domain: d
@@ -270,7 +267,7 @@ descriptors:
   - value: v
 " => "FILE: descriptor has empty key
   at FILE:3:5, descriptors[0]
-  hint: add `key: NAME`, the descriptor key that Envoy sends"
+  help: add `key: NAME`, the descriptor key that Envoy sends"
 
     a_descriptor_with_an_empty_key:
 "domain: d
@@ -279,8 +276,8 @@ descriptors:
     descriptors:
       - key: ''
 " => "FILE: descriptor has empty key
-  at FILE:5:9, descriptors[0].descriptors[0]
-  hint: add `key: NAME`, the descriptor key that Envoy sends"
+  at FILE:5:14, descriptors[0].descriptors[0]
+  help: add `key: NAME`, the descriptor key that Envoy sends"
 
     duplicate_siblings:
 "domain: d
@@ -291,8 +288,8 @@ descriptors:
       - {key: b}
       - {key: b, value: c}
 " => "FILE: duplicate descriptor composite key 'd.a.b_c'
-  at FILE:7:15, descriptors[0].descriptors[2]
-  hint: join the two into one descriptor, or give one another value"
+  at FILE:7:25, descriptors[0].descriptors[2]
+  help: merge the two descriptors, or give one of them another value"
 
     an_unknown_unit:
 "domain: d
@@ -303,7 +300,7 @@ descriptors:
       requests_per_unit: 1
 " => "FILE: invalid rate limit unit 'fortnight'
   at FILE:5:13, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     a_unit_called_unknown:
 "domain: d
@@ -312,7 +309,7 @@ descriptors:
     rate_limit: {unit: UNKNOWN}
 " => "FILE: invalid rate limit unit 'UNKNOWN'
   at FILE:4:24, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: use one of second, minute, hour, day, week, month, year"
 
     an_empty_limit:
 "domain: d
@@ -321,7 +318,7 @@ descriptors:
     rate_limit: {}
 " => "FILE: invalid rate limit unit ''
   at FILE:4:17, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: add `unit`: one of second, minute, hour, day, week, month, year"
 
     a_limit_without_a_unit:
 "domain: d
@@ -331,7 +328,7 @@ descriptors:
       requests_per_unit: 5
 " => "FILE: invalid rate limit unit ''
   at FILE:5:7, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year"
+  help: add `unit`: one of second, minute, hour, day, week, month, year"
 
     unlimited_with_a_unit:
 "domain: d
@@ -342,7 +339,7 @@ descriptors:
       unit: Day
 " => "FILE: should not specify rate limit unit when unlimited
   at FILE:6:13, descriptors[0].rate_limit
-  hint: remove `unit`, or remove `unlimited`"
+  help: remove `unit`, or remove `unlimited`"
 
     an_empty_replaces_entry:
 "domain: d
@@ -351,7 +348,7 @@ descriptors:
     rate_limit: {unit: day, replaces: [{name: other}, {name: }]}
 " => "FILE: should not have an empty replaces entry
   at FILE:4:55, descriptors[0].rate_limit.replaces[1]
-  hint: name the rule to replace, or remove the entry"
+  help: name the rule to replace, or remove the entry"
 
     a_rule_that_replaces_itself:
 "domain: d
@@ -364,7 +361,7 @@ descriptors:
         - name: me
 " => "FILE: replaces should not contain name of same descriptor
   at FILE:8:11, descriptors[0].rate_limit.replaces[0]
-  hint: a rule cannot replace itself; remove the entry"
+  help: remove the entry: a rule cannot replace itself"
 
     share_threshold_without_a_star:
 "domain: d
@@ -374,7 +371,7 @@ descriptors:
     share_threshold: true
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files_a'
   at FILE:5:22, descriptors[0]
-  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or match several values: by a pattern such as `files/*`, by `values`, `cidr` or `regex`"
 
     share_threshold_without_a_value:
 "domain: d
@@ -382,7 +379,7 @@ descriptors:
   - {key: files, share_threshold: true}
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files'
   at FILE:3:35, descriptors[0]
-  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
+  help: remove share_threshold, or match several values: by a pattern such as `files/*`, by `values`, `cidr` or `regex`"
 
     metadata_that_does_not_fit_a_struct:
 "domain: d
@@ -392,7 +389,7 @@ descriptors:
       deep: {[5]: five}
 " => "FILE: error parsing metadata: a key is not of type string
   at FILE:5:14, descriptors[0].metadata
-  hint: write one value as the key"
+  help: write a name as the key"
 
     metadata_that_is_no_mapping:
 "domain: d
@@ -401,7 +398,7 @@ descriptors:
     metadata: [a]
 " => "FILE: error loading config file: yaml: metadata is not a mapping
   at FILE:4:15, descriptors[0].metadata
-  hint: write `name: value` pairs"
+  help: write `key: value` pairs"
 }
 
 #[test]
@@ -410,12 +407,14 @@ fn two_files_of_one_domain() {
         source("one.yaml", "domain: d\n"),
         source("two.yaml", "# the same\ndomain: d\n"),
     ];
-    let problems = tollgate::rules::file::load(&files, APART).unwrap_err();
+    let problems = tollgate::rules::file::load(&files, APART)
+        .unwrap_err()
+        .errors;
     let expected = "two.yaml: duplicate domain 'd' in config file
   at two.yaml:2:9
-  hint: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
+  help: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
     assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0].to_string(), expected);
+    assert_eq!(words(&problems[0]), expected);
 }
 
 #[test]

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use tollgate::rules::file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
 use tollgate_limiter::Values;
 
-use crate::reading::{APART, MERGED, bad, found, good, only, source};
+use crate::reading::{APART, MERGED, bad, found, good, only, source, words};
 
 /// The printed problems of a file with only this descriptor.
 fn printed(descriptor: &str) -> String {
     let problems = bad(&format!(
         "domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n"
     ));
-    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let printed: Vec<_> = problems.iter().map(words).collect();
     printed.join("\n")
 }
 
@@ -23,13 +23,13 @@ fn printed_of(descriptors: &[&str]) -> String {
     let lines = descriptors.iter().map(|one| format!("  - {{{one}}}\n"));
     let lines = lines.collect::<Vec<_>>().concat();
     let problems = bad(&format!("domain: d\ndescriptors:\n{lines}"));
-    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let printed: Vec<_> = problems.iter().map(words).collect();
     printed.join("\n")
 }
 
 /// A printed problem: message, position, path and advice.
 fn problem(message: &str, at: &str, path: &str, advice: &str) -> String {
-    format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  hint: {advice}")
+    format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  help: {advice}")
 }
 
 #[test]
@@ -88,16 +88,16 @@ fn value_matchers_match_and_may_share_a_threshold() {
         "
 domain: d
 descriptors:
-  - {key: plan, values: &plans [free, trial], share_threshold: true, rate_limit: {unit: day, name: plans}}
-  - {key: other, values: *plans, rate_limit: {unit: day, name: other}}
-  - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, name: ten}}
-  - {key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: {unit: day, name: six}}
-  - {key: ip, ipv6_prefix: 48, rate_limit: {unit: day, name: any}}
-  - {key: path, regex: '/v\\d+/.*', share_threshold: true, rate_limit: {unit: day, name: path}}
+  - {key: plan, values: &plans [free, trial], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: plans}}
+  - {key: other, values: *plans, rate_limit: {unit: day, requests_per_unit: 1, name: other}}
+  - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: ten}}
+  - {key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: {unit: day, requests_per_unit: 1, name: six}}
+  - {key: ip, ipv6_prefix: 48, rate_limit: {unit: day, requests_per_unit: 1, name: any}}
+  - {key: path, regex: '/v\\d+/.*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1, name: path}}
   - key: path
     value: /x
     descriptors:
-      - {key: deep, values: [a], rate_limit: {unit: day, name: deep}}
+      - {key: deep, values: [a], rate_limit: {unit: day, requests_per_unit: 1, name: deep}}
 ",
     );
     assert!(loaded.warnings.is_empty());
@@ -131,42 +131,42 @@ fn an_invalid_prefix_is_rejected_with_advice() {
             "4:24",
             "descriptors[0].cidr[1]",
             "'10.0.0.1/8' has bits set beyond its prefix",
-            "write 10.0.0.0/8 for all of it, or 10.0.0.1/32 for the one address",
+            "write 10.0.0.0/8 for the network, or 10.0.0.1/32 for the one address",
         ),
         (
             "cidr: 'fd00::1/8'",
             "4:11",
             "descriptors[0]",
             "'fd00::1/8' has bits set beyond its prefix",
-            "write fd00::/8 for all of it, or fd00::1/128 for the one address",
+            "write fd00::/8 for the network, or fd00::1/128 for the one address",
         ),
         (
             "cidr: [10.0.0.0/33]",
             "4:12",
             "descriptors[0].cidr[0]",
             "the length of '10.0.0.0/33' is not a whole number from 0 to 32",
-            "write such a number after the `/`, or none for /32",
+            "write a number from 0 to 32 after the `/`",
         ),
         (
             "cidr: ['::/x']",
             "4:12",
             "descriptors[0].cidr[0]",
             "the length of '::/x' is not a whole number from 0 to 128",
-            "write such a number after the `/`, or none for /128",
+            "write a number from 0 to 128 after the `/`",
         ),
         (
             "cidr: [localhost]",
             "4:12",
             "descriptors[0].cidr[0]",
-            "'localhost' is no prefix of addresses",
-            "write it as 10.0.0.0/8, \"fd00::/8\", or an address alone",
+            "'localhost' is not an address prefix",
+            "write a prefix such as 10.0.0.0/8 or \"fd00::/8\", or an address",
         ),
         (
             "cidr: [10.0.0.0/8, {a: b}]",
             "4:24",
             "descriptors[0].cidr[1]",
             "an item is not text",
-            "write one value, in quotes if need be",
+            "write one value",
         ),
     ] {
         assert_eq!(
@@ -177,24 +177,24 @@ fn an_invalid_prefix_is_rejected_with_advice() {
     }
     // Every invalid item is reported.
     let all = printed("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
-    assert_eq!(all.matches("hint").count(), 3, "{all}");
+    assert_eq!(all.matches("help").count(), 3, "{all}");
 }
 
 #[test]
 fn a_field_without_a_value_is_rejected_and_does_not_match_everything() {
     for (written, name, at) in [
-        ("values:", "values", "4:11"),
-        ("cidr: ~", "cidr", "4:11"),
-        ("regex: null", "regex", "4:12"),
-        ("value: ''\n    cidr:", "cidr", "5:9"),
+        ("values:", "values", "4:5"),
+        ("cidr: ~", "cidr", "4:5"),
+        ("regex: null", "regex", "4:5"),
+        ("value: ''\n    cidr:", "cidr", "5:5"),
     ] {
         assert_eq!(
             printed(written),
             problem(
-                &format!("nothing stands behind '{name}'"),
+                &format!("'{name}' has no value"),
                 at,
                 "descriptors[0]",
-                &format!("say what it holds, or remove `{name}` to match any value")
+                &format!("write a value, or remove `{name}` to match any value")
             )
         );
     }
@@ -214,7 +214,7 @@ fn advice_depends_on_the_invalid_text() {
     assert_eq!(
         printed("cidr: '::ffff:0:0/95'"),
         problem(
-            "'::ffff:0:0/95' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits",
+            "'::ffff:0:0/95' is shorter than the 96 bits that map IPv4 addresses into IPv6",
             "4:11",
             "descriptors[0]",
             "write a length from 96 to 128, 0.0.0.0/0 for all of IPv4, or 0.0.0.0/32 for the one address"
@@ -243,7 +243,7 @@ fn values_that_are_not_lists_are_rejected() {
             "values is an empty list and would match nothing",
             "4:13",
             nothing,
-            "list values, or remove it to match any value"
+            "list values, or remove `values` to match any value"
         )
     );
     assert_eq!(
@@ -252,7 +252,7 @@ fn values_that_are_not_lists_are_rejected() {
             "cidr is an empty list and would match nothing",
             "4:11",
             nothing,
-            "list prefixes, or remove it to match any value"
+            "list prefixes, or remove `cidr` to match any value"
         )
     );
     assert_eq!(
@@ -270,7 +270,7 @@ fn values_that_are_not_lists_are_rejected() {
             "error loading config file: yaml: cidr is not a list",
             "4:11",
             nothing,
-            "write a prefix or a list of them: `cidr: [10.0.0.0/8, \"fd00::/8\"]`"
+            "write a list: `cidr: [10.0.0.0/8, \"fd00::/8\"]`"
         )
     );
     assert_eq!(
@@ -279,7 +279,7 @@ fn values_that_are_not_lists_are_rejected() {
             "a list holds no patterns, but found 'tri*'",
             "4:20",
             "descriptors[0].values[1]",
-            "use `value:` for a pattern, or `regex:`, on a descriptor of its own"
+            "write a descriptor of its own for the pattern, with `value` or `regex`"
         )
     );
     for empty in ["''", "~", "null"] {
@@ -299,24 +299,28 @@ fn values_that_are_not_lists_are_rejected() {
             "an item is not text",
             "4:14",
             "descriptors[0].values[0]",
-            "write one value, in quotes if need be"
+            "write one value"
         )
     );
 }
 
 #[test]
 fn duplicates_among_siblings_are_reported_at_each_item() {
-    let advice = "keep it in one descriptor of this key at this level";
+    let advice = "remove one of them: a value belongs to one descriptor of a key";
     assert_eq!(
         printed_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
-        [("4:26", 1, "b"), ("4:29", 2, "a"), ("4:32", 3, "c")]
-            .map(|(at, item, value)| problem(
-                &format!("duplicate '{value}' in values of key 'k'"),
-                at,
-                &format!("descriptors[1].values[{item}]"),
-                advice
-            ))
-            .join("\n")
+        [
+            ("4:26", 1, "b", advice),
+            ("4:29", 2, "a", advice),
+            ("4:32", 3, "c", "remove one of them")
+        ]
+        .map(|(at, item, value, advice)| problem(
+            &format!("duplicate '{value}' in values of key 'k'"),
+            at,
+            &format!("descriptors[1].values[{item}]"),
+            advice
+        ))
+        .join("\n")
     );
     assert_eq!(
         printed_of(&[
@@ -355,14 +359,16 @@ fn duplicates_among_siblings_are_reported_at_each_item() {
     );
     // The files of a merged domain are one level.
     let file = |name| source(name, "domain: d\ndescriptors: [{key: k, values: [a]}]\n");
-    let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED).unwrap_err();
+    let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED)
+        .unwrap_err()
+        .errors;
     assert_eq!(problems[0].file, "b.yaml");
-    assert_eq!((problems.len(), problems[0].at.column), (1, 33));
+    assert_eq!((problems.len(), problems[0].span.at.column), (1, 33));
 }
 
 #[test]
 fn a_descriptor_has_at_most_one_value_matcher() {
-    let advice = "keep one of them, and give the other a descriptor of its own";
+    let advice = "keep one of them, and write a second descriptor for the other";
     assert_eq!(
         printed("value: a\n    values: [b]"),
         problem(
@@ -413,8 +419,7 @@ fn a_key_with_a_star_has_no_value_matcher() {
 
 #[test]
 fn an_unusable_regex_is_rejected_with_the_reason() {
-    let mend =
-        "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes";
+    let mend = "fix the expression; a `\\` before a character makes it stand for itself";
     for (regex, words) in [
         (
             "'a(b'",
@@ -487,11 +492,11 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
                 &format!("ipv6_prefix must be from 1 to 128, but is {number}"),
                 &at(4),
                 "descriptors[0]",
-                "write 64 for one bucket a network"
+                "write 64 for one bucket per network"
             )
         );
     }
-    let beside = "remove it; it belongs beside `cidr`, or where any value matches";
+    let beside = "remove ipv6_prefix; it needs `cidr`, or no value at all";
     for (written, name) in [
         ("value: a", "value"),
         ("values: [a]", "values"),
@@ -500,7 +505,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
         assert_eq!(
             printed(&format!("{written}\n    ipv6_prefix: 64")),
             problem(
-                &format!("ipv6_prefix means nothing beside {name}"),
+                &format!("ipv6_prefix has no effect beside {name}"),
                 &at(5),
                 "descriptors[0]",
                 beside
@@ -510,16 +515,16 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
     assert_eq!(
         printed("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
         problem(
-            "ipv6_prefix means nothing where no prefix of cidr is of IPv6",
+            "ipv6_prefix has no effect: no prefix of cidr is IPv6",
             &at(5),
             "descriptors[0]",
-            "remove it"
+            "remove ipv6_prefix"
         )
     );
     assert_eq!(
         printed("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
         problem(
-            "ipv6_prefix 64 groups more than the prefix fe80:1::/80 that it stands beside",
+            "ipv6_prefix 64 is shorter than the prefix fe80:1::/80 of cidr",
             &at(5),
             "descriptors[0]",
             "write 80 or more"
@@ -528,10 +533,10 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
     assert_eq!(
         printed("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
         problem(
-            "ipv6_prefix means nothing beside share_threshold",
+            "ipv6_prefix has no effect beside share_threshold",
             &at(5),
             "descriptors[0]",
-            "remove one: all that match share one bucket, or each group has its own"
+            "remove one of them"
         )
     );
     good(
@@ -544,7 +549,7 @@ fn misplaced_value_matchers_are_rejected() {
     for name in ["values", "cidr", "regex", "ipv6_prefix"] {
         let problems = bad(&format!("domain: d\n{name}: 1\n"));
         assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
+        assert_eq!(problems[0].message, format!("'{name}' has no effect here"));
     }
 }
 
@@ -559,7 +564,10 @@ fn lists_and_their_texts_are_bounded() {
     let problems = bad(&list(LIST_ITEMS_MAX + 1));
     assert_eq!(problems.len(), 1);
     assert_eq!(problems[0].message, "values has more than 10000 items");
-    assert_eq!((problems[0].at.line, problems[0].at.column), (4, 11));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (4, 3)
+    );
 
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     for (written, at) in [
@@ -571,7 +579,10 @@ fn lists_and_their_texts_are_bounded() {
         ));
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
-        assert_eq!((problems[0].at.line, problems[0].at.column), (4, at));
+        assert_eq!(
+            (problems[0].span.at.line, problems[0].span.at.column),
+            (4, at)
+        );
     }
     // The message about a long text is short.
     let long = "(".repeat(9_000);
@@ -620,12 +631,12 @@ descriptors:
     let problems = bad(text);
     assert_eq!(problems.len(), 1);
     assert_eq!(
-        problems[0].to_string(),
+        words(&problems[0]),
         problem(
             "the patterns of key 'k' at this level, of which this is the first, are too large together",
             "6:25",
             "descriptors[0].descriptors[1]",
-            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+            "use fewer or shorter patterns; `values` and `cidr` may list many values"
         )
     );
     // Very many stars give the same error, in a bounded time.
@@ -640,7 +651,10 @@ descriptors:
     }
     let problems = bad(&text);
     assert_eq!(problems.len(), 1, "{}", problems[0]);
-    assert_eq!((problems[0].at.line, problems[0].at.column), (3, 19));
+    assert_eq!(
+        (problems[0].span.at.line, problems[0].span.at.column),
+        (3, 19)
+    );
     // Ten thousand patterns of usual size are accepted.
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for n in 0..10_000 {
@@ -674,12 +688,12 @@ fn patterns_with_too_many_steps_per_byte_are_reported_at_the_first() {
     let problems = bad(&rules(24));
     assert_eq!(problems.len(), 1);
     assert_eq!(
-        problems[0].to_string(),
+        words(&problems[0]),
         problem(
             "each byte of a value would take too many steps in the patterns of key 'k' at this level, of which this is the first",
             "4:19",
             "descriptors[1]",
-            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+            "use fewer or shorter patterns; `values` and `cidr` may list many values"
         )
     );
     // Stars are matched in one pass, however many there are.
@@ -714,7 +728,7 @@ fn patterns_of_all_files_together_are_bounded() {
     // The same expressions again cost nothing.
     assert!(load(&[file("a", "k"), file("b", "l")], APART).is_ok());
     let other = source("b.yaml", &file("b", "l").text.replace("}c{", "}d{"));
-    let problems = load(&[file("a", "k"), other], APART).unwrap_err();
+    let problems = load(&[file("a", "k"), other], APART).unwrap_err().errors;
     assert!(
         problems[0]
             .message

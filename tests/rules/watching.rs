@@ -212,7 +212,7 @@ fn invalid_rules_are_rejected_once_with_every_problem_and_valid_ones_accepted_ag
     let Err(LoadError::Diagnostics(problems)) = changed(&mut reload) else {
         panic!("the rules have problems")
     };
-    assert_eq!(problems.len(), 2);
+    assert_eq!(problems.errors.len(), 2);
     fs::write(&rules, "domain: good\n").unwrap();
     assert_eq!(domains(changed(&mut reload)), ["good"]);
     // The same bytes in another file are an update.

@@ -63,7 +63,11 @@ impl LocalService {
         };
         let loaded = file::load(&[source], Options::default()).unwrap();
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let change: RulesUpdate = Ok(Rules { loaded, hash: 1 });
+        let change: RulesUpdate = Ok(Rules {
+            loaded,
+            sources: 1,
+            hash: 1,
+        });
         generations.take(Some(change));
         let parts = Parts {
             generations,

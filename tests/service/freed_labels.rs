@@ -103,7 +103,11 @@ impl Reloaded {
             text: rules.to_owned(),
         };
         let loaded = file::load(&[source], Options::default()).unwrap();
-        self.generations.take(Some(Ok(Rules { loaded, hash: 1 })));
+        self.generations.take(Some(Ok(Rules {
+            loaded,
+            sources: 1,
+            hash: 1,
+        })));
     }
 
     fn present(&self) -> Arc<Generation> {

@@ -27,24 +27,47 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn json_answers_with_the_references_codes() {
+async fn json_answers_with_the_references_codes_and_says_why_in_the_body() {
     let service = Service::start(RULES, &[]).await;
-    let bad = (400, "Bad Request\n".to_owned());
-    for body in [
-        "",
-        "nonsense",
-        "[]",
-        "{}",
-        r#"{"domain":"d"}"#,
-        r#"{"domain":"","descriptors":[{}]}"#,
-        r#"{"domain":"d","descriptors":[],"surprise":1}"#,
-        r#"{"domain":"d","descriptors":[{"entries":[{"key":"one"}]}]} trailing"#,
+    let too_large = " ".repeat(300_000);
+    for (body, why) in [
+        ("", "the body is empty; send a RateLimitRequest as JSON"),
+        (" \n", "the body is empty; send a RateLimitRequest as JSON"),
+        ("nonsense", "expected ident at line 1 column 2"),
+        (
+            "{\"domain\":",
+            "EOF while parsing a value at line 1 column 10",
+        ),
+        (
+            "[]",
+            "invalid type: sequence, expected a map at line 1 column 0",
+        ),
+        ("{}", "rate limit domain must not be empty"),
+        (
+            r#"{"domain":"d"}"#,
+            "rate limit descriptor list must not be empty",
+        ),
+        (
+            r#"{"domain":"","descriptors":[{}]}"#,
+            "rate limit domain must not be empty",
+        ),
+        (
+            r#"{"domain":"d","descriptors":[],"surprise":1}"#,
+            "unrecognized field name 'surprise' at line 1 column 41",
+        ),
+        (
+            r#"{"domain":"d","descriptors":[{"entries":[{"key":"one"}]}]} trailing"#,
+            "trailing characters at line 1 column 60",
+        ),
+        (
+            &too_large,
+            "the body is incomplete or larger than 262144 bytes",
+        ),
     ] {
-        assert_eq!(
-            ask(service.http, "POST", "/json", body).await,
-            bad,
-            "{body}"
-        );
+        let (status, answer) = ask(service.http, "POST", "/json", body).await;
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect(&answer);
+        let expected = serde_json::json!({ "code": 3, "message": why, "details": [] });
+        assert_eq!((status, answer), (400, expected));
     }
     let (status, body) = ask(service.http, "POST", "/json", ONE).await;
     assert_eq!(status, 200);
@@ -72,7 +95,61 @@ async fn json_says_503_when_the_store_cannot_decide() {
     let two_checks =
         r#"{"domain":"d","descriptors":[{"entries":[{"key":"one"}]},{"entries":[{"key":"two"}]}]}"#;
     let (status, body) = ask(service.http, "POST", "/json", two_checks).await;
-    assert_eq!((status, body.as_str()), (503, "Service Unavailable\n"));
+    let body: serde_json::Value = serde_json::from_str(&body).expect(&body);
+    assert_eq!((status, &body["code"]), (503, &serde_json::json!(14)));
+    assert_eq!(body["details"], serde_json::json!([]));
+    assert!(
+        body["message"].as_str().unwrap().contains("queue"),
+        "{body}"
+    );
+}
+
+/// Names of series at `/metrics` that begin with this.
+async fn series(service: &Service, prefix: &str) -> Vec<String> {
+    let (_, text) = ask(service.http, "GET", "/metrics", "").await;
+    let lines = text.lines().filter(|line| line.starts_with(prefix));
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn metrics_of_the_process_are_those_of_prometheus_clients() {
+    let service = Service::start(RULES, &[]).await;
+    let shown = series(&service, "process_").await;
+    let value = |name: &str| -> f64 {
+        let line = shown.iter().find_map(|line| line.strip_prefix(name));
+        line.expect(name).trim().parse().unwrap()
+    };
+    assert_eq!(shown.len(), 7, "{shown:?}");
+    assert!(value("process_cpu_seconds_total ") > 0.0);
+    let resident = value("process_resident_memory_bytes ");
+    assert!(resident > 1e6 && resident < value("process_virtual_memory_bytes "));
+    assert!(value("process_open_fds ") > 3.0);
+    assert!(value("process_open_fds ") < value("process_max_fds "));
+    assert!(value("process_threads ") > 1.0);
+    // A file that is made now says what the time is.
+    let made = tempfile::NamedTempFile::new().unwrap();
+    let now = made.path().metadata().unwrap().modified().unwrap();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_secs_f64() - value("process_start_time_seconds ");
+    assert!((-2.0..86_400.0).contains(&age), "{age}");
+    let (_, text) = ask(service.http, "GET", "/metrics", "").await;
+    assert!(text.contains("# TYPE process_cpu_seconds_total counter"));
+}
+
+#[tokio::test]
+async fn series_of_redis_and_leases_appear_only_with_them() {
+    let store = ["--store", "redis://127.0.0.1:1"];
+    for (arguments, stores, leases) in [
+        (&[][..], false, false),
+        (&store, true, false),
+        (&[store[0], store[1], "--store-mode", "leased"], true, true),
+    ] {
+        let service = Service::start(RULES, arguments).await;
+        let shown = series(&service, "tollgate_store_").await;
+        assert_eq!(!shown.is_empty(), stores, "{arguments:?}: {shown:?}");
+        let shown = series(&service, "tollgate_lease_").await;
+        assert_eq!(!shown.is_empty(), leases, "{arguments:?}: {shown:?}");
+    }
 }
 
 #[tokio::test]

@@ -144,6 +144,15 @@ fn mutated(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     body
 }
 
+/// Whether it is a `google.rpc.Status` of an invalid request, with a message.
+fn is_status(body: &str) -> bool {
+    let status: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    status.is_some_and(|status| {
+        let message = status["message"].as_str();
+        status["code"] == 3 && message.is_some_and(|message| !message.is_empty())
+    })
+}
+
 /// The fault of an answer, if it has one.
 fn misfit(status: u16, body: &str) -> Option<&'static str> {
     let code = serde_json::from_str::<serde_json::Value>(body)
@@ -151,7 +160,7 @@ fn misfit(status: u16, body: &str) -> Option<&'static str> {
         .and_then(|answer| Some(answer.get("overallCode")?.as_str()?.to_owned()));
     match (status, code.as_deref()) {
         (200, Some("OK")) | (429, Some("OVER_LIMIT")) => None,
-        (400, None) if body == "Bad Request\n" => None,
+        (400, None) if is_status(body) => None,
         (200 | 429 | 400, _) => Some("status and body do not fit"),
         _ => Some("a status that no body deserves"),
     }

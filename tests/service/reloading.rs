@@ -121,6 +121,15 @@ async fn generation_and_hash_identify_the_rules_in_use() {
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
     let replica = Service::start(&rules(1), &[]).await;
     assert_eq!(shown(&replica), (1, hash), "on every replica");
+    // The same as a label, in one series that does not grow.
+    for (service, hash) in [(&service, hash), (&replica, hash)] {
+        let (_, text) = get(service.http, "/metrics").await;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_rules_info"));
+        let expected = format!("tollgate_rules_info{{hash=\"{hash:012x}\"}} 1");
+        assert_eq!(lines.collect::<Vec<_>>(), [expected]);
+    }
 }
 
 #[tokio::test]
@@ -138,7 +147,7 @@ async fn rejected_rules_are_reported_until_valid_ones_load() {
     assert_eq!(status, 200, "the rules in use still are");
     assert!(said.contains("[+] rules: generation 1, "), "{said}");
     let refused = format!(
-        "[-] newest rules: not taken\n{file}: config error, unknown key 'nonsense'\n  at {file}:2:1\n",
+        "[-] newest rules: not taken\nerror[unknown-key]: config error, unknown key 'nonsense'\n --> {file}:2:1\n  |\n2 | nonsense: 1\n  | ^^^^^^^^\n",
         file = service.rules.display()
     );
     assert!(said.contains(&refused), "{said}");

@@ -212,7 +212,11 @@ impl<'s> World<'s> {
             text,
         };
         let loaded = file::load(&[source], Options::default()).expect("good rules");
-        self.generations.take(Some(Ok(Loaded { loaded, hash: 0 })));
+        self.generations.take(Some(Ok(Loaded {
+            loaded,
+            sources: 1,
+            hash: 0,
+        })));
     }
 
     // --- events ---

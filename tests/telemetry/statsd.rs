@@ -179,6 +179,9 @@ async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
     let (stream, _) = listener.accept().unwrap();
     heard.stream(stream);
     heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 41);
+    let again = "WARN tollgate::statsd: statsd is reachable again";
+    let recovered = wait_for(PATIENCE, || service.said().contains(again).then_some(()));
+    assert!(recovered.is_some(), "{}", service.said());
     assert_eq!(service.metric("tollgate_statsd_lines_lost_total"), 0);
     // The last changes are flushed at shutdown.
     ask_again(&service, 9).await;

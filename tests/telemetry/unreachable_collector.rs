@@ -11,7 +11,7 @@ use tollgate_test_support::ports::free_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
-use crate::collector::PROTOCOLS;
+use crate::collector::{Collector, PROTOCOLS};
 
 /// Number of decisions, and length of the queue.
 const DECISIONS: u64 = 2_000;
@@ -19,6 +19,34 @@ const QUEUE: u64 = 64;
 
 /// Longest shutdown: two seconds for the last batch, and slack for a busy machine.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_answers_again_is_logged_at_the_level_of_its_failure() {
+    for protocol in PROTOCOLS {
+        let collector = Collector::start(protocol).await;
+        collector.answers(false);
+        let endpoint = format!("http://{}", collector.address);
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.name()),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+        ];
+        let service = Tollgate::start_with(RULES, &[], &variables);
+        let mut client = Service::connect(service.grpc).await;
+        let asked = request("d", vec![descriptor(&[("a", "b")])]);
+        for (result, answers) in [("lost", true), ("sent", false)] {
+            client.should_rate_limit(asked.clone()).await.unwrap();
+            let series = format!("tollgate_trace_spans_total{{result=\"{result}\"}}");
+            let counted = wait_for(PATIENCE, || (service.metric(&series) > 0).then_some(()));
+            assert!(counted.is_some(), "{result}: {}", service.said());
+            collector.answers(answers);
+        }
+        let again = "WARN tollgate::tracing::queue: spans are sent again";
+        let recovered = wait_for(PATIENCE, || service.said().contains(again).then_some(()));
+        assert!(recovered.is_some(), "{}", service.said());
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::disallowed_methods)] // the duration is under test
@@ -74,7 +102,7 @@ async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
             }
             let said = service.said();
             assert_eq!(
-                said.matches("cannot send spans to").count(),
+                said.matches("cannot send spans; ").count(),
                 1,
                 "{what}: {said}"
             );

@@ -158,7 +158,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
         text: "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: year, requests_per_unit: 4294967295 }\n".to_owned(),
     };
     let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
-    generations.take(Some(Ok(Rules { loaded, hash: 0 })));
+    generations.take(Some(Ok(Rules { loaded, sources: 1, hash: 0 })));
     let parts = Parts {
         generations,
         store,

@@ -175,6 +175,22 @@ impl Prefix {
         self.length
     }
 
+    /// The prefix that is one bit shorter; none when it has no bits.
+    pub fn shorter(self) -> Option<Self> {
+        Some(self.address.prefix(self.length.checked_sub(1)?))
+    }
+
+    /// The two prefixes that are one bit longer; none when it is a single address.
+    pub fn halves(self) -> Option<[Self; 2]> {
+        let length = self.length.checked_add(1)?;
+        let bit = u32::from(self.address.bits().checked_sub(length)?);
+        let high = match self.address {
+            Address::V4(bits) => Address::V4(bits | 1_u32.checked_shl(bit)?),
+            Address::V6(bits) => Address::V6(bits | 1_u128.checked_shl(bit)?),
+        };
+        Some([self.address, high].map(|address| Self { address, length }))
+    }
+
     /// Whether it is an IPv6 prefix.
     pub const fn is_v6(self) -> bool {
         matches!(self.address, Address::V6(_))

@@ -31,24 +31,24 @@ use super::wildcard_keys::WildcardKeys;
 /// The children of one node, or the roots of a domain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DescriptorMatcher {
-    keys: HashMap<Vec<u8>, KeyMatcher>,
-    wildcard_keys: Option<Box<WildcardKeys>>,
+    pub(super) keys: HashMap<Vec<u8>, KeyMatcher>,
+    pub(super) wildcard_keys: Option<Box<WildcardKeys>>,
 }
 
 /// What is configured for one key. There can be very many keys, so what few of them have is boxed.
 #[derive(Clone, Debug, Default)]
-struct KeyMatcher {
-    exact: HashMap<Vec<u8>, NodeIndex>,
-    default: Option<NodeIndex>,
-    values: Option<Box<ValueMatchers>>,
+pub(super) struct KeyMatcher {
+    pub(super) exact: HashMap<Vec<u8>, NodeIndex>,
+    pub(super) default: Option<NodeIndex>,
+    pub(super) values: Option<Box<ValueMatchers>>,
 }
 
 /// What few keys have: lists, prefixes, patterns.
 #[derive(Clone, Debug, Default)]
-struct ValueMatchers {
-    listed: HashMap<Vec<u8>, NodeIndex>,
-    prefixes: PrefixTable,
-    patterns: Automaton,
+pub(super) struct ValueMatchers {
+    pub(super) listed: HashMap<Vec<u8>, NodeIndex>,
+    pub(super) prefixes: PrefixTable,
+    pub(super) patterns: Automaton,
     /// The regular expressions among the patterns.
     regexes: HashSet<String>,
     /// The key's index among those with a `*`.

@@ -19,6 +19,7 @@
 //! | `node_match` | [`MatchKind`], [`AddNodeError`] |
 //! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
+//! | `reachability` | [`Shadowed`]: levels that no entry reaches |
 //! | `store_failure` | [`OnStoreFailure`]: the answer when the shared store does not decide |
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
@@ -62,6 +63,8 @@ mod wildcard_keys;
 
 mod descriptor_matcher;
 
+mod reachability;
+
 pub mod store_failure;
 
 pub mod rule_set;
@@ -94,7 +97,8 @@ pub use rule::{
     Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
 };
 pub use rule_set::{
-    AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RuleSet, TraceStep,
+    ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,
+    RuleSet, Shadowed, ShadowedPart, TraceStep,
 };
 pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;

@@ -24,10 +24,12 @@ use super::descriptor::Entry;
 use super::descriptor_matcher::DescriptorMatcher;
 use super::node_match::NodeIndex;
 use super::pattern::{PatternCompiler, PatternError, StepBudget};
+use super::reachability::ShadowSearch;
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
 
 pub use super::node_match::{AddNodeError, MatchKind};
+pub use super::reachability::{ANY_TEXT, RegexWords, Shadowed, ShadowedPart};
 
 /// The rules of all domains. Immutable once in use: a reload makes a new set.
 #[derive(Clone, Debug, Default)]
@@ -279,6 +281,52 @@ impl RuleSet {
             matcher = &node.children;
         }
         steps
+    }
+
+    /// The levels that no descriptor reaches, because siblings take their values; in order. There
+    /// may be more than are found, and none once `steps` are exhausted.
+    pub fn shadowed<'w>(&'w self, words: RegexWords<'w>, steps: &'w StepBudget) -> Vec<Shadowed> {
+        let mut found = Vec::new();
+        for matcher in self.matchers() {
+            let nodes = matcher.shadowable();
+            if nodes.is_empty() {
+                continue;
+            }
+            let search = ShadowSearch::new(matcher, words, steps);
+            for index in nodes {
+                if let Some(node) = self.nodes.get(index) {
+                    search.examine(index, &node.level, &mut found);
+                }
+            }
+        }
+        found.sort_by_key(|shadowed| shadowed.node);
+        found
+    }
+
+    /// The nodes that change nothing: they have no limit and no level below, and no other level
+    /// would match their values. In order; there may be more than are found.
+    pub fn nodes_without_effect(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        for matcher in self.matchers() {
+            found.extend(matcher.nodes_that_hide_nothing().filter(|index| {
+                let node = self.nodes.get(*index);
+                node.is_some_and(|node| node.rules.is_empty() && node.children.is_empty())
+            }));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// The level of a node, as configured.
+    pub fn level(&self, node: usize) -> Option<&Level> {
+        Some(&self.nodes.get(node)?.level)
+    }
+
+    /// The matchers of all domains and nodes.
+    fn matchers(&self) -> impl Iterator<Item = &DescriptorMatcher> {
+        let roots = self.domains.values().map(|domain| &domain.matcher);
+        let below = self.nodes.iter().map(|node| &node.children);
+        roots.chain(below.filter(|matcher| !matcher.is_empty()))
     }
 
     /// The rules of a domain; none when it is unknown.

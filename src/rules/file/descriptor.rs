@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
-use crate::rules::file::loader::{DIAGNOSTICS_MAX, Loader};
+use crate::rules::file::loader::Loader;
+use crate::rules::file::node_diagnostics::level_field;
+use crate::rules::file::node_origin::{NodeOrigin, node_of};
 use crate::rules::yaml::Node;
 use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
 
@@ -34,14 +38,20 @@ impl Loader<'_> {
         path: &FieldPath<'_>,
         context: DescriptorContext<'_>,
     ) {
-        let advice = "write each descriptor as a list item: `- key: …`";
-        let items = self.items(fields, path, "descriptors", advice);
+        let items = self.items(fields, path, "descriptors", "- key: NAME");
         if context.levels.len() >= LEVELS_MAX && !items.is_empty() {
             let message = format!("descriptors nest deeper than {LEVELS_MAX} levels");
-            return self.error(fields.at, path, message, "use fewer levels");
+            let help = "use fewer levels";
+            return self.error(
+                Code::TooLarge,
+                fields.key_span("descriptors"),
+                path,
+                message,
+                help,
+            );
         }
         for (position, item) in items.iter().enumerate() {
-            if self.errors.len() >= DIAGNOSTICS_MAX {
+            if self.gives_up() {
                 return;
             }
             self.descriptor(item, &path.item("descriptors", position), context);
@@ -69,16 +79,19 @@ impl Loader<'_> {
             share_threshold,
             value_to_metric: self.boolean(&fields, path, "value_to_metric"),
         };
-        if level.key.is_empty() {
+        if level.key.is_empty() && !fields.is_misspelt("key") {
+            let help = "add `key: NAME`, the descriptor key that Envoy sends";
+            let span = fields.span_of("key");
             self.error(
-                fields.at,
+                Code::MissingKey,
+                span,
                 path,
-                "descriptor has empty key".to_owned(),
-                "add `key: NAME`, the descriptor key that Envoy sends",
+                "descriptor has empty key",
+                help,
             );
         }
         let usable = !level.key.is_empty()
-            && self.check_length(&level.key, fields.position_of("key"), path)
+            && self.check_length(&level.key, fields.span_of("key"), path)
             && values_usable;
         self.warn_unreachable(&fields, path, &level.key, context.holder_key);
         let mut levels = context.levels.to_vec();
@@ -103,6 +116,7 @@ impl Loader<'_> {
         }
         let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
         self.warn_unused_over_limit(&fields, path, &rules);
+        self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
             self.rules.set_rules(node, rules);
         }
@@ -127,11 +141,14 @@ impl Loader<'_> {
         let limited = limited.iter().any(|name| fields.given(name).is_some());
         if holder_key == Some(key) && (limited || fields.given("descriptors").is_none()) {
             let message = format!(
-                "'{}' is the holder_key of the level above: as a last entry it says who holds a slot there, and what is configured here never applies",
+                "'{}' is the holder_key of the level above, so this descriptor never applies",
                 excerpt(key)
             );
-            let advice = "give one of them another key, or remove this descriptor's limit";
-            self.warning(fields.position_of("key"), path, message, advice);
+            let warning = Diagnostic::warning(Code::NoEffect, fields.span_of("key"), message);
+            let warning = warning
+                .label("as the last entry of a request, this key names the holder of a slot");
+            let help = "use another key here or as holder_key, or remove this descriptor's limit";
+            self.report(path, warning.help(help));
         }
     }
 
@@ -139,31 +156,35 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
-        domain: &str,
+        domain: &Arc<str>,
         levels: &[Arc<Level>],
         parent: Parent<'_>,
     ) -> Option<usize> {
         let level = levels.last()?;
         let error = match self.rules.add_node(parent, Arc::clone(level)) {
             Ok(node) => {
-                self.record_origin(node, level, fields, path);
+                self.record_origin(parent, domain, level, (fields, path));
                 return Some(node);
             }
             Err(error) => error,
         };
         match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
-                let name = Rule::new(domain, levels.to_vec()).full_name();
-                self.error(
-                    fields.position_of("key"),
-                    path,
-                    format!("duplicate descriptor composite key '{}'", excerpt(&name)),
-                    "join the two into one descriptor, or give one another value",
-                );
+                let name = if self.only_counts() {
+                    String::new()
+                } else {
+                    Rule::new(Arc::clone(domain), levels.to_vec()).full_name()
+                };
+                let span = fields.span_of(level_field(level));
+                let message = format!("duplicate descriptor composite key '{}'", excerpt(&name));
+                let error = Diagnostic::error(Code::Duplicate, span, message);
+                let error = self.cite_first(error, parent, level);
+                let help = "merge the two descriptors, or give one of them another value";
+                self.report(path, error.help(help));
             }
             // Reported with the values.
             (_, AddNodeError::WildcardKey) => {}
-            (_, error) => self.duplicate_values(fields, path, level, error),
+            (_, error) => self.duplicate_values(fields, path, (parent, level), error),
         }
         None
     }
@@ -182,8 +203,55 @@ impl Loader<'_> {
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
                 excerpt(&level.label())
             );
-            let advice = "remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`";
-            self.error(fields.position_of("share_threshold"), path, message, advice);
+            let help = "remove share_threshold, or match several values: by a pattern such as `files/*`, by `values`, `cidr` or `regex`";
+            let span = fields.span_of("share_threshold");
+            self.error(Code::ConflictingKeys, span, path, message, help);
         }
+    }
+}
+
+impl Loader<'_> {
+    /// Adds the place of the first descriptor that `level` repeats.
+    pub(super) fn cite_first(
+        &self,
+        error: Diagnostic,
+        parent: Parent<'_>,
+        level: &Level,
+    ) -> Diagnostic {
+        // Further errors are only counted.
+        if self.only_counts() {
+            return error;
+        }
+        let above = node_of(parent);
+        let mut nodes = self.nodes.iter();
+        let first = nodes.find(|node| {
+            node.parent == above
+                && node.level.key == level.key
+                && overlap(&node.level.values, &level.values)
+                && Self::is_of_domain(node, parent)
+        });
+        match first {
+            Some(first) => self.cite(error, first.place, "first defined here"),
+            None => error,
+        }
+    }
+
+    /// Whether a node at the root of a domain is at the root of this one.
+    fn is_of_domain(node: &NodeOrigin, parent: Parent<'_>) -> bool {
+        match parent {
+            Parent::Node(_) => true,
+            Parent::Domain(domain) => *node.domain == *domain,
+        }
+    }
+}
+
+/// Whether two levels of one key have a value in common.
+fn overlap(one: &Values, other: &Values) -> bool {
+    match (one, other) {
+        (Values::List(one), Values::List(other)) => one.iter().any(|value| other.contains(value)),
+        (Values::Prefixes(one), Values::Prefixes(other)) => {
+            one.iter().any(|prefix| other.contains(prefix))
+        }
+        (one, other) => one == other,
     }
 }

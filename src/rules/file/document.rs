@@ -3,30 +3,42 @@
 use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
 use crate::rules::file::descriptor::DescriptorContext;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
-use crate::rules::file::loader::Loader;
-use crate::rules::yaml::{self, Node};
+use crate::rules::file::loader::{DomainOrigin, Loader};
+use crate::rules::file::nearest::nearest;
+use crate::rules::yaml::{self, Content, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// Parses a text and loads its document.
-    pub(super) fn text_document(&mut self, text: &str) {
+    pub(super) fn text_document(&mut self) {
         let path = FieldPath::ROOT;
-        match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => self.document(&root),
-            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &path),
+        match yaml::parse(self.text) {
+            Ok(Some(root)) if !root.is_null() => {
+                match foreign_format::recognize(&root, self.text) {
+                    Some(file) => self.foreign_file(file.span, file.message, &file.format),
+                    None => self.document(&root),
+                }
+            }
+            Ok(_) => self.empty_domain(Span::START, &path),
+            Err(error) if foreign_format::is_asp_net_core_text(self.text) => {
+                let message = excerpt(&error.message);
+                let message = format!("error loading config file: yaml: {message}");
+                self.foreign_file(error.span, message, &ForeignFormat::AspNetCoreRateLimit);
+            }
             Err(error) => {
-                let message = format!(
-                    "error loading config file: yaml: {}",
-                    excerpt(&error.message)
-                );
-                self.error(error.at, &path, message, "mend the YAML at this place");
+                let help = self.syntax_help(&error);
+                let message = excerpt(&error.message).into_owned();
+                let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
+                self.type_error(&path, error.help(help));
             }
         }
     }
@@ -39,31 +51,34 @@ impl Loader<'_> {
         };
         let domain = self.text(&fields, &path, "domain");
         let usable =
-            !domain.is_empty() && self.check_length(domain, fields.position_of("domain"), &path);
+            !domain.is_empty() && self.check_length(domain, fields.span_of("domain"), &path);
         if domain.is_empty() {
-            self.empty_domain(fields.at, &path);
+            // One mistake, one error: a misspelt key has been reported.
+            if !fields.is_misspelt("domain") {
+                self.empty_domain(fields.span_of("domain"), &path);
+            }
         } else if usable && !self.rules.add_domain(domain) && !self.options.merge_domains {
-            self.error(
-                fields.position_of("domain"),
-                &path,
-                format!("duplicate domain '{}' in config file", excerpt(domain)),
-                "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
-            );
+            let message = format!("duplicate domain '{}' in config file", excerpt(domain));
+            let error = Diagnostic::error(Code::Duplicate, fields.span_of("domain"), message);
+            let error = match self.domains.get(domain) {
+                Some(origin) => self.cite(error, origin.name, "first defined here"),
+                None => error,
+            };
+            let help = "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
+            self.report(&path, error.help(help));
             return;
         }
-        if fields.given("all_or_nothing").is_some() {
-            let whole = self.boolean(&fields, &path, "all_or_nothing");
-            if self.rules.all_or_nothing(domain.as_bytes()) == Some(!whole) {
-                let message = format!(
-                    "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
-                    !whole
-                );
-                let at = fields.position_of("all_or_nothing");
-                self.error(at, &path, message, "say it once, or the same in each file");
-            }
-            self.rules.set_all_or_nothing(domain, whole);
-        }
+        let name = self.place(fields.span_of("domain"));
+        self.domains
+            .entry(domain.to_owned())
+            .or_insert(DomainOrigin {
+                name,
+                all_or_nothing: None,
+                on_store_failure: None,
+            });
+        self.all_or_nothing(&fields, &path, domain);
         self.on_store_failure(&fields, &path, domain);
+        self.warn_without_descriptors(&fields, &path, domain);
         let context = DescriptorContext {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
@@ -71,6 +86,61 @@ impl Loader<'_> {
             holder_key: None,
         };
         self.descriptors(&fields, &path, context);
+    }
+
+    /// What to do about a syntax error.
+    fn syntax_help(&self, error: &yaml::YamlError) -> &'static str {
+        let at = self.text.get(error.span.start..).unwrap_or_default();
+        let begins = self.text.get(..error.span.start).unwrap_or_default();
+        let line = begins.rsplit('\n').next().unwrap_or_default();
+        let indent = line.trim_start_matches(' ');
+        if at.starts_with('\t') || indent.starts_with('\t') {
+            "indent with spaces; YAML does not allow tabs there"
+        } else if at.starts_with(['@', '`', '%']) {
+            "put the value in quotes; it begins with a character that YAML reserves"
+        } else if error.message.contains("mapping values are not allowed") {
+            "put the value in quotes if it has a `: `, or check the indentation of this line"
+        } else if error.message.contains("illegal placement of ':'") {
+            "check that every `[` and `{` before this place is closed"
+        } else if error.message.contains("expected '-'")
+            || error.message.contains("expected <block")
+        {
+            "check the indentation of this line"
+        } else if error.message.contains("unknown anchor") {
+            "define the anchor first: `&name`; put the value in quotes if the `*` is text"
+        } else {
+            "fix the YAML syntax here"
+        }
+    }
+
+    fn all_or_nothing(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, domain: &str) {
+        if fields.given("all_or_nothing").is_none() {
+            return;
+        }
+        let whole = self.boolean(fields, path, "all_or_nothing");
+        let span = fields.span_of("all_or_nothing");
+        if self.rules.all_or_nothing(domain.as_bytes()) == Some(!whole) {
+            let message = format!(
+                "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
+                !whole
+            );
+            let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+            let error = error.help("set it in one file, or to the same value in each");
+            let first = self
+                .domains
+                .get(domain)
+                .and_then(|origin| origin.all_or_nothing);
+            let error = match first {
+                Some(first) => self.cite(error, first, "first set here"),
+                None => error,
+            };
+            self.report(path, error);
+        }
+        self.rules.set_all_or_nothing(domain, whole);
+        let place = self.place(span);
+        if let Some(origin) = self.domains.get_mut(domain) {
+            origin.all_or_nothing.get_or_insert(place);
+        }
     }
 
     pub(super) fn on_store_failure(
@@ -83,11 +153,10 @@ impl Loader<'_> {
         if name.is_empty() {
             return;
         }
-        let at = fields.position_of("on_store_failure");
+        let span = fields.span_of("on_store_failure");
         let Some(answer) = OnStoreFailure::from_name(name) else {
-            let message = format!("unknown on_store_failure '{}'", excerpt(name));
-            let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
-            self.error(at, path, message, &format!("use one of {names}"));
+            let names = OnStoreFailure::ALL.map(OnStoreFailure::name);
+            self.unknown_word(fields, path, "on_store_failure", (name, &names));
             return;
         };
         let earlier = self.rules.on_store_failure(domain.as_bytes());
@@ -96,17 +165,95 @@ impl Loader<'_> {
                 "on_store_failure is {} in an earlier file of this domain, and {name} here",
                 earlier.name()
             );
-            self.error(at, path, message, "say it once, or the same in each file");
+            let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+            let error = error.help("set it in one file, or to the same value in each");
+            let first = self
+                .domains
+                .get(domain)
+                .and_then(|origin| origin.on_store_failure);
+            let error = match first {
+                Some(first) => self.cite(error, first, "first set here"),
+                None => error,
+            };
+            self.report(path, error);
         }
         self.rules.set_on_store_failure(domain, answer);
+        let place = self.place(span);
+        if let Some(origin) = self.domains.get_mut(domain) {
+            origin.on_store_failure.get_or_insert(place);
+        }
     }
 
-    fn empty_domain(&mut self, at: Position, path: &FieldPath<'_>) {
-        self.error(
-            at,
-            path,
-            "config file cannot have empty domain".to_owned(),
-            "add `domain: NAME`, the domain that Envoy's rate limit filter names",
-        );
+    /// Reports a word that is none of those a field knows.
+    pub(super) fn unknown_word(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        field: &str,
+        (word, known): (&str, &[&str]),
+    ) {
+        let message = format!("unknown {field} '{}'", excerpt(word));
+        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
+        self.report(path, did_you_mean(error, word, known));
+    }
+
+    /// Reports a file of another program. Nothing else of it is examined.
+    fn foreign_file(&mut self, span: Span, message: String, format: &ForeignFormat) {
+        let error = Diagnostic::error(Code::ForeignFile, span, message).help(format.help());
+        self.report_in(Phase::Names, &FieldPath::ROOT, error);
+    }
+
+    fn warn_without_descriptors(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        domain: &str,
+    ) {
+        let is_empty = match fields.given("descriptors").map(|node| &node.content) {
+            None => true,
+            Some(Content::Sequence(items)) => items.is_empty(),
+            Some(_) => false,
+        };
+        // A file may hold only settings of a domain whose descriptors are in other files.
+        let settings = ["all_or_nothing", "on_store_failure"];
+        let has_settings = settings.iter().any(|name| fields.given(name).is_some());
+        // An error, or a misplaced key of this mapping, may say why.
+        let file = self.place(fields.span).file;
+        if self.error_count() > 0 || self.has_warning(file, "") {
+            return;
+        }
+        if is_empty && !(has_settings && self.options.merge_domains) {
+            let message = format!(
+                "no descriptors: this file limits nothing in '{}'",
+                excerpt(domain)
+            );
+            let span = match fields.get("descriptors") {
+                Some(_) => fields.span_of("descriptors"),
+                None => fields.span_of("domain"),
+            };
+            let help = "add `descriptors`, a list of `- key: NAME` with a `rate_limit` each";
+            let warning = Diagnostic::warning(Code::NoDescriptors, span, message).help(help);
+            self.report(path, warning);
+        }
+    }
+
+    fn empty_domain(&mut self, at: Span, path: &FieldPath<'_>) {
+        let message = "config file cannot have empty domain";
+        let help = "add `domain: NAME`, the domain that Envoy's rate limit filter names";
+        self.error(Code::MissingKey, at, path, message, help);
+    }
+}
+
+/// Adds the known word that was probably meant, or all of them.
+pub(super) fn did_you_mean(error: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
+    let span = error.span;
+    match nearest(word, known.iter().copied()) {
+        Some(meant) => error
+            .help(format!(
+                "did you mean `{meant}`? Possible values: {}",
+                known.join(", ")
+            ))
+            .edit(span, meant),
+        None => error.help(format!("use one of {}", known.join(", "))),
     }
 }

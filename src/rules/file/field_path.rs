@@ -33,6 +33,14 @@ impl<'p> FieldPath<'p> {
         matches!(self.part, Segment::Item(..))
     }
 
+    /// The index of an item in its list; 0 if this is no item.
+    pub(crate) fn index(&self) -> usize {
+        match self.part {
+            Segment::Item(_, index) => index,
+            Segment::Root | Segment::Field(_) => 0,
+        }
+    }
+
     pub(crate) fn field(&'p self, name: &'p str) -> Self {
         Self {
             above: Some(self),

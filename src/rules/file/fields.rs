@@ -12,18 +12,33 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::Loader;
 use crate::rules::file::misplaced::keys_and_values;
+use crate::rules::file::nearest::{meant_boolean, meant_integer};
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 
 /// The fields of one mapping, by name.
 pub(crate) struct Fields<'n> {
-    /// The position of the mapping.
-    pub(crate) at: Position,
-    pairs: Vec<(&'n str, &'n Node)>,
+    /// The place of the mapping.
+    pub(crate) span: Span,
+    all: Vec<Field<'n>>,
+    /// Fields that are probably meant by unknown keys: their absence is no error of its own.
+    misspelt: Vec<&'static str>,
+}
+
+/// One field of a mapping.
+#[derive(Clone, Copy)]
+struct Field<'n> {
+    name: &'n str,
+    key: Span,
+    value: &'n Node,
+    /// The first key of this name in the mapping; none if `<<` merged the field.
+    first: Option<Span>,
 }
 
 /// A pair of a mapping in which any name is allowed.
@@ -39,10 +54,11 @@ pub(crate) struct Pair<'n> {
 
 impl<'n> Fields<'n> {
     pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
-        let mut pairs = self.pairs.iter();
-        pairs
-            .find(|(other, _)| *other == name)
-            .map(|(_, node)| *node)
+        self.field(name).map(|field| field.value)
+    }
+
+    fn field(&self, name: &str) -> Option<&Field<'n>> {
+        self.all.iter().find(|field| field.name == name)
     }
 
     /// A value that is not null.
@@ -50,9 +66,19 @@ impl<'n> Fields<'n> {
         self.get(name).filter(|node| !node.is_null())
     }
 
-    /// The position of a field's value, or else of the mapping.
-    pub(crate) fn position_of(&self, name: &str) -> Position {
-        self.get(name).map_or(self.at, |node| node.at)
+    /// The place of a field's value, or else of the mapping.
+    pub(crate) fn span_of(&self, name: &str) -> Span {
+        self.get(name).map_or(self.span, |node| node.span)
+    }
+
+    /// The place of a field's key, or else of the mapping.
+    pub(crate) fn key_span(&self, name: &str) -> Span {
+        self.field(name).map_or(self.span, |field| field.key)
+    }
+
+    /// Whether an unknown key probably means this field.
+    pub(crate) fn is_misspelt(&self, name: &str) -> bool {
+        self.misspelt.contains(&name)
     }
 }
 
@@ -67,8 +93,9 @@ impl Loader<'_> {
         here: &Mapping,
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
-            at: node.at,
-            pairs: Vec::new(),
+            span: node.span,
+            all: Vec::new(),
+            misspelt: Vec::new(),
         };
         let pairs = match &node.content {
             Content::Mapping(pairs) => pairs.as_slice(),
@@ -78,27 +105,36 @@ impl Loader<'_> {
                 return None;
             }
         };
-        if !self.spend(keys_and_values(pairs), node.at, path) {
+        if !self.spend(keys_and_values(pairs), node.span, path) {
             return None;
         }
         for (key, value) in pairs {
             match key.text() {
                 Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
-                Some(name) if !key.is_text() => {
-                    let name = excerpt(name);
-                    let message = format!("config error, key is not of type string: {name}");
-                    let advice = "use a name, or put it in quotes";
-                    self.error_in(Phase::Names, key.at, path, message, advice);
-                }
-                None => {
-                    let message = "config error, key is not of type string: a list or a mapping";
-                    self.error_in(Phase::Names, key.at, path, message.to_owned(), "use a name");
-                }
+                Some(name) if !key.is_text() => self.invalid_key(key.span, path, &excerpt(name)),
+                None => self.invalid_key(key.span, path, "a list or a mapping"),
                 Some(name) => {
-                    if self.is_allowed_here((name, key.at), value, path, here) {
-                        self.reject_float(value, path, name);
-                        fields.pairs.retain(|(other, _)| *other != name);
-                        fields.pairs.push((name, value));
+                    let mut field = Field {
+                        name,
+                        key: key.span,
+                        value,
+                        first: Some(key.span),
+                    };
+                    if here.has(name) {
+                        self.reject_float(value, path, name, here.field(name));
+                        let first = fields.field(name).and_then(|other| other.first);
+                        if let Some(first) = first {
+                            self.warn_duplicate_key(name, (first, key.span), path);
+                            field.first = Some(first);
+                        }
+                        fields.all.retain(|other| other.name != name);
+                        fields.all.push(field);
+                    } else {
+                        let is_written = |known: &str| {
+                            pairs.iter().any(|(other, _)| other.text() == Some(known))
+                        };
+                        let meant = self.not_allowed_here(key, value, path, (here, &is_written));
+                        fields.misspelt.extend(meant);
                     }
                 }
             }
@@ -116,17 +152,15 @@ impl Loader<'_> {
     ) {
         match &node.content {
             Content::Mapping(_) => {
-                for (name, value) in self
-                    .fields(node, path, here)
-                    .into_iter()
-                    .flat_map(|f| f.pairs)
-                {
-                    if fields.get(name).is_none() {
-                        fields.pairs.insert(0, (name, value));
+                let merged = self.fields(node, path, here);
+                for field in merged.into_iter().flat_map(|merged| merged.all) {
+                    if fields.field(field.name).is_none() {
+                        let first = None;
+                        fields.all.insert(0, Field { first, ..field });
                     }
                 }
             }
-            Content::Sequence(items) if self.spend(items, node.at, path) => {
+            Content::Sequence(items) if self.spend(items, node.span, path) => {
                 for item in items {
                     self.merge(item, path, here, fields);
                 }
@@ -137,14 +171,19 @@ impl Loader<'_> {
     }
 
     fn invalid_merge(&mut self, node: &Node, path: &FieldPath<'_>) {
-        let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
-        self.error_in(
-            Phase::Types,
-            node.at,
-            path,
-            message.to_owned(),
-            "write `<<: *anchor`",
-        );
+        let message = "map merge requires map or sequence of maps as the value";
+        let error = Diagnostic::error(Code::InvalidMerge, node.span, message);
+        let help = "write the alias of a mapping: `<<: *name`";
+        self.type_error(path, error.label("not a mapping").help(help));
+    }
+
+    fn invalid_key(&mut self, span: Span, path: &FieldPath<'_>, found: &str) {
+        let message = format!("config error, key is not of type string: {found}");
+        let error = Diagnostic::error(Code::InvalidKey, span, message);
+        let error = error
+            .label("not a name")
+            .help("write a name, or put it in quotes");
+        self.report_in(Phase::Names, path, error);
     }
 
     /// The pairs of a mapping in which any name is allowed: first its own, then the merged ones, in
@@ -164,7 +203,7 @@ impl Loader<'_> {
                 Content::Mapping(_) => {
                     self.collect_pairs(merge, path, true, (&mut found, &mut inner));
                 }
-                Content::Sequence(items) if self.spend(items, merge.at, path) => {
+                Content::Sequence(items) if self.spend(items, merge.span, path) => {
                     inner.extend(items.iter().map(Rc::as_ref));
                 }
                 Content::Sequence(_) => {}
@@ -189,7 +228,7 @@ impl Loader<'_> {
         let Content::Mapping(pairs) = &node.content else {
             return;
         };
-        if !self.spend(keys_and_values(pairs), node.at, path) {
+        if !self.spend(keys_and_values(pairs), node.span, path) {
             return;
         }
         for (name, value) in pairs {
@@ -216,15 +255,18 @@ impl Loader<'_> {
             return "";
         };
         node.text().unwrap_or_else(|| {
+            let errors_before = self.error_count();
             self.walk_misplaced(node, &path.field(name));
-            let message = format!("error loading config file: yaml: {name} is not text");
-            self.error_in(
-                Phase::Types,
-                node.at,
-                path,
-                message,
-                "write one value, in quotes if need be",
-            );
+            // The reference finds unknown keys in there first.
+            if self.error_count() == errors_before {
+                let message = format!("{name} is not text");
+                let error = Diagnostic::error(Code::WrongType, node.span, message);
+                let error = error.label(format!("found {}", kind(node)));
+                self.type_error(
+                    path,
+                    error.help("write one value; put it in quotes if it has special characters"),
+                );
+            }
             ""
         })
     }
@@ -240,13 +282,18 @@ impl Loader<'_> {
             return false;
         };
         node.boolean().unwrap_or_else(|| {
-            let message = format!("error loading config file: yaml: {name} is not true or false");
-            self.error_in(
-                Phase::Types,
-                node.at,
+            let message = format!("{name} is not true or false");
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = error.label(format!("found {}", kind(node)));
+            let meant = node.text().and_then(meant_boolean);
+            self.type_error(
                 path,
-                message,
-                "write true or false, without quotes",
+                match meant {
+                    Some(meant) => error
+                        .help(format!("write `{meant}`"))
+                        .edit(node.span, meant),
+                    None => error.help("write `true` or `false`"),
+                },
             );
             false
         })
@@ -260,21 +307,26 @@ impl Loader<'_> {
         name: &str,
     ) -> Option<u32> {
         let node = fields.given(name)?;
+        self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
         let spoken_of =
             node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
         if number.is_none() && !spoken_of {
-            let most = u32::MAX;
-            let message = format!(
-                "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
-            );
-            self.error_in(
-                Phase::Types,
-                node.at,
+            let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = match node.integer() {
+                Some(_) => error.label("out of range"),
+                None => error.label(format!("found {}", kind(node))),
+            };
+            self.type_error(
                 path,
-                message,
-                "write such a number, without quotes",
+                match node.text().and_then(meant_integer) {
+                    Some(meant) => error
+                        .help(format!("write `{meant}`"))
+                        .edit(node.span, meant),
+                    None => error.help(format!("write a number from 0 to {}", u32::MAX)),
+                },
             );
         }
         number
@@ -286,17 +338,20 @@ impl Loader<'_> {
         fields: &Fields<'n>,
         path: &FieldPath<'_>,
         name: &str,
-        advice: &str,
+        example: &str,
     ) -> &'n [Rc<Node>] {
         let Some(node) = fields.given(name) else {
             return &[];
         };
         let Content::Sequence(items) = &node.content else {
-            let message = format!("error loading config file: yaml: {name} is not a list");
-            self.error_in(Phase::Types, node.at, path, message, advice);
+            let error =
+                Diagnostic::error(Code::WrongType, node.span, format!("{name} is not a list"));
+            let error = error.label(format!("found {}", kind(node)));
+            let error = error.help(format!("write a list: `{example}`"));
+            self.type_error(path, self.in_brackets(node, name, error));
             return &[];
         };
-        if self.spend(items, node.at, path) {
+        if self.spend(items, node.span, path) {
             items
         } else {
             &[]

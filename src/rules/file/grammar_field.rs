@@ -105,6 +105,22 @@ pub(super) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
 // === impl Mapping ===
 
 impl Mapping {
+    /// Where it is written, for messages.
+    pub(crate) fn place(&self) -> &'static str {
+        match self.name {
+            "rules" => "the root of the file",
+            "descriptor" => "a descriptor",
+            "limit" => "`rate_limit`",
+            "replaced" => "an entry of `replaces`",
+            _ => "`over_limit`",
+        }
+    }
+
+    /// Its field of this name.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| field.name == name)
     }

@@ -2,18 +2,20 @@
 //!
 //! The other files of this folder add the methods that read each part of a file.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::rules::file::diagnostic::{Diagnostic, Position};
+use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
+use crate::rules::file::report::Report;
+use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
-
-/// How many errors, and how many warnings, are reported in one run.
-pub const DIAGNOSTICS_MAX: usize = 100;
 
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -40,45 +42,42 @@ pub struct LoadedRules {
     pub rules: RuleSet,
     /// Warnings, which do not prevent the load.
     pub warnings: Vec<Diagnostic>,
-}
-
-/// The pass over a file in which the reference finds an error. It stops at the first pass that
-/// finds one; here the errors of earlier passes come first, so that the first line is the same.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Phase {
-    /// Names, and values that no name may have.
-    Names,
-    /// Types.
-    Types,
-    /// Meaning.
-    Meaning,
+    /// How many more warnings there are.
+    pub warnings_omitted: usize,
 }
 
 /// Walks rules files and collects rules and diagnostics.
 pub(super) struct Loader<'s> {
     pub(super) options: Options,
     pub(super) rules: RuleSet,
-    pub(super) errors: Vec<(Phase, Diagnostic)>,
-    warnings: Vec<Diagnostic>,
-    /// The name of the current file.
-    pub(super) file: &'s str,
+    report: Report,
+    /// How many diagnostics there are so far.
+    found: usize,
+    /// The names of the files so far; the last one is the current file.
+    files: Vec<&'s str>,
+    /// The text of the current file; empty when it is no text.
+    pub(super) text: &'s str,
     /// How much more of the current file may be walked; none when the budget is used up.
     pub(super) unfolding_left: Option<usize>,
     pub(super) automata: Automata,
-    /// Regular expressions that are valid, so that each is checked once.
-    pub(super) valid_regexes: HashSet<String>,
-    /// Where patterns were written, in the order of their nodes.
-    pub(super) origins: Vec<PatternOrigin>,
+    /// Regular expressions that are valid, so that each is checked once, and their words.
+    pub(super) valid_regexes: HashMap<String, Option<Vec<Vec<u8>>>>,
+    /// Where nodes were written, by their index: for what is found when all files are read.
+    pub(super) nodes: Vec<NodeOrigin>,
+    /// The places of the items of lists, by the index of the node.
+    pub(super) items: HashMap<usize, Box<[Span]>>,
+    /// The places of the names in `replaces`, in the order of the rules.
+    pub(super) replaced_names: Vec<ReplacedName>,
+    /// Where domains and their settings were written.
+    pub(super) domains: HashMap<String, DomainOrigin>,
 }
 
-/// Where a descriptor with patterns was written: for errors that are found when all files are read.
-#[derive(Clone, Debug)]
-pub(super) struct PatternOrigin {
-    pub(super) node: usize,
-    pub(super) key: String,
-    pub(super) file: String,
-    pub(super) at: Position,
-    pub(super) path: String,
+/// Where a domain was written first, and its settings last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DomainOrigin {
+    pub(super) name: FilePlace,
+    pub(super) all_or_nothing: Option<FilePlace>,
+    pub(super) on_store_failure: Option<FilePlace>,
 }
 
 /// How much may be walked of a file with this text.
@@ -104,41 +103,84 @@ impl<'s> Loader<'s> {
         Self {
             options,
             rules: RuleSet::default(),
-            errors: Vec::new(),
-            warnings: Vec::new(),
-            file: "",
+            report: Report::default(),
+            found: 0,
+            files: Vec::new(),
+            text: "",
             unfolding_left: None,
             automata: Automata::default(),
-            valid_regexes: HashSet::new(),
-            origins: Vec::new(),
+            valid_regexes: HashMap::new(),
+            nodes: Vec::new(),
+            items: HashMap::new(),
+            replaced_names: Vec::new(),
+            domains: HashMap::new(),
         }
     }
 
-    /// Loads one file, and sorts its errors into the reference's order.
-    pub(super) fn file<'f>(&mut self, name: &'f str, budget: usize, load: impl FnOnce(&mut Self))
-    where
-        'f: 's,
-    {
-        self.file = name;
+    /// Begins a file with this name and text, of which so much may be walked.
+    pub(super) fn file(&mut self, name: &'s str, text: &'s str, budget: usize) {
+        self.files.push(name);
+        self.text = text;
         self.unfolding_left = Some(budget);
-        let before = self.errors.len();
-        load(self);
-        if let Some(new) = self.errors.get_mut(before..) {
-            new.sort_by_key(|(phase, _)| *phase);
-        }
     }
 
     /// Compiles the patterns of all files, and gives the rules or the errors.
-    pub(super) fn finish(mut self) -> Result<LoadedRules, Vec<Diagnostic>> {
+    pub(super) fn finish(mut self, sources: &[Source]) -> Result<LoadedRules, Report> {
         self.compile();
-        if self.errors.is_empty() {
+        if self.report.errors.is_empty() {
+            self.warn_unreachable_nodes();
+            self.warn_unknown_replaced_names();
+        }
+        let mut report = self.report;
+        report.complete(sources);
+        if report.errors.is_empty() {
             Ok(LoadedRules {
                 rules: self.rules,
-                warnings: self.warnings,
+                warnings: report.warnings,
+                warnings_omitted: report.warnings_omitted,
             })
         } else {
-            let errors = self.errors.into_iter();
-            Err(errors.map(|(_, error)| error).collect())
+            Err(report)
+        }
+    }
+
+    /// How many errors there are so far.
+    pub(super) fn error_count(&self) -> usize {
+        let report = &self.report;
+        report.errors.len().saturating_add(report.errors_omitted)
+    }
+
+    /// Whether there are so many errors that the rest of the files is not walked.
+    pub(super) fn gives_up(&self) -> bool {
+        self.error_count() >= ERRORS_COUNTED_MAX
+    }
+
+    /// Whether further errors are only counted.
+    pub(super) fn only_counts(&self) -> bool {
+        self.report.errors.len() >= DIAGNOSTICS_MAX
+    }
+
+    /// Counts an error that is not shown: to describe it would cost time.
+    pub(super) fn count_error(&mut self) {
+        let omitted = &mut self.report.errors_omitted;
+        *omitted = omitted.saturating_add(1);
+    }
+
+    /// A place in the current file.
+    pub(super) fn place(&self, span: Span) -> FilePlace {
+        let file = self.files.len().saturating_sub(1);
+        FilePlace { file, span }
+    }
+
+    /// Adds a place of any file to a diagnostic of the current one.
+    pub(super) fn cite(&self, diagnostic: Diagnostic, place: FilePlace, label: &str) -> Diagnostic {
+        match self.files.get(place.file) {
+            // A document that is not text has no places.
+            _ if place.span.at.line == 0 => diagnostic,
+            Some(file) if place.file.saturating_add(1) != self.files.len() => {
+                diagnostic.related_in(*file, place.span, label)
+            }
+            _ => diagnostic.related(place.span, label),
         }
     }
 
@@ -146,7 +188,7 @@ impl<'s> Loader<'s> {
     pub(super) fn spend<'n>(
         &mut self,
         nodes: impl IntoIterator<Item = &'n Rc<Node>>,
-        at: Position,
+        at: Span,
         path: &FieldPath<'_>,
     ) -> bool {
         let Some(left) = self.unfolding_left else {
@@ -159,85 +201,121 @@ impl<'s> Loader<'s> {
         if self.unfolding_left.is_none() {
             let message =
                 format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
-            self.error(at, path, message, "use fewer aliases within aliases");
+            let help = "use fewer aliases within aliases";
+            self.error(Code::TooLarge, at, path, message, help);
         }
         self.unfolding_left.is_some()
     }
 
     /// Whether a text keeps its bound; reports it if not.
-    pub(super) fn check_length(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
+    pub(super) fn check_length(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
         let fits = text.len() <= TEXT_BYTES_MAX;
         if !fits {
             let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
-            self.error(at, path, message, "shorten it");
+            self.error(Code::TooLarge, at, path, message, "shorten it");
         }
         fits
     }
 
+    /// Records an error.
     pub(super) fn error(
         &mut self,
-        at: Position,
+        code: Code,
+        span: Span,
         path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
     ) {
-        self.error_in(Phase::Meaning, at, path, message, advice);
+        self.report(path, Diagnostic::error(code, span, message).help(help));
     }
 
-    pub(super) fn error_in(
+    /// Records an error of a type, which the reference finds when it decodes.
+    pub(super) fn type_error(&mut self, path: &FieldPath<'_>, mut error: Diagnostic) {
+        error
+            .message
+            .insert_str(0, "error loading config file: yaml: ");
+        self.report_in(Phase::Types, path, error);
+    }
+
+    /// Records a diagnostic of the current file about the rule at `path`.
+    pub(super) fn report(&mut self, path: &FieldPath<'_>, diagnostic: Diagnostic) {
+        self.report_in(Phase::Meaning, path, diagnostic);
+    }
+
+    /// Records a diagnostic that the reference finds in this phase.
+    pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
+        let file = self.files.len().saturating_sub(1);
+        self.record(file, phase, diagnostic, || path.to_string());
+    }
+
+    /// Records a diagnostic of a file.
+    pub(super) fn record(
         &mut self,
+        file: usize,
         phase: Phase,
-        at: Position,
-        path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
+        mut diagnostic: Diagnostic,
+        path: impl FnOnce() -> String,
     ) {
-        if self.errors.len() < DIAGNOSTICS_MAX {
-            let error = self.diagnostic(at, path, message, advice);
-            self.errors.push((phase, error));
+        let report = &mut self.report;
+        let (all, omitted) = match diagnostic.severity {
+            Severity::Error => (&mut report.errors, &mut report.errors_omitted),
+            Severity::Warning => (&mut report.warnings, &mut report.warnings_omitted),
+        };
+        if all.len() >= DIAGNOSTICS_MAX {
+            *omitted = omitted.saturating_add(1);
+            return;
+        }
+        diagnostic.found = Found {
+            file,
+            phase,
+            number: self.found,
+        };
+        self.found = self.found.saturating_add(1);
+        let name = self.file_name(file);
+        name.clone_into(&mut diagnostic.file);
+        diagnostic.path = path();
+        match diagnostic.severity {
+            Severity::Error => self.report.errors.push(diagnostic),
+            Severity::Warning => self.report.warnings.push(diagnostic),
         }
     }
 
-    /// Records an error that was found after all files were read.
-    pub(super) fn error_at(&mut self, origin: PatternOrigin, message: String, advice: &str) {
-        if self.errors.len() < DIAGNOSTICS_MAX {
-            let error = Diagnostic {
-                file: origin.file,
-                at: origin.at,
-                message,
-                path: origin.path,
-                advice: advice.to_owned(),
-            };
-            self.errors.push((Phase::Meaning, error));
-        }
+    /// The name of a file by its index.
+    pub(super) fn file_name(&self, file: usize) -> &'s str {
+        self.files.get(file).copied().unwrap_or_default()
     }
 
-    pub(super) fn warning(
-        &mut self,
-        at: Position,
-        path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
-    ) {
-        if self.warnings.len() < DIAGNOSTICS_MAX {
-            let warning = self.diagnostic(at, path, message, advice);
-            self.warnings.push(warning);
+    /// Whether a warning of the current file is to be recorded: not beyond the bound, and once,
+    /// although an alias is walked each time it is used.
+    pub(super) fn is_new_warning(&mut self, code: Code, span: Span) -> bool {
+        let file = self.files.len().saturating_sub(1);
+        let is_same = |one: &Diagnostic| {
+            one.code == code && one.span == span && span.at.line > 0 && one.found.file == file
+        };
+        if self.report.warnings.iter().any(is_same) {
+            return false;
         }
+        let is_full = self.warnings_are_full();
+        if is_full {
+            self.omit_warnings(1);
+        }
+        !is_full
     }
 
-    pub(super) fn diagnostic(
-        &self,
-        at: Position,
-        path: &FieldPath<'_>,
-        message: String,
-        advice: &str,
-    ) -> Diagnostic {
-        Diagnostic {
-            file: self.file.to_owned(),
-            at,
-            message,
-            path: path.to_string(),
-            advice: advice.to_owned(),
-        }
+    /// Whether further warnings are only counted.
+    pub(super) fn warnings_are_full(&self) -> bool {
+        self.report.warnings.len() >= DIAGNOSTICS_MAX
+    }
+
+    /// Counts warnings that are not reported.
+    pub(super) fn omit_warnings(&mut self, number: usize) {
+        let omitted = &mut self.report.warnings_omitted;
+        *omitted = omitted.saturating_add(number);
+    }
+
+    /// Whether there is a warning of the rule at this path of a file.
+    pub(super) fn has_warning(&self, file: usize, path: &str) -> bool {
+        let mut warnings = self.report.warnings.iter();
+        warnings.any(|one| one.found.file == file && one.path == path)
     }
 }

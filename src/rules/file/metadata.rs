@@ -2,11 +2,15 @@
 //!
 //! What it deliberately does not do: check names. Any name is allowed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::loader::Loader;
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::MetadataValue;
 
@@ -21,14 +25,10 @@ impl Loader<'_> {
         let node = fields.given("metadata")?;
         let path = path.field("metadata");
         if !matches!(node.content, Content::Mapping(_)) {
-            let message = "error loading config file: yaml: metadata is not a mapping";
-            self.error_in(
-                Phase::Types,
-                node.at,
-                &path,
-                message.to_owned(),
-                "write `name: value` pairs",
-            );
+            let message = "metadata is not a mapping";
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = error.label(format!("found {}", kind(node)));
+            self.type_error(&path, error.help("write `key: value` pairs"));
             return None;
         }
         self.value(node, &path)
@@ -42,12 +42,13 @@ impl Loader<'_> {
             } else if let Some(truth) = node.boolean() {
                 MetadataValue::Boolean(truth)
             } else if let Some(number) = node.number() {
+                self.warn_octal(node, path);
                 MetadataValue::Number(number)
             } else {
                 MetadataValue::Text(text.clone())
             }),
             Content::Sequence(items) => {
-                if !self.spend(items, node.at, path) {
+                if !self.spend(items, node.span, path) {
                     return None;
                 }
                 let values = items.iter().map(|item| self.value(item, path));
@@ -55,7 +56,7 @@ impl Loader<'_> {
             }
             Content::Mapping(_) => {
                 let mut values = Vec::new();
-                let mut own = HashSet::new();
+                let mut first = HashMap::new();
                 for Pair {
                     name: key,
                     value,
@@ -66,12 +67,18 @@ impl Loader<'_> {
                     let name = if key.is_null() { Some("") } else { key.text() };
                     let Some(name) = name else {
                         let message = "error parsing metadata: a key is not of type string";
-                        let advice = "write one value as the key";
-                        self.error(key.at, path, message.to_owned(), advice);
+                        let help = "write a name as the key";
+                        self.error(Code::InvalidKey, key.span, path, message, help);
                         return None;
                     };
-                    if !own.insert(name) && merged {
-                        continue;
+                    match first.entry(name) {
+                        Entry::Occupied(_) if merged => continue,
+                        Entry::Occupied(first) => {
+                            self.warn_duplicate_key(name, (*first.get(), key.span), path);
+                        }
+                        Entry::Vacant(first) => {
+                            first.insert(key.span);
+                        }
                     }
                     let value = self.value(value, path)?;
                     values.push((name.to_owned(), value));

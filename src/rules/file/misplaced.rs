@@ -3,14 +3,18 @@
 //! Before it decodes a file, the reference walks all keys and values: names must be known and
 //! values must not be floats, also where the decoder will ignore them.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Phase};
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::origin_of;
-use crate::rules::file::grammar_field::{Mapping, Origin};
-use crate::rules::file::loader::{Loader, Phase};
+use crate::rules::file::grammar::{MAPPINGS, origin_of};
+use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
+use crate::rules::file::loader::Loader;
+use crate::rules::file::nearest::nearest;
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::{Content, Node};
 
 /// The keys and values of a mapping, as nodes.
@@ -29,22 +33,18 @@ impl Loader<'_> {
             Content::Scalar { text, .. } => excerpt(text).into_owned(),
             Content::Sequence(_) | Content::Mapping(_) => "a list".to_owned(),
         };
-        let (phase, message) = if path.is_item() {
+        let error = |message| {
+            let error = Diagnostic::error(Code::WrongType, node.span, message);
+            let error = error.label(format!("found {}", kind(node)));
+            error.help("write `key: value` pairs here")
+        };
+        if path.is_item() {
             let message =
                 format!("config error, yaml file contains list of type other than map: {found}");
-            (Phase::Names, message)
+            self.report_in(Phase::Names, path, error(message));
         } else {
-            let message =
-                format!("error loading config file: yaml: cannot read {found} as a mapping");
-            (Phase::Types, message)
-        };
-        self.error_in(
-            phase,
-            node.at,
-            path,
-            message,
-            "write `name: value` pairs here",
-        );
+            self.type_error(path, error(format!("cannot read {found} as a mapping")));
+        }
     }
 
     /// Walks a misplaced node, as the reference does before it ignores the node: names must be
@@ -53,7 +53,7 @@ impl Loader<'_> {
         match &node.content {
             Content::Scalar { .. } => {}
             Content::Sequence(items) => {
-                if !self.spend(items, node.at, path) {
+                if !self.spend(items, node.span, path) {
                     return;
                 }
                 for (position, item) in items.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Loader<'_> {
                 }
             }
             Content::Mapping(pairs) => {
-                if !self.spend(keys_and_values(pairs), node.at, path) {
+                if !self.spend(keys_and_values(pairs), node.span, path) {
                     return;
                 }
                 for (key, value) in pairs {
@@ -74,78 +74,163 @@ impl Loader<'_> {
                     match origin_of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
-                            self.reject_float(value, path, name);
+                            self.reject_float(value, path, name, None);
                             self.walk_misplaced(value, &path.field(name));
                         }
-                        None => self.unknown_field(key.at, path, name, None),
+                        None => self.unknown_in_misplaced(key, path, name),
                     }
                 }
             }
         }
     }
 
-    fn unknown_field(
-        &mut self,
-        at: Position,
-        path: &FieldPath<'_>,
-        name: &str,
-        here: Option<&Mapping>,
-    ) {
+    /// Reports an unknown key within a misplaced value. To know its place would help nobody.
+    fn unknown_in_misplaced(&mut self, key: &Node, path: &FieldPath<'_>, name: &str) {
         let message = format!("config error, unknown key '{}'", excerpt(name));
-        let advice = match here {
-            None => "remove it".to_owned(),
-            Some(here) => format!("here belong {}", here.names()),
-        };
-        self.error_in(Phase::Names, at, path, message, &advice);
+        let error = Diagnostic::error(Code::UnknownKey, key.span, message);
+        self.report_in(Phase::Names, path, error.help("remove it"));
     }
 
-    /// Whether a name is allowed here; reports it if not.
-    pub(super) fn is_allowed_here(
+    /// Reports a key that is not allowed here. Gives the field that it probably means; `is_written`
+    /// says which keys are there already.
+    pub(super) fn not_allowed_here(
         &mut self,
-        (name, at): (&str, Position),
+        key: &Node,
         value: &Node,
         path: &FieldPath<'_>,
-        here: &Mapping,
-    ) -> bool {
-        if here.has(name) {
-            return true;
-        }
-        let belong = here.names();
+        (here, is_written): (&Mapping, &dyn Fn(&str) -> bool),
+    ) -> Option<&'static str> {
+        let name = key.text().unwrap_or_default();
+        let help = || format!("move it into {}", homes(name));
         match origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
-                self.warning(
-                    at,
-                    path,
-                    format!("'{name}' means nothing here and is ignored"),
-                    &format!("move it to where it belongs; here belong {belong}"),
-                );
+                if self.is_new_warning(Code::MisplacedKey, key.span) {
+                    let message = format!("'{name}' has no effect here and is ignored");
+                    let warning = Diagnostic::warning(Code::MisplacedKey, key.span, message);
+                    let label = format!("not a key of {}", here.place());
+                    self.report(path, warning.label(label).help(help()));
+                }
                 if name != "metadata" {
-                    self.reject_float(value, path, name);
+                    self.reject_float(value, path, name, None);
                     self.walk_misplaced(value, &path.field(name));
                 }
+                None
             }
-            Some(Origin::Tollgate) => self.error(
-                at,
-                path,
-                format!("'{name}' means nothing here"),
-                &format!("move it to where it belongs; here belong {belong}"),
-            ),
-            None => self.unknown_field(at, path, name, Some(here)),
+            Some(Origin::Tollgate) => {
+                let message = format!("'{name}' has no effect here");
+                let error = Diagnostic::error(Code::MisplacedKey, key.span, message);
+                let label = format!("not a key of {}", here.place());
+                self.report(path, error.label(label).help(help()));
+                None
+            }
+            None => self.unknown_key(key, path, here, is_written),
         }
-        false
+    }
+
+    fn unknown_key(
+        &mut self,
+        key: &Node,
+        path: &FieldPath<'_>,
+        here: &Mapping,
+        is_written: &dyn Fn(&str) -> bool,
+    ) -> Option<&'static str> {
+        if self.only_counts() {
+            self.count_error();
+            return None;
+        }
+        let name = key.text().unwrap_or_default();
+        let message = format!("config error, unknown key '{}'", excerpt(name));
+        let error = Diagnostic::error(Code::UnknownKey, key.span, message);
+        let meant = nearest(name, here.fields.iter().map(|field| field.name));
+        let elsewhere = || {
+            let names = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
+            nearest(name, names.map(|field| field.name))
+        };
+        let error = match meant {
+            Some(meant) if is_written(meant) => {
+                error.help(format!("remove it; `{meant}` is set as well"))
+            }
+            Some(meant) => {
+                let error = error.help(format!("did you mean `{meant}`?"));
+                // In quotes it stays in quotes.
+                if key.is_plain() {
+                    error.edit(key.span, meant)
+                } else {
+                    error
+                }
+            }
+            None => match elsewhere() {
+                Some(meant) => error.help(format!(
+                    "did you mean `{meant}`? It belongs in {}",
+                    homes(meant)
+                )),
+                None => error.help(format!("the keys of {} are {}", here.place(), here.names())),
+            },
+        };
+        self.report_in(Phase::Names, path, error);
+        meant
     }
 
     /// Reports floats and integers beyond 64 bits, which the reference's walk rejects anywhere.
-    pub(super) fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
+    pub(super) fn reject_float(
+        &mut self,
+        node: &Node,
+        path: &FieldPath<'_>,
+        name: &str,
+        field: Option<&Field>,
+    ) {
         let beyond = node
             .integer()
             .is_some_and(|number| i64::try_from(number).is_err());
-        if name != "metadata" && (node.float().is_some() || beyond) {
-            let advice =
-                format!("put the value of {name} in quotes if it is text, or write a whole number");
-            let message = "error checking config".to_owned();
-            self.error_in(Phase::Names, node.at, path, message, &advice);
+        let float = node.float();
+        if name == "metadata" || float.is_none() && !beyond {
+            return;
         }
+        let error = Diagnostic::error(Code::WrongType, node.span, "error checking config");
+        let label = if beyond {
+            "a number beyond 64 bits"
+        } else {
+            "a number with a fraction or an exponent"
+        };
+        let error = error.label(label);
+        let text = node.text().unwrap_or_default();
+        let error = match field.map(|field| &field.kind) {
+            Some(Kind::Integer(range)) => {
+                let whole =
+                    float.filter(|float| float.fract() == 0.0 && range_holds(range, *float));
+                match whole {
+                    Some(whole) => error
+                        .help(format!("write `{whole}`"))
+                        .edit(node.span, whole.to_string()),
+                    None => error.help(format!("{name} is a whole number")),
+                }
+            }
+            Some(Kind::Text) => {
+                let quoted = format!("\"{text}\"");
+                error
+                    .help(format!(
+                        "put it in quotes if it is text: `{name}: {}`",
+                        excerpt(&quoted)
+                    ))
+                    .edit(node.span, quoted)
+            }
+            _ => error.help(format!(
+                "put the value of {name} in quotes if it is text, or write a whole number"
+            )),
+        };
+        self.report_in(Phase::Names, path, error);
     }
+}
+
+/// Whether a whole float is in a range.
+fn range_holds(range: &RangeInclusive<u32>, number: f64) -> bool {
+    (f64::from(*range.start())..=f64::from(*range.end())).contains(&number)
+}
+
+/// The mappings that have a key, for messages.
+fn homes(name: &str) -> String {
+    let homes = MAPPINGS.iter().filter(|mapping| mapping.has(name));
+    let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+    homes.join(" or ")
 }

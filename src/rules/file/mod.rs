@@ -1,8 +1,8 @@
 //! Rules files: YAML text in, a [`RuleSet`](tollgate_limiter::RuleSet) or every diagnostic out.
 //!
-//! The grammar is that of Envoy's reference service. The first line of each message is the
-//! reference's; file, line, column, the path of the rule and what to do follow. A known name in a
-//! wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
+//! The grammar is that of Envoy's reference service. A message is the reference's, where it has
+//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in
+//! a wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
 //! all: a rule set is loaded whole or not at all.
 //!
 //! Each file is walked once. An error is recorded and the walk continues, so that one run reports
@@ -20,35 +20,56 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
-//! | `diagnostic`, `field_path` | what is reported, and where |
+//! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
+//! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
+//! | `foreign_format` | files of other programs |
+//! | `diagnostic`, `code`, `field_path` | what is reported, and where |
+//! | `report` | the text of a report, with snippets |
+//! | `nearest`, `corrections` | `did you mean`, and edits that correct a mistake |
+//! | `bounds`, `node_kind` | how much is reported; what a node is, in words |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
 
+mod bounds;
 mod cidr;
+mod code;
+mod corrections;
 mod descriptor;
 mod diagnostic;
 mod document;
 mod field_path;
 mod fields;
+mod foreign_format;
 mod grammar;
 mod grammar_field;
 mod loader;
 mod metadata;
 mod misplaced;
+mod nearest;
+mod node_diagnostics;
+mod node_kind;
+mod node_origin;
 mod over_limit;
 mod patterns;
 mod rate_limit;
+mod replaced_names;
+mod report;
 mod schema;
+mod unreachable;
+mod unused_fields;
 mod values;
 
 use self::loader::Loader;
 use crate::rules::path::Source;
 use crate::rules::yaml::Node;
 
+pub use self::bounds::DIAGNOSTICS_MAX;
+pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
-pub use self::diagnostic::{Diagnostic, Position};
-pub use self::loader::{DIAGNOSTICS_MAX, LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
+pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::report::Report;
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;
 
@@ -56,29 +77,26 @@ pub use self::values::LIST_ITEMS_MAX;
 ///
 /// # Errors
 ///
-/// Every error of every file, at most [`DIAGNOSTICS_MAX`].
-pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Vec<Diagnostic>> {
+/// Every error of every file, at most [`DIAGNOSTICS_MAX`], and the warnings.
+pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
-        loader.file(
-            &source.name,
-            loader::unfolding_budget(&source.text),
-            |loader| {
-                loader.text_document(&source.text);
-            },
-        );
+        let budget = loader::unfolding_budget(&source.text);
+        loader.file(&source.name, &source.text, budget);
+        loader.text_document();
     }
-    loader.finish()
+    loader.finish(sources)
 }
 
 /// Loads documents that are no text, each with its name. They have no aliases, so nothing unfolds.
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
     options: Options,
-) -> Result<LoadedRules, Vec<Diagnostic>> {
+) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for (name, root) in documents {
-        loader.file(name, usize::MAX, |loader| loader.document(root));
+        loader.file(name, "", usize::MAX);
+        loader.document(root);
     }
-    loader.finish()
+    loader.finish(&[])
 }

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
+use crate::rules::file::node_kind::kind;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Allowance, OverLimitResponse, Rule, Template};
 
@@ -53,9 +55,11 @@ impl Loader<'_> {
             Some(rule) if rule.shadow_mode => "shadow_mode refuses nothing",
             Some(_) => return,
         };
-        let message = format!("over_limit is never seen here: {why}");
-        let advice = "move it beside a limit that refuses, or remove it";
-        self.warning(fields.position_of("over_limit"), path, message, advice);
+        let message = format!("over_limit has no effect: {why}");
+        let span = fields.key_span("over_limit");
+        let warning = Diagnostic::warning(Code::NoEffect, span, message);
+        let help = "move it to a descriptor with a limit that refuses requests, or remove it";
+        self.report(path, warning.help(help));
     }
 
     pub(crate) fn over_limit(
@@ -67,7 +71,7 @@ impl Loader<'_> {
         let path = path.field("over_limit");
         let fields = self.fields(node, &path, &grammar::OVER_LIMIT)?;
         let body = self.text(&fields, &path, "body");
-        self.check_length(body, fields.position_of("body"), &path);
+        self.check_length(body, fields.span_of("body"), &path);
         let headers = self.headers(&fields, &path);
         Some(Arc::new(OverLimitResponse {
             body: Template::new(body),
@@ -81,12 +85,14 @@ impl Loader<'_> {
         };
         let path = path.field("headers");
         if !matches!(node.content, Content::Mapping(_)) {
-            let message = "headers is not a mapping".to_owned();
-            let advice = "write `name: value` pairs, such as `content-type: application/json`";
-            self.error(node.at, &path, message, advice);
+            let error = Diagnostic::error(Code::WrongType, node.span, "headers is not a mapping");
+            let error = error.label(format!("found {}", kind(node)));
+            let help = "write `name: value` pairs, such as `content-type: application/json`";
+            self.report(&path, error.help(help));
             return Vec::new();
         }
         let mut headers: Vec<(String, Template)> = Vec::new();
+        let mut spans = Vec::new();
         for Pair {
             name,
             value,
@@ -94,25 +100,32 @@ impl Loader<'_> {
         } in self.free_form_pairs(node, &path)
         {
             let (Some(name_text), Some(text)) = (name.text(), value.text()) else {
-                let message = "a header is not a name and a text".to_owned();
-                self.error(name.at, &path, message, "write `name: value`");
+                let message = "a header is not a name and a text";
+                let help = "write `name: value`";
+                self.error(Code::WrongType, name.span, &path, message, help);
                 continue;
             };
             let text = if value.is_null() { "" } else { text };
-            if let Some(name) = self.header_name(name_text, name.at, &path)
-                && self.header_value(text, value.at, &path)
+            let span = name.span;
+            if let Some(name) = self.header_name(name_text, span, &path)
+                && self.header_value(text, value.span, &path)
             {
-                if headers.iter().any(|(other, _)| *other == name) {
+                let mut known = headers.iter().zip(&spans);
+                if let Some((_, first)) = known.find(|((other, _), _)| *other == name) {
                     if merged {
                         continue;
                     }
-                    let message = format!("header '{}' stands twice", excerpt(&name));
-                    self.error(value.at, &path, message, "remove one");
+                    let message = format!("duplicate header '{}'", excerpt(&name));
+                    let error = Diagnostic::error(Code::Duplicate, span, message);
+                    let error = error.related(*first, "first defined here");
+                    self.report(&path, error.help("remove one of them"));
                 }
                 headers.push((name, Template::new(text)));
+                spans.push(span);
                 if headers.len() > HEADERS_MAX {
                     let message = format!("more than {HEADERS_MAX} headers");
-                    self.error(node.at, &path, message, "use fewer");
+                    let help = "use fewer headers";
+                    self.error(Code::TooLarge, span, &path, message, help);
                     return Vec::new();
                 }
             }
@@ -120,24 +133,31 @@ impl Loader<'_> {
         headers
     }
 
-    fn header_name(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> Option<String> {
-        let name = text.parse::<HeaderName>().ok();
-        let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
+    fn header_name(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> Option<String> {
+        let parsed = text.parse::<HeaderName>().ok();
+        let frames = |name: &HeaderName| FRAMING.contains(&name.as_str());
+        let help = if parsed.as_ref().is_some_and(frames) {
+            "remove it; the proxy sets headers about length and connection"
+        } else {
+            "use a name of letters, digits and dashes"
+        };
+        let name = parsed.filter(|name| !frames(name));
         if name.is_none() {
-            let message = format!("'{}' is no header that an answer may have", excerpt(text));
-            let advice =
-                "use a name of letters, digits and dashes; how long the answer is, the proxy says";
-            self.error(at, path, message, advice);
+            let message = format!(
+                "'{}' is not a header that a response may set",
+                excerpt(text)
+            );
+            self.error(Code::InvalidHeader, at, path, message, help);
         }
         name.map(|name| name.as_str().to_owned())
     }
 
-    fn header_value(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
+    fn header_value(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
         let sendable = text.parse::<HeaderValue>().is_ok() && text.is_ascii();
         if !sendable {
             let message = format!("'{}' cannot be sent as a header's value", excerpt(text));
-            let advice = "use printable ASCII, on one line";
-            self.error(at, path, message, advice);
+            let help = "use printable ASCII, on one line";
+            self.error(Code::InvalidHeader, at, path, message, help);
         }
         sendable && self.check_length(text, at, path)
     }

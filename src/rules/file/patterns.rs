@@ -5,35 +5,40 @@
 //! Until then the loader records where each pattern was written.
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::loader::{Loader, PatternOrigin};
-use crate::rules::file::values::name;
+use crate::rules::file::loader::Loader;
 use crate::rules::patterns::RegexError;
-use tollgate_limiter::{Level, PatternError, Values};
+use tollgate_limiter::{PatternError, Values};
 
 // === impl Loader ===
 
 impl Loader<'_> {
     pub(super) fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let text = self.text(fields, path, "regex");
-        let at = fields.position_of("regex");
+        let at = fields.span_of("regex");
         // A value that is no text has been reported.
         fields.given("regex")?.text()?;
         if text.is_empty() {
-            let advice = "remove it to match any value, or write `^$` for an empty one";
-            self.error(at, path, "regex is empty".to_owned(), advice);
+            let help = "remove it to match any value, or write `^$` for an empty one";
+            self.error(Code::MissingKey, at, path, "regex is empty", help);
             return None;
         }
         if !self.check_length(text, at, path) {
             return None;
         }
-        if self.valid_regexes.contains(text) {
+        if self.valid_regexes.contains_key(text) {
             return Some(Values::Regex(text.to_owned()));
         }
-        let (message, advice) = match self.automata.check(text) {
-            Ok(()) => {
-                self.valid_regexes.insert(text.to_owned());
+        // Further errors are only counted, and to find these costs time.
+        if self.only_counts() {
+            return None;
+        }
+        let (message, help) = match self.automata.check(text) {
+            Ok(words) => {
+                self.valid_regexes.insert(text.to_owned(), words);
                 return Some(Values::Regex(text.to_owned()));
             }
             Err(RegexError::TooLarge) => (
@@ -61,38 +66,11 @@ impl Loader<'_> {
                     excerpt(text),
                     excerpt(&error.to_string())
                 ),
-                "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
+                "fix the expression; a `\\` before a character makes it stand for itself",
             ),
         };
-        self.error(at, path, message, advice);
+        self.error(Code::InvalidPattern, at, path, message, help);
         None
-    }
-
-    /// Records where a level with patterns was written.
-    pub(crate) fn record_origin(
-        &mut self,
-        node: usize,
-        level: &Level,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) {
-        let is_pattern = match &*level.values {
-            Values::Regex(_) => true,
-            Values::Text(value) => value.contains('*'),
-            _ => false,
-        };
-        if is_pattern || level.key.contains('*') {
-            self.origins.push(PatternOrigin {
-                node,
-                key: level.key.clone(),
-                file: self.file.to_owned(),
-                at: match &*level.values {
-                    Values::Any => fields.position_of("key"),
-                    values => fields.position_of(name(values)),
-                },
-                path: path.to_string(),
-            });
-        }
     }
 
     /// Compiles the patterns of all files, and reports which are too large.
@@ -106,14 +84,10 @@ impl Loader<'_> {
             if error == PatternError::TotalTooLarge && std::mem::replace(&mut limit_reached, true) {
                 continue;
             }
-            // Origins were added in the order of their nodes.
-            let origin = self
-                .origins
-                .binary_search_by_key(&node, |origin| origin.node);
-            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
+            let Some(origin) = self.nodes.get(node).cloned() else {
                 continue;
             };
-            let key = excerpt(&origin.key);
+            let key = excerpt(&origin.level.key);
             let message = match error {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
@@ -131,11 +105,9 @@ impl Loader<'_> {
                     )
                 }
             };
-            self.error_at(
-                origin.clone(),
-                message,
-                "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
-            );
+            let error = Diagnostic::error(Code::InvalidPattern, origin.place.span, message);
+            let help = "use fewer or shorter patterns; `values` and `cidr` may list many values";
+            self.report_node(node, error.help(help));
         }
     }
 }

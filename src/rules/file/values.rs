@@ -7,11 +7,13 @@
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::{AddNodeError, Level, Values};
+use tollgate_limiter::{AddNodeError, Level, Parent, Values};
 
 /// How many items a list of values or prefixes may have.
 pub const LIST_ITEMS_MAX: usize = 10_000;
@@ -58,30 +60,27 @@ impl Loader<'_> {
         };
         let others: Vec<_> = given.collect();
         for other in &others {
-            self.error(
-                fields.position_of(other),
-                path,
-                format!("'{name}' and '{other}' on one descriptor"),
-                "keep one of them, and give the other a descriptor of its own",
-            );
+            let message = format!("'{name}' and '{other}' on one descriptor");
+            let error = Diagnostic::error(Code::ConflictingKeys, fields.span_of(other), message);
+            let error = error.related(fields.span_of(name), format!("`{name}` is set here"));
+            let help = "keep one of them, and write a second descriptor for the other";
+            self.report(path, error.help(help));
         }
         if name != "value" && key.contains('*') {
-            self.error(
-                fields.position_of(name),
-                path,
-                format!(
-                    "'{name}' needs a key without '*', but found key '{}'",
-                    excerpt(key)
-                ),
-                "write the key in full, or use `value`",
+            let message = format!(
+                "'{name}' needs a key without '*', but found key '{}'",
+                excerpt(key)
             );
+            let error = Diagnostic::error(Code::ConflictingKeys, fields.span_of(name), message);
+            let error = error.related(fields.span_of("key"), "the key has a `*`");
+            self.report(path, error.help("write the key in full, or use `value`"));
         }
         let values = match name {
             "values" => self.list(fields, path),
             "cidr" => self.prefixes(fields, path),
             "regex" => self.regex(fields, path),
             _ => {
-                let short = self.check_length(value, fields.position_of("value"), path);
+                let short = self.check_length(value, fields.span_of("value"), path);
                 short.then(|| Values::from_text(value))
             }
         };
@@ -94,36 +93,28 @@ impl Loader<'_> {
         let empty = NAMES.into_iter().filter(|name| *name != "value");
         let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();
         for name in &empty {
-            let message = format!("nothing stands behind '{name}'");
-            let advice = format!("say what it holds, or remove `{name}` to match any value");
-            self.error(fields.position_of(name), path, message, &advice);
+            let message = format!("'{name}' has no value");
+            let help = format!("write a value, or remove `{name}` to match any value");
+            self.error(Code::MissingKey, fields.key_span(name), path, message, help);
         }
         empty.is_empty()
     }
 
     pub(super) fn list(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
-        let items = self.items(
-            fields,
-            path,
-            "values",
-            "write a list: `values: [free, trial]`",
-        );
+        let items = self.items(fields, path, "values", "values: [free, trial]");
         self.check_list_length(fields, path, ("values", items), "values")?;
         let mut values = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
             let path = path.item("values", position);
-            let advice = "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one";
-            let Some(value) = self.item_text(item, &path, advice) else {
+            let help = "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one";
+            let Some(value) = self.item_text(item, &path, help) else {
                 continue;
             };
             if value.contains('*') {
-                self.error(
-                    item.at,
-                    &path,
-                    format!("a list holds no patterns, but found '{}'", excerpt(value)),
-                    "use `value:` for a pattern, or `regex:`, on a descriptor of its own",
-                );
-            } else if self.check_length(value, item.at, &path) {
+                let message = format!("a list holds no patterns, but found '{}'", excerpt(value));
+                let help = "write a descriptor of its own for the pattern, with `value` or `regex`";
+                self.error(Code::InvalidPattern, item.span, &path, message, help);
+            } else if self.check_length(value, item.span, &path) {
                 values.push(value.to_owned());
             }
         }
@@ -143,12 +134,12 @@ impl Loader<'_> {
             .is_some_and(|node| matches!(node.content, Content::Sequence(_)));
         if items.len() > LIST_ITEMS_MAX {
             let message = format!("{name} has more than {LIST_ITEMS_MAX} items");
-            let advice = "use several descriptors, or a pattern";
-            self.error(fields.position_of(name), path, message, advice);
+            let help = "use several descriptors, or a pattern";
+            self.error(Code::TooLarge, fields.key_span(name), path, message, help);
         } else if items.is_empty() && is_list && self.unfolding_left.is_some() {
             let message = format!("{name} is an empty list and would match nothing");
-            let advice = format!("list {things}, or remove it to match any value");
-            self.error(fields.position_of(name), path, message, &advice);
+            let help = format!("list {things}, or remove `{name}` to match any value");
+            self.error(Code::MissingKey, fields.span_of(name), path, message, help);
         }
         (1..=LIST_ITEMS_MAX).contains(&items.len()).then_some(())
     }
@@ -160,15 +151,12 @@ impl Loader<'_> {
         path: &FieldPath<'_>,
         when_empty: &str,
     ) -> Option<&'n str> {
-        let (message, advice) = match item.text() {
+        let (code, message, help) = match item.text() {
             Some(text) if !text.is_empty() && !item.is_null() => return Some(text),
-            Some(_) => ("an item is empty", when_empty),
-            None => (
-                "an item is not text",
-                "write one value, in quotes if need be",
-            ),
+            Some(_) => (Code::MissingKey, "an item is empty", when_empty),
+            None => (Code::WrongType, "an item is not text", "write one value"),
         };
-        self.error(item.at, path, message.to_owned(), advice);
+        self.error(code, item.span, path, message, help);
         None
     }
 
@@ -177,7 +165,7 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
-        level: &Level,
+        (parent, level): (Parent<'_>, &Level),
         error: AddNodeError,
     ) {
         let name = name(&level.values);
@@ -187,7 +175,7 @@ impl Loader<'_> {
         };
         for position in items {
             let node = item(fields, name, position);
-            let at = node.map_or(fields.at, |node| node.at);
+            let span = node.map_or(fields.span, |node| node.span);
             let is_item = fields.given(name).is_some_and(|list| list.text().is_none());
             let path = if is_item {
                 path.item(name, position)
@@ -200,8 +188,20 @@ impl Loader<'_> {
                 excerpt(text),
                 excerpt(&level.key)
             );
-            let advice = "keep it in one descriptor of this key at this level";
-            self.error(at, &path, message, advice);
+            let error = Diagnostic::error(Code::Duplicate, span, message);
+            let earlier = (0..position).filter_map(|index| item(fields, name, index));
+            let mut earlier = earlier.filter(|earlier| earlier.text() == Some(text));
+            let error = match earlier.next() {
+                Some(first) if !self.only_counts() => {
+                    let error = error.related(first.span, "first listed here");
+                    self.without(span, error.help("remove one of them"))
+                }
+                _ => {
+                    let help = "remove one of them: a value belongs to one descriptor of a key";
+                    self.cite_first(error, parent, level).help(help)
+                }
+            };
+            self.report(&path, error);
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::rules::patterns::matchers::{DenseMatcher, GroupedMatcher, LazyMatcher
 use crate::rules::patterns::pattern::{ParsedPattern, PatternKey, PatternKind};
 use crate::rules::patterns::regex::{RegexError, nfa, parse, whole_value};
 use crate::rules::patterns::sequences::Sequences;
+use crate::rules::patterns::words::words;
 use tollgate_limiter::{Pattern, PatternCompiler, PatternError, PatternMatcher};
 
 /// Compiles patterns, and caches the result: the same patterns at another level share one
@@ -45,19 +46,22 @@ impl Default for Automata {
 }
 
 impl Automata {
-    /// Checks that `regex` is a valid regular expression. A check spends budget as compiling does.
+    /// Checks that `regex` is a valid regular expression, and gives its words if it has few. A
+    /// check spends budget as compiling does.
     ///
     /// # Errors
     ///
     /// Why it is invalid.
-    pub fn check(&mut self, regex: &str) -> Result<(), RegexError> {
-        let nfa = nfa(&whole_value(parse(regex)?), REGEX_BYTES_MAX);
+    pub fn check(&mut self, regex: &str) -> Result<Option<Vec<Vec<u8>>>, RegexError> {
+        let hir = parse(regex)?;
+        let words = words(regex, &hir);
+        let nfa = nfa(&whole_value(hir), REGEX_BYTES_MAX);
         let bytes = nfa.as_ref().map_or(REGEX_BYTES_MAX, |nfa| {
             nfa.memory_usage().saturating_mul(CHECKS_PER_BYTE)
         });
         self.spend_bytes(bytes)
             .map_err(|_| RegexError::SizeLimitReached)?;
-        nfa.map(drop).ok_or(RegexError::TooLarge)
+        nfa.map(|_| words).ok_or(RegexError::TooLarge)
     }
 
     fn compile_new(

@@ -34,6 +34,7 @@
 //! | `combined_nfa` | many patterns into one NFA |
 //! | `matchers` | the matchers of compiled patterns |
 //! | `sequences` | the matcher of wildcards with several stars |
+//! | `words` | the words of a regular expression that has few |
 //!
 //! What it deliberately does not do: Unicode classes and case (`(?u)` is rejected), captures, the
 //! position of a rule.
@@ -45,7 +46,9 @@ mod matchers;
 mod pattern;
 mod regex;
 mod sequences;
+mod words;
 
 pub use self::budget::{ALL_BYTES_MAX, ALL_STEPS_MAX, KEY_BYTES_MAX, REGEX_BYTES_MAX};
 pub use self::compiler::Automata;
 pub use self::regex::RegexError;
+pub use self::words::regex_words;

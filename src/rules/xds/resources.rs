@@ -57,6 +57,7 @@ fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpd
     let texts: Vec<_> = configs.iter().map(RateLimitConfig::encode_to_vec).collect();
     Ok(Rules {
         loaded,
+        sources: texts.len(),
         hash: hash(texts.iter().map(Vec::as_slice)),
     })
 }
@@ -210,6 +211,28 @@ descriptors:
         );
     }
 
+    #[test]
+    fn a_resource_has_the_warnings_of_a_file_with_its_name_for_the_file_s() {
+        let whole = load_configs(vec![everything()], Options::default()).unwrap();
+        assert_eq!(
+            whole.loaded.warnings,
+            [],
+            "protobuf's defaults are no mistakes"
+        );
+        let empty = RateLimitConfig {
+            descriptors: Vec::new(),
+            ..everything()
+        };
+        let empty = load_configs(vec![empty], Options::default()).unwrap();
+        let told: Vec<_> = empty
+            .loaded
+            .warnings
+            .iter()
+            .map(|one| (one.code, &*one.file))
+            .collect();
+        assert_eq!(told, [(file::Code::NoDescriptors, "a resource")]);
+    }
+
     /// Found by the fuzz target `xds` (1): the error for a hundred nested descriptors, the last one
     /// cut off, named each of them.
     #[test]
@@ -267,9 +290,10 @@ descriptors:
                         assert!(words.len() < 2_000, "{words}");
                     }
                     if let LoadError::Diagnostics(problems) = &error {
-                        assert!((1..=DIAGNOSTICS_MAX).contains(&problems.len()));
+                        assert!((1..=DIAGNOSTICS_MAX).contains(&problems.errors.len()));
                         assert!(
                             problems
+                                .errors
                                 .iter()
                                 .all(|problem| problem.to_string().len() < 2_000)
                         );

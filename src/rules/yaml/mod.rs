@@ -9,30 +9,24 @@
 //! What it deliberately does not do: know rules, read more than the first document, or nest deeper
 //! than [`DEPTH_MAX`].
 
+mod place;
 mod scalar;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
+use self::place::ByteOffsets;
+pub use self::place::{Position, Span};
+
 /// How deep a document may nest. A level of descriptors takes two.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// A position in a file; line and column count from 1.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Position {
-    /// The line.
-    pub line: usize,
-    /// The column, in characters.
-    pub column: usize,
-}
-
-/// A node and its position.
+/// A node and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) at: Position,
+    pub(crate) span: Span,
     pub(crate) content: Content,
     /// The depth of the nodes below, aliases followed.
     depth: usize,
@@ -56,15 +50,17 @@ pub(crate) enum Content {
 /// Why a text is not a YAML document.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct YamlError {
-    pub(crate) at: Position,
+    pub(crate) span: Span,
     pub(crate) message: String,
 }
 
 /// A sequence or mapping that is not closed yet.
 struct Open {
-    at: Position,
+    span: Span,
     anchor: usize,
     is_mapping: bool,
+    /// In brackets.
+    is_flow: bool,
     children: Vec<Rc<Node>>,
 }
 
@@ -113,19 +109,24 @@ fn without_separating_tabs(text: &str) -> Option<String> {
 fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Rc<Node>> = HashMap::new();
+    let offsets = ByteOffsets::new(text);
     for event in Parser::new_from_str(text) {
-        let (event, span) =
-            event.map_err(|error| YamlError::new(*error.marker(), error.info().to_owned()))?;
-        let at = Position::of(&span.start);
+        let (event, range) = event.map_err(|error| YamlError {
+            span: offsets.span(error.marker(), error.marker()),
+            message: error.info().to_owned(),
+        })?;
+        let span = offsets.span(&range.start, &range.end);
         let (node, anchor) = match event {
             Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
                 if open.len() >= DEPTH_MAX {
-                    return Err(YamlError::too_deep(at));
+                    return Err(YamlError::too_deep(span));
                 }
                 open.push(Open {
-                    at,
+                    span,
                     anchor,
                     is_mapping: matches!(event, Event::MappingStart(..)),
+                    // A block begins without a token of its own.
+                    is_flow: span.end > span.start,
                     children: Vec::new(),
                 });
                 continue;
@@ -133,7 +134,7 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
                 Some(ended) => {
                     let anchor = ended.anchor;
-                    (Rc::new(ended.node()?), anchor)
+                    (Rc::new(ended.node(span.end)?), anchor)
                 }
                 None => continue,
             },
@@ -145,12 +146,19 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
                     plain: tag.map_or(style == ScalarStyle::Plain, |tag| tag.suffix != "str"),
                 };
                 let depth = 1;
-                (Rc::new(Node { at, content, depth }), anchor)
+                (
+                    Rc::new(Node {
+                        span,
+                        content,
+                        depth,
+                    }),
+                    anchor,
+                )
             }
             Event::Alias(anchor) => {
                 let Some(node) = anchors.get(&anchor) else {
                     let message = "an alias stands before its anchor, or within it".to_owned();
-                    return Err(YamlError { at, message });
+                    return Err(YamlError { span, message });
                 };
                 (Rc::clone(node), 0)
             }
@@ -168,29 +176,20 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     Ok(None)
 }
 
-// === impl Position ===
+// === impl ByteOffsets ===
 
-impl Position {
-    /// The position after a text at the beginning of a file.
-    pub(crate) fn after(text: &str) -> Self {
-        let last = text.rsplit('\n').next().unwrap_or_default();
-        Self {
-            line: text.matches('\n').count().saturating_add(1),
-            column: last.chars().count().saturating_add(1),
+impl ByteOffsets<'_> {
+    /// The range between two of the parser's markers.
+    fn span(&self, start: &Marker, end: &Marker) -> Span {
+        let first = self.byte(start.index());
+        Span {
+            at: Position {
+                line: start.line(),
+                column: start.col().saturating_add(1),
+            },
+            start: first,
+            end: self.byte(end.index()).max(first),
         }
-    }
-
-    fn of(marker: &Marker) -> Self {
-        Self {
-            line: marker.line(),
-            column: marker.col().saturating_add(1),
-        }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
     }
 }
 
@@ -209,7 +208,7 @@ impl Node {
                 .unwrap_or(0),
         };
         Self {
-            at: Position::default(),
+            span: Span::default(),
             content,
             depth: depth.saturating_add(1),
         }
@@ -221,6 +220,16 @@ impl Node {
             Content::Scalar { text, .. } => Some(text),
             Content::Sequence(_) | Content::Mapping(_) => None,
         }
+    }
+
+    /// The value of a mapping's key.
+    pub(crate) fn field(&self, name: &str) -> Option<&Self> {
+        let Content::Mapping(pairs) = &self.content else {
+            return None;
+        };
+        let mut pairs = pairs.iter();
+        let pair = pairs.find(|(key, _)| key.text() == Some(name))?;
+        Some(&pair.1)
     }
 
     /// Whether this is a scalar without quotes.
@@ -238,14 +247,26 @@ impl Node {
 // === impl Open ===
 
 impl Open {
-    fn node(self) -> Result<Node, YamlError> {
+    /// The node, whose last token ends at `end`.
+    fn node(self, end: usize) -> Result<Node, YamlError> {
         let deepest = self.children.iter().map(|child| child.depth).max();
         let depth = deepest.unwrap_or_default().saturating_add(1);
         // Aliases nest deeper than the text: walking or freeing a long chain of them would overflow
         // the stack.
         if depth > DEPTH_MAX {
-            return Err(YamlError::too_deep(self.at));
+            return Err(YamlError::too_deep(self.span));
         }
+        // A block has no last token: the parser ends it where the next thing begins.
+        let children = self.children.iter().map(|child| child.span.end);
+        let end = if self.is_flow {
+            end
+        } else {
+            children.max().unwrap_or_default()
+        };
+        let span = Span {
+            end: end.max(self.span.end),
+            ..self.span
+        };
         let content = if self.is_mapping {
             let mut pairs = Vec::with_capacity(self.children.len() / 2);
             let mut children = self.children.into_iter();
@@ -257,7 +278,7 @@ impl Open {
             Content::Sequence(self.children)
         };
         Ok(Node {
-            at: self.at,
+            span,
             content,
             depth,
         })
@@ -267,16 +288,9 @@ impl Open {
 // === impl YamlError ===
 
 impl YamlError {
-    fn new(marker: Marker, message: String) -> Self {
+    fn too_deep(span: Span) -> Self {
         Self {
-            at: Position::of(&marker),
-            message,
-        }
-    }
-
-    fn too_deep(at: Position) -> Self {
-        Self {
-            at,
+            span,
             message: format!("nested deeper than {DEPTH_MAX} levels"),
         }
     }
@@ -313,7 +327,7 @@ mod tests {
         let Content::Mapping(pairs) = &root.content else {
             panic!("{root:?}")
         };
-        assert_eq!(pairs[1].0.at, Position { line: 2, column: 1 });
+        assert_eq!(pairs[1].0.span.at, Position { line: 2, column: 1 });
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl LeasedStore {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<LeaseWorker>) {
+        metrics.expect_leases();
         let mut finish = Vec::new();
         let (queues, workers) = (0..partitions.max(1))
             .map(|_| {

@@ -218,6 +218,7 @@ impl RedisStore {
                 });
             }
         }
+        metrics.expect_shared_store();
         let check_bytes = if redis.reference_keys {
             CHECK_BYTES + REFERENCE_KEY_BYTES
         } else {

@@ -35,17 +35,17 @@ pub(crate) enum Regex {
 
 /// A level as configured.
 #[derive(Clone, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Value(String),
     List(Vec<String>),
     Prefixes(Vec<(IpAddr, u8)>),
     Regex(Regex),
 }
 
-type Sibling = (String, Kind);
+pub(super) type Sibling = (String, Kind);
 
 /// The index of a similar sibling, and choices for it; a byte to change; or anything instead.
-type Wanted = (Index, Vec<usize>, Option<(Index, u8)>, Option<Vec<u8>>);
+pub(super) type Wanted = (Index, Vec<usize>, Option<(Index, u8)>, Option<Vec<u8>>);
 
 // === the naive matcher ===
 
@@ -177,7 +177,7 @@ fn fitting(siblings: &[&Sibling], key: &[u8], value: &[u8]) -> Vec<usize> {
 }
 
 impl Kind {
-    fn values(&self) -> Values {
+    pub(super) fn values(&self) -> Values {
         match self {
             Self::Value(value) => Values::from_text(value),
             Self::List(list) => Values::List(list.clone()),
@@ -240,7 +240,7 @@ fn spelled(address: IpAddr, which: usize) -> String {
 }
 
 /// Adds siblings, except duplicates. Rules are named by their index among those kept.
-fn configured(siblings: &[Sibling]) -> (RuleSet, Vec<&Sibling>) {
+pub(super) fn configured(siblings: &[Sibling]) -> (RuleSet, Vec<&Sibling>) {
     let mut rules = RuleSet::default();
     rules.add_domain(Tree::DOMAIN);
     let mut kept = Vec::new();
@@ -309,7 +309,7 @@ fn texts() -> impl Strategy<Value = String> {
     ]
 }
 
-fn siblings() -> impl Strategy<Value = Sibling> {
+pub(super) fn siblings() -> impl Strategy<Value = Sibling> {
     let items = select(&["a", "b", "ab", "1", "10.0.0.1", "fd00::", "é"][..]);
     let kind = prop_oneof![
         4 => texts().prop_map(Kind::Value),
@@ -322,7 +322,7 @@ fn siblings() -> impl Strategy<Value = Sibling> {
 }
 
 /// A value like that of one sibling, perhaps with a byte changed, or any value.
-fn values() -> impl Strategy<Value = Wanted> {
+pub(super) fn values() -> impl Strategy<Value = Wanted> {
     let byte = select(&[b'a', b'b', b'1', b'.', b':', b'*', b'\n', 0, 0xff][..]);
     (
         any::<Index>(),
@@ -330,6 +330,24 @@ fn values() -> impl Strategy<Value = Wanted> {
         proptest::option::weighted(0.2, (any::<Index>(), byte.clone())),
         proptest::option::weighted(0.1, vec(byte, 0..=4)),
     )
+}
+
+/// The value that is wanted.
+pub(super) fn sampled(
+    siblings: &[Sibling],
+    (index, choices, changed, anything): Wanted,
+) -> Vec<u8> {
+    let mut value = match anything {
+        Some(value) => value,
+        None => siblings[index.index(siblings.len())].1.sample(&choices),
+    };
+    if let Some((index, byte)) = changed
+        && !value.is_empty()
+    {
+        let place = index.index(value.len());
+        value[place] = byte;
+    }
+    value
 }
 
 proptest! {
@@ -346,15 +364,8 @@ proptest! {
         wanted in vec(values(), 1..=6),
     ) {
         let (rules, kept) = configured(&siblings);
-        for (index, choices, changed, anything) in wanted {
-            let mut value = match anything {
-                Some(value) => value,
-                None => siblings[index.index(siblings.len())].1.sample(&choices),
-            };
-            if let Some((index, byte)) = changed && !value.is_empty() {
-                let place = index.index(value.len());
-                value[place] = byte;
-            }
+        for wanted in wanted {
+            let value = sampled(&siblings, wanted);
             let entry = Entry { key: key.as_bytes(), value: &value };
             let expected = fitting(&kept, key.as_bytes(), &value);
             prop_assert_eq!(

@@ -12,6 +12,7 @@ mod every_kind;
 mod growth;
 mod kinds;
 mod naive_matcher;
+mod shadowed;
 
 use tollgate_limiter::Parent;
 use tollgate_limiter::{AddNodeError, Entry, Level, Match, RuleSet, Unit};

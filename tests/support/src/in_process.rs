@@ -15,8 +15,9 @@ use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
+use tollgate::pipeline::Generation;
 use tollgate::settings::Settings;
-use tollgate_limiter::{Algorithm, AlgorithmOption, RuleSet, Timestamp};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Timestamp};
 use tonic::transport::Channel;
 
 use crate::grpc_client::{
@@ -113,7 +114,7 @@ impl Service {
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
         let (reload, reloads) = mpsc::channel(1);
-        let ready = |_: &RuleSet| ready.send(()).expect("the test waits");
+        let ready = |_: &Generation| ready.send(()).expect("the test waits");
         let running = tokio::spawn(app.run(ready, reloads, async {
             let _ = stopped.await;
         }));

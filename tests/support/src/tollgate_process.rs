@@ -148,7 +148,7 @@ impl Tollgate {
         let banner = loop {
             match lines.next() {
                 Some(Ok(line)) if line.contains(" listens: ") => break line,
-                Some(Ok(line)) if line.contains("rules not taken") => {
+                Some(Ok(line)) if line.contains("rules refused") => {
                     // It would wait for valid rules without end.
                     let _ = child.kill();
                     panic!(

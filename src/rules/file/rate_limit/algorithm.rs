@@ -5,7 +5,8 @@
 //!
 //! What it deliberately does not do: read the values of those fields (`window`, `concurrency`).
 
-use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
@@ -28,9 +29,8 @@ impl Loader<'_> {
             name => algorithm::from_name(name),
         };
         let Some(mut algorithm) = algorithm else {
-            let message = format!("unknown algorithm '{}'", excerpt(name));
-            let advice = format!("use one of {}", grammar::algorithm_names().join(", "));
-            self.error(fields.position_of("algorithm"), path, message, &advice);
+            let names = grammar::algorithm_names();
+            self.unknown_word(fields, path, "algorithm", (name, &names));
             return None;
         };
         let mut fits = true;
@@ -48,8 +48,9 @@ impl Loader<'_> {
             && algorithm.variant_for(AlgorithmOption::Segments).is_none()
         {
             let message = format!("algorithm {} needs segments", algorithm.name());
-            let advice = "add `segments: 6`, or set `algorithm: sliding_window`";
-            self.error(fields.position_of("algorithm"), path, message, advice);
+            let help = "add `segments: 6`, or set `algorithm: sliding_window`";
+            let span = fields.span_of("algorithm");
+            self.error(Code::MissingKey, span, path, message, help);
             fits = false;
         }
         let refill = if algorithm.options().contains(&AlgorithmOption::Refill) {
@@ -65,9 +66,8 @@ impl Loader<'_> {
                     .unwrap_or(algorithm);
             }
             other => {
-                let message = format!("unknown refill '{}'", excerpt(other));
-                let advice = "use continuous or interval";
-                self.error(fields.position_of("refill"), path, message, advice);
+                let words = ["continuous", "interval"];
+                self.unknown_word(fields, path, "refill", (other, &words));
                 fits = false;
             }
         }
@@ -85,7 +85,7 @@ impl Loader<'_> {
             .iter()
             .filter(|other| other.options().contains(&choice));
         let have: Vec<_> = have.map(|other| other.name()).collect();
-        let advice = match have.as_slice() {
+        let help = match have.as_slice() {
             [one] => format!("remove `{name}`, or set `algorithm: {one}`"),
             several => format!(
                 "remove `{name}`, or set `algorithm` to one of {}",
@@ -93,7 +93,12 @@ impl Loader<'_> {
             ),
         };
         let message = format!("algorithm {} has no {name}", algorithm.name());
-        self.error(fields.position_of(name), path, message, &advice);
+        let error = Diagnostic::error(Code::ConflictingKeys, fields.span_of(name), message);
+        let error = match fields.given("algorithm") {
+            Some(node) => error.related(node.span, "the algorithm is set here"),
+            None => error.label("fixed_window is the default algorithm"),
+        };
+        self.report(path, error.help(help));
     }
 
     pub(crate) fn check_requests(
@@ -106,14 +111,11 @@ impl Loader<'_> {
         let most = algorithm.requests_max();
         if requests > most {
             let name = algorithm.name();
-            let message = format!("algorithm {name} remembers each of its hits, at most {most}");
-            let advice = format!("use {most} at most, or an algorithm that only counts");
-            self.error(
-                fields.position_of("requests_per_unit"),
-                path,
-                message,
-                &advice,
-            );
+            let message = format!("algorithm {name} stores every hit, at most {most}");
+            let help =
+                format!("use at most {most}, or an algorithm that counts, such as sliding_window");
+            let span = fields.span_of("requests_per_unit");
+            self.error(Code::OutOfRange, span, path, message, help);
         }
     }
 }

@@ -4,6 +4,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
@@ -23,32 +25,43 @@ impl Loader<'_> {
         for name in ["unit", "unit_multiplier"] {
             if fields.given(name).is_some() {
                 let message = format!("algorithm {} has no {name}", algorithm.name());
-                let advice =
-                    format!("remove `{name}`: it limits how many are in flight at any moment");
-                self.error(fields.position_of(name), path, message, &advice);
+                let span = fields.span_of(name);
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let help =
+                    format!("remove `{name}`: the limit is of requests in flight at any moment");
+                let error = error.help(help);
+                self.report(path, self.without_field(fields, name, error));
             }
         }
         let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
+        self.warn_missing_requests(fields, path);
         self.check_requests(fields, path, algorithm, requests);
         let holder_key = self.text(fields, path, "holder_key");
-        if self.check_length(holder_key, fields.position_of("holder_key"), path)
+        if self.check_length(holder_key, fields.span_of("holder_key"), path)
             && !holder_key.is_empty()
         {
             rule.holder_key = Some(holder_key.to_owned());
         }
         let seconds = self.integer(fields, path, "slot_seconds");
-        let Some(seconds) = seconds.and_then(NonZeroU32::new) else {
+        let Some(valid) = seconds.and_then(NonZeroU32::new) else {
             let message = format!(
                 "algorithm {} needs slot_seconds of at least 1",
                 algorithm.name()
             );
-            let advice = "add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request";
-            self.error(fields.position_of("slot_seconds"), path, message, advice);
+            // A misspelt key and a value that is no number have been reported.
+            let span = match fields.given("slot_seconds") {
+                None if fields.is_misspelt("slot_seconds") => return None,
+                None => fields.span_of("algorithm"),
+                Some(_) if seconds != Some(0) => return None,
+                Some(node) => node.span,
+            };
+            let help = "add `slot_seconds: 60`: after this time a slot expires that was not freed; it must be longer than the slowest request";
+            self.error(Code::MissingKey, span, path, message, help);
             return None;
         };
         Some(Allowance::Limited {
-            limit: Limit::in_flight(requests, seconds),
+            limit: Limit::in_flight(requests, valid),
             algorithm,
         })
     }

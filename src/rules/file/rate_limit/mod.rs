@@ -11,12 +11,13 @@ mod concurrency;
 mod window;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::diagnostic::Position;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
-use crate::rules::yaml::Node;
+use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
 
 /// How many limits one descriptor may have.
@@ -33,26 +34,34 @@ impl Loader<'_> {
         path: &FieldPath<'_>,
         rule: &Rule,
     ) -> Vec<Rule> {
-        let advice =
-            "write it as a list: `rate_limits: [{unit: second, requests_per_unit: 10}, …]`";
-        let items = self.items(fields, path, "rate_limits", advice);
+        let example = "rate_limits: [{unit: second, requests_per_unit: 10}, …]";
+        let items = self.items(fields, path, "rate_limits", example);
         if let Some(one) = fields.given("rate_limit") {
             if fields.given("rate_limits").is_some() {
-                let message = "'rate_limit' and 'rate_limits' stand side by side".to_owned();
-                let advice = "put them all into `rate_limits`";
-                self.error(fields.position_of("rate_limits"), path, message, advice);
+                let message = "'rate_limit' and 'rate_limits' on one descriptor";
+                let span = fields.key_span("rate_limits");
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let first = fields.key_span("rate_limit");
+                let error = error.related(first, "`rate_limit` is set here");
+                self.report(path, error.help("put all limits into `rate_limits`"));
+            }
+            if matches!(one.content, Content::Sequence(_)) {
+                let error =
+                    Diagnostic::error(Code::WrongType, one.span, "cannot read a list as a mapping");
+                let error = error.label("found a list");
+                let help = "rename `rate_limit` to `rate_limits`, which holds several limits";
+                let error = error.help(help);
+                let key = fields.key_span("rate_limit");
+                self.type_error(&path.field("rate_limit"), error.edit(key, "rate_limits"));
+                return Vec::new();
             }
             let rule = self.rate_limit(one, &path.field("rate_limit"), rule.clone());
             return rule.into_iter().map(|(rule, _)| rule).collect();
         }
         if items.len() > LIMITS_MAX {
             let message = format!("more than {LIMITS_MAX} limits on one descriptor");
-            self.error(
-                fields.position_of("rate_limits"),
-                path,
-                message,
-                "use fewer",
-            );
+            let span = fields.key_span("rate_limits");
+            self.error(Code::TooLarge, span, path, message, "use fewer limits");
             return Vec::new();
         }
         let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
@@ -64,13 +73,22 @@ impl Loader<'_> {
                 continue;
             };
             if rule.allowance == Allowance::Unlimited && items.len() > 1 {
-                let message = "unlimited stands beside other limits".to_owned();
-                self.error(item.at, &path, message, "remove it, or the others");
+                let message = "an unlimited limit beside other limits";
+                let help = "remove it, or the other limits";
+                self.error(Code::ConflictingKeys, item.span, &path, message, help);
             }
-            if rules.iter().any(|other| same_bucket(other, &rule)) {
-                let message = "two limits alike: same algorithm, window and name, so they would share one bucket";
-                let advice = "remove one, or give one another window or a `name`";
-                self.error(item.at, &path, message.to_owned(), advice);
+            if let Some(index) = rules.iter().position(|other| same_bucket(other, &rule)) {
+                let message =
+                    "two limits with the same algorithm, window and name would share one bucket";
+                let error = Diagnostic::error(Code::Duplicate, item.span, message);
+                let place: Option<&(usize, Vec<Span>)> = places.get(index);
+                let first = place.and_then(|(position, _)| items.get(*position));
+                let error = match first {
+                    Some(first) => error.related(first.span, "first defined here"),
+                    None => error,
+                };
+                let help = "remove one of them, or give one another window or a `name`";
+                self.report(&path, error.help(help));
             }
             let key = rule.holder_key.as_ref();
             let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
@@ -80,8 +98,8 @@ impl Loader<'_> {
                     excerpt(key),
                     excerpt(other)
                 );
-                let advice = "use one for all: a descriptor's last entry says who holds the slots of all its limits";
-                self.error(item.at, &path, message, advice);
+                let help = "use the same holder_key in all limits of a descriptor";
+                self.error(Code::ConflictingKeys, item.span, &path, message, help);
             }
             rules.push(rule);
             places.push((position, replaces_at));
@@ -105,9 +123,9 @@ impl Loader<'_> {
         node: &Node,
         path: &FieldPath<'_>,
         mut rule: Rule,
-    ) -> Option<(Rule, Vec<Position>)> {
+    ) -> Option<(Rule, Vec<Span>)> {
         let fields = self.fields(node, path, &grammar::LIMIT)?;
-        let errors_before = self.errors.len();
+        let errors_before = self.error_count();
         let unlimited = self.boolean(&fields, path, "unlimited");
         let unit_text = self.text(&fields, path, "unit");
         let allowance = if unlimited {
@@ -127,12 +145,13 @@ impl Loader<'_> {
             }
         };
         let name = self.text(&fields, path, "name");
-        self.check_length(name, fields.position_of("name"), path);
+        self.check_length(name, fields.span_of("name"), path);
         name.clone_into(&mut rule.name);
-        let (replaces, replaces_at) = self.replaces(&fields, path, name).into_iter().unzip();
+        let replaces = self.replaces(&fields, path, name);
+        let (replaces, replaces_at) = replaces.into_iter().unzip();
         rule.replaces = replaces;
         rule.allowance = allowance?;
-        (self.errors.len() == errors_before).then_some((rule, replaces_at))
+        (self.error_count() == errors_before).then_some((rule, replaces_at))
     }
 
     /// With `unlimited` a number of requests is ignored, as by the reference, but must be one.
@@ -144,21 +163,22 @@ impl Loader<'_> {
         unit: &str,
     ) -> Option<Allowance> {
         if Unit::from_name(unit).is_some() {
-            self.error(
-                fields.position_of("unit"),
-                path,
-                "should not specify rate limit unit when unlimited".to_owned(),
-                "remove `unit`, or remove `unlimited`",
-            );
+            let message = "should not specify rate limit unit when unlimited";
+            let error = Diagnostic::error(Code::ConflictingKeys, fields.span_of("unit"), message);
+            let error = error.related(fields.span_of("unlimited"), "unlimited");
+            self.report(path, error.help("remove `unit`, or remove `unlimited`"));
             return None;
         }
         self.integer(fields, path, "requests_per_unit");
+        self.warn_unused_beside_unlimited(fields, path);
         let ours = ["unit_multiplier", "algorithm"].into_iter();
         for name in ours.chain(grammar::choices().map(|(name, _)| name)) {
             if fields.given(name).is_some() {
-                let message = format!("'{name}' means nothing beside unlimited");
-                let advice = "remove it, or `unlimited`";
-                self.error(fields.position_of(name), path, message, advice);
+                let message = format!("'{name}' has no effect beside unlimited");
+                let span = fields.key_span(name);
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let error = error.related(fields.span_of("unlimited"), "unlimited");
+                self.report(path, error.help(format!("remove `{name}`, or `unlimited`")));
             }
         }
         Some(Allowance::Unlimited)
@@ -170,9 +190,8 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         own_name: &str,
-    ) -> Vec<(String, Position)> {
-        let advice = "write it as a list: `replaces: [{name: OTHER}]`";
-        let items = self.items(fields, path, "replaces", advice);
+    ) -> Vec<(String, Span)> {
+        let items = self.items(fields, path, "replaces", "replaces: [{name: OTHER}]");
         let mut names = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
             let path = path.item("replaces", position);
@@ -181,22 +200,26 @@ impl Loader<'_> {
             };
             let name = self.text(&fields, &path, "name");
             if name.is_empty() {
-                let message = "should not have an empty replaces entry".to_owned();
-                let advice = "name the rule to replace, or remove the entry";
-                self.error(item.at, &path, message, advice);
+                if fields.is_misspelt("name") {
+                    continue;
+                }
+                let message = "should not have an empty replaces entry";
+                let help = "name the rule to replace, or remove the entry";
+                self.error(Code::InvalidReplaces, item.span, &path, message, help);
             } else if name == own_name {
-                self.replaces_itself(item.at, &path);
-            } else if self.check_length(name, item.at, &path) {
-                names.push((name.to_owned(), item.at));
+                self.replaces_itself(item.span, &path);
+            } else if self.check_length(name, item.span, &path) {
+                self.record_replaced_name(item.span);
+                names.push((name.to_owned(), item.span));
             }
         }
         names
     }
 
-    fn replaces_itself(&mut self, at: Position, path: &FieldPath<'_>) {
-        let message = "replaces should not contain name of same descriptor".to_owned();
-        let advice = "a rule cannot replace itself; remove the entry";
-        self.error(at, path, message, advice);
+    fn replaces_itself(&mut self, at: Span, path: &FieldPath<'_>) {
+        let message = "replaces should not contain name of same descriptor";
+        let help = "remove the entry: a rule cannot replace itself";
+        self.error(Code::InvalidReplaces, at, path, message, help);
     }
 }
 

@@ -7,6 +7,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::rules::calendar::{CalendarError, calendar};
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
+use crate::rules::file::document::did_you_mean;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
@@ -34,11 +37,14 @@ impl Loader<'_> {
         let count_refused = self.count_refused(fields, path);
         let multiplier = NonZeroU32::new(multiplier.unwrap_or(1));
         if multiplier.is_none() {
-            let message = "unit_multiplier must be at least 1".to_owned();
-            let advice = "remove it for a window of one unit";
-            self.error(fields.position_of("unit_multiplier"), path, message, advice);
+            let message = "unit_multiplier must be at least 1";
+            let span = fields.span_of("unit_multiplier");
+            let error = Diagnostic::error(Code::OutOfRange, span, message);
+            let help = "write 1, or remove it, for a window of one unit";
+            self.report(path, error.help(help).edit(span, "1"));
         }
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
+        self.warn_missing_requests(fields, path);
         let calendar = self.calendar(fields, path, unit, multiplier);
         self.check_requests(fields, path, algorithm, requests);
         let default_burst = algorithm.default_burst(requests);
@@ -46,17 +52,25 @@ impl Loader<'_> {
         let mut limit = match Limit::new(requests, unit, multiplier, burst) {
             Ok(limit) => limit,
             Err(error) => {
-                let (name, advice) = match error {
-                    LimitError::ZeroBurst => ("burst", "remove `burst` for the usual one"),
+                let (name, help) = match error {
+                    LimitError::ZeroBurst => ("burst", "remove `burst` for the default"),
                     LimitError::BurstWithoutRate => {
                         ("burst", "remove `burst`: a limit of 0 refuses everything")
                     }
                     LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
                 };
-                self.error(fields.position_of(name), path, error.to_string(), advice);
+                let span = fields.span_of(name);
+                let wrong = Diagnostic::error(Code::OutOfRange, span, error.to_string());
+                let wrong = wrong.help(help);
+                let wrong = match error {
+                    LimitError::WindowTooLong => wrong,
+                    _ => self.without_field(fields, name, wrong),
+                };
+                self.report(path, wrong);
                 return None;
             }
         };
+        self.warn_small_burst(fields, path, &limit);
         if limit.window().as_us() > algorithm.window_max_us() {
             let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
             let message = format!(
@@ -64,13 +78,9 @@ impl Loader<'_> {
                 limit.describe_window(),
                 algorithm.name()
             );
-            let advice = format!("use a window of {years} years at most");
-            self.error(
-                fields.position_of("unit_multiplier"),
-                path,
-                message,
-                &advice,
-            );
+            let help = format!("use a window of at most {years} years");
+            let span = fields.span_of("unit_multiplier");
+            self.error(Code::OutOfRange, span, path, message, help);
         }
         if let Some(segments) = segments {
             limit = limit.with_segments(segments);
@@ -92,10 +102,22 @@ impl Loader<'_> {
     ) -> Option<Unit> {
         let unit = Unit::from_name(text);
         if unit.is_none() {
+            if fields.is_misspelt("unit") {
+                return None;
+            }
             let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
             let message = format!("invalid rate limit unit '{}'", excerpt(text));
-            let advice = format!("use one of {}", units.join(", "));
-            self.error(fields.position_of("unit"), path, message, &advice);
+            let error = Diagnostic::error(Code::UnknownValue, fields.span_of("unit"), message);
+            let error = match fields.given("unit") {
+                Some(_) => did_you_mean(error, text, &units),
+                None => Diagnostic {
+                    code: Code::MissingKey,
+                    ..error
+                        .label("`unit` is missing")
+                        .help(format!("add `unit`: one of {}", units.join(", ")))
+                },
+            };
+            self.report(path, error);
         }
         unit
     }
@@ -106,8 +128,16 @@ impl Loader<'_> {
         let segments = segments.filter(|segments| segments.get() <= SEGMENTS_MAX);
         if segments.is_none() {
             let message = format!("segments must be from 1 to {SEGMENTS_MAX}");
-            let advice = "write such a number, or remove it for a window that slides smoothly";
-            self.error(fields.position_of("segments"), path, message, advice);
+            let help = format!(
+                "write a number from 1 to {SEGMENTS_MAX}, or remove it for a window that slides smoothly"
+            );
+            self.error(
+                Code::OutOfRange,
+                fields.span_of("segments"),
+                path,
+                message,
+                help,
+            );
         }
         segments
     }
@@ -116,10 +146,8 @@ impl Loader<'_> {
         let name = self.text(fields, path, "count_refused");
         let count_refused = CountRefused::from_name(name);
         if count_refused.is_none() && !name.is_empty() {
-            let names = CountRefused::ALL.map(CountRefused::name).join(", ");
-            let message = format!("unknown count_refused '{}'", excerpt(name));
-            let advice = format!("use one of {names}");
-            self.error(fields.position_of("count_refused"), path, message, &advice);
+            let names = CountRefused::ALL.map(CountRefused::name);
+            self.unknown_word(fields, path, "count_refused", (name, &names));
         }
         count_refused
     }
@@ -139,16 +167,21 @@ impl Loader<'_> {
         let day = self.text(fields, path, "week_start");
         let week_start = Weekday::from_name(day);
         if week_start.is_none() && !day.is_empty() {
-            let message = format!("unknown week_start '{}'", excerpt(day));
-            let advice = "use a day's English name, such as monday or sunday";
-            self.error(fields.position_of("week_start"), path, message, advice);
+            let names = Weekday::ALL.map(Weekday::name);
+            self.unknown_word(fields, path, "week_start", (day, &names));
         }
         if !wanted {
             for name in ["time_zone", "week_start"] {
                 if fields.given(name).is_some() {
-                    let message = format!("'{name}' means nothing without calendar");
-                    let advice = "add `calendar: true`, or remove it";
-                    self.error(fields.position_of(name), path, message, advice);
+                    let message = format!("'{name}' has no effect without calendar");
+                    let help = format!("add `calendar: true`, or remove {name}");
+                    self.error(
+                        Code::ConflictingKeys,
+                        fields.key_span(name),
+                        path,
+                        message,
+                        help,
+                    );
                 }
             }
             return None;
@@ -156,14 +189,20 @@ impl Loader<'_> {
         match calendar(unit, multiplier, zone, week_start) {
             Ok(calendar) => Some(calendar),
             Err(error) => {
-                let at = fields.position_of(match error {
+                let at = fields.span_of(match error {
                     CalendarError::UnitTooShort { .. } => "unit",
                     CalendarError::WeekStartWithoutWeek { .. } => "week_start",
                     CalendarError::MultiplierTooLarge { .. } => "unit_multiplier",
                     CalendarError::UnknownZone { .. } => "time_zone",
                     CalendarError::TooMany => "calendar",
                 });
-                self.error(at, path, error.to_string(), &error.advice());
+                self.error(
+                    Code::InvalidCalendar,
+                    at,
+                    path,
+                    error.to_string(),
+                    error.advice(),
+                );
                 None
             }
         }

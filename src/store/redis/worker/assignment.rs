@@ -61,6 +61,10 @@ impl NodeWorker {
         node_slot.address = None;
         node_slot.drained_at_us = None;
         self.disconnect();
+        if self.logged.take().is_some() {
+            // The end of the failure, at its level.
+            tracing::warn!(store = %self.node.place(), "the unavailable node left the cluster");
+        }
         // An unassigned node slot is not a fault.
         self.node.open();
         while let Some(part) = self.waiting.pop_front() {

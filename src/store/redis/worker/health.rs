@@ -61,8 +61,8 @@ impl NodeWorker {
         if fault == StoreFault::UnexpectedReply {
             tracing::error!(
                 store = %self.node.place(),
-                words,
-                "the store's reply was not understood"
+                error = words,
+                "the store sent an unexpected reply"
             );
         }
         if !self.breaker.failed(fault, now_us) {
@@ -85,13 +85,24 @@ impl NodeWorker {
         if self.logged.replace(fault) != Some(fault) {
             tracing::warn!(
                 store = %self.node.place(),
-                words,
-                "no checks are sent to the store, --on-store-failure applies: {fault}"
+                %fault,
+                error = words,
+                "the store is unavailable; --on-store-failure applies"
             );
         }
         self.node.remember(words);
         while let Some(part) = self.waiting.pop_front() {
             self.node.undecided(part, fault.while_breaker_open());
+        }
+    }
+
+    /// Logs that the store decides, at the level at which its failure was logged.
+    fn log_connected(&self, failure: Option<StoreFault>) {
+        let (store, message) = (self.node.place(), "connected to the store");
+        match failure {
+            None => tracing::info!(%store, "{message}"),
+            Some(StoreFault::UnexpectedReply) => tracing::error!(%store, "{message}"),
+            Some(_) => tracing::warn!(%store, "{message}"),
         }
     }
 
@@ -120,9 +131,9 @@ impl NodeWorker {
                     self.connection = self.connection.saturating_add(1);
                     self.breaker.close(now_us);
                     self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
-                    self.logged = None;
+                    let failure = self.logged.take();
                     if self.node.open() {
-                        tracing::info!(store = %self.node.place(), "connected to the store");
+                        self.log_connected(failure);
                     }
                 }
                 self.node

@@ -54,6 +54,8 @@ pub(super) struct LiveConnection {
     pub(super) opened: NodeConnection,
     /// How many replicas share the server, where they are counted.
     pub(super) replicas: Option<u64>,
+    /// The problem with the password that was logged last; none when it is good.
+    password_problem: Option<String>,
 }
 
 /// Why a server does not decide.
@@ -86,7 +88,11 @@ pub(super) async fn probe(
     let _ = write_probe(&node, connection, &replica, within).await?;
     let within = Duration::from_micros(node.deadline_us);
     let replicas = write_probe(&node, connection, &replica, within).await?;
-    Ok(LiveConnection { opened, replicas })
+    Ok(LiveConnection {
+        opened,
+        replicas,
+        password_problem: None,
+    })
 }
 
 /// Registers the replica again, checks with the sentinels, and logs in again if the password has
@@ -106,28 +112,41 @@ pub(super) async fn heartbeat(
         });
     }
     let password = connector.password().await;
-    match password {
+    let problem = match password {
         Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
             match connector.log_in(&mut opened.connection, &password).await {
                 Ok(()) => {
                     tracing::info!(store = %node.place(), "logged in with the new password");
                     opened.password = Some(password);
+                    None
                 }
                 // The old password is still good for this connection; the server may learn the new
                 // one later.
-                Err(error) => {
-                    tracing::warn!(store = %node.place(), %error, "the store rejected the new password");
-                }
+                Err(error) => Some(format!("the server rejected the new password: {error}")),
             }
         }
-        Ok(_) => {}
-        Err(error) => {
-            tracing::warn!(store = %node.place(), %error, "cannot read the store's password");
-        }
-    }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    log_password(&node, &mut connected.password_problem, problem);
+    let opened = &mut connected.opened;
     let within = Duration::from_micros(node.deadline_us);
     connected.replicas = write_probe(&node, &mut opened.connection, &replica, within).await?;
     Ok(connected)
+}
+
+/// Logs a problem with the password once, and its end at the same level.
+fn log_password(node: &Node, logged: &mut Option<String>, problem: Option<String>) {
+    if *logged == problem {
+        return;
+    }
+    let store = node.place();
+    if let Some(error) = &problem {
+        tracing::warn!(%store, %error, "the store's new password is not in use");
+    } else {
+        tracing::warn!(%store, "the store's password is in use again");
+    }
+    *logged = problem;
 }
 
 async fn write_probe(

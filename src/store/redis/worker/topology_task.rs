@@ -62,6 +62,10 @@ pub(crate) struct TopologyTask {
     reported_nodes: i64,
     /// What was logged last.
     logged: Option<String>,
+    /// A failure was logged, and its end was not.
+    is_failure_logged: bool,
+    /// It was logged that no node reported the topology.
+    is_unread_logged: bool,
     swept_at_us: u64,
 }
 
@@ -88,6 +92,8 @@ impl TopologyTask {
             refunds: RefundQueue::default(),
             reported_nodes: 0,
             logged: None,
+            is_failure_logged: false,
+            is_unread_logged: false,
             swept_at_us: 0,
         }
     }
@@ -145,7 +151,13 @@ impl TopologyTask {
         }
         self.links_awaited_until_us = None;
         if self.node.open() {
-            tracing::info!(store = %self.node.place(), "connected to the cluster");
+            let (store, message) = (self.node.place(), "connected to the cluster");
+            if std::mem::take(&mut self.is_failure_logged) {
+                // At the level of the failure.
+                tracing::warn!(%store, "{message}");
+            } else {
+                tracing::info!(%store, "{message}");
+            }
         }
     }
 
@@ -192,6 +204,9 @@ impl TopologyTask {
         match read {
             Err(words) => self.read_failed(StoreFault::NotConnected, words),
             Ok(topology) => {
+                if std::mem::take(&mut self.is_unread_logged) {
+                    tracing::warn!(store = %self.node.place(), "the cluster's topology was read again");
+                }
                 let (unserved, count) = self.cluster.adopt(&topology, now_us);
                 self.report_nodes();
                 if let Some(slot) = unserved {
@@ -225,7 +240,13 @@ impl TopologyTask {
         // Assigned nodes stay unchanged: only a topology tells which slots have no node.
         let known = self.node.fault().is_none();
         if fault == StoreFault::NotConnected && known {
-            tracing::warn!(store = %self.node.place(), words, "no node reported the cluster's topology");
+            if !std::mem::replace(&mut self.is_unread_logged, true) {
+                tracing::warn!(
+                    store = %self.node.place(),
+                    error = words,
+                    "no node reported the cluster's topology"
+                );
+            }
             return;
         }
         self.links_awaited_until_us = None;
@@ -235,9 +256,11 @@ impl TopologyTask {
         if self.logged.as_ref() != Some(&words) {
             tracing::warn!(
                 store = %self.node.place(),
-                words,
-                "some checks are not sent to the store, --on-store-failure applies: {fault}"
+                %fault,
+                error = words,
+                "some slots are unavailable; --on-store-failure applies to them"
             );
+            self.is_failure_logged = true;
             self.logged = Some(words.clone());
         }
         self.node.remember(words);
