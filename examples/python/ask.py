@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a rate limit service whether something may pass, as any Python program can.
+"""Requests rate limit decisions from a Python program.
 
 Install and run (in a virtual environment, if you like):
 
@@ -7,10 +7,10 @@ Install and run (in a virtual environment, if you like):
     tollgate serve examples/edge.yaml
     python examples/python/ask.py 127.0.0.1:8081 edge generic_key=hello --repeat 11
 
-How: the service itself says what its messages look like (gRPC server reflection), so this file is all there is. A program
-that asks often would rather have code generated from proto/ by grpcio-tools; the calls are the same.
+How: gRPC server reflection describes the messages, so this file needs no generated code. In production, generate code from
+proto/ with grpcio-tools; the calls are the same.
 
-The exit code says what the last answer was, as that of `tollgate hit` does: 0 pass, 3 over limit, 4 no answer.
+The exit code tells the last decision, as in `tollgate hit`: 0 pass, 3 over limit, 4 no answer.
 """
 
 import argparse
@@ -48,14 +48,14 @@ class RateLimit:
         descriptor = request.descriptors.add()
         for key, value in entries:
             descriptor.entries.add(key=key, value=value)
-        # Always give a deadline: deciding without the answer is better than waiting forever.
+        # Always set a deadline: without one a call can wait forever.
         return self.call(request, timeout=DEADLINE_SECONDS)
 
     def over_limit(self, answer):
         return answer.overall_code == self.Response.OVER_LIMIT
 
     def sentence(self, answer):
-        """The answer as a person would say it."""
+        """The answer as a line of text."""
         over = self.over_limit(answer)
         word = "OVER LIMIT" if over else "OK"
         status = answer.statuses[0]
@@ -84,15 +84,15 @@ def descriptor(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Ask a rate limit service.")
-    parser.add_argument("address", help="where the service is: HOST:PORT")
+    parser = argparse.ArgumentParser(description="Request rate limit decisions.")
+    parser.add_argument("address", help="address of the service, HOST:PORT")
     parser.add_argument("domain")
     parser.add_argument("descriptor", type=descriptor, metavar="key=value,key=value")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of requests")
     arguments = parser.parse_args()
 
     exit_code = PASS
-    # One channel for the life of a program: each new one costs a connection.
+    # Use one channel for the whole program: each new one costs a connection.
     with grpc.insecure_channel(arguments.address) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=DEADLINE_SECONDS)

@@ -196,7 +196,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "existingConfigMap=mine,config.reload=rollout",
-        "config.reload is rollout, which the chart can do for `rules` only",
+        "config.reload is rollout, which works with `rules` only",
     ),
     (
         "tests.domain=a",
@@ -256,11 +256,11 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,readinessProbe.handler=grpc",
-        "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets",
+        "readinessProbe.handler is grpc, and Kubernetes' gRPC probe supports neither TLS nor unix sockets",
     ),
     (
         "redis.url=redis://:hush@cache",
-        "redis.url has a user or a password in it; give redis.username and redis.passwordKey",
+        "redis.url has a user or a password in it; use redis.username and redis.passwordKey",
     ),
     (
         "redis.url=redis://a,redis.urlKey=a,redis.existingSecret=a",
@@ -272,7 +272,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=redis://a,redis.existingSecret=a",
-        "redis.existingSecret is given and none of its keys",
+        "redis.existingSecret is given without any of its keys",
     ),
     (
         "redis.username=a",
@@ -292,7 +292,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=a-{{ .Release.Name }}",
-        "redis.url is a template that makes `a-demo`; it must make a URL such as redis://HOST:6379",
+        "redis.url is a template that renders to `a-demo`; it must render to a URL such as redis://HOST:6379",
     ),
     (
         "redis.url=redis://:{{ print `hush@` }}cache",
@@ -308,7 +308,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "service.externalTrafficPolicy=Local",
-        "service.externalTrafficPolicy is given, and service.type is ClusterIP, which no node has a port of",
+        "service.externalTrafficPolicy is given, and service.type is ClusterIP, which has no node ports",
     ),
     (
         "service.nodePorts.grpc=30081",
@@ -340,11 +340,11 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/etc/tollgate/tls/",
-        "extraVolumeMounts[0].mountPath is /etc/tollgate/tls/, where the chart mounts files of its own",
+        "extraVolumeMounts[0].mountPath is /etc/tollgate/tls/, where the chart mounts its own files",
     ),
     (
         "prometheusRule.additionalGroups[0].name=tollgate-replicas,prometheusRule.additionalGroups[0].rules={}",
-        "prometheusRule.additionalGroups[0].name is tollgate-replicas, which the chart has already; choose another",
+        "prometheusRule.additionalGroups[0].name is tollgate-replicas, which the chart already has; choose another",
     ),
     (
         "commonLabels.a b=c",
@@ -369,7 +369,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "autoscaling.enabled=true,autoscaling.maxReplicas=3,resources.requests=null",
-        "autoscaling.targetCPUUtilizationPercentage is a share of resources.requests.cpu, which is not given",
+        "autoscaling.targetCPUUtilizationPercentage is a percentage of resources.requests.cpu, which is not given",
     ),
     (
         "keda.enabled=true",
@@ -401,7 +401,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "terminationGracePeriodSeconds=12",
-        "terminationGracePeriodSeconds is 12, and a stop may take 12 (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out",
+        "terminationGracePeriodSeconds is 12, and a stop may take 12 (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); raise it, or remove it",
     ),
     (
         "drainDelaySeconds=20,terminationGracePeriodSeconds=25",
@@ -409,7 +409,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
     (
         "redis.url=redis://a,settings.TOLLGATE_STORE=redis://b",
-        "settings.TOLLGATE_STORE and redis.url both say it; keep one",
+        "settings.TOLLGATE_STORE and redis.url both set it; keep one",
     ),
     (
         "extraEnv[0].name=TOLLGATE_CORES,settings.TOLLGATE_CORES=1",

@@ -102,14 +102,11 @@ fn the_notes_warn_about_risky_values() {
     let notes_of =
         |values: &str| notes(&[&format!("--values=helm/tollgate/ci/{values}-values.yaml")]);
     let example = notes(&[EXAMPLE]);
-    assert!(
-        example.contains("WARNING: you gave it no rules"),
-        "{example}"
-    );
-    assert!(!example.contains("counts for itself"), "{example}");
+    assert!(example.contains("WARNING: `rules` is not set"), "{example}");
+    assert!(!example.contains("counts separately"), "{example}");
     let three = notes(&["--set=replicaCount=3"]);
     assert!(
-        three.contains("WARNING: each of the 3 replicas counts for itself"),
+        three.contains("WARNING: each of the 3 replicas counts separately"),
         "{three}"
     );
     let outside = notes(&["--set=service.type=LoadBalancer"]);
@@ -125,23 +122,26 @@ fn the_notes_warn_about_risky_values() {
     assert!(off.contains("settings.GRPC_MAX_CONNECTION_AGE"), "{off}");
     assert!(!off.contains("WARNING"), "{off}");
     let shared = notes(&["--set=redis.url=redis://a,replicaCount=3"]);
-    assert!(shared.contains("WARNING: no redis.hashKeyKey"), "{shared}");
+    assert!(
+        shared.contains("WARNING: redis.hashKeyKey is not set"),
+        "{shared}"
+    );
     let old = notes(&["--kube-version=1.29"]);
     assert!(
-        old.contains("cannot sleep before it stops a container; pods drain 2 s longer"),
+        old.contains("has no sleep hook; pods drain 2 s longer"),
         "{old}"
     );
     let xds = notes_of("xds");
-    assert!(
-        xds.contains("the xDS server rules.edge:18000 sends"),
-        "{xds}"
-    );
+    assert!(xds.contains("the xDS server rules.edge:18000;"), "{xds}");
     let rollout = notes_of("cert-manager");
-    assert!(rollout.contains("other rules are new pods"), "{rollout}");
+    assert!(
+        rollout.contains("changed rules replace the pods"),
+        "{rollout}"
+    );
     let tls = notes_of("tls");
-    let options = "--cacert is the root.pem of the Secret internal-ca, and --server-name, through the port-forward,\nlimits.edge.example.\n";
+    let options = "Set --cacert to root.pem of the Secret internal-ca, and through the port-forward --server-name\nto limits.edge.example.\n";
     assert!(tls.contains(options), "{tls}");
-    let options = "--cacert is the ca.crt of the Secret demo-tollgate-tls, and --server-name, through the port-forward,\ndemo-tollgate.prod.svc.\n";
+    let options = "Set --cacert to ca.crt of the Secret demo-tollgate-tls, and through the port-forward --server-name\nto demo-tollgate.prod.svc.\n";
     assert!(rollout.contains(options), "{rollout}");
     assert!(tls.contains("sni: demo-tollgate.prod.svc\n"), "{tls}");
     assert!(tls.contains("private_key: "), "{tls}");
@@ -153,15 +153,11 @@ const ASKED: [(&str, Option<&str>); 8] = [
     ("tls.enabled=true,tls.existingSecret=a", None),
     (
         "tls.enabled=true,tls.existingSecret=a,tls.clientCA.existingSecret=b",
-        Some(
-            "gRPC asks for a client's certificate; name a Secret with one by tests.tls.clientSecret",
-        ),
+        Some("gRPC requires a client certificate; set tests.tls.clientSecret to a Secret with one"),
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,settings.GRPC_CLIENT_TLS_CACERT=/b",
-        Some(
-            "gRPC asks for a client's certificate; name a Secret with one by tests.tls.clientSecret",
-        ),
+        Some("gRPC requires a client certificate; set tests.tls.clientSecret to a Secret with one"),
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,tls.clientCA.existingSecret=b,tests.tls.clientSecret=c",
@@ -170,13 +166,13 @@ const ASKED: [(&str, Option<&str>); 8] = [
     (
         "settings.GRPC_SERVER_USE_TLS=true",
         Some(
-            "gRPC is TLS by `settings`; name a Secret with who signed its certificate by tests.tls.caSecret",
+            "`settings` turn on TLS for gRPC; set tests.tls.caSecret to a Secret with its CA bundle",
         ),
     ),
     ("settings.GRPC_SERVER_USE_TLS=true,tests.tls.caKey=", None),
     (
         "settings.GRPC_UDS=/run/grpc.sock",
-        Some("gRPC is a unix socket, which no other pod reaches"),
+        Some("gRPC listens on a unix socket, which other pods cannot reach"),
     ),
 ];
 
@@ -188,11 +184,11 @@ fn the_notes_say_whether_helm_test_sends_a_check() {
         let pods = rendered(&[&set]).all("Pod").len();
         assert_eq!(pods, usize::from(why_not.is_none()), "{values}");
         let words = if let Some(why_not) = why_not {
-            format!("\n\n`helm test` asks nothing here: {why_not}.\n")
+            format!("\n\n`helm test` creates no pod: {why_not}.\n")
         } else {
             let by_tls = values.contains("TLS") || values.contains("tls.enabled");
-            let tls = if by_tls { ", by TLS" } else { "" };
-            format!("asks it for a decision from within the cluster{tls}.\n")
+            let tls = if by_tls { ", with TLS" } else { "" };
+            format!("requests a decision from within the cluster{tls}.\n")
         };
         assert!(notes.contains(&words), "{values}: {notes}");
     }
@@ -205,7 +201,10 @@ fn the_notes_and_the_readme_name_the_command_that_shows_rejected_rules() {
     let command = format!("\n  kubectl -n prod logs job/{job}\n");
     let with = notes(&[ON]);
     assert!(with.contains(&command), "{with}");
-    assert!(with.contains("To read it again, for 600 s:"), "{with}");
+    assert!(
+        with.contains("You can read them again for 600 s:"),
+        "{with}"
+    );
     assert!(!notes(&[EXAMPLE]).contains("logs job/"));
     assert!(read("helm/tollgate/README.md").contains("kubectl logs job/"));
 }

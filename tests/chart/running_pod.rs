@@ -272,13 +272,13 @@ fn helm_test_uses_tls_and_client_certificates() {
                 ("clients", &client),
                 ("asker", &other_client),
             ],
-            Some("does not take the certificate in "),
+            Some("rejected the client certificate in "),
         ),
         (apart, &[("grpc", &elsewhere), ("authority", &grpc)], None),
         (
             "tls.enabled=true,tls.existingSecret=grpc,tests.tls.caSecret=authority",
             &[("grpc", &elsewhere), ("authority", &grpc)],
-            Some("is for limits.example, not for the name asked for"),
+            Some("is for limits.example, not for the name of this connection"),
         ),
         (
             "tls.enabled=true,tls.existingSecret=grpc",

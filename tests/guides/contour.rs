@@ -59,8 +59,8 @@ fn limits(policy: &Value) -> Value {
 /// The configuration that Contour generates.
 fn parts(guide: &Guide) -> Parts {
     let config = &only(guide, "Contour's configuration")["rateLimitService"];
-    let service = only(guide, "Where it is");
-    let proxy = only(guide, "What is asked");
+    let service = only(guide, "ExtensionService");
+    let proxy = only(guide, "Descriptors");
     let named = format!(
         "{}/{}",
         service["metadata"]["namespace"].as_str().unwrap(),

@@ -17,7 +17,7 @@ fn parts(guide: &Guide) -> Parts {
     Parts {
         clusters: list("The cluster"),
         filters: list("The filter"),
-        virtual_hosts: list("What is asked"),
+        virtual_hosts: list("Descriptors"),
     }
 }
 

@@ -122,7 +122,7 @@ fn istios_own_cluster_can_be_used() {
     let guide = Guide::of("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
-    let snippet = yaml(&guide.only("tollgate within the mesh", "yaml")).remove(0);
+    let snippet = yaml(&guide.only("tollgate in the mesh", "yaml")).remove(0);
     let name = snippet["envoy_grpc"]["cluster_name"].clone();
     parts.filters[0]["typed_config"]["rate_limit_service"]["grpc_service"] = snippet;
     parts.clusters[0]["name"] = name.clone();

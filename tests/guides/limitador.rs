@@ -205,8 +205,7 @@ fn the_script_carries_spent_hits_over() {
     let tollgate = Tollgate::start(&rules, &[]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = directory.path().join("carry_over.py");
-    std::fs::write(&script, guide.only("What is spent, carried over", "python"))
-        .expect("the script");
+    std::fs::write(&script, guide.only("Carry over used hits", "python")).expect("the script");
     let output = Command::new(component("venv/bin/python"))
         .arg(&script)
         .args([url, format!("http://{}", tollgate.http)])
@@ -239,7 +238,7 @@ fn every_replacement_of_limitadors_metrics_exists() {
     let guide = Guide::of(PAGE);
     let (_, table) = guide
         .text()
-        .split_once("| metric | here |")
+        .split_once("| metric | in tollgate |")
         .expect("the table");
     let rows = table
         .lines()

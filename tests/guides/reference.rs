@@ -23,7 +23,7 @@ const DAY_S: u64 = 86_400;
 
 /// Environment on the page.
 fn environment(guide: &Guide) -> Vec<(String, String)> {
-    let text = &guide.under("2. The same environment, and one line more", "text")[0];
+    let text = &guide.under("2. Keep the environment, add one variable", "text")[0];
     let lines = text.lines().map(|line| line.split_once('=').unwrap());
     lines
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -111,7 +111,7 @@ fn counters_continue_through_every_migration_step() {
         after.into_iter().filter(|after| *after <= 10).count() as u64
     };
     // Row by row of the page's table.
-    let (_, table) = guide.text().split_once("| who asks | says |").unwrap();
+    let (_, table) = guide.text().split_once("| requests | decision |").unwrap();
     let rows = table
         .lines()
         .skip(2)
@@ -145,7 +145,7 @@ fn counters_continue_through_every_migration_step() {
 #[test]
 fn startup_warnings_and_commands_match_the_page() {
     let guide = Guide::of(PAGE);
-    let heading = "2. The same environment, and one line more";
+    let heading = "2. Keep the environment, add one variable";
     let texts = guide.under(heading, "text");
     let names: Vec<_> = environment(&guide)
         .into_iter()
@@ -167,7 +167,7 @@ fn startup_warnings_and_commands_match_the_page() {
         assert!(output.status.success(), "{command}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let checked = run(&guide.only("1. Are the rules good?", "text"));
+    let checked = run(&guide.only("1. Check the rules", "text"));
     assert!(checked.contains("good, 1 limit in 1 domain"), "{checked}");
     let explained = run(&texts[2]);
     assert!(explained.contains(texts[3].trim()), "{explained}");
@@ -217,10 +217,7 @@ fn every_variable_of_the_reference_has_a_correct_row() {
 #[test]
 fn every_metric_of_the_table_has_the_documented_labels() {
     let guide = Guide::of(PAGE);
-    let (_, table) = guide
-        .text()
-        .split_once("| there and here | labels |")
-        .unwrap();
+    let (_, table) = guide.text().split_once("| metric | labels |").unwrap();
     let rows = table
         .lines()
         .skip(2)

@@ -64,7 +64,7 @@ fn shared(what: &str, keys: &str) -> [String; 2] {
 #[test]
 fn the_figures_match_the_measured_ones() {
     let guide = Guide::of("sizing.md");
-    let said: Vec<_> = rows(guide.text(), "| asked how |")
+    let said: Vec<_> = rows(guide.text(), "| load |")
         .iter()
         .map(|row| row[1].to_owned())
         .collect();

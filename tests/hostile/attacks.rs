@@ -124,7 +124,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
-        name: "no window for answers",
+        name: "no window for responses",
         tls: None,
         arguments: &["--body-wait", "WAIT"],
         counters: &["tollgate_answers_unread_total"],
@@ -144,7 +144,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         make: |field| many(field, field.connections, Kind::SILENT, |_| Vec::new()),
     },
     Attack {
-        name: "headers without end",
+        name: "endless headers",
         tls: None,
         arguments: &[],
         counters: &[BROKEN],
@@ -165,7 +165,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         make: |field| many(field, CONNECTIONS, Kind::at(40_000), control),
     },
     Attack {
-        name: "connections that come and go",
+        name: "short connections",
         tls: None,
         arguments: &[],
         counters: &["tollgate_connections_accepted_total{port=\"grpc\"}"],

@@ -45,7 +45,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         id: "joined-text",
         what: "`a` + `b_c` and `a_b` + `c`",
         there: "find the same rule, and a `*` reaches from a key into its value",
-        here: "find two rules: keys and values are compared apart",
+        here: "find two rules: keys and values are compared separately",
         reason: "a client that chooses a value cannot choose another rule",
         shown: Shown::ByRequests,
     },
@@ -67,9 +67,9 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "limits-in-requests",
-        what: "a limit that a request brings along",
+        what: "a limit in a request (`limit` of a descriptor)",
         there: "adds to the counter of the rule with the same descriptor",
-        here: "has a counter of its own; under `TOLLGATE_STORE_KEYS=reference` it adds to the rule's",
+        here: "has its own counter; under `TOLLGATE_STORE_KEYS=reference` it adds to the rule's",
         reason: "a client with a limit of its own does not use up the rule's",
         shown: Shown::ByRequests,
     },
@@ -123,10 +123,10 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "looks-create-nothing",
-        what: "a look (`hits_addend: 0`)",
+        what: "a check without hits (`hits_addend: 0`)",
         there: "creates a counter that is 0",
         here: "writes nothing",
-        reason: "a look costs Redis no write",
+        reason: "such a check costs Redis no write",
         shown: Shown::ByRequests,
     },
     Difference {
@@ -163,7 +163,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "store-errors",
-        what: "Redis is away",
+        what: "Redis is unreachable",
         there: "gRPC code UNKNOWN with the driver's text",
         here: "gRPC code UNAVAILABLE, within 10 ms; `TOLLGATE_ON_STORE_FAILURE` can decide instead",
         reason: "Envoy waits 20 ms for an answer",
@@ -243,7 +243,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "number-of-unlimited",
-        what: "`requests_per_unit` beside `unlimited`, in `/rlconfig`",
+        what: "`requests_per_unit` with `unlimited`, in `/rlconfig`",
         there: "is shown",
         here: "is shown as 0",
         reason: "nothing uses it",
@@ -254,7 +254,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "`a` + `b_c` and `a_b` + `c` side by side in a rules file",
         there: "are refused as duplicates",
         here: "are two rules",
-        reason: "keys and values are compared apart",
+        reason: "keys and values are compared separately",
         shown: Shown::ByFiles,
     },
     Difference {
@@ -268,7 +268,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         id: "merge-keys",
         what: "`<<` after a name that it also has",
-        there: "replaces what is written beside it",
+        there: "replaces the value of that name",
         here: "never does",
         reason: "the YAML specification says so",
         shown: Shown::ByFiles,
@@ -278,7 +278,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "a name twice in one mapping",
         there: "both values are checked, and the last counts",
         here: "the last is checked and counts",
-        reason: "what does not count cannot be wrong",
+        reason: "a value that does not count cannot be invalid",
         shown: Shown::ByFiles,
     },
     Difference {

@@ -1,5 +1,5 @@
 //! `docs/dotnet.md` compared with its tests: every option has a row, every row a test or a reason,
-//! every test a row, every snippet a test.
+//! every test a row, every snippet a test. `dotnet_coverage.txt` names the tests of each row.
 //!
 //! What it deliberately does not do: run the named tests. It reads their files.
 
@@ -7,12 +7,15 @@ use std::collections::BTreeSet;
 
 use tollgate_test_support::markdown::{Page, quoted};
 
-/// The files with the page's tests, and their names on the page.
+/// The files with the page's tests, and their names in `COVERAGE`.
 const FILES: [(&str, &str); 3] = [
     ("dotnet", include_str!("dotnet.rs")),
     ("dotnet_matching", include_str!("dotnet_matching.rs")),
     ("envoy/dotnet", include_str!("../envoy/dotnet.rs")),
 ];
+
+/// The tests of each row of the page.
+const COVERAGE: &str = include_str!("dotnet_coverage.txt");
 
 /// The options in the documentation of the two libraries and of ASP.NET's middleware.
 const OPTIONS: &str = "
@@ -39,7 +42,7 @@ fn page() -> Page {
     Page::read("docs/dotnet.md")
 }
 
-/// The tests of all files, by the names that the page gives them.
+/// The tests of all files, by their names in `COVERAGE`.
 fn tests() -> BTreeSet<String> {
     let of_file = |(name, text): &(&str, &str)| -> Vec<String> {
         let lines: Vec<_> = text.lines().collect();
@@ -54,14 +57,23 @@ fn tests() -> BTreeSet<String> {
     FILES.iter().flat_map(of_file).collect()
 }
 
+/// Lines of `dotnet_coverage.txt`: the first cell of a row, and the tests of that row.
+fn coverage() -> Vec<(&'static str, Vec<&'static str>)> {
+    let lines = COVERAGE.lines().filter(|line| !line.starts_with('#'));
+    let rows = lines.map(|line| {
+        let (row, tests) = line.split_once(" -> ").expect("a row and its tests");
+        (row, tests.split(", ").collect())
+    });
+    rows.collect()
+}
+
 #[test]
-fn every_test_that_the_page_names_exists_and_it_names_every_test() {
-    let page = page();
-    let rows = page.rows();
-    let named: BTreeSet<String> = rows
+fn the_coverage_names_every_test_and_only_existing_ones() {
+    let coverage = coverage();
+    let named: BTreeSet<String> = coverage
         .iter()
-        .flat_map(|row| quoted(row.last().unwrap()))
-        .map(str::to_owned)
+        .flat_map(|(_, tests)| tests)
+        .map(|test| (*test).to_owned())
         .collect();
     let tests = tests();
     assert!(tests.len() > 50, "{}", tests.len());
@@ -70,19 +82,29 @@ fn every_test_that_the_page_names_exists_and_it_names_every_test() {
 
 #[test]
 fn every_row_has_a_test_or_a_reason() {
-    for row in page().rows() {
-        let [option, meaning, here, difference, test] = row[..] else {
-            panic!("{row:?} has not five cells");
+    let page = page();
+    let mut covered: BTreeSet<&str> = coverage().into_iter().map(|(row, _)| row).collect();
+    assert_eq!(covered.len(), coverage().len(), "a row has two lines");
+    for row in page.rows() {
+        let [option, meaning, here, difference] = row[..] else {
+            panic!("{row:?} has not four cells");
         };
         assert!(!option.is_empty() && !meaning.is_empty() && !here.is_empty());
-        assert!(!difference.is_empty() && !test.is_empty(), "{option}");
-        if test == "–" {
-            assert!(here.starts_with("not there"), "{option}: a test is missing");
+        assert!(!difference.is_empty(), "{option}");
+        if !covered.remove(option) {
+            assert!(here.starts_with("not available"), "{option}: no test");
         }
-        if here.starts_with("not there") {
+        if here.starts_with("not available") {
             assert_ne!(difference, "–", "{option}: a reason is missing");
         }
     }
+    let own_tests = covered
+        .iter()
+        .filter(|row| row.starts_with("own test: "))
+        .count();
+    assert_eq!(own_tests, 8);
+    covered.retain(|row| !row.starts_with("own test: "));
+    assert!(covered.is_empty(), "no such row: {covered:?}");
 }
 
 #[test]

@@ -1,40 +1,40 @@
 {{- /*
-Whether `helm test` can ask, and by which certificates. The pod and the notes go by the same words.
+Whether `helm test` can send its request, and with which certificates. The pod and the notes share these templates.
 
-What it deliberately does not do: refuse values (_guards.tpl), or make a certificate. A client's is somebody's to give.
+What it deliberately does not do: reject values (_guards.tpl), or create a certificate. The user provides the client's.
 */ -}}
 
-{{- /* The host that is asked. */ -}}
+{{- /* Host of the request. */ -}}
 {{- define "tollgate.askedHost" -}}
 {{- printf "%s.%s.svc" (include "tollgate.fullname" .) .Release.Namespace -}}
 {{- end -}}
 
-{{- /* What the certificate of gRPC must bear. */ -}}
+{{- /* Name in the gRPC certificate. */ -}}
 {{- define "tollgate.askedName" -}}
 {{- .Values.tests.tls.serverName | default (include "tollgate.askedHost" .) -}}
 {{- end -}}
 
-{{- /* The Secret with who signed the certificate of gRPC; nothing where the chart does not know one. */ -}}
+{{- /* Secret with the CA bundle for the gRPC certificate; empty if the chart does not know one. */ -}}
 {{- define "tollgate.askedCaSecret" -}}
 {{- .Values.tests.tls.caSecret | default (ternary (include "tollgate.tlsSecretName" .) "" .Values.tls.enabled) -}}
 {{- end -}}
 
-{{- /* Whether clients must show a certificate. */ -}}
+{{- /* Whether clients must send a certificate. */ -}}
 {{- define "tollgate.clientsAreKnown" -}}
 {{- if or .Values.tls.clientCA.existingSecret .Values.settings.GRPC_CLIENT_TLS_CACERT }}true{{ end -}}
 {{- end -}}
 
-{{- /* Why nobody asks; nothing where somebody does. */ -}}
+{{- /* Why there is no test pod; empty if there is one. */ -}}
 {{- define "tollgate.notAsked" -}}
 {{- if not .Values.tests.enabled -}}
 tests.enabled is false
 {{- else if .Values.settings.GRPC_UDS -}}
-gRPC is a unix socket, which no other pod reaches
+gRPC listens on a unix socket, which other pods cannot reach
 {{- else if include "tollgate.grpcIsTls" . -}}
 {{- if and (include "tollgate.clientsAreKnown" .) (not .Values.tests.tls.clientSecret) -}}
-gRPC asks for a client's certificate; name a Secret with one by tests.tls.clientSecret
+gRPC requires a client certificate; set tests.tls.clientSecret to a Secret with one
 {{- else if and .Values.tests.tls.caKey (not (include "tollgate.askedCaSecret" .)) -}}
-gRPC is TLS by `settings`; name a Secret with who signed its certificate by tests.tls.caSecret
+`settings` turn on TLS for gRPC; set tests.tls.caSecret to a Secret with its CA bundle
 {{- end -}}
 {{- end -}}
 {{- end -}}

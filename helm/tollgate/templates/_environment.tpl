@@ -1,8 +1,8 @@
 {{- /*
-What pods are told: the variables that follow from blocks of the values, and the Secrets that are mounted for them.
+Environment of the pods: the variables derived from blocks of the values, and the Secrets mounted for them.
 
-How: each variable is made with the block that it follows from, so that _guards.tpl can refuse the same one said twice.
-Secrets are files, not variables: tollgate takes what is renewed there without a restart.
+How: each variable records its block, so that _guards.tpl can reject a variable that is set twice.
+Secrets are files, not variables: tollgate loads renewed files without a restart.
 
 What it deliberately does not do: check anything.
 */ -}}
@@ -12,12 +12,12 @@ What it deliberately does not do: check anything.
 {{- if or .Values.xds.enabled (eq (toString .Values.settings.CONFIG_TYPE) "GRPC_XDS_SOTW") }}true{{ end -}}
 {{- end -}}
 
-{{- /* Whether replicas share their counts. */ -}}
+{{- /* Whether replicas share limits. */ -}}
 {{- define "tollgate.shared" -}}
 {{- if or .Values.redis.url .Values.redis.urlKey .Values.settings.TOLLGATE_STORE }}true{{ end -}}
 {{- end -}}
 
-{{- /* redis.url, a template in it filled in. */ -}}
+{{- /* redis.url, rendered if it is a template. */ -}}
 {{- define "tollgate.redisUrl" -}}
 {{- if contains "{{" .Values.redis.url }}{{ tpl .Values.redis.url . }}{{ else }}{{ .Values.redis.url }}{{ end -}}
 {{- end -}}
@@ -26,7 +26,7 @@ What it deliberately does not do: check anything.
 {{- if or .Values.tls.enabled .Values.settings.GRPC_SERVER_USE_TLS }}true{{ end -}}
 {{- end -}}
 
-{{- /* How readiness is asked. Kubernetes' gRPC probe speaks no TLS, and no unix socket. */ -}}
+{{- /* Handler of the readiness probe. Kubernetes' gRPC probe supports neither TLS nor unix sockets. */ -}}
 {{- define "tollgate.readinessHandler" -}}
 {{- $handler := (.Values.readinessProbe).handler | default "auto" -}}
 {{- if ne $handler "auto" -}}
@@ -38,7 +38,7 @@ grpc
 {{- end -}}
 {{- end -}}
 
-{{- /* Variables by name: `by` is the block, `value` or `valueFrom` what it is. */ -}}
+{{- /* Variables by name: `by` is the block, then `value` or `valueFrom`. */ -}}
 {{- define "tollgate.variables" -}}
 {{- $all := dict -}}
 {{- $files := "/etc/tollgate" -}}
@@ -123,7 +123,7 @@ grpc
 {{- toYaml $all -}}
 {{- end -}}
 
-{{- /* A value as the text of an environment variable. Helm keeps numbers as floats, and 1000000 would read 1e+06. */ -}}
+{{- /* A value as the text of an environment variable. Helm keeps numbers as floats, and 1000000 would become 1e+06. */ -}}
 {{- define "tollgate.settingText" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}
 {{- int64 . -}}
@@ -132,7 +132,7 @@ grpc
 {{- end -}}
 {{- end -}}
 
-{{- /* IP families of a Service; nothing where values leave them to the cluster. */ -}}
+{{- /* IP families of a Service; empty: the cluster's default. */ -}}
 {{- define "tollgate.ipFamilies" -}}
 {{- with .Values.service.ipFamilyPolicy }}
 ipFamilyPolicy: {{ . }}
@@ -143,7 +143,7 @@ ipFamilies:
 {{- end }}
 {{- end -}}
 
-{{- /* The name by which this Kubernetes knows service.trafficDistribution; nothing where it knows none. PreferClose is the
+{{- /* service.trafficDistribution under the name of this Kubernetes version; empty if it has none. PreferClose is the
 older name of PreferSameZone. */ -}}
 {{- define "tollgate.trafficDistribution" -}}
 {{- $wanted := .Values.service.trafficDistribution -}}
@@ -155,7 +155,7 @@ PreferClose
 {{- end -}}
 {{- end -}}
 
-{{- /* What gRPC is to a mesh or a gateway that looks at a Service. */ -}}
+{{- /* appProtocol of the gRPC port, for meshes and gateways. */ -}}
 {{- define "tollgate.grpcAppProtocol" -}}
 {{- .Values.service.grpcAppProtocol | default (ternary "https" "kubernetes.io/h2c" (not (empty (include "tollgate.grpcIsTls" .)))) -}}
 {{- end -}}

@@ -1,5 +1,5 @@
 {{- /*
-Values that contradict one another, refused before anything is installed, each with what to do.
+Rejects contradictory values before an installation, each with a hint.
 
 What it deliberately does not do: check types and spelling (values.schema.json), or rules (`tollgate check`).
 */ -}}
@@ -24,7 +24,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 
-{{- /* The keys of maps whose keys are free. Not in the schema: Helm 4 reports a wrong key at a random path. */ -}}
+{{- /* Keys of maps with free keys. Not in the schema, because Helm 4 reports a wrong key at a random path. */ -}}
 {{- define "tollgate.guardKeys" -}}
 {{- $all := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "podAnnotations" .Values.podAnnotations -}}
 {{- $_ := set $all "deploymentAnnotations" .Values.deploymentAnnotations -}}
@@ -59,7 +59,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- define "tollgate.guardRules" -}}
 {{- with .Values -}}
 {{- if and .rules .existingConfigMap -}}
-{{- fail "rules and existingConfigMap are both given; keep one, the other would not be served" -}}
+{{- fail "rules and existingConfigMap are both given; keep one: only one can be served" -}}
 {{- end -}}
 {{- $byXds := include "tollgate.byXds" $ -}}
 {{- range $name, $given := dict "rules" .rules "existingConfigMap" .existingConfigMap "rulesCheck.enabled" .rulesCheck.enabled -}}
@@ -72,7 +72,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- range $name, $given := dict "server" .xds.server "nodeId" .xds.nodeId "tls.enabled" .xds.tls.enabled -}}
 {{- if and $given (not $.Values.xds.enabled) -}}
-{{- fail (printf "xds.%s is given, and xds.enabled is false; set it to true, or leave xds.%s out" $name $name) -}}
+{{- fail (printf "xds.%s is given, and xds.enabled is false; set it to true, or remove xds.%s" $name $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .xds.tls.existingSecret (not .xds.tls.enabled) -}}
@@ -82,7 +82,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- fail "xds.tls.certKey and xds.tls.keyKey belong together; give both, or neither" -}}
 {{- end -}}
 {{- if and (eq .config.reload "rollout") (or .existingConfigMap $byXds) -}}
-{{- fail "config.reload is rollout, which the chart can do for `rules` only: it does not see other rules change; set it to watch" -}}
+{{- fail "config.reload is rollout, which works with `rules` only, because the chart does not see other rules change; set it to watch" -}}
 {{- end -}}
 {{- if ne (empty .tests.domain) (empty .tests.descriptor) -}}
 {{- fail "tests.domain and tests.descriptor belong together; give both, or neither" -}}
@@ -96,7 +96,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- fail "tls.enabled needs a certificate: give tls.existingSecret, or set tls.certManager.enabled to true" -}}
 {{- end -}}
 {{- if and .existingSecret .certManager.enabled -}}
-{{- fail "tls.existingSecret and tls.certManager.enabled are both given; keep one: cert-manager would write over your Secret" -}}
+{{- fail "tls.existingSecret and tls.certManager.enabled are both given; keep one: cert-manager would overwrite your Secret" -}}
 {{- end -}}
 {{- range $name, $given := dict "existingSecret" .existingSecret "certManager.enabled" .certManager.enabled "clientCA.existingSecret" .clientCA.existingSecret "clientNames" .clientNames -}}
 {{- if and $given (not $.Values.tls.enabled) -}}
@@ -105,7 +105,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- if .certManager.enabled -}}
 {{- if not .certManager.issuerRef.name -}}
-{{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name, who signs" -}}
+{{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name, the name of the issuer" -}}
 {{- end -}}
 {{- $sizes := dict "ECDSA" (list 256 384 521) "RSA" (list 2048 3072 4096 8192) "Ed25519" (list) -}}
 {{- $allowed := get $sizes .certManager.keyAlgorithm -}}
@@ -116,7 +116,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- if and .clientNames (not .clientCA.existingSecret) -}}
-{{- fail "tls.clientNames needs tls.clientCA.existingSecret: without it no client shows a certificate" -}}
+{{- fail "tls.clientNames needs tls.clientCA.existingSecret: without it no client sends a certificate" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.tests.tls -}}
@@ -126,15 +126,15 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- if and .caSecret (not .caKey) -}}
-{{- fail "tests.tls.caSecret is given, and tests.tls.caKey is empty: the image's own authorities would be believed; keep one" -}}
+{{- fail "tests.tls.caSecret is given, and tests.tls.caKey is empty: the system roots of the image would be used; keep one" -}}
 {{- end -}}
 {{- if and .clientSecret (not (and .certKey .keyKey)) -}}
-{{- fail "tests.tls.clientSecret needs tests.tls.certKey and tests.tls.keyKey, the names of what is in it" -}}
+{{- fail "tests.tls.clientSecret needs tests.tls.certKey and tests.tls.keyKey, the keys in that Secret" -}}
 {{- end -}}
 {{- end -}}
 {{- if eq ((.Values.readinessProbe).handler | default "auto") "grpc" -}}
 {{- if or (include "tollgate.grpcIsTls" .) .Values.settings.GRPC_UDS -}}
-{{- fail "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets; set it to auto or httpGet" -}}
+{{- fail "readinessProbe.handler is grpc, and Kubernetes' gRPC probe supports neither TLS nor unix sockets; set it to auto or httpGet" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -143,10 +143,10 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- $url := include "tollgate.redisUrl" . -}}
 {{- with .Values.redis -}}
 {{- if contains "@" $url -}}
-{{- fail "redis.url has a user or a password in it; give redis.username and redis.passwordKey, which is no text of the chart's" -}}
+{{- fail "redis.url has a user or a password in it; use redis.username and redis.passwordKey instead" -}}
 {{- end -}}
 {{- if and .url (not (regexMatch "^(redis|rediss|valkey|valkeys)(\\+(unix|sentinel|cluster))?://\\S+$" $url)) -}}
-{{- fail (printf "redis.url is a template that makes `%s`; it must make a URL such as redis://HOST:6379" $url) -}}
+{{- fail (printf "redis.url is a template that renders to `%s`; it must render to a URL such as redis://HOST:6379" $url) -}}
 {{- end -}}
 {{- if and .url .urlKey -}}
 {{- fail "redis.url and redis.urlKey are both given; keep one" -}}
@@ -157,7 +157,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- if and .existingSecret (not (or .urlKey .passwordKey .hashKeyKey)) -}}
-{{- fail "redis.existingSecret is given and none of its keys; give redis.urlKey, redis.passwordKey or redis.hashKeyKey" -}}
+{{- fail "redis.existingSecret is given without any of its keys; give redis.urlKey, redis.passwordKey or redis.hashKeyKey" -}}
 {{- end -}}
 {{- if not (include "tollgate.shared" $) -}}
 {{- range $name, $given := dict "existingSecret" .existingSecret "username" .username "tls.existingSecret" .tls.existingSecret -}}
@@ -181,11 +181,11 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- define "tollgate.guardReplicas" -}}
 {{- with .Values -}}
 {{- if and .autoscaling.enabled .keda.enabled -}}
-{{- fail "autoscaling.enabled and keda.enabled are both true; keep one, they would pull at the same replicas" -}}
+{{- fail "autoscaling.enabled and keda.enabled are both true; keep one: both would set the same replicas" -}}
 {{- end -}}
 {{- if .autoscaling.enabled -}}
 {{- if kindIs "invalid" .autoscaling.maxReplicas -}}
-{{- fail "autoscaling.enabled needs autoscaling.maxReplicas, how many pods at most" -}}
+{{- fail "autoscaling.enabled needs autoscaling.maxReplicas, the maximum number of pods" -}}
 {{- end -}}
 {{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
 {{- fail (printf "autoscaling.minReplicas is %d, more than autoscaling.maxReplicas, %d" (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas)) -}}
@@ -196,13 +196,13 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- range $name, $resource := dict "targetCPUUtilizationPercentage" "cpu" "targetMemoryUtilizationPercentage" "memory" -}}
 {{- $given := or (get ($.Values.resources.requests | default dict) $resource) (get ($.Values.resources.limits | default dict) $resource) -}}
 {{- if and (get $.Values.autoscaling $name) (not $given) -}}
-{{- fail (printf "autoscaling.%s is a share of resources.requests.%s, which is not given" $name $resource) -}}
+{{- fail (printf "autoscaling.%s is a percentage of resources.requests.%s, which is not given" $name $resource) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if .keda.enabled -}}
 {{- if kindIs "invalid" .keda.maxReplicaCount -}}
-{{- fail "keda.enabled needs keda.maxReplicaCount, how many pods at most" -}}
+{{- fail "keda.enabled needs keda.maxReplicaCount, the maximum number of pods" -}}
 {{- end -}}
 {{- if gt (int .keda.minReplicaCount) (int .keda.maxReplicaCount) -}}
 {{- fail (printf "keda.minReplicaCount is %d, more than keda.maxReplicaCount, %d" (int .keda.minReplicaCount) (int .keda.maxReplicaCount)) -}}
@@ -223,7 +223,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- $none := list "0" "0%" "00%" -}}
 {{- if and (has (toString .rollingUpdate.maxUnavailable) $none) (has (toString .rollingUpdate.maxSurge) $none) -}}
-{{- fail "rollingUpdate.maxUnavailable and rollingUpdate.maxSurge are both 0, so no pod could ever be replaced; give one of them more" -}}
+{{- fail "rollingUpdate.maxUnavailable and rollingUpdate.maxSurge are both 0, so no pod could ever be replaced; raise one of them" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -235,11 +235,11 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- range $name, $given := dict "externalTrafficPolicy" .externalTrafficPolicy "nodePorts.grpc" .nodePorts.grpc "nodePorts.http" .nodePorts.http -}}
 {{- if and $given (eq $.Values.service.type "ClusterIP") -}}
-{{- fail (printf "service.%s is given, and service.type is ClusterIP, which no node has a port of; set it to NodePort or LoadBalancer" $name) -}}
+{{- fail (printf "service.%s is given, and service.type is ClusterIP, which has no node ports; set it to NodePort or LoadBalancer" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .nodePorts.http (not .exposeHttp) -}}
-{{- fail "service.nodePorts.http is given, and service.exposeHttp is false; set it to true, or leave the port out" -}}
+{{- fail "service.nodePorts.http is given, and service.exposeHttp is false; set it to true, or remove the port" -}}
 {{- end -}}
 {{- if and .nodePorts.http (eq (int .nodePorts.http) (int .nodePorts.grpc)) -}}
 {{- fail (printf "service.nodePorts.grpc and service.nodePorts.http are both %d; choose two ports" (int .nodePorts.http)) -}}
@@ -255,21 +255,21 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 
 {{- define "tollgate.guardPods" -}}
 {{- if le (int .Values.progressDeadlineSeconds) (int .Values.minReadySeconds) -}}
-{{- fail (printf "progressDeadlineSeconds is %d, and minReadySeconds %d: every rollout would be reported as failed; give more" (int .Values.progressDeadlineSeconds) (int .Values.minReadySeconds)) -}}
+{{- fail (printf "progressDeadlineSeconds is %d, and minReadySeconds %d: every rollout would be reported as failed; raise it" (int .Values.progressDeadlineSeconds) (int .Values.minReadySeconds)) -}}
 {{- end -}}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
-{{- fail "serviceMonitor.enabled and podMonitor.enabled are both true; keep one, every pod would be counted twice" -}}
+{{- fail "serviceMonitor.enabled and podMonitor.enabled are both true; keep one: every pod would be scraped twice" -}}
 {{- end -}}
 {{- $grace := int (include "tollgate.graceSeconds" .) -}}
 {{- $stop := int (include "tollgate.stopSeconds" .) -}}
 {{- if le $grace $stop -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d, and a stop may take %d (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out" $grace $stop) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and a stop may take %d (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); raise it, or remove it" $grace $stop) -}}
 {{- end -}}
 {{- end -}}
 
 {{- /*
-Items that Kubernetes tells apart by a name, given twice: a server-side apply (Helm 4) refuses them, and an update by Helm 3
-keeps one without a word. uniqueItems of the schema compares whole items.
+Items that Kubernetes identifies by a name, given twice. A server-side apply (Helm 4) rejects them, and an update by Helm 3
+silently keeps one. uniqueItems of the schema compares whole items.
 */ -}}
 {{- define "tollgate.guardTwice" -}}
 {{- $lists := dict "extraEnv" (list "name") "extraVolumes" (list "name") "extraVolumeMounts" (list "mountPath") -}}
@@ -303,20 +303,20 @@ keeps one without a word. uniqueItems of the schema compares whole items.
 {{- end -}}
 {{- range $index, $mount := .Values.extraVolumeMounts -}}
 {{- if hasKey $mounted ($mount.mountPath | trimSuffix "/") -}}
-{{- fail (printf "extraVolumeMounts[%d].mountPath is %s, where the chart mounts files of its own; choose another" $index $mount.mountPath) -}}
+{{- fail (printf "extraVolumeMounts[%d].mountPath is %s, where the chart mounts its own files; choose another" $index $mount.mountPath) -}}
 {{- end -}}
 {{- end -}}
 {{- $groups := dict -}}
 {{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups }}{{ $_ := set $groups .name "the chart" }}{{ end -}}
 {{- range $index, $group := .Values.prometheusRule.additionalGroups -}}
 {{- with get $groups $group.name -}}
-{{- fail (printf "prometheusRule.additionalGroups[%d].name is %s, which %s has already; choose another" $index $group.name .) -}}
+{{- fail (printf "prometheusRule.additionalGroups[%d].name is %s, which %s already has; choose another" $index $group.name .) -}}
 {{- end -}}
 {{- $_ := set $groups $group.name (printf "prometheusRule.additionalGroups[%d]" $index) -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* A setting's flag is its variable in small letters. */ -}}
+{{- /* A setting's flag is its variable in lower case. */ -}}
 {{- define "tollgate.guardSettings" -}}
 {{- $ports := "8081 (gRPC) and 8080 (HTTP) are fixed in the pod" -}}
 {{- $rules := "give `rules` or `existingConfigMap`" -}}
@@ -338,7 +338,7 @@ keeps one without a word. uniqueItems of the schema compares whole items.
 {{- range $name, $variable := include "tollgate.variables" . | fromYaml -}}
 {{- if hasKey $.Values.settings $name -}}
 {{- if not (kindIs "invalid" (get $.Values.settings $name)) -}}
-{{- fail (printf "settings.%s and %s both say it; keep one" $name $variable.by) -}}
+{{- fail (printf "settings.%s and %s both set it; keep one" $name $variable.by) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $owned $name (printf "`%s` sets it" $variable.by) -}}

@@ -1,7 +1,7 @@
 {{- /*
-Names, labels and texts that more than one object needs, so that they agree.
+Names, labels and texts that several objects share.
 
-What it deliberately does not do: render an object, refuse anything (_guards.tpl), or say what pods are told
+What it deliberately does not do: render objects, reject values (_guards.tpl), or set the pods' environment
 (_environment.tpl).
 */ -}}
 
@@ -19,7 +19,7 @@ What it deliberately does not do: render an object, refuse anything (_guards.tpl
 {{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* The full name with something behind it, 63 letters at most: list CONTEXT SUFFIX. */ -}}
+{{- /* The full name with a suffix, at most 63 characters: list CONTEXT SUFFIX. */ -}}
 {{- define "tollgate.suffixed" -}}
 {{- $suffix := printf "-%s" (last .) -}}
 {{- include "tollgate.fullname" (first .) | trunc (int (sub 63 (len $suffix))) | trimSuffix "-" }}{{ $suffix -}}
@@ -61,13 +61,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- /* Labels of an object. Ours win: Services and monitors select by them. */ -}}
+{{- /* Labels of an object. The chart's take precedence: Services and monitors select by them. */ -}}
 {{- define "tollgate.labels" -}}
 {{- $own := printf "%s\n%s" (include "tollgate.selectorLabels" .) (include "tollgate.releaseLabels" .) | fromYaml -}}
 {{- mergeOverwrite (deepCopy .Values.commonLabels) $own | toYaml -}}
 {{- end -}}
 
-{{- /* Labels of a pod that no Service may select, since it serves nothing: list CONTEXT COMPONENT. */ -}}
+{{- /* Labels of a pod that no Service may select, because it serves nothing: list CONTEXT COMPONENT. */ -}}
 {{- define "tollgate.aloneLabels" -}}
 app.kubernetes.io/name: {{ printf "%s-%s" (include "tollgate.name" (first .) | trunc 50 | trimSuffix "-") (last .) | quote }}
 app.kubernetes.io/instance: {{ (first .).Release.Name | quote }}
@@ -80,7 +80,7 @@ app.kubernetes.io/instance: {{ (first .).Release.Name | quote }}
 {{- with .Values.image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
-{{- /* `imagePullSecrets:` of a pod; nothing where there are none. */ -}}
+{{- /* `imagePullSecrets:` of a pod; empty if there are none. */ -}}
 {{- define "tollgate.imagePullSecrets" -}}
 {{- $secrets := list -}}
 {{- range concat .Values.imagePullSecrets ((.Values.global).imagePullSecrets | default list) -}}
@@ -92,7 +92,7 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{- /* A value as YAML, `{{ }}` in it filled in: list CONTEXT VALUE. */ -}}
+{{- /* A value as YAML, rendered if it contains `{{ }}`: list CONTEXT VALUE. */ -}}
 {{- define "tollgate.filled" -}}
 {{- $text := last . | toYaml -}}
 {{- if kindIs "string" (last .) }}{{ $text = last . }}{{ end -}}
@@ -110,12 +110,12 @@ imagePullSecrets:
 {{- toYaml $files -}}
 {{- end -}}
 
-{{- /* Whether Kubernetes itself can sleep before it stops a container; an image of one binary has nothing to sleep with. */ -}}
+{{- /* Whether Kubernetes has a sleep hook. The image has only one binary, so no `sleep` command. */ -}}
 {{- define "tollgate.canSleep" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 
-{{- /* For how long is slept, or else drained longer. A lifecycle of one's own takes the sleep's place. */ -}}
+{{- /* Seconds of the sleep, or of the longer drain. The value `lifecycle` replaces the sleep. */ -}}
 {{- define "tollgate.preStopSeconds" -}}
 {{- if .Values.lifecycle }}0{{ else }}{{ int .Values.preStopSleepSeconds }}{{ end -}}
 {{- end -}}
@@ -128,17 +128,17 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{- /* All of a stop: what may be slept, and what a drain takes. */ -}}
+{{- /* Seconds of a whole stop: sleep and drain. */ -}}
 {{- define "tollgate.stopSeconds" -}}
 {{- add (include "tollgate.preStopSeconds" . | int) .Values.drainDelaySeconds .Values.drainTimeoutSeconds -}}
 {{- end -}}
 
-{{- /* The grace period: that, and five seconds for ending. */ -}}
+{{- /* Grace period: a whole stop, plus five seconds to exit. */ -}}
 {{- define "tollgate.graceSeconds" -}}
 {{- .Values.terminationGracePeriodSeconds | default (add (include "tollgate.stopSeconds" . | int) 5) -}}
 {{- end -}}
 
-{{- /* A count, or a share of pods as a count: list VALUE PODS ROUNDUP. */ -}}
+{{- /* A number or percentage of pods as a number: list VALUE PODS ROUNDUP. */ -}}
 {{- define "tollgate.podCount" -}}
 {{- $value := index . 0 | toString -}}
 {{- if hasSuffix "%" $value -}}
@@ -149,8 +149,8 @@ imagePullSecrets:
 {{- end -}}
 
 {{- /*
-How long a rollout may take: list CONTEXT PODS. Kubernetes replaces maxSurge + maxUnavailable pods in a step; a step ends when
-they have been ready for minReadySeconds, and a pod has startupProbe's time to start.
+Maximum duration of a rollout: list CONTEXT PODS. Kubernetes replaces maxSurge + maxUnavailable pods in a step. A step ends
+when they have been ready for minReadySeconds. A pod may take the time of startupProbe to start.
 */ -}}
 {{- define "tollgate.rollout" -}}
 {{- $pods := index . 1 | int -}}
