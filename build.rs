@@ -68,8 +68,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_algorithm_scripts(&out_dir)
 }
 
-/// Sets `TOLLGATE_COMMIT` and `TOLLGATE_TARGET` for `tollgate --version`. A debug build does not
-/// read `.git`: each commit would compile the crate again.
+/// Sets `BUILD_COMMIT` and `BUILD_TARGET` for `tollgate --version`. Cargo also sets them for
+/// processes that it runs, so they are not named like `TOLLGATE_COMMIT`, which this script reads.
+/// A debug build does not read `.git`: each commit would compile the crate again.
 fn name_version() {
     println!("cargo:rerun-if-env-changed=TOLLGATE_COMMIT");
     let variable = |name| std::env::var(name).ok();
@@ -84,9 +85,9 @@ fn name_version() {
         }
         found.hash.unwrap_or_else(|| "unknown".to_owned())
     };
-    println!("cargo:rustc-env=TOLLGATE_COMMIT={commit}");
+    println!("cargo:rustc-env=BUILD_COMMIT={commit}");
     let target = variable("TARGET").unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo:rustc-env=TOLLGATE_TARGET={target}");
+    println!("cargo:rustc-env=BUILD_TARGET={target}");
 }
 
 /// Generates the xDS client in a folder of its own: it shares a package with the rest and is not

@@ -40,9 +40,9 @@ use crate::settings::{LogFormat, Settings, help};
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
-    env!("TOLLGATE_COMMIT"),
+    env!("BUILD_COMMIT"),
     "\ntarget: ",
-    env!("TOLLGATE_TARGET")
+    env!("BUILD_TARGET")
 );
 
 /// Widest line of help, in columns.

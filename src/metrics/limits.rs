@@ -40,7 +40,7 @@ metrics! {
         /// because of a bound.
         Counter "tollgate_label_sets_freed_total" by reason {
             freed_unused = "unused",
-            freed_for_capacity = "room",
+            freed_for_capacity = "bound",
         }
 
         /// Requests for a domain without rules.

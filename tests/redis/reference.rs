@@ -292,8 +292,8 @@ async fn explain_prints_the_reference_s_name_of_a_counter() {
     };
     let reference = ["--store-keys", "reference"];
     for (descriptor, name) in [
-        ("k=v", "rl:d_k_v_ and the second"),
-        ("files=x/1", "rl:d_files_x/*_ and"),
+        ("k=v", "rl:d_k_v_ followed by"),
+        ("files=x/1", "rl:d_files_x/*_ followed by"),
         ("bucket=v", "rl:tg:{"),
         ("both=v", "rl:tg:{"),
     ] {

@@ -298,7 +298,7 @@ fn without_scrapes_a_reload_frees_the_oldest() {
     assert_eq!(shown(&text).len(), RETIRED_LABEL_SETS_MAX + 200);
     assert!(shown(&text).contains_key("k-200-99"));
     assert!(shown(&text).contains_key("k-189-0"), "the newest stay");
-    let freed = "tollgate_label_sets_freed_total{reason=\"room\"}";
+    let freed = "tollgate_label_sets_freed_total{reason=\"bound\"}";
     assert_eq!(value(&text, freed), 201 * 100 - 200 - 1_000);
 }
 

@@ -169,7 +169,7 @@ impl XdsClient {
         loop {
             let answer = match answers.message().await {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return XdsError::Ended("without a word".to_owned()),
+                Ok(None) => return XdsError::Ended("no error was sent".to_owned()),
                 Err(status) => return stream_error(&status),
             };
             let (version, nonce) = (answer.version_info.clone(), answer.nonce.clone());
