@@ -22,12 +22,12 @@
 # Measurements (BENCH="--write" updates the page, BENCH="--full --write" measures more):
 # make bench            CPU and latency of a check on the wire (docs/performance.md)
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
-# make bench-peers      decisions beside other libraries and servers (docs/performance.md)
+# make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
-# make pictures         docs/pictures: what each algorithm does with the same requests
+# make pictures         docs/pictures: algorithms, measured figures, costs of leases
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
@@ -173,7 +173,6 @@ bench-redis: deps
 THROTTLECRAB := 0.4.40
 
 bench-peers: deps target/peers/bin/throttlecrab-server
-	$(CARGO) bench --locked --bench wire -- --axis one-key
 	$(CARGO) bench --locked --bench wire -- --axis reference $(BENCH)
 	CARGO_TARGET_DIR=$(CURDIR)/target/peers $(CARGO) bench --locked --manifest-path benches/peers/Cargo.toml --bench decision
 

@@ -87,6 +87,31 @@ fn cell(name: impl Into<String>, kind: Kind, workload: Workload) -> Cell {
     }
 }
 
+/// Cells with one key, asked for by h2load.
+fn one_key(kinds: &[Kind], (connections, streams): (u32, u32)) -> Vec<Cell> {
+    let name = format!("{connections} × {streams} streams");
+    let cells = kinds.iter().map(|kind| Cell {
+        load_generator: LoadGenerator::H2load,
+        shape: Shape {
+            connections,
+            streams,
+        },
+        ..cell(name.clone(), *kind, Workload::with_keys(1))
+    });
+    cells.collect()
+}
+
+/// The first cells of `one-key`, for servers that decide in memory.
+pub(crate) fn in_memory() -> Axis {
+    let kinds = Kind::all();
+    let decide = |kind: &Kind| matches!(kind, Kind::Throttlecrab | Kind::Tollgate);
+    let kinds: Vec<_> = kinds.into_iter().filter(decide).collect();
+    Axis {
+        name: "in-memory",
+        cells: one_key(&kinds, SHAPES[0]),
+    }
+}
+
 /// Every axis, in the order of the page.
 #[allow(clippy::too_many_lines)] // a table
 pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
@@ -94,19 +119,8 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     let mut all = Vec::new();
     let mut axis = |name, cells| all.push(Axis { name, cells });
 
-    let mut cells = Vec::new();
-    for (connections, streams) in SHAPES {
-        let name = format!("{connections} × {streams} streams");
-        cells.extend(Kind::all().into_iter().map(|kind| Cell {
-            load_generator: LoadGenerator::H2load,
-            shape: Shape {
-                connections,
-                streams,
-            },
-            ..cell(name.clone(), kind, Workload::with_keys(1))
-        }));
-    }
-    axis("one-key", cells);
+    let cells = SHAPES.map(|shape| one_key(&Kind::all(), shape));
+    axis("one-key", cells.into_iter().flatten().collect());
 
     let cores = cores_max.min(2);
     let mut cells = Vec::new();
@@ -252,8 +266,9 @@ impl Axis {
         let bare = |other: &Cell| other.kind == Kind::Bare;
         let same = |other: &Cell| bare(other) && other.name == cell.name;
         let found = self.cells.iter().position(same);
-        let found = found.or_else(|| self.cells.iter().position(bare));
-        found.expect("every axis has a bare service")
+        found
+            .or_else(|| self.cells.iter().position(bare))
+            .unwrap_or(0)
     }
 }
 

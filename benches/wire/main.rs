@@ -48,7 +48,7 @@ mod table;
 use std::process::{Command, ExitCode};
 
 use tollgate_test_support::components::program;
-use tollgate_test_support::performance_chart::{self, Bar};
+use tollgate_test_support::performance_chart::{self, Bar, Peer};
 use tollgate_test_support::wire_bench_options::Options;
 
 /// Variable that says that this program runs on its own core, and the number of cores.
@@ -103,7 +103,7 @@ fn on_the_last_core(arguments: &[String]) -> ExitCode {
 fn shared(options: &Options, cores: usize) {
     let mut figures = format!(
         "{}\n{}\n",
-        table::circumstances(options, cores),
+        table::circumstances(options, cores, "make bench-redis"),
         table::SHARED_HEAD
     );
     for row in shared::run(options) {
@@ -111,26 +111,35 @@ fn shared(options: &Options, cores: usize) {
         figures.push('\n');
     }
     print!("{figures}");
-    if options.write {
-        table::write(shared::PAGE, "make bench-redis", &figures);
+    if let Some(folder) = &options.write {
+        table::write(folder, shared::PAGE, "make bench-redis", &figures);
     }
 }
 
-/// Measures Envoy's reference service and tollgate on one Redis.
+/// Measures Envoy's reference service and tollgate on one Redis, then the peers in memory.
 fn beside_the_reference(options: &Options, cores: usize) -> bool {
+    const COMMAND: &str = "make bench-peers";
     if !reference::is_installed() {
         eprintln!("Envoy's reference service is missing; install Go and run `make deps`");
         return false;
     }
-    let circumstances = table::circumstances(options, cores);
+    let date_and_machine = table::date_and_machine(COMMAND, cores);
+    let circumstances = table::circumstances(options, cores, COMMAND);
     let mut figures = format!("{circumstances}\n{}\n", table::REFERENCE_HEAD);
-    for row in reference::run(options, cores) {
-        figures += &table::reference_line(&row);
+    let mut rows = reference::run(options, cores);
+    rows.extend(reference::run_in_memory(options));
+    for row in &rows {
+        figures += &table::reference_line(row);
         figures.push('\n');
     }
-    print!("{figures}");
-    if options.write {
-        table::write(table::PAGE, "make bench-peers", &figures);
+    let readme = reference::readme(&rows, &date_and_machine);
+    print!("{figures}\n{readme}");
+    if let Some(folder) = &options.write {
+        table::write(folder, table::PAGE, COMMAND, &figures);
+        table::write_readme(folder, &readme);
+        let peers: Vec<_> = readme.lines().filter_map(Peer::read).collect();
+        let chart = performance_chart::draw_peers(&peers);
+        table::write_file(folder, performance_chart::PEERS_FILE, &chart);
     }
     true
 }
@@ -163,11 +172,12 @@ fn measure(options: &Options, cores: usize) -> bool {
         figures.push_str(line);
         figures.push('\n');
     };
-    show(&table::circumstances(options, cores));
-    show(table::HEAD);
+    let circumstances = table::circumstances(options, cores, "make bench");
+    show(circumstances.trim_end());
     let mut bars = Vec::new();
     for axis in all {
         if wanted(axis.name) {
+            show(&table::axis_heading(axis.name));
             for row in axis.run(options) {
                 let line = table::line(&row);
                 bars.extend(Bar::read(&line));
@@ -176,15 +186,16 @@ fn measure(options: &Options, cores: usize) -> bool {
         }
     }
     if wanted("latency") {
-        show(&format!("\n{}", table::LATENCY_HEAD));
+        show(&format!("\n### latency\n\n{}", table::LATENCY_HEAD));
         for row in latency::run(options) {
             show(&table::latency_line(&row));
         }
     }
-    if options.write {
-        table::write(table::PAGE, "make bench", &figures);
-        std::fs::write(performance_chart::FILE, performance_chart::draw(&bars))
-            .expect("the picture");
+    if let Some(folder) = &options.write {
+        table::write(folder, table::PAGE, "make bench", &figures);
+        for (file, chart) in performance_chart::axis_charts(&bars) {
+            table::write_file(folder, &file, &chart);
+        }
     }
     true
 }

@@ -5,18 +5,23 @@
 //! has the first core. Redis has the second core if there are three or more, and else shares the
 //! first. The load generator has the last one. CPU times of server and Redis are the kernel's.
 //!
+//! Servers that decide in memory follow in the same run: cells of the axis `one-key`, by h2load.
+//!
 //! What it deliberately does not do: run with the other axes. It needs Redis and the reference
 //! (`make bench-peers`).
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::axes;
 use crate::generator::{self, Expected, Shape, Target};
 use crate::requests::{OK, Workload};
 use crate::servers::{Server, cpu, reference_service, used_us};
 use crate::shared::value;
 use crate::statistics::Spread;
+use crate::table;
 use tollgate_test_support::components::program;
+use tollgate_test_support::performance_chart::PEERS_FILE;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
@@ -63,6 +68,18 @@ const SERVERS: [Candidate; 4] = [
     ),
 ];
 
+const THROTTLECRAB: &str = "throttlecrab, in memory";
+const IN_MEMORY: &str = "tollgate, in memory";
+
+/// Rows of the README, and their names there.
+const README_NAMES: [(&str, &str); 5] = [
+    ("reference", "envoyproxy/ratelimit, on Redis"),
+    ("tollgate, its own keys", "tollgate, on the same Redis"),
+    ("tollgate, leased", "tollgate, leased, on the same Redis"),
+    (THROTTLECRAB, THROTTLECRAB),
+    (IN_MEMORY, IN_MEMORY),
+];
+
 /// One measurement.
 struct Measurement {
     rate: f64,
@@ -75,10 +92,13 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) shape: Shape,
     pub(crate) server_us: Spread,
-    pub(crate) redis_us: Spread,
+    /// None without Redis.
+    pub(crate) redis_us: Option<Spread>,
     pub(crate) rate: Spread,
-    /// Ratio of the rate to the reference's in the same round.
-    pub(crate) ratio: Spread,
+    /// Ratio of the rate to the reference's in the same round, under the same load.
+    pub(crate) ratio: Option<Spread>,
+    /// Whether the generator was the bottleneck.
+    pub(crate) generator_bound: bool,
 }
 
 /// Whether `make bench-peers` has installed the reference.
@@ -133,13 +153,58 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
                 what,
                 shape,
                 server_us: Spread::of(measured.iter().map(|one| one.server_us)),
-                redis_us: Spread::of(measured.iter().map(|one| one.redis_us)),
+                redis_us: Some(Spread::of(measured.iter().map(|one| one.redis_us))),
                 rate: Spread::of(measured.iter().map(|one| one.rate)),
-                ratio: Spread::of(ratios.map(|(one, reference)| one.rate / reference.rate)),
+                ratio: Some(Spread::of(
+                    ratios.map(|(one, reference)| one.rate / reference.rate),
+                )),
+                generator_bound: false,
             }
         }));
     }
     rows
+}
+
+/// Measures the servers that decide in memory.
+pub(crate) fn run_in_memory(options: &Options) -> Vec<Row> {
+    let rows = axes::in_memory().run(options).into_iter();
+    rows.map(|row| Row {
+        what: match row.server {
+            "throttlecrab" => THROTTLECRAB,
+            _ => IN_MEMORY,
+        },
+        shape: SHAPES[0].0,
+        server_us: row.cpu_us,
+        redis_us: None,
+        rate: row.rate,
+        ratio: None,
+        generator_bound: row.generator_bound(),
+    })
+    .collect()
+}
+
+/// The marked part of the README: the rows with the most requests in flight, and their chart.
+pub(crate) fn readme(rows: &[Row], circumstances: &str) -> String {
+    let mut text = "| server | CPU µs a check | checks/s |\n| --- | --- | --- |\n".to_owned();
+    for (what, name) in README_NAMES {
+        let row = rows
+            .iter()
+            .find(|row| row.what == what && row.shape.streams == SHAPES[0].0.streams);
+        if let Some(row) = row {
+            let rate = table::rate(&row.rate, row.generator_bound);
+            text += &format!("| {name} | {:.2} | {rate} |\n", row.server_us.median);
+        }
+    }
+    let crab = rows.iter().any(|row| row.what == THROTTLECRAB);
+    let absent = if crab {
+        ""
+    } else {
+        " throttlecrab was not installed."
+    };
+    text += &format!(
+        "\n![CPU time of the server for one check]({PEERS_FILE})\n\n{circumstances} 200 requests were in flight, and each server had one core.{absent}\nMethods, ranges and other load are in [docs/performance.md](docs/performance.md#beside-envoys-reference-service).\n"
+    );
+    text
 }
 
 fn start(workload: &Workload, redis: &RedisServer, own: Option<&[(&str, &str)]>) -> Server {

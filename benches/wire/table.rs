@@ -3,8 +3,10 @@
 //! What it deliberately does not do: measure, or round figures selectively.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
 
+use tollgate_test_support::performance_chart::{PEERS_BEGIN, PEERS_END, axis_file, axis_subject};
 use tollgate_test_support::wire_bench_options::Options;
 
 use crate::axes::Row;
@@ -33,8 +35,21 @@ pub(crate) const SHARED_HEAD: &str = "\
 | --- | --- | --- | --- | --- | --- |";
 
 pub(crate) const REFERENCE_HEAD: &str = "\
-| server | requests under way | CPU µs a check, the server | CPU µs a check, Redis | checks/s | rate, to the reference |
+| server | requests in flight | CPU µs a check, the server | CPU µs a check, Redis | checks/s | rate, to the reference |
 | --- | --- | --- | --- | --- | --- |";
+
+impl Row {
+    /// Whether the generator was the bottleneck.
+    pub(crate) fn generator_bound(&self) -> bool {
+        self.generator_busy > BUSY
+    }
+}
+
+/// A rate, with a mark if the server could do more.
+pub(crate) fn rate(rate: &Spread, generator_bound: bool) -> String {
+    let bound = if generator_bound { "≥ " } else { "" };
+    format!("{bound}{}", grouped(rate.median))
+}
 
 /// A line of the comparison with the reference.
 pub(crate) fn reference_line(row: &reference::Row) -> String {
@@ -45,10 +60,13 @@ pub(crate) fn reference_line(row: &reference::Row) -> String {
         redis_us,
         rate,
         ratio,
+        generator_bound,
     } = row;
-    let under_way = shape.connections * shape.streams;
-    let rate = grouped(rate.median);
-    format!("| {what} | {under_way} | {server_us} | {redis_us} | {rate} | {ratio} |")
+    let in_flight = shape.connections * shape.streams;
+    let rate = self::rate(rate, *generator_bound);
+    let cell = |spread: &Option<Spread>| spread.map_or("–".to_owned(), |one| one.to_string());
+    let (redis_us, ratio) = (cell(redis_us), cell(ratio));
+    format!("| {what} | {in_flight} | {server_us} | {redis_us} | {rate} | {ratio} |")
 }
 
 /// A line of the shared limits.
@@ -79,10 +97,9 @@ pub(crate) fn line(row: &Row) -> String {
         ratio,
         generator_busy,
     } = row;
-    let bound = if *generator_busy > BUSY { "≥ " } else { "" };
-    let rate = grouped(rate.median);
+    let rate = self::rate(rate, row.generator_bound());
     let busy = generator_busy * 100.0;
-    format!("| {axis} | {name} | {server} | {cpu_us} | {ratio} | {bound}{rate} | {busy:.0} % |")
+    format!("| {axis} | {name} | {server} | {cpu_us} | {ratio} | {rate} | {busy:.0} % |")
 }
 
 /// A line of a load.
@@ -114,33 +131,55 @@ pub(crate) fn latency_line(row: &latency::Row) -> String {
     )
 }
 
-/// Date, machine and options of the run.
-pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
-    let said = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().ok();
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-        text.unwrap_or_default()
-    };
-    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let processor = file("/proc/cpuinfo");
+/// Standard output of a program, or nothing.
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().ok();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_default()
+}
+
+fn contents(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Processes that ran or waited on average in the minute before, and whether they were more than
+/// the cores.
+fn load(cores: usize) -> (String, bool) {
+    let load = contents("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or("unknown");
+    let busy = load.parse().is_ok_and(|load: f64| load > cores as f64);
+    (load.to_owned(), busy)
+}
+
+/// Date, commit, command and machine in one sentence.
+pub(crate) fn date_and_machine(made_by: &str, cores: usize) -> String {
+    let processor = contents("/proc/cpuinfo");
     let processor = processor
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let load = file("/proc/loadavg");
-    let load = load.split(' ').next().unwrap_or("unknown");
-    let busy = load.parse().is_ok_and(|load: f64| load > cores as f64);
-    let mut text = format!(
-        "Measurement on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
-        said("date", &["-u", "+%F"]),
-        said("git", &["describe", "--always", "--dirty"]),
+    format!(
+        "Measured on {} at {} by `{made_by}`: {cores} cores of an {}{}.",
+        output_of("date", &["-u", "+%F"]),
+        output_of("git", &["describe", "--always", "--dirty"]),
         processor.unwrap_or("unknown processor"),
-        said("uname", &["-r"]),
-        said("rustc", &["--version"]),
-        said("h2load", &["--version"]),
-    );
+        if load(cores).1 {
+            " that was busy with other work"
+        } else {
+            ""
+        }
+    )
+}
+
+/// Date, machine and options of the run. Call it before the measurement: it reports the load.
+pub(crate) fn circumstances(options: &Options, cores: usize, made_by: &str) -> String {
+    let (load, busy) = load(cores);
+    let mut text = date_and_machine(made_by, cores);
     let _ = writeln!(
         text,
-        "Rounds: {}, of {} requests{}; {load} processes ran or waited on average in the minute before{}. Options: {}.",
+        " Versions: Linux {}, {}, {}. Rounds: {} of {} requests{}. In the minute before, {load} processes ran or waited on average.{} Options: {}.",
+        output_of("uname", &["-r"]),
+        output_of("rustc", &["--version"]),
+        output_of("h2load", &["--version"]),
         options.rounds,
         grouped(options.requests as f64),
         if options.rounds < 5 {
@@ -149,7 +188,7 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
             ""
         },
         if busy {
-            ", so the machine was busy with other work: compare CPU time, not rates"
+            " Compare CPU time, not rates."
         } else {
             ""
         },
@@ -162,12 +201,46 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     text
 }
 
+/// Heading and chart of an axis, before its table.
+pub(crate) fn axis_heading(axis: &str) -> String {
+    let (subject, file) = (axis_subject(axis), axis_file(axis));
+    let file = file.trim_start_matches("docs/");
+    format!("\n### {axis}\n\n![CPU µs a check: {subject}]({file})\n\n{HEAD}")
+}
+
 /// Writes the figures of a command into a page.
-pub(crate) fn write(name: &str, made_by: &str, figures: &str) {
-    let page = std::fs::read_to_string(name).expect("the page");
-    let begin = format!("{BEGIN}`{made_by}` -->\n");
-    let (before, rest) = page.split_once(&begin).expect("where the figures begin");
-    let (_, after) = rest.split_once(END).expect("where they end");
-    let page = format!("{before}{begin}{figures}{END}{after}");
-    std::fs::write(name, page).expect("the page");
+pub(crate) fn write(folder: &Path, name: &str, made_by: &str, figures: &str) {
+    write_between(
+        folder,
+        name,
+        (&format!("{BEGIN}`{made_by}` -->\n"), END),
+        figures,
+    );
+}
+
+/// Writes the README's comparison with the peers.
+pub(crate) fn write_readme(folder: &Path, figures: &str) {
+    write_between(folder, "README.md", (PEERS_BEGIN, PEERS_END), figures);
+}
+
+/// Replaces the text between two markers of a page. A folder that lacks the page gets a copy of the
+/// repository's.
+fn write_between(folder: &Path, name: &str, (begin, end): (&str, &str), text: &str) {
+    let path = folder.join(name);
+    let source = if path.exists() {
+        &path
+    } else {
+        Path::new(name)
+    };
+    let page = std::fs::read_to_string(source).expect("the page");
+    let (before, rest) = page.split_once(begin).expect("where the figures begin");
+    let (_, after) = rest.split_once(end).expect("where they end");
+    write_file(folder, name, &format!("{before}{begin}{text}{end}{after}"));
+}
+
+/// Writes a file below a folder.
+pub(crate) fn write_file(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, text).expect("the file");
 }

@@ -11,6 +11,7 @@
     clippy::indexing_slicing
 )]
 
+mod bench_commands;
 mod drawing;
 mod lease_cost;
 #[path = "../../src/store/lease/leases.rs"]
@@ -20,12 +21,12 @@ mod page;
 mod scene;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::components::component;
-use tollgate_test_support::performance_chart::{self, Bar};
+use tollgate_test_support::performance_chart::{self, Bar, PEERS_FILE, Peer};
 
 use scene::Simulation;
 
@@ -41,12 +42,15 @@ fn pictures() -> BTreeMap<String, String> {
         )
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
-    let measured = (
-        "performance.svg".to_owned(),
-        performance_chart::draw(&bars()),
-    );
     let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
-    each.chain([all, measured, leases]).collect()
+    let peers = Peer::all(&std::fs::read_to_string("README.md").unwrap());
+    let peers = (PEERS_FILE.to_owned(), performance_chart::draw_peers(&peers));
+    let measured = performance_chart::axis_charts(&bars());
+    let measured = measured.into_iter().chain([peers]).map(|(file, svg)| {
+        let name = file.strip_prefix(FOLDER).unwrap().trim_start_matches('/');
+        (name.to_owned(), svg)
+    });
+    each.chain([all, leases]).chain(measured).collect()
 }
 
 /// Figures of the table in `docs/performance.md`.
@@ -74,8 +78,21 @@ fn the_pictures_match_the_algorithms() {
 
 #[test]
 fn the_measured_figures_match_their_page() {
-    assert!(performance_chart::FILE.starts_with(FOLDER));
+    let page = std::fs::read_to_string("docs/performance.md").unwrap();
+    let first = page.split("](pictures/").nth(1).unwrap();
+    assert!(
+        first.starts_with("peers.svg)"),
+        "docs/performance.md opens with peers.svg"
+    );
     let bars = bars();
+    for (file, _) in performance_chart::axis_charts(&bars) {
+        let link = format!("]({})", file.strip_prefix("docs/").unwrap());
+        assert_eq!(
+            page.matches(&link).count(),
+            1,
+            "docs/performance.md: {link}"
+        );
+    }
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
         let seen = bars.iter().filter(|bar| bar.axis == axis).count();
         assert!(seen > 1, "docs/performance.md: no figures for `{axis}`");
@@ -103,7 +120,6 @@ fn every_algorithm_has_exactly_one_picture() {
 
 #[test]
 fn every_picture_is_small_well_formed_and_described() {
-    let parse = "import sys, xml.dom.minidom as dom\nfor path in sys.argv[1:]: dom.parse(path)";
     let folder = tempfile::tempdir().unwrap();
     let mut paths = Vec::new();
     for (name, svg) in pictures() {
@@ -118,6 +134,12 @@ fn every_picture_is_small_well_formed_and_described() {
         std::fs::write(&path, svg).unwrap();
         paths.push(path);
     }
+    assert_well_formed(&paths);
+}
+
+/// Parses files as XML.
+fn assert_well_formed(paths: &[PathBuf]) {
+    let parse = "import sys, xml.dom.minidom as dom\nfor path in sys.argv[1:]: dom.parse(path)";
     let output = Command::new(component("venv/bin/python"))
         .args(["-c", parse])
         .args(paths)

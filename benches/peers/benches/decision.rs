@@ -3,7 +3,7 @@
 //!
 //! How: each decides the next key of the same shuffled list, always allowed. `step` is one of our
 //! algorithms on a given bucket and time; `request to answer` is our whole path from protobuf to
-//! protobuf: rules matched, a bucket found through its partition's mailbox, counted, a complete
+//! protobuf: rules matched, a bucket found through its partition's queue, counted, a complete
 //! answer built.
 //!
 //! What it deliberately does not do: claim that they are equivalent. governor finds a key and takes

@@ -5,13 +5,19 @@
 //!
 //! What it deliberately does not do: choose what is measured (`axes`).
 
+use std::path::PathBuf;
+
 /// Every option, and what it does.
-pub const OPTIONS: [(&str, &str); 6] = [
+pub const OPTIONS: [(&str, &str); 7] = [
     ("--quick", "one short round of everything: whether it works"),
     ("--full", "more and longer rounds, and 10 M keys"),
     (
         "--write",
-        "also write docs/performance.md and its picture, or docs/shared-limits.md",
+        "also write the figures and charts into README.md and docs",
+    ),
+    (
+        "--write-to",
+        "DIR: as --write, into copies of the pages below this folder",
     ),
     ("--rounds", "N: how many rounds"),
     ("--requests", "N: how many requests a measurement"),
@@ -24,7 +30,8 @@ pub const OPTIONS: [(&str, &str); 6] = [
 #[derive(Clone, Debug)]
 pub struct Options {
     pub full: bool,
-    pub write: bool,
+    /// Folder of the pages to write: the repository, or one for copies.
+    pub write: Option<PathBuf>,
     pub rounds: usize,
     pub requests: u64,
     /// The duration of an open-loop run.
@@ -67,10 +74,15 @@ impl Options {
             (_, true) => (7, 120_000, 4),
             _ => (5, 40_000, 1),
         };
+        let write = match value("--write-to") {
+            Some(folder) => Some(PathBuf::from(folder)),
+            None if flag("--write-to") => return Err("--write-to wants a folder".to_owned()),
+            None => flag("--write").then(|| PathBuf::from(".")),
+        };
         let rounds = number("--rounds")?.map_or(usual.0, |rounds| rounds.clamp(1, 99) as usize);
         Ok(Self {
             full,
-            write: flag("--write"),
+            write,
             rounds,
             requests: number("--requests")?.unwrap_or(usual.1).max(1),
             latency_seconds: usual.2,
