@@ -10,6 +10,7 @@
 //! What it deliberately does not do: run with the other axes. It needs Redis and the reference
 //! (`make bench-peers`).
 
+use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -192,7 +193,7 @@ pub(crate) fn readme(rows: &[Row], circumstances: &str) -> String {
             .find(|row| row.what == what && row.shape.streams == SHAPES[0].0.streams);
         if let Some(row) = row {
             let rate = table::rate(&row.rate, row.generator_bound);
-            text += &format!("| {name} | {:.2} | {rate} |\n", row.server_us.median);
+            let _ = writeln!(text, "| {name} | {:.2} | {rate} |", row.server_us.median);
         }
     }
     let crab = rows.iter().any(|row| row.what == THROTTLECRAB);
@@ -201,7 +202,8 @@ pub(crate) fn readme(rows: &[Row], circumstances: &str) -> String {
     } else {
         " throttlecrab was not installed."
     };
-    text += &format!(
+    let _ = write!(
+        text,
         "\n![CPU time of the server for one check]({PEERS_FILE})\n\n{circumstances} 200 requests were in flight, and each server had one core.{absent}\nMethods, ranges and other load are in [docs/performance.md](docs/performance.md#beside-envoys-reference-service).\n"
     );
     text
