@@ -140,6 +140,8 @@ pub struct XdsSettings {
     pub xds_client_backoff_max_interval: Duration,
 
     /// Share by which a wait may be longer or shorter
+    ///
+    /// Example: 0.2
     #[arg(long, env = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", default_value_t = 0.5, value_parser = ratio)]
     pub xds_client_backoff_random_factor: f32,
 

@@ -91,3 +91,35 @@ fn the_bench_commands_write_the_pages_and_charts() {
         .collect();
     assert_well_formed(&paths);
 }
+
+/// `make bench-peers` builds the decision bench with `--locked`, in a package of its own.
+#[test]
+fn the_lock_file_of_the_decision_bench_has_every_dependency() {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--no-deps", "--locked", "--format-version=1"]);
+    let output = without_cargo_variables(&mut command).output().unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let lock = std::fs::read_to_string("benches/peers/Cargo.lock").unwrap();
+    for name in ["tollgate", "tollgate-limiter", "tollgate-http2"] {
+        let package = packages.iter().find(|package| package["name"] == name);
+        let begin = format!("name = \"{name}\"\n");
+        let locked = lock
+            .split("[[package]]\n")
+            .find(|part| part.starts_with(&begin))
+            .unwrap_or_else(|| panic!("benches/peers/Cargo.lock has no {name}"));
+        let dependencies = package.unwrap()["dependencies"].as_array().unwrap();
+        for dependency in dependencies {
+            if dependency["kind"] == "dev" || dependency["optional"] == true {
+                continue;
+            }
+            let wanted = dependency["name"].as_str().unwrap();
+            let with = [format!("\n \"{wanted}\""), format!("\n \"{wanted} ")];
+            assert!(
+                with.iter().any(|with| locked.contains(with)),
+                "benches/peers/Cargo.lock: {name} lacks {wanted}; run `cargo update --workspace \
+                 --manifest-path benches/peers/Cargo.toml`"
+            );
+        }
+    }
+}

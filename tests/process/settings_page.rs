@@ -86,7 +86,11 @@ fn row(setting: &Arg) -> String {
     let example = match (&text.example, kind, named.first()) {
         (Some(example), ..) => code(example),
         // The value that is not the default.
-        (None, Some(kind), None) if text.default.as_deref() == Some(kind.example) => code("false"),
+        (None, Some(kind), None)
+            if kind.name == "BOOL" && text.default.as_deref() == Some(kind.example) =>
+        {
+            code("false")
+        }
         (None, _, Some(choice)) => choice.clone(),
         (None, Some(kind), None) => code(kind.example),
         (None, None, None) => panic!("{flag} has no example"),
