@@ -74,20 +74,32 @@ impl Readiness {
             let _ = writeln!(report, "{} {what}", mark(good));
         };
         match self.generations.current() {
-            Some(generation) => say(
-                self.rules_ready(),
-                format_args!(
-                    "rules: generation {}, hash {:012x}, {} limits in {} domains",
-                    generation.number,
-                    generation.hash,
-                    generation.rules.rules().len(),
-                    generation.rules.domain_count(),
-                ),
-            ),
+            Some(generation) => {
+                say(
+                    self.rules_ready(),
+                    format_args!(
+                        "rules: generation {}, hash {:012x}, {} limits in {} domains",
+                        generation.number,
+                        generation.hash,
+                        generation.rules.rules().len(),
+                        generation.rules.domain_count(),
+                    ),
+                );
+                let warnings = &generation.warnings;
+                let count = warnings.first.len().saturating_add(warnings.more);
+                if count > 0 {
+                    // The rules are in use, so the condition is met.
+                    let first = warnings.first.join("\n");
+                    say(
+                        true,
+                        format_args!("warnings of the rules: {count}\n{first}"),
+                    );
+                }
+            }
             None => say(self.rules_ready(), format_args!("rules: none")),
         }
         if let Some(why) = self.generations.refused() {
-            say(false, format_args!("newest rules: not taken\n{why}"));
+            say(false, format_args!("newest rules: refused\n{why}"));
         }
         if let Some((good, words)) = (self.store)() {
             say(good, format_args!("store: {words}"));

@@ -16,8 +16,8 @@ use crate::rules::file::LoadedRules;
 use crate::rules::reload::RulesUpdate;
 use tollgate_limiter::RuleSet;
 
-/// How many warnings of one load are logged.
-const WARNINGS_LOGGED_MAX: usize = 10;
+/// How many warnings of one load are logged and kept for `/readyz?verbose`.
+const WARNINGS_KEPT_MAX: usize = 10;
 
 /// A rule set and its counters.
 #[derive(Debug)]
@@ -28,10 +28,21 @@ pub struct Generation {
     pub counters: RuleCounters,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
+    /// Warnings of the rules.
+    pub warnings: RulesWarnings,
     /// Counted from 1.
     pub number: i64,
     /// The same for the same files, on every replica; 48 bits.
     pub hash: u64,
+}
+
+/// Warnings of one rule set, in words. At most ten are kept; the others are counted.
+#[derive(Clone, Debug, Default)]
+pub struct RulesWarnings {
+    /// The first ones, each with its place and its help.
+    pub first: Vec<String>,
+    /// How many more there are.
+    pub more: usize,
 }
 
 /// Holds the current generation. Empty before the first.
@@ -52,6 +63,37 @@ pub struct Generations {
 impl AsRef<Self> for Generation {
     fn as_ref(&self) -> &Self {
         self
+    }
+}
+
+// === impl RulesWarnings ===
+
+impl RulesWarnings {
+    fn of(loaded: &LoadedRules) -> Self {
+        let first: Vec<_> = loaded
+            .warnings
+            .iter()
+            .take(WARNINGS_KEPT_MAX)
+            .map(ToString::to_string)
+            .collect();
+        let all = loaded
+            .warnings
+            .len()
+            .saturating_add(loaded.warnings_omitted);
+        let more = all.saturating_sub(first.len());
+        Self { first, more }
+    }
+
+    fn log(&self) {
+        for warning in &self.first {
+            tracing::warn!("{warning}");
+        }
+        if self.more > 0 {
+            tracing::warn!(
+                more = self.more,
+                "the rules have more warnings; `tollgate check` prints them"
+            );
+        }
     }
 }
 
@@ -88,7 +130,7 @@ impl Generations {
     }
 
     /// Makes `rules` current for new requests.
-    fn publish(&self, rules: RuleSet, sources: usize, hash: u64) {
+    fn publish(&self, rules: RuleSet, sources: usize, warnings: RulesWarnings, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
@@ -96,6 +138,7 @@ impl Generations {
             rules,
             counters,
             sources,
+            warnings,
             number,
             hash,
         })));
@@ -127,10 +170,11 @@ impl Generations {
         match change {
             None => {}
             Some(Ok(rules)) => {
-                log_warnings(&rules.loaded);
+                let warnings = RulesWarnings::of(&rules.loaded);
+                warnings.log();
                 let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
                 let was_refused = self.refused().is_some();
-                self.publish(rules.loaded.rules, sources, rules.hash);
+                self.publish(rules.loaded.rules, sources, warnings, rules.hash);
                 let hash = format_args!("{:012x}", rules.hash);
                 if was_refused {
                     // At the level of the refusal, so that a reader of that level sees its end.
@@ -160,24 +204,5 @@ impl Generations {
     /// Why the newest rules were rejected.
     pub fn refused(&self) -> Option<Arc<String>> {
         self.refused.load_full()
-    }
-}
-
-/// Logs the first warnings of loaded rules, and how many more there are.
-fn log_warnings(loaded: &LoadedRules) {
-    let shown = loaded.warnings.len().min(WARNINGS_LOGGED_MAX);
-    for warning in loaded.warnings.iter().take(shown) {
-        tracing::warn!("{warning}");
-    }
-    let all = loaded
-        .warnings
-        .len()
-        .saturating_add(loaded.warnings_omitted);
-    let more = all.saturating_sub(shown);
-    if more > 0 {
-        tracing::warn!(
-            more,
-            "the rules have more warnings; `tollgate check` prints them"
-        );
     }
 }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::process::Command;
 
+use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -31,6 +32,12 @@ fn warnings_are_logged_at_the_start_and_at_a_reload_up_to_a_bound() {
     let running = Tollgate::start_at(&file, &[]);
     let start = running.said_at_start();
     assert_eq!(logged(&start), 2, "{start}");
+    let report = http(running.admin, "GET", "/readyz?verbose", "").1;
+    assert!(
+        report.contains("[+] warnings of the rules: 2\n"),
+        "{report}"
+    );
+    assert_eq!(logged(&report), 2, "{report}");
     assert!(!start.contains("more warnings"), "{start}");
     fs::write(&file, rules(150)).unwrap();
     let told = wait_for(PATIENCE, || {
@@ -41,6 +48,13 @@ fn warnings_are_logged_at_the_start_and_at_a_reload_up_to_a_bound() {
     let told = told.expect("the reload's warnings");
     assert_eq!(logged(&told), 2 + 10, "{told}");
     assert!(told.contains("140"), "{told}");
+    let report = wait_for(PATIENCE, || {
+        let report = http(running.admin, "GET", "/readyz?verbose", "").1;
+        report
+            .contains("[+] warnings of the rules: 150\n")
+            .then_some(report)
+    });
+    assert_eq!(logged(&report.expect("the new rules")), 10);
 }
 
 #[test]

@@ -147,7 +147,7 @@ async fn rejected_rules_are_reported_until_valid_ones_load() {
     assert_eq!(status, 200, "the rules in use still are");
     assert!(said.contains("[+] rules: generation 1, "), "{said}");
     let refused = format!(
-        "[-] newest rules: not taken\nerror[unknown-key]: config error, unknown key 'nonsense'\n --> {file}:2:1\n  |\n2 | nonsense: 1\n  | ^^^^^^^^\n",
+        "[-] newest rules: refused\nerror[unknown-key]: config error, unknown key 'nonsense'\n --> {file}:2:1\n  |\n2 | nonsense: 1\n  | ^^^^^^^^\n",
         file = service.rules.display()
     );
     assert!(said.contains(&refused), "{said}");
