@@ -276,8 +276,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         id: "names-twice",
         what: "a name twice in one mapping",
-        there: "both values are checked, and the last counts",
-        here: "the last is checked and counts",
+        there: "both values are checked, and the last counts; two `rate_limit` mappings are merged",
+        here: "the last is checked and counts, and `check` warns of it",
         reason: "a value that does not count cannot be invalid",
         shown: Shown::ByFiles,
     },
