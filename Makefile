@@ -27,6 +27,7 @@
 #
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
+# make snapshots        output of check for the broken rules files of the tests
 # make pictures         docs/pictures: algorithms, measured figures, costs of leases
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
