@@ -1,10 +1,10 @@
 //! Cost of a check, compared with the cost of the network alone.
 //!
 //! Servers are processes of their own, release builds, and take turns: nghttpd with a static file
-//! (the lower bound), a bare tonic service that answers a constant, and every tollgate engine. The
-//! steadiest figure on a shared machine is CPU: user and system time of the server's process from
-//! the kernel, divided by its decisions. Medians are given with the lowest and the highest round,
-//! so that a reader sees whether two figures differ.
+//! (HTTP/2 in C, without decisions), a bare tonic service that answers a constant, and tollgate.
+//! The steadiest figure on a shared machine is CPU: user and system time of the server's process
+//! from the kernel, divided by its decisions. Medians are given with the lowest and the highest
+//! round, so that a reader sees whether two figures differ.
 //!
 //! | file | content |
 //! | --- | --- |
