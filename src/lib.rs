@@ -21,6 +21,7 @@
 //! | `file_stamp` | | whether a file changed |
 //! | `proto` | | types generated from `proto/` |
 //! | `metrics` | | every metric, declared once |
+//! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
@@ -39,6 +40,7 @@
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
 
 pub mod admin;
+pub mod admin_api;
 pub mod app;
 pub mod cli;
 pub mod clock;

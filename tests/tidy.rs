@@ -31,9 +31,15 @@ use tollgate_test_support::import_graph::ImportGraph;
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &["rules", "admin/protobuf_json.rs", "cli"],
+        &["rules", "admin", "decisions", "cli"],
         "domain types are not serialisable; the edges mirror them",
     ),
+    (
+        "serde",
+        &["admin_api"],
+        "one module declares the JSON of the admin listener",
+    ),
+    ("ratatui", &["cli/top"], "one command draws on a terminal"),
     (
         "prost",
         &[

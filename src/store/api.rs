@@ -32,6 +32,9 @@ pub type ApplyFuture<'s> =
 /// The future of a [`Store::drain`] call.
 pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
 
+/// The future of a [`Store::reset`] call.
+pub type ResetFuture<'s> = Pin<Box<dyn Future<Output = Result<Vec<bool>, StoreError>> + Send + 's>>;
+
 /// Whether takes are final.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CommitMode {
@@ -69,6 +72,14 @@ pub trait Store: Send + Sync + 'static {
     /// are still decided.
     fn drain(&self) -> DrainFuture<'_> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// Forgets the buckets of these checks, in this process and in the shared store, with what is
+    /// held of them in advance (leases) or remembered about them (denials). Returns for each check
+    /// whether there was a bucket. What is given back afterwards but was taken before is dropped.
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        // Every store gets its own in the next commits of this change.
+        Box::pin(std::future::ready(Ok(vec![false; checks.len()])))
     }
 
     /// Whether the store decides. None where it always does.

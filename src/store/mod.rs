@@ -27,8 +27,8 @@ mod store_error;
 mod tentative_take;
 
 pub use self::api::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, PartialReply, Store, StoreHealth,
-    StoreReply, Ticket, Worker,
+    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, PartialReply, ResetFuture, Store,
+    StoreHealth, StoreReply, Ticket, Worker,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,

@@ -1,0 +1,122 @@
+//! Single decisions: `GET /decisions`, `decision` events of `GET /events`, the decision log.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::LimitFigures;
+use super::top::{Entry, ValueMode};
+
+/// The response of `GET /decisions`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Decisions {
+    /// The replica: its host name.
+    pub instance: String,
+    /// When this was read.
+    pub at: String,
+    /// How values are shown.
+    pub values: ValueMode,
+    /// The kept decisions that match the query, newest first.
+    pub decisions: Vec<DecisionRecord>,
+    /// How many decisions are kept in all.
+    pub kept: u64,
+    /// How many decisions were not kept since the start, because there were too many a second.
+    pub skipped: u64,
+}
+
+/// One decision.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct DecisionRecord {
+    /// When it was made.
+    pub at: String,
+    /// The domain.
+    pub domain: String,
+    /// The answer.
+    pub verdict: Verdict,
+    /// Why this was the answer.
+    pub reason: Reason,
+    /// The error, if the verdict is `ERROR`.
+    pub error: Option<String>,
+    /// Microseconds from the request's arrival to its decision.
+    pub took_us: u64,
+    /// The number of the generation of rules; null before the first.
+    pub generation: Option<u64>,
+    /// One for each descriptor, in the order sent.
+    pub descriptors: Vec<DescriptorRecord>,
+}
+
+/// The part of a decision about one descriptor.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct DescriptorRecord {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// The answer for this descriptor; null where it was not decided.
+    pub verdict: Option<Verdict>,
+    /// Why this was the answer.
+    pub reason: Reason,
+    /// The full name of the rule that answered; null if none matched.
+    pub rule: Option<String>,
+    /// The limit that answered; null if there is none.
+    pub limit: Option<LimitFigures>,
+    /// Hits that were asked for; negative for a refund.
+    pub hits: i128,
+    /// Hits left; null without a limit.
+    pub remaining: Option<u64>,
+    /// Seconds until the limit resets, or until a retry can pass if it is over; null without a
+    /// limit.
+    pub reset_seconds: Option<u64>,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// The request passes.
+    Ok,
+    /// The request is over a limit.
+    OverLimit,
+    /// There is no answer.
+    Error,
+}
+
+/// Why a request or a descriptor was answered as it was.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Within every limit.
+    WithinLimit,
+    /// Over the limit, and refused.
+    OverLimit,
+    /// The domain has no rules.
+    UnknownDomain,
+    /// No rule matches the descriptor.
+    NoRule,
+    /// The matched level has no limit.
+    NoLimit,
+    /// The matched rule is replaced by another rule of the request.
+    Replaced,
+    /// The matched rule is unlimited.
+    Unlimited,
+    /// Over the limit, and the rule is in shadow mode.
+    ShadowMode,
+    /// Over the limit, and the service is in shadow mode.
+    GlobalShadowMode,
+    /// Over the limit, but quotas refuse only when all of them do.
+    Quota,
+    /// Refused from the cache of keys that are over their limit, without asking the store.
+    OverLimitCache,
+    /// The shared store did not decide; its failure policy let the request pass.
+    StoreFailureAllowed,
+    /// The shared store did not decide; its failure policy refused the request.
+    StoreFailureDenied,
+    /// The shared store did not decide; this replica decided by its share of the limit.
+    StoreFailureLocal,
+    /// The service was overloaded; its policy let the request pass.
+    OverloadAllowed,
+    /// The service was overloaded; its policy refused the request.
+    OverloadDenied,
+    /// The request exceeds a bound; the policy let it pass.
+    ExcessAllowed,
+    /// The request exceeds a bound; the policy refused it.
+    ExcessDenied,
+    /// There is no answer: `error` says why.
+    Error,
+}

@@ -1,0 +1,65 @@
+//! `GET /events`: server-sent events. `state` comes at once and then once a second, `decision` for
+//! each sampled decision, `skipped` at most once a second with the number of decisions that matched
+//! and were not sent.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::LimitState;
+use super::partitions::Partitions;
+use super::requests::ShadowedRule;
+use super::top::Top;
+
+/// The data of a `state` event.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct StateEvent {
+    /// The replica: its host name.
+    pub instance: String,
+    /// When this was read.
+    pub at: String,
+    /// The version of tollgate.
+    pub version: String,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Whether the service is ready.
+    pub ready: bool,
+    /// Whether the service is draining: it was told to stop.
+    pub draining: bool,
+    /// The rules.
+    pub rules: RulesState,
+    /// The rules with the most refused hits a second, at most 100, then those with the most hits.
+    pub limits: Vec<LimitState>,
+    /// How many rules are left out.
+    pub limits_omitted: u64,
+    /// The heaviest keys of the last minute by refused hits, at most 20.
+    pub top_refused: Top,
+    /// The heaviest keys of the last minute by hits asked for, at most 20.
+    pub top_asked: Top,
+    /// The store and its partitions.
+    pub partitions: Partitions,
+    /// Rules that `/shadow` keeps in shadow mode.
+    pub shadowed: Vec<ShadowedRule>,
+}
+
+/// The rules in use, and what became of the last reload.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct RulesState {
+    /// The number of the generation; null before the first.
+    pub generation: Option<u64>,
+    /// The hash of the files, as `tollgate_rules_hash` has it; null before the first.
+    pub hash: Option<String>,
+    /// When they were loaded; null before the first.
+    pub loaded_at: Option<String>,
+    /// How many rules there are.
+    pub rules: u64,
+    /// How many warnings they have.
+    pub warnings: u64,
+    /// Why the newest rules were refused; null if they are in use.
+    pub error: Option<String>,
+}
+
+/// The data of a `skipped` event.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SkippedEvent {
+    /// Decisions that matched since the last event of this kind and were not sent.
+    pub skipped: u64,
+}

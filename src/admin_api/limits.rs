@@ -1,0 +1,88 @@
+//! `GET /limits`: the rules in use and what they admitted and refused.
+
+use serde::{Deserialize, Serialize};
+
+/// The response of `GET /limits`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Limits {
+    /// The replica: its host name.
+    pub instance: String,
+    /// When this was read.
+    pub at: String,
+    /// The rules, in the order of the files.
+    pub limits: Vec<LimitState>,
+    /// How many rules are left out because of a bound.
+    pub omitted: u64,
+}
+
+/// One rule, its limit and its counts.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LimitState {
+    /// The domain.
+    pub domain: String,
+    /// The full name, as `/rlconfig` has it; with `name=NAME` appended for a rule with a name.
+    pub rule: String,
+    /// The limit; null where the rule is unlimited.
+    pub limit: Option<LimitFigures>,
+    /// Whether the rule is unlimited.
+    pub unlimited: bool,
+    /// Whether the rule is in shadow mode now, by its file or by `/shadow`.
+    pub shadow_mode: bool,
+    /// Until when `/shadow` keeps it in shadow mode; null if it does not.
+    pub shadow_until: Option<String>,
+    /// Whether the rule is a quota.
+    pub quota_mode: bool,
+    /// Hits since the start of the service.
+    pub hits: Hits,
+    /// Hits a second, over the last `rates.seconds` seconds.
+    pub rates: Rates,
+}
+
+/// The figures of a limit.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LimitFigures {
+    /// Requests per unit.
+    pub requests_per_unit: u64,
+    /// The unit, in lower case; null for slots.
+    pub unit: Option<String>,
+    /// How many units a window has.
+    pub unit_multiplier: u32,
+    /// The algorithm.
+    pub algorithm: String,
+    /// The burst.
+    pub burst: u64,
+    /// The limit in words, such as `10 per minute`.
+    pub text: String,
+}
+
+/// Hits of one rule. Limits of one descriptor without names share their counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Hits {
+    /// Hits that were asked for.
+    pub total: u64,
+    /// Hits of requests that passed.
+    pub admitted: u64,
+    /// Hits over the limit.
+    pub over: u64,
+    /// Hits over the near mark and not over the limit.
+    pub near: u64,
+    /// Hits over the limit of a rule in shadow mode.
+    pub shadow: u64,
+}
+
+/// Hits a second.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Rates {
+    /// How many seconds the rates cover; 0 before the first measurement.
+    pub seconds: f64,
+    /// Hits that were asked for.
+    pub total: f64,
+    /// Hits of requests that passed.
+    pub admitted: f64,
+    /// Hits over the limit.
+    pub over: f64,
+    /// Hits over the near mark and not over the limit.
+    pub near: f64,
+    /// Hits over the limit of a rule in shadow mode.
+    pub shadow: f64,
+}

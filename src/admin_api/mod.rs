@@ -1,0 +1,25 @@
+//! The JSON of the admin listener: one type for each response, written by `admin` and read by
+//! `tollgate top`, `tap`, `reset`, `shadow` and `explain --last`.
+//!
+//! Why one module: server and commands cannot disagree about a field. `docs/admin.schema.json`
+//! describes the same types for everybody else.
+//!
+//! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent.
+//!
+//! What it deliberately does not do: make these values (`admin`, `top_keys`, `decisions`).
+
+mod decisions;
+mod events;
+mod limits;
+mod partitions;
+mod requests;
+mod top;
+
+pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
+pub use self::events::{RulesState, SkippedEvent, StateEvent};
+pub use self::limits::{Hits, LimitFigures, LimitState, Limits, Rates};
+pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
+pub use self::requests::{
+    ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
+};
+pub use self::top::{Entry, RankBy, Top, TopKey, ValueMode, Window};
