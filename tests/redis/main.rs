@@ -22,6 +22,7 @@ mod failures;
 mod leased;
 mod memory;
 mod reference;
+mod resets;
 mod sentinels;
 mod slow;
 mod states;
