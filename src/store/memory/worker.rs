@@ -88,13 +88,13 @@ impl PartitionWorker {
             };
             let now = self.clock.now();
             let uptime_us = self.clock.uptime_us();
+            self.partition.resets.expire(uptime_us);
             for message in batch.drain(..) {
                 match message {
                     Message::Decide(batch) => self.answer(batch, now, uptime_us),
                     Message::Refund(mut checks) => self.give_back(&mut checks, now),
                 }
             }
-            self.partition.resets.expire(uptime_us);
             self.partition.sweep(now, sweep_looks_max);
             self.report_levels();
         }
