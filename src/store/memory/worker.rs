@@ -157,10 +157,10 @@ impl PartitionWorker {
             }
             if request.is_reset {
                 let partition = &mut self.partition;
-                let reset = checks
+                let outcomes = checks
                     .iter()
                     .map(|check| partition.reset(check, now, uptime_us));
-                answers.extend(reset);
+                answers.extend(outcomes);
                 continue;
             }
             let decided_before = answers.len();

@@ -42,8 +42,8 @@ impl LeaseWorker {
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
-            let reset = shared.reset(vec![check.clone()]).await;
-            let counted = reset.map(|counted| counted.contains(&true));
+            let answer = shared.reset(vec![check.clone()]).await;
+            let counted = answer.map(|counted| counted.contains(&true));
             CallReport::Reset {
                 check,
                 waiters,
