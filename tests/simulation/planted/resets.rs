@@ -25,7 +25,7 @@ pub(super) static BUGS: &[Bug] = &[
         name: "a_reset_forgets_another_bucket_too",
         plant: Plant::Reset(|checks, before| {
             let own: Vec<_> = checks.iter().map(plain).collect();
-            checks.extend(before.drain(..));
+            checks.append(before);
             *before = own;
         }),
         found_by: &[Law::Recount, Law::Remaining, Law::Promise],

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{CallReport, LeaseWorker, Waiter};
 use crate::store::CheckResult;
+use crate::store::refund_queue::REFUND_LATE_MAX_US;
 use tollgate_limiter::{Check, Outcome, Timestamp};
 
 impl LeaseWorker {
@@ -62,7 +63,7 @@ impl LeaseWorker {
         now_us: u64,
     ) {
         if answer.is_ok() {
-            self.leases.reset(check, now_us);
+            self.leases.reset(check, now_us, REFUND_LATE_MAX_US);
         }
         for waiter in waiters {
             self.put_answer(waiter, answer.clone());
