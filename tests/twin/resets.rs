@@ -281,3 +281,27 @@ fn planted_bugs_of_resets_are_found() {
         assert!(found, "not found: {piece}");
     }
 }
+
+#[test]
+fn a_counter_of_the_reference_is_reset_by_clocks_that_differ() {
+    let mut pair = Pair::with(script::text());
+    let mut one = |hits: Hits, resets, now: Timestamp| {
+        let check = Check {
+            bucket_name: Some(b"d_k_v_".as_slice().into()),
+            ..check(0, ALGORITHMS[0], hits.into())
+        };
+        let mut call = Call::default();
+        call.add_marked(b"d_k_v_1800000000", &check, resets, now);
+        pair.connection.call(&call)[0].unwrap()
+    };
+    let after = |us| START.plus_us(us);
+    let undo = |taken_at| Hits::Undo { hits: 2, taken_at };
+    assert_eq!(one(Hits::Take(5), false, START).used_before, 0);
+    assert_eq!(one(Hits::PEEK, true, START).used_before, 5);
+    assert_eq!(one(Hits::Take(5), false, START).used_before, 0);
+    // The clock of another replica is ahead by two seconds.
+    one(undo(after(2_000_000)), false, after(2_000_000));
+    assert_eq!(one(Hits::PEEK, false, START).used_before, 5);
+    one(undo(after(2_000_001)), false, after(2_000_001));
+    assert_eq!(one(Hits::PEEK, false, START).used_before, 3);
+}
