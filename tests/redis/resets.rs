@@ -358,3 +358,59 @@ async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
         let _: redis::Value = redis.say(&["FLUSHALL"]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
+    let shared = cluster();
+    let cluster = shared.lock().await;
+    cluster.clear();
+    let replica = Replica::start(&*builder(&cluster.url()), false).await;
+    let one = check(1, ALGORITHMS[0]);
+    let applied = replica
+        .store
+        .apply(vec![one.clone()], Deadline::NEVER, CommitMode::Tentative);
+    let before = applied.await.unwrap().tentative.unwrap();
+    let key = redis_store::bucket_name("", one.key);
+    let tag = &key[4..6];
+    let slot: u16 = cluster.nodes[0].server.say(&["CLUSTER", "KEYSLOT", tag]);
+    let (from, _) = cluster.serving(slot);
+    let to = cluster.masters().into_iter().find(|node| *node != from);
+    let (from, to) = (&cluster.nodes[from], &cluster.nodes[to.unwrap()]);
+    let slot = slot.to_string();
+    let set = |server: &RedisServer, words: [&str; 2]| {
+        let words = ["CLUSTER", "SETSLOT", &slot, words[0], words[1]];
+        let _: redis::Value = server.say(&words);
+    };
+    set(&to.server, ["IMPORTING", &from.id]);
+    set(&from.server, ["MIGRATING", &to.id]);
+    before.roll_back();
+    let store = Arc::clone(&replica.store);
+    let again = one.clone();
+    let reset =
+        tokio::spawn(
+            async move { while store.reset(vec![again.clone()]).await != Ok(vec![true]) {} },
+        );
+    for _ in 0..20 {
+        assert!(replica.ask(&one).await.allowed);
+    }
+    assert!(!reset.is_finished());
+    let port = to.server.port().to_string();
+    let moved = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
+    let _: redis::Value = from.server.say(&moved);
+    assert!(replica.ask(&one).await.allowed);
+    for node in [to, from] {
+        set(&node.server, ["NODE", &to.id]);
+    }
+    assert!(tokio::time::timeout(2 * RECOVERY, reset).await.is_ok());
+    // The roll-back is carried out, before the reset or after it.
+    let given_back = async {
+        while replica.metrics.buckets.given_back.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(tokio::time::timeout(2 * RECOVERY, given_back).await.is_ok());
+    let used = replica.ask(&look(&one)).await.used_before;
+    assert_eq!(used, 0);
+    assert_eq!(replica.metrics.store.give_backs_lost.get(), 0);
+    cluster.settle();
+}
