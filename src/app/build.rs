@@ -20,8 +20,8 @@ use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
+use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
-use crate::value_hash::ShownValues;
 use tollgate_limiter::Timestamp;
 
 /// A service that is built and not yet running.
@@ -42,8 +42,8 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
-    /// How values of descriptors are shown.
-    pub(super) values: ShownValues,
+    /// The heaviest keys, and how values of descriptors are shown.
+    pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -180,6 +180,13 @@ impl App {
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
+        let top_keys = Arc::new(TopKeys::new(
+            values,
+            Arc::clone(&clock),
+            &metrics,
+            cores,
+            settings.top_keys.top_keys_memory_max,
+        ));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
@@ -188,6 +195,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            top_keys: Arc::clone(&top_keys),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -206,7 +214,7 @@ impl App {
             certificates,
             admin_token,
             xds,
-            values,
+            top_keys,
             traces,
         })
     }
@@ -228,6 +236,11 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The heaviest keys.
+    pub fn top_keys(&self) -> Arc<TopKeys> {
+        Arc::clone(&self.top_keys)
     }
 
     /// Metrics of the service.
