@@ -46,11 +46,6 @@ impl Budget {
     pub(super) fn is_half_free(&self) -> bool {
         self.used <= self.max / 2
     }
-
-    #[cfg(test)]
-    pub(super) fn used(&self) -> usize {
-        self.used
-    }
 }
 
 impl Drop for Budget {

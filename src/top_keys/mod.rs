@@ -21,6 +21,8 @@ mod key_table;
 mod merge;
 mod recorder;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::collections::HashMap;

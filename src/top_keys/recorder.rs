@@ -52,7 +52,7 @@ pub struct Recorder {
     rules: KeyTable<Box<History>>,
     /// Of rules without one of their own.
     shared: Box<History>,
-    texts: KeyTable<Arc<Text>>,
+    texts: KeyTable<KeptText>,
     budget: Budget,
     text_budget: Budget,
     texts_max: usize,
@@ -66,6 +66,14 @@ pub struct Recorder {
     shared_checks: u64,
     counters: BoundCounters,
     scratch: Vec<u64>,
+}
+
+/// The text of a key.
+#[derive(Debug)]
+struct KeptText {
+    text: Arc<Text>,
+    /// Whether a summary has the key. Only true while texts are dropped.
+    is_used: bool,
 }
 
 /// What one recorder has counted of one rule in one interval.
@@ -222,7 +230,9 @@ impl Recorder {
             return;
         }
         if self.takes_text(text.bytes()) {
-            self.texts.insert(key, Arc::new(text));
+            let text = Arc::new(text);
+            let is_used = false;
+            self.texts.insert(key, KeptText { text, is_used });
         } else {
             self.texts_full_in = self.tick;
             self.counters.texts_not_kept.inc();
@@ -240,13 +250,19 @@ impl Recorder {
     /// Drops texts of keys that no summary has.
     fn drop_unused_texts(&mut self) {
         let histories = self.rules.entries().iter().map(|(_, history)| history);
-        let all = histories.chain([&self.shared]);
-        let used: HashSet<u128> = all.flat_map(|history| history.keys()).collect();
+        for key in histories
+            .chain([&self.shared])
+            .flat_map(|history| history.keys())
+        {
+            if let Some(kept) = self.texts.get_mut(key) {
+                kept.is_used = true;
+            }
+        }
         let budget = &mut self.text_budget;
-        self.texts.retain(|key, text| {
-            let keep = used.contains(&key);
+        self.texts.retain(|_, kept| {
+            let keep = std::mem::take(&mut kept.is_used);
             if !keep {
-                budget.give_back(text.bytes());
+                budget.give_back(kept.text.bytes());
             }
             keep
         });
@@ -268,12 +284,17 @@ impl Recorder {
 
     /// The texts of these keys, or all texts.
     pub(super) fn texts(&self, of: Option<&[u128]>) -> Vec<(u128, Arc<Text>)> {
+        let each = |(key, kept): (u128, &KeptText)| (key, Arc::clone(&kept.text));
         match of {
-            None => self.texts.entries().to_vec(),
-            Some(keys) => keys
-                .iter()
-                .filter_map(|key| Some((*key, Arc::clone(self.texts.get(*key)?))))
-                .collect(),
+            None => {
+                let all = self.texts.entries().iter();
+                all.map(|(key, kept)| each((*key, kept))).collect()
+            }
+            Some(keys) => {
+                let known = keys.iter();
+                let known = known.filter_map(|key| Some((*key, self.texts.get(*key)?)));
+                known.map(each).collect()
+            }
         }
     }
 }
