@@ -238,6 +238,11 @@ impl App {
         format!("{}, {mode}", health.message)
     }
 
+    /// The rules in use.
+    pub fn generations(&self) -> Arc<Generations> {
+        Arc::clone(&self.generations)
+    }
+
     /// The heaviest keys.
     pub fn top_keys(&self) -> Arc<TopKeys> {
         Arc::clone(&self.top_keys)
