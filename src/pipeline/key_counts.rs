@@ -8,19 +8,8 @@ use tollgate_limiter::{DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
 use crate::admin_api::ValueMode;
 use crate::pipeline::Pipeline;
 use crate::pipeline::decode::decode;
-use crate::pipeline::pending::{PendingRequest, Scratch};
+use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch};
 use crate::top_keys::{OVERRIDE, Recorder, Text};
-
-/// Where a task counts keys.
-#[derive(Debug)]
-pub(crate) enum KeyCounts {
-    /// Nowhere.
-    Off,
-    /// In a recorder of its own.
-    Own(Box<Recorder>),
-    /// In the recorder of all requests that no batcher decides.
-    Shared,
-}
 
 /// The fingerprint that keys of this check are counted under.
 #[cold]

@@ -8,7 +8,6 @@ use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
-use crate::pipeline::key_counts::KeyCounts;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
 use crate::top_keys::Recorder;
 use crate::tracing::Span;
@@ -23,6 +22,17 @@ pub(crate) struct Scratch {
     pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
     pub(super) keys: KeyCounts,
+}
+
+/// Where a task counts keys.
+#[derive(Debug)]
+pub(crate) enum KeyCounts {
+    /// Nowhere.
+    Off,
+    /// In a recorder of its own.
+    Own(Box<Recorder>),
+    /// In the recorder of all requests that no batcher decides.
+    Shared,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.

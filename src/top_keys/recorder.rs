@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::budget::Budget;
 use super::history::{History, TICK_US};
 use super::key_table::{CAPACITY_MAX, KeyTable};
-use super::summary::{Extract, Hit};
+use super::summary::{Extract, Hit, OVERRIDE};
 use super::text::Text;
 use crate::admin_api::Window;
 use crate::metrics::Counter;
@@ -230,7 +230,7 @@ impl Recorder {
     pub fn retain_rules(&mut self, rules: &RuleSet) {
         let rules = rules.rules().iter();
         let known: HashSet<u64> = rules.map(|rule| rule.fingerprint).collect();
-        self.retain(|rule, _| rule == super::OVERRIDE || known.contains(&rule));
+        self.retain(|rule, _| rule == OVERRIDE || known.contains(&rule));
     }
 
     /// Whether a key is known to have a text.

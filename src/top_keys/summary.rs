@@ -15,13 +15,16 @@
 use super::budget::Budget;
 use super::key_table::KeyTable;
 
+/// Stands for the rule of limits that came with requests.
+pub const OVERRIDE: u64 = 0;
+
 /// A pair of numbers: of hits asked for, and of hits refused.
 pub(super) type Pair = [u64; 2];
 
 /// The counts of one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// The fingerprint of its rule; [`super::OVERRIDE`] for limits that came with requests.
+    /// The fingerprint of its rule; [`OVERRIDE`] for limits that came with requests.
     pub(super) rule: u64,
     /// Hits.
     pub(super) hits: Pair,
