@@ -18,6 +18,7 @@
 //! | `rules`, `xds` | rule sets and the xDS client |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
+//! | `top_keys` | memory of top keys, and its bounds |
 //! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -51,6 +52,7 @@ mod series;
 mod store;
 mod telemetry;
 mod tls;
+mod top_keys;
 mod xds;
 
 use std::sync::Arc;
@@ -85,6 +87,7 @@ pub use self::store::StoreMetrics;
 pub use self::telemetry::{StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
+pub use self::top_keys::TopKeysMetrics;
 pub use self::xds::XdsMetrics;
 use tollgate_limiter::{Key, RuleSet};
 
@@ -108,6 +111,8 @@ pub struct Metrics {
     pub xds: XdsMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
+    /// Top keys.
+    pub top_keys: TopKeysMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
     partitions: Partitions,
@@ -143,6 +148,7 @@ impl Metrics {
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
+            top_keys: TopKeysMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,

@@ -21,6 +21,7 @@ mod error;
 mod finish;
 mod generation;
 mod headers;
+mod key_counts;
 mod message;
 mod over_limit;
 mod pending;
@@ -38,6 +39,7 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{BatchClient, Store};
+use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
@@ -47,7 +49,7 @@ pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
-pub(crate) use self::pending::{PendingRequest, Scratch};
+pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
 
@@ -59,6 +61,7 @@ pub struct Pipeline {
     metrics: Arc<Metrics>,
     hash: KeyedHash,
     traces: Option<Arc<Traces>>,
+    top_keys: Arc<TopKeys>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
 }
@@ -77,6 +80,8 @@ pub struct Parts {
     pub hash: KeyedHash,
     /// Where decisions are traced, if they are.
     pub traces: Option<Arc<Traces>>,
+    /// Where keys are counted.
+    pub top_keys: Arc<TopKeys>,
 }
 
 // === impl Pipeline ===
@@ -91,6 +96,7 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            top_keys,
         } = parts;
         Self {
             generations,
@@ -101,6 +107,7 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            top_keys,
         }
     }
 
@@ -133,6 +140,11 @@ impl Pipeline {
     /// Whether decisions are traced, some at least.
     pub(crate) fn is_tracing(&self) -> bool {
         self.traces.is_some()
+    }
+
+    /// Where keys are counted.
+    pub(crate) fn top_keys(&self) -> &TopKeys {
+        &self.top_keys
     }
 
     /// The span of a request, where it is to have one.

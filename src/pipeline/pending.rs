@@ -9,6 +9,7 @@ use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
+use crate::top_keys::Recorder;
 use crate::tracing::Span;
 
 /// What one task needs for any number of requests, one after the other: memory that is used again,
@@ -20,6 +21,18 @@ pub(crate) struct Scratch {
     pub(super) extras: Vec<u8>,
     pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
+    pub(super) keys: KeyCounts,
+}
+
+/// Where a task counts keys.
+#[derive(Debug)]
+pub(crate) enum KeyCounts {
+    /// Nowhere.
+    Off,
+    /// In a recorder of its own.
+    Own(Box<Recorder>),
+    /// In the recorder of all requests that no batcher decides.
+    Shared,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.
@@ -29,6 +42,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: CommitMode,
+    /// Whether a key has no text yet, and `message` is kept for that.
+    pub(super) wants_texts: bool,
     /// The message, where the answer, its metrics or the log need the request again. Else empty.
     pub(super) message: Vec<u8>,
     pub(super) span: Option<Box<Span>>,
@@ -61,14 +76,23 @@ pub(crate) struct CheckResults {
 // === impl Scratch ===
 
 impl Scratch {
-    /// Empty memory, and nothing counted.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    /// Empty memory, and nothing counted. `keys` is where keys are counted.
+    pub(crate) fn new(metrics: &Metrics, keys: KeyCounts) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
             counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
+            keys,
+        }
+    }
+
+    /// The recorder of keys, if this task has one of its own.
+    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
+        match &mut self.keys {
+            KeyCounts::Own(recorder) => Some(recorder),
+            KeyCounts::Off | KeyCounts::Shared => None,
         }
     }
 
@@ -126,6 +150,7 @@ impl<G> Default for PendingRequest<G> {
             plan: PlanBuffer::default(),
             results: CheckResults::default(),
             commit_mode: CommitMode::Immediate,
+            wants_texts: false,
             message: Vec::new(),
             span: None,
             began_us: 0,

@@ -24,6 +24,7 @@ use tollgate::rules::reload::Rules as Loaded;
 use tollgate::settings::Settings;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Store, StoreError};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
 use prost::Message as _;
@@ -155,6 +156,7 @@ impl<'s> World<'s> {
         };
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let top_keys = TopKeys::of_one_thread(&shared, &metrics);
         let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
@@ -163,6 +165,7 @@ impl<'s> World<'s> {
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),
                 traces: None,
+                top_keys,
             },
             &settings,
         ));
