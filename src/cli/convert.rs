@@ -100,7 +100,10 @@ impl Convert {
             Ok(conversion) => self.print(&conversion),
             Err(error @ ConvertError::Defect(_)) => Err(error.into()),
             Err(ConvertError::Input(finding)) => {
-                eprintln!("{}", finding.to_string().replacen(": warning: ", ": error: ", 1));
+                eprintln!(
+                    "{}",
+                    finding.to_string().replacen(": warning: ", ": error: ", 1)
+                );
                 Ok(Exit::Failure)
             }
         }
@@ -163,7 +166,11 @@ fn read(path: &Path) -> Result<Source, ReadError> {
 fn write_files(directory: &Path, rules: &[ConvertedRules]) -> anyhow::Result<()> {
     let path = |rules: &ConvertedRules| {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        let name: String = rules.domain.chars().map(|c| if safe(c) { c } else { '_' }).collect();
+        let name: String = rules
+            .domain
+            .chars()
+            .map(|c| if safe(c) { c } else { '_' })
+            .collect();
         directory.join(format!("{name}.yaml"))
     };
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;

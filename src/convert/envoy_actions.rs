@@ -173,7 +173,9 @@ fn write_list(text: &mut String, list: &ActionList, sources: &KeySources) {
             write_action(text, entry, sources, without.contains(&entry.key.as_str()));
         }
         if list.is_refund {
-            text.push_str("    # needs RateLimitPerRoute: docs/rules.md#limit-concurrency-with-envoy\n");
+            text.push_str(
+                "    # needs RateLimitPerRoute: docs/rules.md#limit-concurrency-with-envoy\n",
+            );
             text.push_str("    hits_addend: { number: 1, is_negative_hits: true }\n");
             text.push_str("    apply_on_stream_done: true\n");
         }
@@ -183,7 +185,10 @@ fn write_list(text: &mut String, list: &ActionList, sources: &KeySources) {
 fn write_action(text: &mut String, entry: &EntrySource, sources: &KeySources, is_absent: bool) {
     let key = scalar(&entry.key);
     let value = entry.value.as_deref();
-    let mapped = sources.headers.iter().find(|(known, _)| *known == entry.key);
+    let mapped = sources
+        .headers
+        .iter()
+        .find(|(known, _)| *known == entry.key);
     let mapped = mapped.map(|(_, header)| header.as_str());
     let known = HEADERS.iter().find(|(known, _)| *known == entry.key);
     let header = mapped.or(known.map(|(_, header)| *header));
@@ -207,16 +212,25 @@ fn write_action(text: &mut String, entry: &EntrySource, sources: &KeySources, is
         (_, _, header) => {
             let guess = guessed_header(&entry.key);
             let name = scalar(header.unwrap_or(&guess));
-            let absent = sources.absent.iter().find(|(known, _)| is_absent && *known == entry.key);
+            let absent = sources
+                .absent
+                .iter()
+                .find(|(known, _)| is_absent && *known == entry.key);
             match absent {
                 Some((_, value)) => format!(
                     "header_value_match: {{ descriptor_key: {key}, descriptor_value: {}, expect_match: false, headers: [{{ name: {name}, present_match: true }}] }}",
                     scalar(value)
                 ),
                 None => {
-                    let mut action = format!("request_headers: {{ header_name: {name}, descriptor_key: {key} }}");
+                    let mut action = format!(
+                        "request_headers: {{ header_name: {name}, descriptor_key: {key} }}"
+                    );
                     if header.is_none() {
-                        let _ = write!(action, " # a guess; --header {}=NAME sets it", comment(&entry.key));
+                        let _ = write!(
+                            action,
+                            " # a guess; --header {}=NAME sets it",
+                            comment(&entry.key)
+                        );
                     }
                     action
                 }

@@ -78,7 +78,11 @@ impl Values {
     pub(super) fn any_of(texts: &[String]) -> Self {
         match texts {
             [one] => Self::exactly(one),
-            several if several.iter().any(|text| text.is_empty() || text.contains('*')) => {
+            several
+                if several
+                    .iter()
+                    .any(|text| text.is_empty() || text.contains('*')) =>
+            {
                 let texts: Vec<_> = several.iter().map(|text| escaped(text)).collect();
                 Self::Regex(texts.join("|"))
             }
@@ -178,7 +182,11 @@ impl Level {
             writeln!(f, "{:indent$}  body: {}", "", scalar(&response.body))?;
             if let Some(content_type) = &response.content_type {
                 let content_type = scalar(content_type);
-                writeln!(f, "{:indent$}  headers: {{ content-type: {content_type} }}", "")?;
+                writeln!(
+                    f,
+                    "{:indent$}  headers: {{ content-type: {content_type} }}",
+                    ""
+                )?;
             }
         }
         if !self.below.is_empty() {

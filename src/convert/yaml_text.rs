@@ -52,6 +52,11 @@ pub(super) fn comment(text: &str) -> String {
 }
 
 fn is_plain(text: &str) -> bool {
+    // An IPv4 address or prefix is no number.
+    let of_address = |c: char| c.is_ascii_digit() || c == '.' || c == '/';
+    if text.chars().all(of_address) && text.matches('.').count() == 3 && !text.starts_with('.') {
+        return true;
+    }
     let mut chars = text.chars();
     let first = chars.next();
     let begins = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '/' || c == '_');
@@ -67,11 +72,54 @@ mod tests {
     #[test]
     fn every_scalar_is_read_as_the_text_it_was() {
         for text in [
-            "", "a", "/api/v1", "yes", "NO", "~", "1s", "0x10", "1e3", "*", "a: b", "a #b", "-", "- a", "a'b", "a\"b",
-            "\\d+", "(?i)/a/*", "[x]", "{x}", "tab\there", "line\nbreak", "é", "\u{85}", "\u{2028}", "\u{feff}", " a ",
-            "!tag", "&anchor", "%", "@", "`", "a,b", "null", "..", "---", "\u{7f}", "=",
+            "",
+            "a",
+            "/api/v1",
+            "yes",
+            "NO",
+            "~",
+            "1s",
+            "0x10",
+            "1e3",
+            "*",
+            "a: b",
+            "a #b",
+            "-",
+            "- a",
+            "a'b",
+            "a\"b",
+            "\\d+",
+            "(?i)/a/*",
+            "[x]",
+            "{x}",
+            "tab\there",
+            "line\nbreak",
+            "é",
+            "\u{85}",
+            "\u{2028}",
+            "\u{feff}",
+            " a ",
+            "!tag",
+            "&anchor",
+            "%",
+            "@",
+            "`",
+            "a,b",
+            "null",
+            "..",
+            "---",
+            "10.0.0.1",
+            "10.0.0.0/8",
+            "1.2",
+            "1...2",
+            "\u{7f}",
+            "=",
         ] {
-            let line = format!("key: {{ value: {}, list: {} }}\n", scalar(text), list(&[text.to_owned()]));
+            let line = format!(
+                "key: {{ value: {}, list: {} }}\n",
+                scalar(text),
+                list(&[text.to_owned()])
+            );
             let root = yaml::parse(&line).unwrap().unwrap();
             let field = root.field("key").unwrap().field("value").unwrap();
             assert_eq!(field.text(), Some(text), "{line}");

@@ -209,7 +209,9 @@ impl Setting {
     pub(super) fn texts_of(&self, name: &str) -> Vec<(&str, &Self)> {
         let items = self.get(name).map_or(&[][..], Self::items);
         let texts = items.iter();
-        texts.filter_map(|item| Some((item.text()?, item))).collect()
+        texts
+            .filter_map(|item| Some((item.text()?, item)))
+            .collect()
     }
 
     pub(super) fn gap(&self, message: impl Into<String>, help: impl Into<String>) -> Finding {
@@ -244,20 +246,27 @@ mod tests {
 
     #[test]
     fn a_later_file_overrides_name_by_name_and_index_by_index() {
-        let first = r#"{ "S": { "Keep": 1, "Change": "a", "List": [ {"x": 1, "y": 2}, {"x": 3} ] } }"#;
+        let first =
+            r#"{ "S": { "Keep": 1, "Change": "a", "List": [ {"x": 1, "y": 2}, {"x": 3} ] } }"#;
         let second = r#"{ "s": { "change": "b", "list": [ {"X": 9} ] } }"#;
         let root = read(&[source(first), source(second)]).unwrap().unwrap();
         let section = root.get("S").unwrap();
         assert_eq!(section.text_of("Keep"), Some("1"));
         assert_eq!(section.text_of("Change"), Some("b"));
         let items = section.get("List").unwrap().items();
-        assert_eq!((items[0].text_of("x"), items[0].text_of("y")), (Some("9"), Some("2")));
+        assert_eq!(
+            (items[0].text_of("x"), items[0].text_of("y")),
+            (Some("9"), Some("2"))
+        );
         assert_eq!(items.len(), 2);
     }
 
     #[test]
     fn a_list_at_the_root_is_refused_with_its_place() {
         let error = read(&[source("[1]")]).unwrap_err();
-        assert!(error.to_string().starts_with("appsettings.json:1:1: "), "{error}");
+        assert!(
+            error.to_string().starts_with("appsettings.json:1:1: "),
+            "{error}"
+        );
     }
 }

@@ -67,17 +67,7 @@ impl Endpoint {
         if !path.contains(['*', '?']) {
             return Self::of_path(method, path);
         }
-        let mut regex = "(?i)".to_owned();
-        for c in path.chars() {
-            match c {
-                '*' => regex.push_str(".*"),
-                '?' => regex.push('.'),
-                c => regex.push_str(&escaped(c.encode_utf8(&mut [0; 4]))),
-            }
-        }
-        if !path.ends_with('*') {
-            regex.push_str("/*");
-        }
+        let regex = path_regex(path);
         Ok(Self {
             method,
             path: Values::Regex(regex),
@@ -111,7 +101,8 @@ impl Endpoint {
         let text = text.strip_prefix('^').unwrap_or(text);
         let text = text.strip_suffix('$').unwrap_or(text);
         if text.starts_with('*') {
-            let why = "with EnableRegexRuleMatching it is no regular expression; the library throws";
+            let why =
+                "with EnableRegexRuleMatching it is no regular expression; the library throws";
             return Err(EndpointError::NoEqual(why));
         }
         if ANY_VERB.contains(&text) {
@@ -137,6 +128,32 @@ impl Endpoint {
             is_one_path: false,
         })
     }
+}
+
+/// A path with wildcards as a regex of the paths that clients send. The library compares without
+/// slashes at the end, so what a last wildcard matches ends with another character.
+fn path_regex(path: &str) -> String {
+    let body = path.trim_end_matches('*');
+    let mut regex = "(?i)".to_owned();
+    for c in body.chars() {
+        match c {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            c => regex.push_str(&escaped(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    if body.len() < path.len() {
+        regex.push_str(if body.ends_with('/') {
+            ".*[^/]"
+        } else {
+            "(?:.*[^/])?"
+        });
+    } else if body.ends_with('?') {
+        regex.pop();
+        regex.push_str("[^/]");
+    }
+    regex.push_str("/*");
+    regex
 }
 
 fn is_word(text: &str) -> bool {

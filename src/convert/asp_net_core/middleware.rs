@@ -92,10 +92,12 @@ impl<'s> Middleware<'s> {
         let response = options
             .get("QuotaExceededResponse")
             .and_then(|response| read_response(response, findings));
-        let message = options.text_of("QuotaExceededMessage").map(|text| Response {
-            body: template(text),
-            content_type: None,
-        });
+        let message = options
+            .text_of("QuotaExceededMessage")
+            .map(|text| Response {
+                body: template(text),
+                content_type: None,
+            });
         if let Some(status) = options.get("HttpStatusCode")
             && status.text() != Some("429")
         {
@@ -198,12 +200,13 @@ impl<'s> Middleware<'s> {
                 levels.append(&mut below);
                 continue;
             }
-            let mut label = class.endpoint_text.clone();
+            // Envoy sends the label, so it has no pattern's sign.
+            let mut label = class.endpoint_text.replace('*', "any");
             if class.is_monitored {
-                label.push_str(" monitor");
+                label.push_str("_monitor");
             }
             while !labels.insert(label.clone()) {
-                label.push_str(" other response");
+                label.push_str("_other");
             }
             let mut level = Level::new("generic_key", Values::exactly(&label));
             level.below = below;
@@ -235,7 +238,9 @@ impl<'s> Middleware<'s> {
         if limits.is_empty() {
             if is_counted {
                 let mut level = Level::new(self.kind.key(), group.values.clone());
-                level.comments.push(format!("{}: no limit here", group.comment));
+                level
+                    .comments
+                    .push(format!("{}: no limit here", group.comment));
                 below.push(level);
             }
             return;
@@ -263,13 +268,18 @@ impl<'s> Middleware<'s> {
 
     /// The limits of a class for those to whom these policies apply.
     fn limits(&self, class: &RateRule, policies: &[usize]) -> Vec<LimitText> {
-        let applied = policies.iter().filter_map(|index| self.policies.get(*index));
+        let applied = policies
+            .iter()
+            .filter_map(|index| self.policies.get(*index));
         let specific: Vec<_> = applied.flat_map(|policy| &policy.rules).collect();
         let own: Vec<_> = lowest(specific.iter().copied().filter(|it| it.is_of_class(class)));
         let general: Vec<_> = self.general.iter().collect();
         let covered = |rule: &RateRule| own.iter().any(|own| own.period == rule.period);
         let others = general.iter().copied().filter(|it| it.is_of_class(class));
-        let others: Vec<_> = lowest(others).into_iter().filter(|it| !covered(it)).collect();
+        let others: Vec<_> = lowest(others)
+            .into_iter()
+            .filter(|it| !covered(it))
+            .collect();
         let mut limits = Vec::new();
         for rule in own {
             let mut limit = self.limit(rule);

@@ -24,13 +24,15 @@ mod whitelist;
 use self::configuration::Setting;
 use self::middleware::{Kind, Middleware};
 use crate::convert::rules_text::RulesText;
-use crate::convert::yaml_text::scalar;
 use crate::convert::{Conversion, ConvertError, Finding};
 use crate::rules::path::Source;
 use crate::rules::yaml::Span;
 
 /// The domain of the rules, if none is given.
 pub const DOMAIN: &str = "api";
+
+/// The default of `ClientIdHeader`, and of the key `client_id` in `envoy_actions`.
+const CLIENT_ID_HEADER: &str = "x-clientid";
 
 /// Options that are converted, or need no equal.
 const OPTIONS: [&str; 13] = [
@@ -51,10 +53,22 @@ const OPTIONS: [&str; 13] = [
 
 /// Options without an equal: why, and what to do.
 const WITHOUT_EQUAL: [(&str, &str); 4] = [
-    ("RateLimitCounterPrefix", "tollgate separates counters by domain; set another one with --domain"),
-    ("IpPolicyPrefix", "policies are in the rules file, not in a store"),
-    ("ClientPolicyPrefix", "policies are in the rules file, not in a store"),
-    ("RequestBlockedBehaviorAsync", "a service cannot run your code; /metrics counts refusals by rule"),
+    (
+        "RateLimitCounterPrefix",
+        "tollgate separates counters by domain; set another one with --domain",
+    ),
+    (
+        "IpPolicyPrefix",
+        "policies are in the rules file, not in a store",
+    ),
+    (
+        "ClientPolicyPrefix",
+        "policies are in the rules file, not in a store",
+    ),
+    (
+        "RequestBlockedBehaviorAsync",
+        "a service cannot run your code; /metrics counts refusals by rule",
+    ),
 ];
 
 /// Converts settings files, each over those before it.
@@ -67,7 +81,8 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
     let mut findings = Vec::new();
     let mut descriptors = Vec::new();
     let mut comments = vec![
-        "Converted from AspNetCoreRateLimit by `tollgate convert --from aspnetcoreratelimit`.".to_owned(),
+        "Converted from AspNetCoreRateLimit by `tollgate convert --from aspnetcoreratelimit`."
+            .to_owned(),
         "Windows begin at the full second, minute, hour or day, not with the first hit.".to_owned(),
     ];
     let mut read = Vec::new();
@@ -114,7 +129,10 @@ fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
         if let Some((known, help)) = WITHOUT_EQUAL.iter().find(|(known, _)| is(known)) {
             findings.push(value.note(format!("{known} has no equal"), *help));
         } else if is(&"RealIpHeader") {
-            let message = format!("Envoy finds the client's address, not the header {}", value.text().unwrap_or_default());
+            let message = format!(
+                "Envoy finds the client's address, not the header {}",
+                value.text().unwrap_or_default()
+            );
             let help = "set use_remote_address and xff_num_trusted_hops in Envoy: docs/dotnet.md#envoy-real-ip";
             findings.push(value.note(message, help));
         } else if !OPTIONS.iter().any(is) && !is(&list) {
@@ -126,13 +144,17 @@ fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
 
 /// The command that prints Envoy's actions.
 fn actions_comment(read: &[Middleware<'_>]) -> String {
-    let headers = read
+    let mut command = "tollgate convert --envoy RULES".to_owned();
+    let mut by_client = read
         .iter()
-        .filter_map(|it| it.options.text_of("ClientIdHeader"));
-    let mut command = "tollgate convert --envoy RULES --absent client_id=anon".to_owned();
-    if let Some(header) = headers.last() {
-        let header = format!("client_id={}", header.to_lowercase());
-        command.push_str(&format!(" --header {}", scalar(&header)));
+        .filter(|it| it.kind == Kind::Client || it.options.get("ClientWhitelist").is_some());
+    if let Some(middleware) = by_client.next_back() {
+        command.push_str(" --absent client_id=anon");
+        let header = middleware.options.text_of("ClientIdHeader");
+        let header = header.unwrap_or(CLIENT_ID_HEADER).to_lowercase();
+        if header != CLIENT_ID_HEADER {
+            command.push_str(&format!(" --header client_id={header}"));
+        }
     }
     format!("Envoy's actions: {command}")
 }

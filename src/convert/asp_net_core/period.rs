@@ -20,9 +20,20 @@ pub(super) fn period(text: &str) -> Option<Window> {
         return None;
     }
     let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let fraction: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    let scaled = whole.checked_mul(scale)?.checked_add(fraction)?.checked_mul(seconds)?;
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let fraction: u64 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().ok()?
+    };
+    let scaled = whole
+        .checked_mul(scale)?
+        .checked_add(fraction)?
+        .checked_mul(seconds)?;
     (scaled % scale == 0)
         .then(|| Window::of_seconds(scaled / scale))
         .flatten()
@@ -39,7 +50,11 @@ pub(super) fn time_span(text: &str) -> Option<Window> {
         let number: u64 = number.parse().ok()?;
         total = total.checked_add(number.checked_mul(seconds)?)?;
     }
-    parts.next().is_none().then(|| Window::of_seconds(total)).flatten()
+    parts
+        .next()
+        .is_none()
+        .then(|| Window::of_seconds(total))
+        .flatten()
 }
 
 #[cfg(test)]

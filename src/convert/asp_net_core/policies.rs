@@ -61,7 +61,8 @@ pub(super) fn read<'s>(
         if kind == Kind::Client
             && let Some(earlier) = policies.iter_mut().find(|policy| policy.whose == whose)
         {
-            let message = format!("the client '{whose}' has two policies, of which the last one applies");
+            let message =
+                format!("the client '{whose}' has two policies, of which the last one applies");
             findings.push(earlier.at.note(message, "remove one of them"));
             earlier.rules.clear();
             earlier.whose.clear();

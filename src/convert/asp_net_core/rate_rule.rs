@@ -67,9 +67,8 @@ pub(super) fn read(
     };
     let Some(window) = window else {
         let at = setting.get("Period").unwrap_or(setting);
-        let message = format!(
-            "the rule is left out: '{period_text}' is no period of whole seconds"
-        );
+        let message =
+            format!("the rule is left out: '{period_text}' is no period of whole seconds");
         let help = "write a number and s, m, h or d that are whole seconds, such as 90s";
         findings.push(at.gap(message, help));
         return None;
@@ -78,7 +77,8 @@ pub(super) fn read(
     let limit = limit_text.parse::<f64>().ok().filter(|it| it.is_finite());
     let Some(limit) = limit.filter(|limit| *limit <= f64::from(u32::MAX)) else {
         let at = setting.get("Limit").unwrap_or(setting);
-        let message = format!("the rule is left out: the limit '{limit_text}' is no number up to 4294967295");
+        let message =
+            format!("the rule is left out: the limit '{limit_text}' is no number up to 4294967295");
         findings.push(at.gap(message, "write a number of requests"));
         return None;
     };
@@ -110,15 +110,21 @@ fn endpoint(
         if text == "*" {
             return Some(Endpoint::ALL);
         }
-        let message = format!("the rule of endpoint '{text}' never applies, since EnableEndpointRateLimiting is off");
-        findings.push(at.note(message, "remove the rule, or turn the option on and convert again"));
+        let message = format!(
+            "the rule of endpoint '{text}' never applies, since EnableEndpointRateLimiting is off"
+        );
+        findings.push(at.note(
+            message,
+            "remove the rule, or turn the option on and convert again",
+        ));
         return None;
     }
     let parsed = parse(text, matching.is_regex);
     match parsed {
         Ok(endpoint) => {
-            if !endpoint.is_one_path && endpoint.path.match_many() {
-                let message = format!("the paths of endpoint '{text}' are counted as clients spell them");
+            if !endpoint.is_one_path && endpoint.path.exact().is_none() {
+                let message =
+                    format!("the paths of endpoint '{text}' are counted as clients spell them");
                 let help = "the library counts /A and /a/ as one; normalize paths in Envoy, or set share_threshold to count all of them together";
                 findings.push(at.note(message, help));
             }
@@ -197,7 +203,10 @@ pub(super) fn status_note(status: &Setting) -> Finding {
     let text = status.text().unwrap_or_default();
     let message = format!("the status {text} is set in Envoy, for all refusals alike");
     let help = "set rated_limited_status in the rate limit filter: docs/dotnet.md#envoy-status";
-    status.note(message, help.replace("rated_limited_status", "rate_limited_status"))
+    status.note(
+        message,
+        help.replace("rated_limited_status", "rate_limited_status"),
+    )
 }
 
 /// A text of `string.Format` as a body: `{0}` is the limit, `{1}` the period, `{2}` the wait.
@@ -242,7 +251,8 @@ impl RateRule {
 
     /// How many requests pass.
     pub(super) fn requests(&self) -> u32 {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within u32, and not negative
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // within u32, and not negative
         let requests = self.limit.max(0.0).floor() as u32;
         requests
     }

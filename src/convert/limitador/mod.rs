@@ -25,7 +25,8 @@ use crate::rules::yaml::{Content, Node};
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
 
-const NOT_A_LIMITS_FILE: &str = "write a list of limits, each with namespace, max_value and seconds";
+const NOT_A_LIMITS_FILE: &str =
+    "write a list of limits, each with namespace, max_value and seconds";
 
 /// The fields of a limit that are read.
 const FIELDS: [&str; 7] = [
@@ -116,7 +117,8 @@ fn read<'n>(
     number: usize,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<SourceLimit<'n>>, Finding> {
-    let gap = |node: &Node, message: String, help: &str| Finding::gap(file, node.span, message, help);
+    let gap =
+        |node: &Node, message: String, help: &str| Finding::gap(file, node.span, message, help);
     let left_out = format!("limit {number} is left out");
     if let Content::Mapping(pairs) = &node.content {
         for (key, _) in pairs {
@@ -138,7 +140,11 @@ fn read<'n>(
     })?;
     let Ok(requests) = u32::try_from(requests) else {
         let message = format!("{left_out}: max_value {requests} is beyond 4294967295");
-        return Err(gap(node, message, "write a smaller number; this one limits nothing"));
+        return Err(gap(
+            node,
+            message,
+            "write a smaller number; this one limits nothing",
+        ));
     };
     let window = whole_number(node, "seconds")
         .and_then(|seconds| Window::of_seconds(seconds).ok_or((node, "is 0".to_owned())));
@@ -155,16 +161,32 @@ fn read<'n>(
                 findings.push(Finding::note(file, item.span, message, "remove the limit"));
                 return Ok(None);
             }
-            Some(Err(why)) => return Err(gap(item, no_equal(&left_out, "condition", &why), BY_ENVOY)),
-            None => return Err(gap(item, format!("{left_out}: a condition is not text"), BY_ENVOY)),
+            Some(Err(why)) => {
+                return Err(gap(item, no_equal(&left_out, "condition", &why), BY_ENVOY));
+            }
+            None => {
+                return Err(gap(
+                    item,
+                    format!("{left_out}: a condition is not text"),
+                    BY_ENVOY,
+                ));
+            }
         }
     }
     let mut variables = Vec::new();
     for item in texts(node, "variables") {
         match item.text().map(variable) {
             Some(Ok(entry)) => variables.push(entry),
-            Some(Err(why)) => return Err(gap(item, no_equal(&left_out, "variable", &why), BY_ENVOY)),
-            None => return Err(gap(item, format!("{left_out}: a variable is not text"), BY_ENVOY)),
+            Some(Err(why)) => {
+                return Err(gap(item, no_equal(&left_out, "variable", &why), BY_ENVOY));
+            }
+            None => {
+                return Err(gap(
+                    item,
+                    format!("{left_out}: a variable is not text"),
+                    BY_ENVOY,
+                ));
+            }
         }
     }
     note_old_keys(file, node, &tests, &variables, findings);
@@ -257,7 +279,11 @@ fn comment_of(node: &Node, number: usize) -> String {
     if !name.is_empty() {
         comment.push_str(&format!(" \"{name}\""));
     }
-    comment.push_str(&format!(": {} in {} s", field("max_value"), field("seconds")));
+    comment.push_str(&format!(
+        ": {} in {} s",
+        field("max_value"),
+        field("seconds")
+    ));
     for (label, said) in [("if", list("conditions")), ("for each", list("variables"))] {
         if !said.is_empty() {
             comment.push_str(&format!(", {label} {said}"));
@@ -281,16 +307,21 @@ fn place(domains: &mut Vec<Domain>, limit: SourceLimit<'_>, findings: &mut Vec<F
     let name = domain.unique_name(&limit);
     let mut steps = limit.steps.clone();
     if !domain.has_place_for(&steps) {
-        let own = Step::of_limit(&name);
+        // Envoy sends it, so it has no pattern's sign.
+        let own = if name.contains('*') {
+            format!("limit_{}", limit.number)
+        } else {
+            name.clone()
+        };
         if !steps.is_empty() {
             let message = format!(
-                "limit {} gets the entry generic_key={name} in front, since another limit has the same keys with other values",
+                "limit {} gets the entry generic_key={own} in front, since another limit has the same keys with other values",
                 limit.number
             );
             let help = "send it from Envoy: tollgate convert --envoy prints the actions";
             findings.push(Finding::note(limit.file, limit.node.span, message, help));
         }
-        steps.insert(0, own);
+        steps.insert(0, Step::of_limit(&own));
     }
     for level in levels(&steps, limit.text(name)) {
         level.add_to(&mut domain.text.descriptors);

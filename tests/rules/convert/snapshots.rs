@@ -1,0 +1,96 @@
+//! What `convert` prints, compared with the files beside its input: `NAME.rules.yaml`,
+//! `NAME.envoy.yaml` and `NAME.stderr.txt`. `WRITE_SNAPSHOTS=1` writes them; read them as a newcomer.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::{Case, Origin, envoy_actions, loaded};
+
+fn outputs(case: &Case) -> Vec<(&'static str, String)> {
+    let mut rules = String::new();
+    let mut envoy = String::new();
+    for (index, converted) in case.conversion.rules.iter().enumerate() {
+        if index > 0 {
+            rules.push_str("---\n");
+            envoy.push_str("---\n");
+        }
+        rules.push_str(&converted.text);
+        let sources = case.key_sources(&converted.text);
+        envoy.push_str(&envoy_actions(&converted.text, &sources));
+    }
+    let mut stderr = String::new();
+    for finding in &case.conversion.findings {
+        writeln!(stderr, "{finding}").unwrap();
+    }
+    let exit = if case.conversion.is_complete() { 0 } else { 6 };
+    writeln!(stderr, "exit code {exit}").unwrap();
+    vec![
+        ("rules.yaml", rules),
+        ("envoy.yaml", envoy),
+        ("stderr.txt", stderr),
+    ]
+}
+
+fn compare(path: &Path, printed: &str, differ: &mut Vec<String>) {
+    if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
+        std::fs::write(path, printed).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    if printed != expected {
+        differ.push(format!(
+            "{} is:\n{printed}\nand not:\n{expected}",
+            path.display()
+        ));
+    }
+}
+
+#[test]
+fn every_file_is_converted_as_its_snapshots_say() {
+    let mut differ = Vec::new();
+    for origin in [Origin::Limitador, Origin::AspNetCore] {
+        let cases = origin.cases();
+        assert!(cases.len() >= 30, "{} files of {origin:?}", cases.len());
+        for case in cases {
+            for (kind, printed) in outputs(&case) {
+                compare(&case.path.with_extension(kind), &printed, &mut differ);
+            }
+        }
+    }
+    assert!(
+        differ.is_empty(),
+        "{}\nWRITE_SNAPSHOTS=1 writes the snapshots; read them before you commit them",
+        differ.join("\n")
+    );
+}
+
+#[test]
+fn converted_rules_load_without_a_warning_and_twice_the_same() {
+    for origin in [Origin::Limitador, Origin::AspNetCore] {
+        for case in origin.cases() {
+            for converted in &case.conversion.rules {
+                let warnings = loaded(&converted.text).warnings;
+                assert!(
+                    warnings.is_empty(),
+                    "{}: {warnings:?}\n{}",
+                    case.name,
+                    converted.text
+                );
+            }
+            let again = origin.convert(&case.name, &case.text);
+            assert_eq!(again, case.conversion, "{}", case.name);
+        }
+    }
+}
+
+#[test]
+fn every_finding_has_its_line_and_what_to_do() {
+    for origin in [Origin::Limitador, Origin::AspNetCore] {
+        for case in origin.cases() {
+            for finding in &case.conversion.findings {
+                let lines = case.text.lines().count();
+                assert!((1..=lines).contains(&finding.at.line), "{finding}");
+                assert!(!finding.help.is_empty(), "{finding}");
+            }
+        }
+    }
+}
