@@ -112,7 +112,7 @@ fn lists<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<ActionList> {
             let keys: Vec<_> = path.iter().map(EntrySource::about).collect();
             let holder = rule.holder_key.as_ref();
             path.extend(holder.map(|key| EntrySource {
-                key: key.to_string(),
+                key: key.clone(),
                 value: None,
             }));
             if !seen.insert(path.clone()) {
@@ -183,7 +183,6 @@ fn write_list(text: &mut String, list: &ActionList, sources: &KeySources) {
 }
 
 fn write_action(text: &mut String, entry: &EntrySource, sources: &KeySources, is_absent: bool) {
-    let key = scalar(&entry.key);
     let value = entry.value.as_deref();
     let mapped = sources
         .headers
@@ -209,35 +208,34 @@ fn write_action(text: &mut String, entry: &EntrySource, sources: &KeySources, is
         ("generic_key", None, None) => {
             "generic_key: { descriptor_value: example } # which value of the rules?".to_owned()
         }
-        (_, _, header) => {
-            let guess = guessed_header(&entry.key);
-            let name = scalar(header.unwrap_or(&guess));
-            let absent = sources
-                .absent
-                .iter()
-                .find(|(known, _)| is_absent && *known == entry.key);
-            match absent {
-                Some((_, value)) => format!(
-                    "header_value_match: {{ descriptor_key: {key}, descriptor_value: {}, expect_match: false, headers: [{{ name: {name}, present_match: true }}] }}",
-                    scalar(value)
-                ),
-                None => {
-                    let mut action = format!(
-                        "request_headers: {{ header_name: {name}, descriptor_key: {key} }}"
-                    );
-                    if header.is_none() {
-                        let _ = write!(
-                            action,
-                            " # a guess; --header {}=NAME sets it",
-                            comment(&entry.key)
-                        );
-                    }
-                    action
-                }
-            }
-        }
+        (_, _, header) => header_action(entry, header, sources, is_absent),
     };
     let _ = writeln!(text, "      - {action}");
+}
+
+/// The action of an entry whose value is a header.
+fn header_action(
+    entry: &EntrySource,
+    header: Option<&str>,
+    sources: &KeySources,
+    is_absent: bool,
+) -> String {
+    let key = scalar(&entry.key);
+    let guess = guessed_header(&entry.key);
+    let name = scalar(header.unwrap_or(&guess));
+    let mut absent = sources.absent.iter();
+    if let Some((_, value)) = absent.find(|(known, _)| is_absent && *known == entry.key) {
+        let value = scalar(value);
+        return format!(
+            "header_value_match: {{ descriptor_key: {key}, descriptor_value: {value}, expect_match: false, headers: [{{ name: {name}, present_match: true }}] }}"
+        );
+    }
+    let mut action = format!("request_headers: {{ header_name: {name}, descriptor_key: {key} }}");
+    if header.is_none() {
+        let key = comment(&entry.key);
+        let _ = write!(action, " # a guess; --header {key}=NAME sets it");
+    }
+    action
 }
 
 /// The path without the query: no header has it.

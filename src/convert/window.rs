@@ -25,7 +25,7 @@ impl Window {
     /// The longest unit that divides it, and how many of them it has.
     pub(super) fn unit(self) -> (&'static str, u64) {
         let mut units = UNITS.iter();
-        let longest = units.find(|(_, unit)| self.seconds % unit == 0);
+        let longest = units.find(|(_, unit)| self.seconds.is_multiple_of(*unit));
         longest.map_or(("second", self.seconds), |(name, unit)| {
             (name, self.seconds / unit)
         })

@@ -182,10 +182,7 @@ fn split_regex(text: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     for (index, c) in text.char_indices() {
         match c {
-            _ if is_escaped => {
-                is_escaped = false;
-                continue;
-            }
+            _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = true,
             '(' | '[' => depth = depth.saturating_add(1),
             ')' | ']' => depth = depth.saturating_sub(1),

@@ -21,6 +21,8 @@ mod prefixes;
 mod rate_rule;
 mod whitelist;
 
+use std::fmt::Write as _;
+
 use self::configuration::Setting;
 use self::middleware::{Kind, Middleware};
 use crate::convert::rules_text::RulesText;
@@ -153,7 +155,7 @@ fn actions_comment(read: &[Middleware<'_>]) -> String {
         let header = middleware.options.text_of("ClientIdHeader");
         let header = header.unwrap_or(CLIENT_ID_HEADER).to_lowercase();
         if header != CLIENT_ID_HEADER {
-            command.push_str(&format!(" --header client_id={header}"));
+            let _ = write!(command, " --header client_id={header}");
         }
     }
     format!("Envoy's actions: {command}")

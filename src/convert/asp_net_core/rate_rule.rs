@@ -270,7 +270,7 @@ impl RateRule {
 
     /// The levels of verb and path, with what is at the end.
     pub(super) fn endpoint_levels(&self, mut end: Level) -> Level {
-        end.key = "url_path".to_owned();
+        "url_path".clone_into(&mut end.key);
         end.values = self.endpoint.path.clone();
         end.is_shared = self.endpoint.is_one_path;
         let mut method = Level::new("method", self.endpoint.method.clone());

@@ -105,7 +105,7 @@ fn exempt_level(kind: Kind, names: &[String]) -> Level {
 fn add(parent: &mut Level, comment: &str, key: &str, values: Values, end: &Level) {
     let mut level = end.clone();
     level.comments.push(comment.to_owned());
-    level.key = key.to_owned();
+    key.clone_into(&mut level.key);
     level.is_shared = values.match_many();
     level.values = values;
     parent.below.push(level);

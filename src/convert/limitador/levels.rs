@@ -169,6 +169,16 @@ pub(super) fn levels(steps: &[Step], limit: LimitText) -> Vec<Level> {
 // === impl Step ===
 
 impl Step {
+    /// The entry that stands for one limit.
+    pub(super) fn of_limit(name: &str) -> Self {
+        Self {
+            key: "generic_key".to_owned(),
+            except: Vec::new(),
+            values: Values::exactly(name),
+            is_shared: false,
+        }
+    }
+
     /// Whether limits of these steps can share a tree: a descriptor of one never takes a branch of
     /// the other instead of its own.
     pub(super) fn are_apart(one: &[Self], other: &[Self]) -> bool {

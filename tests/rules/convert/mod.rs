@@ -4,6 +4,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `snapshots` | what is printed for each file |
+//! | `planted` | faults in the rules, each of which a random request shows |
 //! | `decisions` | a thousand random requests for each file, by the model and by the rules |
 //! | `limitador_model`, `asp_net_core_model` | the origins, by their documentation, without their code |
 //! | `expression_model` | conditions of limitador, evaluated |
@@ -20,6 +21,7 @@ mod decisions;
 mod envoy_model;
 mod expression_model;
 mod limitador_model;
+mod planted;
 mod settings_text;
 mod snapshots;
 
