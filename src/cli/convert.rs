@@ -52,11 +52,11 @@ pub(super) struct Convert {
     out: Option<PathBuf>,
 
     /// Header that a key's value comes from; can be repeated
-    #[arg(long, value_name = "KEY=HEADER", value_parser = parse_pair, requires = "envoy")]
+    #[arg(long, value_name = "KEY=HEADER", value_parser = parse_pair, conflicts_with = "from")]
     header: Vec<(String, String)>,
 
     /// Value of a key for requests without its header; can be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, requires = "envoy")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, conflicts_with = "from")]
     absent: Vec<(String, String)>,
 
     #[command(flatten)]

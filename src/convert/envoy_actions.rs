@@ -11,7 +11,7 @@ use crate::convert::yaml_text::{comment, scalar};
 use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// Keys that Envoy fills from one header, and that header.
-const HEADERS: [(&str, &str); 12] = [
+const HEADERS: [(&str, &str); 11] = [
     ("path", ":path"),
     ("method", ":method"),
     ("host", ":authority"),
@@ -23,7 +23,6 @@ const HEADERS: [(&str, &str); 12] = [
     ("authorization", "authorization"),
     ("api_key", "x-api-key"),
     ("request_id", "x-request-id"),
-    ("user", "x-user"),
 ];
 
 /// Keys that have an action of their own without fields.

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(root.text_of("a"), Some("// no /* comment */, ]"));
         let list = root.get("B").unwrap();
         assert_eq!(list.items().len(), 2);
-        assert_eq!((list.span.at.line, list.span.at.column), (3, 43));
+        assert_eq!((list.span.at.line, list.span.at.column), (3, 44));
     }
 
     #[test]

@@ -2,24 +2,18 @@
 //!
 //! Rules of one endpoint are a class: they share levels. The library applies, for each period, the
 //! lowest limit of the policies that match, else the lowest general one. Within a class that is
-//! decided here. Between classes both limits apply, so the lower one refuses first; a policy's limit
-//! `replaces` the general limits of its period.
+//! decided here. Between classes both limits apply, so the lower one refuses first; a policy's
+//! limit `replaces` the general limits of its period.
 
 use std::collections::BTreeSet;
 
 use super::configuration::Setting;
+use super::kind::Kind;
 use super::policies::{Group, Policy, groups};
 use super::rate_rule::{Matching, RateRule, read, read_response, status_note, template};
 use super::whitelist;
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Response, Values};
-
-/// What a middleware counts by.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Ip,
-    Client,
-}
 
 /// A middleware.
 pub(super) struct Middleware<'s> {
@@ -32,39 +26,6 @@ pub(super) struct Middleware<'s> {
     is_stacked: bool,
     /// The response of rules without their own.
     response: Option<Response>,
-}
-
-// === impl Kind ===
-
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ip => "ip",
-            Self::Client => "client",
-        }
-    }
-
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::Ip => "remote_address",
-            Self::Client => "client_id",
-        }
-    }
-
-    pub(super) fn section(self) -> &'static str {
-        match self {
-            Self::Ip => "IpRateLimiting",
-            Self::Client => "ClientRateLimiting",
-        }
-    }
-
-    /// The section of the policies, its list, and the member that says whose they are.
-    pub(super) fn policies(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Ip => ("IpRateLimitPolicies", "IpRules", "Ip"),
-            Self::Client => ("ClientRateLimitPolicies", "ClientRules", "ClientId"),
-        }
-    }
 }
 
 // === impl Middleware ===

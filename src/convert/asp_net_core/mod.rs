@@ -5,6 +5,7 @@
 //! | `configuration` | .NET's configuration: JSON with comments, from several files |
 //! | `period`, `prefixes`, `endpoint` | periods, addresses and endpoints as they are written |
 //! | `rate_rule` | one rule |
+//! | `kind` | the two middlewares |
 //! | `policies` | policies, and to whom which of them apply |
 //! | `middleware` | the rules by address or by client, and their levels |
 //! | `whitelist` | white lists of another key than the one counted by |
@@ -14,6 +15,7 @@
 
 mod configuration;
 mod endpoint;
+mod kind;
 mod middleware;
 mod period;
 mod policies;
@@ -24,11 +26,12 @@ mod whitelist;
 use std::fmt::Write as _;
 
 use self::configuration::Setting;
-use self::middleware::{Kind, Middleware};
+use self::kind::Kind;
+use self::middleware::Middleware;
 use crate::convert::rules_text::RulesText;
 use crate::convert::{Conversion, ConvertError, Finding};
 use crate::rules::path::Source;
-use crate::rules::yaml::Span;
+use crate::rules::yaml::{Position, Span};
 
 /// The domain of the rules, if none is given.
 pub const DOMAIN: &str = "api";
@@ -104,7 +107,11 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         let name = sources.first().map_or("", |source| source.name.as_str());
         let message = "no section of AspNetCoreRateLimit";
         let help = "give the file with IpRateLimiting or ClientRateLimiting";
-        let finding = Finding::gap(name, Span::default(), message, help);
+        let start = Span {
+            at: Position { line: 1, column: 1 },
+            ..Span::default()
+        };
+        let finding = Finding::gap(name, start, message, help);
         return Err(ConvertError::Input(finding));
     };
     if read.len() > 1 {

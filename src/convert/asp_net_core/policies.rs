@@ -1,7 +1,7 @@
 //! Policies of addresses and clients, and the groups to which the same policies apply.
 
 use super::configuration::Setting;
-use super::middleware::Kind;
+use super::kind::Kind;
 use super::prefixes::{Network, networks};
 use super::rate_rule::{Matching, RateRule, read as read_rule};
 use super::whitelist::known_networks;

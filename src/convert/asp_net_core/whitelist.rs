@@ -1,9 +1,10 @@
 //! White lists of another key than the one that a middleware counts by.
 //!
-//! Their descriptor has a limit that no client reaches, which replaces the limits of the middleware.
+//! Their descriptor has a limit that no client reaches, which replaces the limits of the
+//! middleware.
 
 use super::configuration::Setting;
-use super::middleware::Kind;
+use super::kind::Kind;
 use super::prefixes::networks;
 use super::rate_rule::{Matching, endpoint_finding, parse};
 use crate::convert::Finding;

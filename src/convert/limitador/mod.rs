@@ -2,9 +2,10 @@
 //!
 //! limitador gets one descriptor with everything, and evaluates each limit on it. tollgate gets a
 //! descriptor for each limit: its entries are those that the limit's conditions and variables read,
-//! in their order. A test of an entry becomes a level that shares its bucket, and a variable a level
-//! without a value. Limits whose entries have the same keys share a tree, unless a value could then
-//! take the branch of another limit. Such a limit gets an entry of its own, `generic_key`, in front.
+//! in their order. A test of an entry becomes a level that shares its bucket, and a variable a
+//! level without a value. Limits whose entries have the same keys share a tree, unless a value
+//! could then take the branch of another limit. Such a limit gets an entry of its own,
+//! `generic_key`, in front.
 //!
 //! What it deliberately does not do: CEL beyond tests of entries (`expression`).
 

@@ -16,12 +16,15 @@ pub(crate) struct Identity {
     pub(crate) path: String,
 }
 
+/// Requests by client or address, period, window and endpoint.
+pub(crate) type Counters = BTreeMap<(String, String, u64, String), f64>;
+
 /// One middleware.
 pub(crate) struct Middleware {
     is_ip: bool,
     options: Value,
     policies: Vec<Value>,
-    counters: BTreeMap<(String, String, u64, String), u64>,
+    counters: Counters,
 }
 
 #[derive(Clone)]
@@ -65,7 +68,8 @@ fn rules(value: &Value) -> Vec<Rule> {
         }
         Some(Rule {
             endpoint: item["endpoint"].as_str()?.to_lowercase(),
-            seconds: (seconds >= 1.0).then_some(seconds as u64)?,
+            // Whole seconds: others are left out, as stderr says.
+            seconds: seconds.to_string().parse().ok()?,
             limit: item["limit"].as_str()?.parse().ok()?,
             is_monitored: is_true(item, "monitormode"),
             period,
@@ -239,8 +243,8 @@ impl Middleware {
             let window = now_us / 1_000_000 / rule.seconds;
             let key = (who.clone(), rule.period.clone(), window, endpoint);
             let count = self.counters.entry(key).or_default();
-            *count += 1;
-            let refuses = rule.limit <= 0.0 || *count as f64 > rule.limit;
+            *count += 1.0;
+            let refuses = rule.limit <= 0.0 || *count > rule.limit;
             if refuses && !rule.is_monitored {
                 return false;
             }
@@ -249,11 +253,11 @@ impl Middleware {
     }
 
     /// The counters, to undo what a request that the other middleware refused has counted.
-    pub(crate) fn counters(&self) -> BTreeMap<(String, String, u64, String), u64> {
+    pub(crate) fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
-    pub(crate) fn restore(&mut self, counters: BTreeMap<(String, String, u64, String), u64>) {
+    pub(crate) fn restore(&mut self, counters: Counters) {
         self.counters = counters;
     }
 }

@@ -328,7 +328,7 @@ fn the_rules_decide_a_thousand_requests_of_each_file_as_the_origin_does() {
     for origin in [Origin::Limitador, Origin::AspNetCore] {
         for case in origin.cases() {
             for converted in &case.conversion.rules {
-                let actions = envoy_actions(&converted.text, &case.key_sources(&converted.text));
+                let actions = envoy_actions(&converted.text, &Case::key_sources(&converted.text));
                 let verdicts = verdicts(&case, &converted.text, &actions, &converted.domain);
                 let refused = verdicts.model.iter().filter(|passed| !**passed).count();
                 if let Some(at) = verdicts.first_difference() {

@@ -77,7 +77,7 @@ impl Origin {
             .filter(|path| {
                 let name = path.file_name().unwrap().to_str().unwrap();
                 name.matches('.').count() == 1
-                    && (name.ends_with(".json") || name.ends_with(".yaml"))
+                    && (name.split('.').any(|end| matches!(end, "json" | "yaml")))
             })
             .collect();
         paths.sort();
@@ -105,7 +105,7 @@ impl Case {
     }
 
     /// What the rules file's comment tells to add to `convert --envoy`.
-    fn key_sources(&self, rules: &str) -> KeySources {
+    fn key_sources(rules: &str) -> KeySources {
         let option = |name: &str| {
             let comment = rules
                 .lines()

@@ -1,8 +1,8 @@
-//! Faults that are planted in converted rules, or in Envoy's actions: a random request shows each of
-//! them, in one file at least.
+//! Faults that are planted in converted rules, or in Envoy's actions: a random request shows each
+//! of them, in one file at least.
 
 use super::decisions::verdicts;
-use super::{Origin, envoy_actions};
+use super::{Case, Origin, envoy_actions};
 
 #[test]
 fn planted_faults_change_a_verdict() {
@@ -70,7 +70,7 @@ fn planted_faults_change_a_verdict() {
                 {
                     tried += 1;
                     let rules = converted.text.replace(from, to);
-                    let actions = envoy_actions(&rules, &case.key_sources(&rules));
+                    let actions = envoy_actions(&rules, &Case::key_sources(&rules));
                     let verdicts = verdicts(&case, &rules, &actions, &converted.domain);
                     found.extend(verdicts.first_difference().map(|_| case.name.clone()));
                 }
@@ -85,7 +85,7 @@ fn planted_faults_change_a_verdict() {
         .find(|case| case.name.starts_with("06"))
         .unwrap();
     let rules = &case.conversion.rules[0].text;
-    let actions = envoy_actions(rules, &case.key_sources(rules));
+    let actions = envoy_actions(rules, &Case::key_sources(rules));
     let without = actions.replace("descriptor_value: anon", "descriptor_value: admin");
     assert_ne!(without, actions);
     assert!(

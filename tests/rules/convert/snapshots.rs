@@ -1,5 +1,6 @@
 //! What `convert` prints, compared with the files beside its input: `NAME.rules.yaml`,
-//! `NAME.envoy.yaml` and `NAME.stderr.txt`. `WRITE_SNAPSHOTS=1` writes them; read them as a newcomer.
+//! `NAME.envoy.yaml` and `NAME.stderr.txt`. `WRITE_SNAPSHOTS=1` writes them; read them as a
+//! newcomer.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +16,7 @@ fn outputs(case: &Case) -> Vec<(&'static str, String)> {
             envoy.push_str("---\n");
         }
         rules.push_str(&converted.text);
-        let sources = case.key_sources(&converted.text);
+        let sources = Case::key_sources(&converted.text);
         envoy.push_str(&envoy_actions(&converted.text, &sources));
     }
     let mut stderr = String::new();
