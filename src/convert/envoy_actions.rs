@@ -36,6 +36,9 @@ const ACTIONS: [&str; 4] = [
 /// How many lists of actions one descriptor may become by headers that may be absent.
 const ALTERNATIVES_MAX: usize = 64;
 
+/// How many descriptors a request may have by default: `--descriptors-max`.
+const DESCRIPTORS_MAX: usize = 128;
+
 /// What is known about keys beyond the rules.
 #[derive(Clone, Debug, Default)]
 pub struct KeySources {
@@ -79,7 +82,15 @@ pub fn actions(rules: &RuleSet, sources: &KeySources) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(text, "# domain: {}\nrate_limits:", comment(domain));
         let own = rules.rules().iter().filter(|rule| &*rule.domain == domain);
-        for list in lists(own) {
+        let lists = lists(own);
+        if lists.len() > DESCRIPTORS_MAX {
+            let _ = writeln!(
+                text,
+                "  # {} descriptors a request: set --descriptors-max of tollgate, whose default is {DESCRIPTORS_MAX}",
+                lists.len()
+            );
+        }
+        for list in lists {
             write_list(&mut text, &list, sources);
         }
     }
@@ -207,6 +218,10 @@ fn write_action(text: &mut String, entry: &EntrySource, sources: &KeySources, is
         ("generic_key", None, None) => {
             "generic_key: { descriptor_value: example } # which value of the rules?".to_owned()
         }
+        (key, _, None) if key.contains('*') => format!(
+            "request_headers: {{ header_name: x-example, descriptor_key: {} }} # a key that the pattern matches?",
+            scalar(&key.replace('*', "example"))
+        ),
         (_, _, header) => header_action(entry, header, sources, is_absent),
     };
     let _ = writeln!(text, "      - {action}");

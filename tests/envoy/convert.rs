@@ -60,17 +60,21 @@ fn pair(header: &str) -> (Tollgate, Envoy) {
     let indented = lines.join("\n") + "\n";
     assert!(BOOTSTRAP.contains(EXAMPLE_ACTIONS));
     let tollgate = Tollgate::start(rules, &[]);
+    let envoy = start_envoy(&tollgate, &BOOTSTRAP.replace(EXAMPLE_ACTIONS, &indented));
+    (tollgate, envoy)
+}
+
+/// Starts an Envoy with this bootstrap, which has the ports of the example.
+fn start_envoy(tollgate: &Tollgate, bootstrap: &str) -> Envoy {
     let port = |port: u16| format!("port_value: {port}");
-    let bootstrap = BOOTSTRAP
-        .replace(EXAMPLE_ACTIONS, &indented)
+    let bootstrap = bootstrap
         .replace(&port(10000), &port(0))
         .replace(&port(9901), &port(0))
         .replace(&port(8081), &port(tollgate.grpc.port()))
         .replace(&port(10001), &port(free_port()))
         // A busy machine may exceed Envoy's timeout, after which a request would pass.
         .replace("timeout: 0.1s", "timeout: 2s");
-    let envoy = Envoy::start(&bootstrap);
-    (tollgate, envoy)
+    Envoy::start(&bootstrap)
 }
 
 #[test]
@@ -104,4 +108,38 @@ fn actions_of_another_header_do_not_limit_by_it() {
     let mut status = |key: &[u8]| caller.get_with("/api/values", &[("x-key", key)]).status;
     // All clients are anon.
     assert_eq!([status(b"a"), status(b"b"), status(b"c")], [200, 200, 429]);
+}
+
+#[test]
+fn envoy_accepts_the_actions_of_every_kind_of_key() {
+    let printed = include_str!("../rules/convert/actions/every_key.envoy.yaml");
+    let rules = include_str!("../rules/convert/actions/every_key.yaml");
+    // No window may turn during the test.
+    let rules = rules
+        .replace("unit: minute", "unit: year")
+        .replace("unit: second", "unit: year");
+    let route = "                          route:\n                            cluster: backend\n";
+    assert!(BOOTSTRAP.contains(route));
+    let lines: Vec<_> = printed
+        .lines()
+        .map(|line| format!("{:30}{line}", ""))
+        .collect();
+    let filter = format!(
+        "{route}                          typed_per_filter_config:
+                            envoy.filters.http.ratelimit:
+                              \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+{}
+",
+        lines.join("\n")
+    );
+    let bootstrap = BOOTSTRAP
+        .replace(EXAMPLE_ACTIONS, "")
+        .replacen(route, &filter, 1);
+    let tollgate = Tollgate::start(&rules, &[]);
+    let envoy = start_envoy(&tollgate, &bootstrap);
+    let mut caller = HttpConnection::open(envoy.edge);
+    // Of the user `nobody` of the tenant `none`, by the actions for requests without headers.
+    let statuses: Vec<_> = (0..6).map(|_| caller.get_with("/", &[]).status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    assert_eq!(envoy.counts().error, 0);
 }

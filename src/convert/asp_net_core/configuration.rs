@@ -10,6 +10,9 @@ use crate::convert::{ConvertError, Finding, document};
 use crate::rules::path::Source;
 use crate::rules::yaml::{Content, Node, Span};
 
+/// How many values a file may have, aliases of YAML unfolded.
+const VALUES_MAX: usize = 1_000_000;
+
 /// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
@@ -34,7 +37,13 @@ pub(super) fn read(sources: &[Source]) -> Result<Option<Setting>, ConvertError> 
         let Some(root) = document(&source.name, &without_comments(&source.text))? else {
             continue;
         };
-        let setting = Setting::of_node(&file, &root);
+        let mut left = VALUES_MAX;
+        let setting = Setting::of_node(&file, &root, &mut left);
+        if left == 0 {
+            let message = format!("more than {VALUES_MAX} values");
+            let finding = Finding::gap(&source.name, root.span, message, "use a smaller file");
+            return Err(ConvertError::Input(finding));
+        }
         if !matches!(setting.content, Value::Map(_)) {
             let message = "this is not a settings file of a .NET program";
             let help = "give a JSON file with a section IpRateLimiting or ClientRateLimiting";
@@ -111,18 +120,24 @@ fn without_comments(text: &str) -> String {
 // === impl Setting ===
 
 impl Setting {
-    fn of_node(file: &Rc<str>, node: &Node) -> Self {
+    /// Reads a node and those below it, as long as `left` is not 0.
+    fn of_node(file: &Rc<str>, node: &Node, left: &mut usize) -> Self {
+        *left = left.saturating_sub(1);
         let content = match &node.content {
+            _ if *left == 0 => Value::Null,
             Content::Scalar { .. } if node.is_null() => Value::Null,
             Content::Scalar { text, .. } => Value::Text(text.clone()),
-            Content::Sequence(items) => {
-                Value::List(items.iter().map(|item| Self::of_node(file, item)).collect())
-            }
+            Content::Sequence(items) => Value::List(
+                items
+                    .iter()
+                    .map(|item| Self::of_node(file, item, left))
+                    .collect(),
+            ),
             Content::Mapping(pairs) => {
                 let mut map = Vec::new();
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default().to_owned();
-                    map.push((name, Self::of_node(file, value)));
+                    map.push((name, Self::of_node(file, value, left)));
                 }
                 Value::Map(map)
             }
@@ -259,6 +274,20 @@ mod tests {
             (Some("9"), Some("2"))
         );
         assert_eq!(items.len(), 2);
+    }
+
+    #[test]
+    fn aliases_do_not_unfold_without_end() {
+        let mut text = "{ \"a0\": &a0 [1, 2]".to_owned();
+        for level in 1..40 {
+            let below = level - 1;
+            text.push_str(&format!(", \"a{level}\": &a{level} [*a{below}, *a{below}]"));
+        }
+        let error = read(&[source(&(text + " }"))]).unwrap_err();
+        assert!(
+            error.to_string().contains("more than 1000000 values"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -5,6 +5,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use tollgate::convert::envoy_actions::KeySources;
+
 use super::{Case, Origin, envoy_actions, loaded};
 
 fn outputs(case: &Case) -> Vec<(&'static str, String)> {
@@ -62,6 +64,35 @@ fn every_file_is_converted_as_its_snapshots_say() {
         "{}\nWRITE_SNAPSHOTS=1 writes the snapshots; read them before you commit them",
         differ.join("\n")
     );
+}
+
+#[test]
+fn the_actions_of_every_kind_of_key_are_as_the_snapshot_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/convert/actions");
+    let rules = std::fs::read_to_string(folder.join("every_key.yaml")).unwrap();
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let sources = KeySources {
+        headers: vec![pair("user", "x-login")],
+        absent: vec![pair("user", "nobody"), pair("Tenant ID", "none")],
+    };
+    let mut differ = Vec::new();
+    let printed = envoy_actions(&rules, &sources);
+    compare(&folder.join("every_key.envoy.yaml"), &printed, &mut differ);
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+#[test]
+fn more_descriptors_than_the_default_bound_are_pointed_out() {
+    let keys = |count: usize| {
+        let level = |number| {
+            format!("  - {{ key: k{number}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}")
+        };
+        let levels: Vec<_> = (0..count).map(level).collect();
+        let rules = format!("domain: d\ndescriptors:\n{}\n", levels.join("\n"));
+        envoy_actions(&rules, &KeySources::default())
+    };
+    assert!(!keys(128).contains("--descriptors-max"));
+    assert!(keys(129).contains("# 129 descriptors a request: set --descriptors-max"));
 }
 
 #[test]
