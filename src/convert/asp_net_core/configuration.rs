@@ -240,6 +240,8 @@ impl Setting {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn source(text: &str) -> Source {
@@ -281,7 +283,7 @@ mod tests {
         let mut text = "{ \"a0\": &a0 [1, 2]".to_owned();
         for level in 1..40 {
             let below = level - 1;
-            text.push_str(&format!(", \"a{level}\": &a{level} [*a{below}, *a{below}]"));
+            write!(text, ", \"a{level}\": &a{level} [*a{below}, *a{below}]").unwrap();
         }
         let error = read(&[source(&(text + " }"))]).unwrap_err();
         assert!(
