@@ -200,7 +200,7 @@ readme:
 
 # What `check` prints for each broken file. Read the texts before you commit them.
 snapshots:
-	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: convert::snapshots::
+	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: snapshots::
 
 # The test that compares the pictures with the code writes them here.
 pictures:

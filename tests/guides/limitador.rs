@@ -112,7 +112,7 @@ fn the_commands_print_the_page_s_rules_and_actions() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let limits = guide.only("Limits of limitador", "yaml");
     std::fs::write(directory.path().join("limits.yaml"), limits).expect("the limits");
-    let commands = guide.only("Convert a limits file", "sh");
+    let commands = guide.under("Convert a limits file", "text").remove(0);
     let mut printed = Vec::new();
     for command in commands.lines() {
         let (command, file) = command.split_once(" > ").expect("a file for the output");
