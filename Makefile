@@ -28,7 +28,7 @@
 #
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
-# make snapshots        output of check for the broken rules files of the tests
+# make snapshots        output of check and convert for the files of the tests
 # make pictures         docs/pictures: algorithms, measured figures, costs of leases
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
@@ -207,7 +207,7 @@ readme:
 
 # What `check` prints for each broken file. Read the texts before you commit them.
 snapshots:
-	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules broken::
+	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: snapshots::
 
 # The test that compares the pictures with the code writes them here.
 pictures:

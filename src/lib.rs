@@ -29,6 +29,7 @@
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
+//! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `store` | `clock`, `metrics` | where buckets live |
 //! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
@@ -36,7 +37,7 @@
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `top_keys`, `store`, `tracing`, `pipeline` | the gRPC server |
 //! | `admin` | `proto`, `metrics`, `settings`, `net`, `tracing`, `pipeline` | health, `/json`, `/metrics`, `/rlconfig` |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `top_keys`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
+//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
@@ -46,6 +47,7 @@ pub mod admin_api;
 pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod convert;
 pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;

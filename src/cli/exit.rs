@@ -17,6 +17,8 @@ pub enum Exit {
     NoAnswer,
     /// `hit --expect-limit`: no limit matched a descriptor.
     NoLimit,
+    /// `convert`: a part of the input has no equal and is left out.
+    Incomplete,
 }
 
 // === impl Exit ===
@@ -31,6 +33,7 @@ impl Exit {
             Self::OverLimit => 3,
             Self::NoAnswer => 4,
             Self::NoLimit => 5,
+            Self::Incomplete => 6,
         }
     }
 }

@@ -16,6 +16,7 @@ macro_rules! print_line {
 mod check;
 mod check_format;
 mod check_schema;
+mod convert;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -81,6 +82,9 @@ enum Command {
     Explain(explain::Explain),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
+    /// Convert limits of limitador or AspNetCoreRateLimit to rules, or print Envoy's actions
+    #[command(after_help = convert::AFTER_HELP)]
+    Convert(convert::Convert),
     /// Print the JSON Schema of a rules file, for editors, or of a report of check
     Schema(schema::Schema),
 }
@@ -149,6 +153,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
+        Command::Convert(convert) => convert.run(),
         Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
