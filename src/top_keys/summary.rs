@@ -132,8 +132,8 @@ impl Summary {
         let Hit {
             hits, refused_at, ..
         } = *hit;
-        let refused = if refused_at == 0 { 0 } else { hits };
         let Some(known) = self.table.get_mut(hit.key) else {
+            let refused = if refused_at == 0 { 0 } else { hits };
             let counts = Counts {
                 rule: hit.rule,
                 hits: [hits, refused],
@@ -142,8 +142,10 @@ impl Summary {
             self.insert(hit.key, &counts, budget, scratch);
             return;
         };
-        known.hits = plus(known.hits, [hits, refused]);
+        let [known_asked, known_refused] = &mut known.hits;
+        *known_asked = known_asked.saturating_add(hits);
         if refused_at != 0 {
+            *known_refused = known_refused.saturating_add(hits);
             let [since, last] = &mut known.refused_at;
             if *since == 0 {
                 *since = refused_at;
