@@ -180,7 +180,8 @@ impl App {
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
-        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
+        let generations = Arc::new(generations);
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),

@@ -11,6 +11,7 @@
 //! | `store` | builds the configured store |
 //! | `tls` | loads the certificates of ports and reloads them |
 //! | `rules`, `xds` | reload the rules from files or an xDS server |
+//! | `shadows` | ends shadow modes in time |
 //! | `traces` | starts the exporter of spans |
 //! | `lifecycle` | runs the service and drains it |
 //! | `poll` | interval at which files are polled |
@@ -26,6 +27,7 @@ mod lifecycle;
 mod listeners;
 mod poll;
 mod rules;
+mod shadows;
 mod store;
 mod tls;
 mod traces;

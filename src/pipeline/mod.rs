@@ -27,6 +27,8 @@ mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
+mod reset;
+mod shadows;
 
 use std::sync::Arc;
 
@@ -50,6 +52,8 @@ pub use self::headers::Headers;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
+pub use self::reset::{BucketReset, ResetError};
+pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 
 /// Decides requests. There is one for the whole process.
 pub struct Pipeline {

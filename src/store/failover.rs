@@ -20,7 +20,7 @@ use std::task::Context;
 use crate::metrics::StoreMetrics;
 use crate::store::{
     ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
-    StoreError, StoreHealth, StoreReply, TentativeTake, Ticket,
+    StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake, Ticket,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -140,6 +140,10 @@ impl Store for FailoverStore {
 
     fn health(&self) -> Option<StoreHealth> {
         self.first.health()
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        self.first.inspect()
     }
 }
 

@@ -194,6 +194,13 @@ impl RuleSet {
         }
     }
 
+    /// Sets the shadow mode of the rule with this index. Gives whether there is one.
+    #[inline]
+    pub fn set_shadow_mode(&mut self, index: usize, shadow_mode: bool) -> bool {
+        let rule = self.rules.get_mut(index);
+        rule.map(|rule| rule.shadow_mode = shadow_mode).is_some()
+    }
+
     /// Sets whether a request in this domain takes from all its limits or from none.
     #[inline]
     pub fn set_all_or_nothing(&mut self, domain: &str, whole: bool) {

@@ -27,7 +27,7 @@ pub use self::backend::BACKEND;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
-use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError};
+use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError, StoreInspection};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
@@ -101,5 +101,13 @@ impl Store for MemoryStore {
 
     fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
         Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection {
+            kind: BACKEND.name,
+            partitions: self.queues.levels().cloned().collect(),
+            ..StoreInspection::default()
+        }
     }
 }

@@ -99,6 +99,11 @@ impl Queues {
         }
     }
 
+    /// The levels of each queue's worker.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Arc<PartitionLevels>> {
+        self.each.iter().map(|queue| &queue.levels)
+    }
+
     /// The queue of a check. A partition's table uses the lower half of the key, so the upper half
     /// chooses the partition.
     fn number_of(&self, check: &Check) -> usize {

@@ -63,8 +63,8 @@ use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, TlsFiles,
-    Worker,
+    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection, StoreReply,
+    Ticket, TlsFiles, Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::{BucketNaming, Check, Key};
@@ -298,6 +298,18 @@ impl Store for RedisStore {
             healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
             message: words.join("; "),
         })
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        let endpoints = self.nodes.routes.endpoints.iter();
+        StoreInspection {
+            kind: BACKEND.name,
+            nodes: endpoints
+                .flat_map(|endpoint| endpoint.nodes(&self.nodes.each))
+                .collect(),
+            denied_keys: Some(self.nodes.refused.len()),
+            ..StoreInspection::default()
+        }
     }
 }
 
