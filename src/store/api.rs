@@ -77,12 +77,17 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Forgets the buckets of these checks, in this process and in the shared store, with what is
-    /// held of them in advance (leases) or remembered about them (denials). Returns for each check
-    /// whether there was a bucket. What is given back afterwards but was taken before is dropped.
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        // Every store gets its own in the next commits of this change.
-        Box::pin(std::future::ready(Ok(vec![false; checks.len()])))
-    }
+    /// held of them in advance (leases) or remembered about them (denials). The hits of the checks
+    /// do not matter. Returns for each check whether hits counted in its bucket.
+    ///
+    /// What is given back afterwards but was taken before is dropped. Leases and denials that other
+    /// processes hold end within their own bounds. A key without a bucket of its own, for lack of
+    /// memory, keeps what is counted in the bucket that such keys share.
+    ///
+    /// An error means that some buckets may be forgotten and others not, and that it is safe to
+    /// reset again. Whether the failed call was carried out may be unknown
+    /// ([`StoreFault::outcome_unknown`](crate::store::StoreFault::outcome_unknown)).
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_>;
 
     /// Whether the store decides. None where it always does.
     fn health(&self) -> Option<StoreHealth> {

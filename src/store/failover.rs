@@ -19,8 +19,9 @@ use std::task::Context;
 
 use crate::metrics::StoreMetrics;
 use crate::store::{
-    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
-    StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake, Ticket,
+    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply,
+    ResetFuture, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
+    Ticket,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -136,6 +137,17 @@ impl Store for FailoverStore {
 
     fn drain(&self) -> DrainFuture<'_> {
         self.first.drain()
+    }
+
+    /// The first store decides whether the reset is done: the second has only what this replica
+    /// admitted while the first was away.
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(async move {
+            let first = self.first.reset(checks.clone()).await?;
+            let second = self.second.reset(checks).await?;
+            let both = first.into_iter().zip(second);
+            Ok(both.map(|(first, second)| first || second).collect())
+        })
     }
 
     fn health(&self) -> Option<StoreHealth> {

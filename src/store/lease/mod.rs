@@ -28,8 +28,8 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, Store, StoreError, StoreHealth,
-    StoreInspection,
+    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, ResetFuture, Store, StoreError,
+    StoreHealth, StoreInspection,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -130,6 +130,10 @@ impl Store for LeasedStore {
             }
             self.shared.drain().await;
         })
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(self.queues.reset(checks))
     }
 
     fn health(&self) -> Option<StoreHealth> {

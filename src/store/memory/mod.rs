@@ -16,6 +16,7 @@ mod bucket;
 mod eviction;
 mod marks_table;
 mod partition;
+mod reset_times;
 mod table;
 mod worker;
 
@@ -27,7 +28,9 @@ pub use self::backend::BACKEND;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
-use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError, StoreInspection};
+use super::{
+    ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreInspection,
+};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
@@ -109,5 +112,9 @@ impl Store for MemoryStore {
             partitions: self.queues.levels().cloned().collect(),
             ..StoreInspection::default()
         }
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(self.queues.reset(checks))
     }
 }

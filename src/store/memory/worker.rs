@@ -97,6 +97,7 @@ impl PartitionWorker {
                     Message::Refund(mut checks) => self.give_back(&mut checks, now),
                 }
             }
+            self.partition.resets.expire(uptime_us);
             self.partition.sweep(now, sweep_looks_max);
             self.report_levels();
         }
@@ -145,6 +146,7 @@ impl PartitionWorker {
             refund_sink,
             ..
         } = &mut *batch;
+        self.partition.resets.void_refunds(checks);
         if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
             self.partition.look_ahead(checks);
         }
@@ -159,6 +161,14 @@ impl PartitionWorker {
                     .shed_deadline
                     .inc_by(checks.len() as u64);
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
+                continue;
+            }
+            if request.is_reset {
+                let partition = &mut self.partition;
+                let reset = checks
+                    .iter()
+                    .map(|check| partition.reset(check, now, uptime_us));
+                answers.extend(reset);
                 continue;
             }
             let decided_before = answers.len();
@@ -187,6 +197,7 @@ impl PartitionWorker {
     }
 
     fn give_back(&mut self, checks: &mut [Check], now: Timestamp) {
+        self.partition.resets.void_refunds(checks);
         for check in checks.iter_mut() {
             // A refund needs no space, so it does not fail.
             drop(self.partition.apply(check, now));

@@ -176,6 +176,7 @@ impl BatchClient for QueueBatchClient {
                     checks: 0,
                     deadline,
                     is_tentative: commit_mode == CommitMode::Tentative,
+                    is_reset: false,
                     is_elsewhere: false,
                     tentative: None,
                 });

@@ -63,8 +63,8 @@ use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection, StoreReply,
-    Ticket, TlsFiles, Worker,
+    RefundSink, ResetFuture, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection,
+    StoreReply, Ticket, TlsFiles, Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::{BucketNaming, Check, Key};
@@ -280,6 +280,13 @@ impl Store for RedisStore {
             ready: VecDeque::new(),
             positions: Vec::new(),
         }))
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(async move {
+            self.nodes.ready(&checks)?;
+            self.queues.reset(checks).await
+        })
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {

@@ -7,10 +7,14 @@
 //! The bound on waiting checks is the queue's: a check frees its space when it is answered, not
 //! when it is read.
 //!
+//! A reset of a bucket waits like a check for the take in flight, so that the take does not bring
+//! back what the reset forgets. While the reset is in flight, checks of the bucket wait.
+//!
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
 mod refunds;
+mod resets;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -107,6 +111,12 @@ enum CallReport {
     },
     /// One check, sent as it is.
     Forwarded { waiter: Waiter, answer: CheckResult },
+    /// A reset. The checks of the bucket wait for it.
+    Reset {
+        check: Check,
+        waiters: VecDeque<Waiter>,
+        answer: CheckResult,
+    },
     /// Refunds, which no caller waits for.
     Refunded {
         done: usize,
@@ -237,6 +247,12 @@ impl LeaseWorker {
                 .inc_by(batch.checks.len() as u64);
             return;
         }
+        if batch.is_reset() {
+            // Stands for missing outcomes; replaced below.
+            batch.answer_all(&StoreError::Stopped);
+            self.wait(batch, now_us);
+            return;
+        }
         let mut answered = 0_usize;
         let mut from = 0_usize;
         let mut requests = std::mem::take(&mut batch.requests);
@@ -327,6 +343,11 @@ impl LeaseWorker {
                 answer,
             } => self.took(&asked, sent_us, answer, now_us),
             CallReport::Forwarded { waiter, answer } => self.put_answer(waiter, answer),
+            CallReport::Reset {
+                check,
+                waiters,
+                answer,
+            } => self.was_reset(&check, waiters, &answer, now_us),
             CallReport::Refunded {
                 done,
                 lost,
