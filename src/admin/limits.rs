@@ -34,7 +34,8 @@ impl ShadowEnds {
         Self(ends.collect())
     }
 
-    fn of(&self, domain: &str, rule: &str) -> Option<String> {
+    /// When the shadow mode of a rule ends, if an operator set it.
+    pub(super) fn of(&self, domain: &str, rule: &str) -> Option<String> {
         if self.0.is_empty() {
             return None;
         }

@@ -5,13 +5,25 @@ use std::fmt::Write as _;
 use axum::extract::State;
 
 use super::AdminState;
+use super::limits::ShadowEnds;
+use crate::admin_api::rule_name;
 use tollgate_limiter::{Allowance, Rule};
 
 pub(super) async fn rlconfig(State(state): State<AdminState>) -> String {
     let Some(generation) = state.generations.current() else {
         return String::new();
     };
-    generation.rules.rules().iter().map(rlconfig_line).collect()
+    let ends = ShadowEnds::new(state.generations.shadowed());
+    let lines = generation.rules.rules().iter().map(|rule| {
+        let mut line = rlconfig_line(rule);
+        if let Some(until) = ends.of(&rule.domain, &rule_name(rule)) {
+            // Writing to a string does not fail.
+            let _ = write!(line, ", shadow_until: {until}");
+        }
+        line.push('\n');
+        line
+    });
+    lines.collect()
 }
 
 /// One limit in the reference's format; fields that the reference lacks follow.
@@ -71,6 +83,5 @@ fn rlconfig_line(rule: &Rule) -> String {
     if !rule.name.is_empty() {
         say(format_args!(", name: {}", rule.name));
     }
-    line.push('\n');
     line
 }
