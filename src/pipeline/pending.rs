@@ -56,6 +56,10 @@ pub(crate) struct CheckResults {
     pub(super) error: Option<StoreError>,
     /// Hits that go back to the store unless the request passes.
     pub(super) tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered.
+    pub(super) from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub(super) local: Vec<usize>,
 }
 
 // === impl Scratch ===
@@ -142,6 +146,8 @@ impl CheckResults {
         self.outcomes.resize(checks, None);
         self.error = None;
         self.tentative = None;
+        self.from_denial_cache = false;
+        self.local.clear();
     }
 
     /// Records the answer to the check at `position`.
@@ -161,6 +167,14 @@ impl CheckResults {
         self.error.get_or_insert(error);
     }
 
+    /// Records who decided, where it was not the store itself.
+    pub(crate) fn record_origin(&mut self, from_denial_cache: bool, local: &[usize]) {
+        self.from_denial_cache |= from_denial_cache;
+        if !local.is_empty() {
+            self.local.extend_from_slice(local);
+        }
+    }
+
     /// Adds hits that go back unless the request passes.
     pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
         TentativeTake::merge(&mut self.tentative, tentative);
@@ -169,11 +183,17 @@ impl CheckResults {
     /// Records the answers to all checks at once.
     pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
         match applied {
-            Ok(StoreReply { answers, tentative }) => {
+            Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache,
+                local,
+            }) => {
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }
                 self.tentative = tentative;
+                self.record_origin(from_denial_cache, &local);
             }
             Err(error) => self.fail(error),
         }

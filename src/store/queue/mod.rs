@@ -138,7 +138,12 @@ impl Queues {
         }
         match undecided(&answers) {
             Some(error) => Err(error),
-            None => Ok(StoreReply { answers, tentative }),
+            None => Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache: false,
+                local: Vec::new(),
+            }),
         }
     }
 
