@@ -22,6 +22,7 @@
 //! | `proto` | | types generated from `proto/` |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
+//! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
 //! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
@@ -33,7 +34,7 @@
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `tracing` | the one decision path |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
 //! | `admin` | `proto`, `metrics`, `settings`, `net`, `tracing`, `pipeline` | health, `/json`, `/metrics`, `/rlconfig` |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
 //! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -58,3 +59,4 @@ pub mod statsd;
 pub mod store;
 pub mod tls;
 pub mod tracing;
+pub mod value_hash;

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::error::AppError;
+use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
 use super::{rules, store, traces};
@@ -20,6 +21,7 @@ use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::tracing::Traces;
+use crate::value_hash::ShownValues;
 use tollgate_limiter::Timestamp;
 
 /// A service that is built and not yet running.
@@ -40,6 +42,8 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
+    /// How values of descriptors are shown.
+    pub(super) values: ShownValues,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -163,6 +167,7 @@ impl App {
         let setup = store_setup(&settings, cores, &clock, &metrics);
         let shared = store::configure(&settings.store)?;
         let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
         let admin_token = settings
@@ -201,6 +206,7 @@ impl App {
             certificates,
             admin_token,
             xds,
+            values,
             traces,
         })
     }

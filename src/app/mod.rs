@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `listeners` | binds the ports |
 //! | `build` | [`App`]: builds the parts from the settings |
+//! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
 //! | `tls` | loads the certificates of ports and reloads them |
 //! | `rules`, `xds` | reload the rules from files or an xDS server |
@@ -20,6 +21,7 @@
 
 mod build;
 mod error;
+mod hash_key;
 mod lifecycle;
 mod listeners;
 mod poll;

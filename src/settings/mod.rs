@@ -27,6 +27,7 @@ mod rules;
 mod statsd;
 mod store;
 mod tls;
+mod top_keys;
 mod tracing;
 pub mod unknown_variables;
 mod xds;
@@ -55,6 +56,7 @@ pub use self::store::{
     StoreSettings,
 };
 pub use self::tls::GrpcTlsSettings;
+pub use self::top_keys::{TopKeysMode, TopKeysSettings};
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
@@ -366,6 +368,10 @@ pub struct Settings {
     /// Share of a limit from which hits count as near the limit in metrics
     #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio, help_heading = LOGS)]
     pub near_limit_ratio: f32,
+
+    /// Top keys, and how values are shown.
+    #[command(flatten)]
+    pub top_keys: TopKeysSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]
