@@ -9,9 +9,10 @@ use super::error::AppError;
 use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
@@ -44,6 +45,8 @@ pub struct App {
     pub(super) xds: Option<XdsClient>,
     /// How values of descriptors are shown.
     pub(super) values: ShownValues,
+    /// The last decisions, subscriptions and the decision log.
+    pub(super) decisions: Decisions,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -181,6 +184,7 @@ impl App {
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -188,6 +192,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            decisions: decisions.clone(),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -207,6 +212,7 @@ impl App {
             admin_token,
             xds,
             values,
+            decisions,
             traces,
         })
     }
@@ -228,6 +234,11 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The last decisions, and subscriptions.
+    pub fn decisions(&self) -> Decisions {
+        self.decisions.clone()
     }
 
     /// Metrics of the service.

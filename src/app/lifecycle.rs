@@ -2,8 +2,8 @@
 //!
 //! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
 //! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
-//! have `drain_timeout` to finish. The last spans and counters are then sent, in two seconds at
-//! most each.
+//! have `drain_timeout` to finish. The last spans, lines of the decision log and counters are then
+//! sent, in two seconds at most each.
 //!
 //! What it deliberately does not do: build anything that can fail because of a setting
 //! (`App::build`).
@@ -21,6 +21,7 @@ use super::error::AppError;
 use super::tls::CertificateReloader;
 use super::{rules, store, xds};
 use crate::admin::{self, AdminState, AdminToken, Readiness};
+use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{
@@ -56,6 +57,7 @@ struct RunningService {
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
     statsd: Option<Statsd>,
 }
 
@@ -199,6 +201,7 @@ impl RunningService {
             stop_grpc,
             stop_http,
             traces: app.traces,
+            decisions: app.decisions,
             statsd,
         })
     }
@@ -260,6 +263,7 @@ impl RunningService {
         if let Some(traces) = self.traces {
             traces.stop().await;
         }
+        self.decisions.stop().await;
         if let Some(statsd) = self.statsd {
             statsd.stop().await;
         }

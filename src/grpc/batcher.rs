@@ -92,7 +92,7 @@ impl<R: Responder> Batcher<R> {
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics),
+            scratch: Scratch::new(metrics, Some(pipeline.recorder())),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),

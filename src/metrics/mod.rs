@@ -18,7 +18,7 @@
 //! | `rules`, `xds` | rule sets and the xDS client |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
-//! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
+//! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
 //! `/metrics` and statsd follow, and `make readme` writes the page.
@@ -82,7 +82,7 @@ use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
-pub use self::telemetry::{StatsdMetrics, TraceMetrics};
+pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
@@ -110,6 +110,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
+    /// The decision log.
+    pub decision_log: DecisionLogMetrics,
     partitions: Partitions,
     tls: TlsMetrics,
     limits: LimitMetrics,
@@ -144,6 +146,7 @@ impl Metrics {
             xds: XdsMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
+            decision_log: DecisionLogMetrics::new(r)?,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,

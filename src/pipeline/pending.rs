@@ -6,6 +6,8 @@
 
 use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
+use crate::admin_api::Reason;
+use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
@@ -20,6 +22,8 @@ pub(crate) struct Scratch {
     pub(super) extras: Vec<u8>,
     pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
+    /// Keeps decisions; none outside the worker threads, which share one.
+    pub(super) recorder: Option<Recorder>,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.
@@ -29,8 +33,11 @@ pub(crate) struct PendingRequest<G> {
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: CommitMode,
-    /// The message, where the answer, its metrics or the log need the request again. Else empty.
+    /// The message, where the answer, its metrics or a reader of decisions need the request again.
+    /// Else empty.
     pub(super) message: Vec<u8>,
+    /// Which readers may want the decision.
+    pub(super) wanted: Wanted,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
 }
@@ -60,19 +67,22 @@ pub(crate) struct CheckResults {
     pub(super) from_denial_cache: bool,
     /// The positions of checks that the fallback decided.
     pub(super) local: Vec<usize>,
+    /// The reason of checks that were not decided and that a setting answered.
+    pub(super) undecided: Option<Reason>,
 }
 
 // === impl Scratch ===
 
 impl Scratch {
     /// Empty memory, and nothing counted.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, recorder: Option<Recorder>) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
             counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
+            recorder,
         }
     }
 
@@ -81,6 +91,9 @@ impl Scratch {
     pub(crate) fn flush_counts(&mut self, metrics: &Metrics) {
         self.counts.flush(metrics);
         self.response_time.flush();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
     }
 }
 
@@ -131,6 +144,7 @@ impl<G> Default for PendingRequest<G> {
             results: CheckResults::default(),
             commit_mode: CommitMode::Immediate,
             message: Vec::new(),
+            wanted: Wanted::default(),
             span: None,
             began_us: 0,
         }
@@ -148,6 +162,7 @@ impl CheckResults {
         self.tentative = None;
         self.from_denial_cache = false;
         self.local.clear();
+        self.undecided = None;
     }
 
     /// Records the answer to the check at `position`.
