@@ -11,6 +11,7 @@ use super::rates::LimitRates;
 use super::state::StateHub;
 use crate::admin_api::instance_name;
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Pipeline};
 use crate::store::Store;
@@ -25,6 +26,7 @@ pub struct AdminApi {
     pub(super) pipeline: Arc<Pipeline>,
     /// How values of descriptors are shown.
     pub(super) values: ShownValues,
+    pub(super) decisions: Decisions,
     pub(super) rates: Arc<LimitRates>,
     pub(super) states: Arc<StateHub>,
     /// Open streams of events.
@@ -50,8 +52,8 @@ pub struct AdminParts {
     pub metrics: Arc<Metrics>,
     /// The rules in use.
     pub generations: Arc<Generations>,
-    /// How values of descriptors are shown.
-    pub values: ShownValues,
+    /// The last decisions, and subscriptions.
+    pub decisions: Decisions,
     /// Most streams of events.
     pub streams_max: usize,
     /// Whether requests carry a token.
@@ -74,7 +76,8 @@ impl AdminApi {
             clock: parts.clock,
             store: parts.store,
             pipeline: parts.pipeline,
-            values: parts.values,
+            values: *parts.decisions.values(),
+            decisions: parts.decisions,
             rates: Arc::new(rates),
             states: Arc::new(StateHub::new()),
             streams: Arc::new(Semaphore::new(streams_max)),

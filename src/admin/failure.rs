@@ -28,11 +28,6 @@ impl ApiFailure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// What was asked for does not exist.
-    pub(super) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, message)
-    }
-
     /// It cannot be done now.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)

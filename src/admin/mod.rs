@@ -13,6 +13,7 @@
 //! | `limits`, `rates` | `GET /limits`, and hits a second |
 //! | `top` | `GET /top` |
 //! | `partitions` | `GET /partitions` |
+//! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
 //! | `query`, `failure` | parameters and errors |
@@ -28,6 +29,7 @@
 mod api;
 mod audit;
 mod changes;
+mod decisions;
 mod events;
 mod failure;
 mod guard;
@@ -142,6 +144,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/log-level", put(log_level))
         .route("/limits", get(limits::limits))
         .route("/partitions", get(partitions::partitions))
+        .route("/decisions", get(decisions::decisions))
         .route("/events", get(events::events))
         .route("/reset", post(reset::reset))
         .route("/shadow", post(shadow::shadow))
@@ -206,6 +209,7 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 
 async fn index() -> &'static str {
     "/: print this list\n\
+     /decisions: the last decisions, and why\n\
      /events: stream of the state each second and of sampled decisions\n\
      /healthcheck: 200 when ready, 500 when not\n\
      /limits: the rules in use, their hits and rates\n\

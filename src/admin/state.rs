@@ -96,10 +96,15 @@ impl StateWatcher {
                 };
             }
             let frame = self.frames.borrow_and_update().clone();
-            if let Some(frame) = frame
-                && (self.counts || frame.is_last)
-            {
-                return frame;
+            match frame {
+                Some(frame) if self.counts => return frame,
+                Some(frame) if frame.is_last => {
+                    return StateFrame {
+                        bytes: Bytes::new(),
+                        ..frame
+                    };
+                }
+                _ => {}
             }
         }
     }

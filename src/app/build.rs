@@ -9,9 +9,10 @@ use super::error::AppError;
 use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
@@ -21,7 +22,6 @@ use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::tracing::Traces;
-use crate::value_hash::ShownValues;
 use tollgate_limiter::Timestamp;
 
 /// A service that is built and not yet running.
@@ -42,8 +42,8 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
-    /// How values of descriptors are shown.
-    pub(super) values: ShownValues,
+    /// The last decisions, subscriptions and the decision log.
+    pub(super) decisions: Decisions,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -182,6 +182,7 @@ impl App {
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
         let generations = Arc::new(generations);
+        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -189,6 +190,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            decisions: decisions.clone(),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -207,7 +209,7 @@ impl App {
             certificates,
             admin_token,
             xds,
-            values,
+            decisions,
             traces,
         })
     }
@@ -229,6 +231,11 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The last decisions, and subscriptions.
+    pub fn decisions(&self) -> Decisions {
+        self.decisions.clone()
     }
 
     /// Metrics of the service.

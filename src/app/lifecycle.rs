@@ -2,8 +2,8 @@
 //!
 //! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
 //! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
-//! have `drain_timeout` to finish. The last spans and counters are then sent, in two seconds at
-//! most each.
+//! have `drain_timeout` to finish. The last spans, lines of the decision log and counters are then
+//! sent, in two seconds at most each.
 //!
 //! What it deliberately does not do: build anything that can fail because of a setting
 //! (`App::build`).
@@ -23,6 +23,7 @@ use super::{rules, shadows, store, xds};
 use crate::admin::{
     self, AdminApi, AdminParts, AdminState, AdminToken, Guard, GuardRules, Readiness,
 };
+use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{
@@ -58,6 +59,7 @@ struct RunningService {
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
     statsd: Option<Statsd>,
 }
 
@@ -200,7 +202,7 @@ impl RunningService {
             pipeline: Arc::clone(&app.service),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
-            values: app.values,
+            decisions: app.decisions.clone(),
             streams_max: app.settings.admin.event_streams_max,
             has_token: ports.admin_token.is_some(),
         }));
@@ -237,6 +239,7 @@ impl RunningService {
             stop_grpc,
             stop_http,
             traces: app.traces,
+            decisions: app.decisions,
             statsd,
         })
     }
@@ -298,6 +301,7 @@ impl RunningService {
         if let Some(traces) = self.traces {
             traces.stop().await;
         }
+        self.decisions.stop().await;
         if let Some(statsd) = self.statsd {
             statsd.stop().await;
         }

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `listeners` | binds the ports |
 //! | `build` | [`App`]: builds the parts from the settings |
+//! | `decisions` | builds the memory of the last decisions, and the decision log |
 //! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
 //! | `tls` | loads the certificates of ports and reloads them |
@@ -21,6 +22,7 @@
 //! (`cli/serve`).
 
 mod build;
+mod decisions;
 mod error;
 mod hash_key;
 mod lifecycle;

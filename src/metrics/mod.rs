@@ -19,7 +19,7 @@
 //! | `admin` | the admin listener |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
-//! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
+//! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
 //! `/metrics` and statsd follow, and `make readme` writes the page.
@@ -85,7 +85,7 @@ use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
-pub use self::telemetry::{StatsdMetrics, TraceMetrics};
+pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
@@ -115,6 +115,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
+    /// The decision log.
+    pub decision_log: DecisionLogMetrics,
     partitions: Partitions,
     tls: TlsMetrics,
     limits: LimitMetrics,
@@ -150,6 +152,7 @@ impl Metrics {
             admin: AdminMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
+            decision_log: DecisionLogMetrics::new(r)?,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,

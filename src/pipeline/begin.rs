@@ -63,8 +63,16 @@ impl Pipeline {
             Ok(Some(code)) => Stage::Decided(code),
             Err(error) => Stage::Failed(error),
         };
+        pending.wanted = match &mut scratch.recorder {
+            Some(recorder) => recorder.begin(&request, call.now_us),
+            None => self
+                .decisions
+                .single_recorder()
+                .begin(&request, call.now_us),
+        };
         scratch.request = request.recycle();
-        if decision_log::is_enabled() && pending.message.is_empty() {
+        let needed = pending.wanted.any() || decision_log::is_enabled();
+        if needed && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }
         Ok(())

@@ -15,6 +15,7 @@
 
 mod admin;
 mod choices;
+mod decision_log;
 mod environment;
 pub mod headings;
 pub mod help;
@@ -44,6 +45,7 @@ use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
+pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub(crate) use self::parse::nonzero_duration;
@@ -372,6 +374,10 @@ pub struct Settings {
     /// Top keys, and how values are shown.
     #[command(flatten)]
     pub top_keys: TopKeysSettings,
+
+    /// The decision log, and the last decisions.
+    #[command(flatten)]
+    pub decision_log: DecisionLogSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]

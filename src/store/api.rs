@@ -25,6 +25,10 @@ pub struct StoreReply {
     pub answers: Vec<CheckResult>,
     /// What was taken tentatively; none with [`CommitMode::Immediate`].
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: Vec<usize>,
 }
 
 /// The future of a [`Store::apply`] call.
@@ -178,6 +182,10 @@ pub struct PartialReply<'b> {
     pub answers: &'b [CheckResult],
     /// What these checks took tentatively.
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: &'b [usize],
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.

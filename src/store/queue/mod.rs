@@ -137,7 +137,12 @@ impl Queues {
         let (answers, tentative) = collect(batches, count).await;
         match undecided(&answers) {
             Some(error) => Err(error),
-            None => Ok(StoreReply { answers, tentative }),
+            None => Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache: false,
+                local: Vec::new(),
+            }),
         }
     }
 

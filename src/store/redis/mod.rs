@@ -267,6 +267,8 @@ impl Store for RedisStore {
                 return Ok(StoreReply {
                     answers,
                     tentative: None,
+                    from_denial_cache: true,
+                    local: Vec::new(),
                 });
             }
             self.queues.apply(checks, deadline, commit_mode).await
@@ -393,6 +395,8 @@ impl BatchClient for RedisBatchClient {
                 positions: self.positions.get(..answers.len()).unwrap_or_default(),
                 answers: &answers,
                 tentative: None,
+                from_denial_cache: true,
+                local: &[],
             });
         }
         messages.saturating_add(self.rest.take_replies(cx, take))
