@@ -276,3 +276,36 @@ async fn parameters_of_events_are_checked() {
         405
     );
 }
+
+#[tokio::test]
+async fn decisions_are_streamed_by_filter_and_rate_and_the_rest_is_counted() {
+    let arguments = ["--top-keys", "plain"];
+    let mut service = Service::start(RULES, &arguments).await;
+    let query = "?state=false&verdict=OVER_LIMIT&key=user=a&decisions_per_second_max=2";
+    let mut events = Events::open(service.admin, query).await;
+    for (key, value) in [("user", "b"), ("plan", "gold")].repeat(4) {
+        service
+            .ask(request("d", vec![descriptor(&[(key, value)])]))
+            .await;
+    }
+    for _ in 0..12 {
+        service
+            .ask(request("d", vec![descriptor(&[("user", "a")])]))
+            .await;
+    }
+    let (mut sent, mut skipped) = (0, 0);
+    while sent + skipped < 10 {
+        let (name, data) = events.next().await.unwrap();
+        if name == "skipped" {
+            skipped += data["skipped"].as_u64().unwrap();
+            continue;
+        }
+        assert_eq!(name, "decision");
+        assert_eq!(data["verdict"], "OVER_LIMIT");
+        let entries = &data["descriptors"][0]["entries"];
+        assert_eq!(*entries, json!([{"key": "user", "value": "a"}]));
+        sent += 1;
+    }
+    // The clock stands still: two in any second.
+    assert_eq!((sent, skipped), (2, 8));
+}

@@ -193,3 +193,59 @@ async fn partitions_count_what_they_admit_refuse_and_evict() {
         tokio::time::sleep(POLL).await;
     }
 }
+
+#[tokio::test]
+async fn top_and_decisions_answer_with_their_filters() {
+    let mut service = Service::start(RULES, &["--top-keys", "plain"]).await;
+    for _ in 0..5 {
+        ask(&mut service, "user", "a", 1).await;
+    }
+    ask(&mut service, "user", "b", 1).await;
+    ask(&mut service, "plan", "gold", 1).await;
+    let get = async |path: &str| {
+        let reply = get(service.admin, path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        reply.json()
+    };
+    let first = get("/top?by=refused&window=1m&n=1&domain=d&rule=d.user").await;
+    let keys = first["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 1, "{first}");
+    assert_eq!(
+        keys[0]["descriptor"],
+        json!([{"key": "user", "value": "a"}])
+    );
+    assert_eq!(
+        (&keys[0]["asked"], &keys[0]["refused"]),
+        (&json!(5), &json!(3))
+    );
+    assert_eq!(
+        (&first["by"], &first["window"]),
+        (&json!("refused"), &json!("1m"))
+    );
+    let one = get("/top?by=asked&window=1h&descriptor=user=b").await;
+    assert_eq!(one["keys"].as_array().unwrap().len(), 1, "{one}");
+    let over = get("/decisions?verdict=OVER_LIMIT&key=user=a&n=2&rule=d.user&domain=d").await;
+    let over = over["decisions"].as_array().unwrap();
+    assert_eq!(over.len(), 2, "{over:?}");
+    assert_eq!(over[0]["reason"], "over_limit");
+    let all = get("/decisions").await;
+    assert_eq!(all["decisions"].as_array().unwrap().len(), 7, "{all}");
+    for (path, why) in [
+        ("/top?by=size", "use refused or asked"),
+        ("/top?window=5m", "use 1m or 1h"),
+        ("/top?n=1001", "from 0 to 1000"),
+        ("/top?n=-1", "from 0 to 1000"),
+        ("/top?descriptor=a", "KEY=VALUE"),
+        ("/top?limit=1", "the parameters are by, window"),
+        ("/decisions?verdict=ok", "use OK or OVER_LIMIT or ERROR"),
+        ("/decisions?reason=x", "use within_limit or"),
+        ("/decisions?n=x", "whole number"),
+        ("/decisions?key==a", "KEY=VALUE"),
+        ("/events?verdict=ok", "use OK or OVER_LIMIT or ERROR"),
+        ("/events?decisions_per_second_max=1001", "from 0 to 1000"),
+    ] {
+        let reply = super::get(service.admin, path).await;
+        assert_eq!(reply.status, 400, "{path}");
+        assert!(reply.error().contains(why), "{path}: {}", reply.body);
+    }
+}
