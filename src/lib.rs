@@ -38,7 +38,7 @@
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
