@@ -10,6 +10,7 @@
 
 mod http;
 mod json;
+mod page;
 mod protobuf_json;
 mod readiness;
 mod token;
@@ -105,10 +106,12 @@ pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
         .with_state(state);
-    match token {
+    let router = match token {
         None => router,
         Some(token) => router.layer(middleware::from_fn_with_state(token, token::require_token)),
-    }
+    };
+    // Without the token: the page asks for it.
+    router.merge(page::router())
 }
 
 /// Health as the reference reports it: 200 and `OK`, or 500 and no body.
@@ -168,6 +171,7 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 async fn index() -> &'static str {
     "/: print this list\n\
      /healthcheck: 200 when ready, 500 when not\n\
+     /live: a page that shows who is limited, live\n\
      /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
      /readyz?verbose: whether this is ready, and why\n\
