@@ -234,7 +234,7 @@ function drawPartition(item, partition) {
     setText(total, compact(partition[name]));
   }
   const of = bound ? ` of ${bytes(bound)} (${(100 * fill).toFixed(fill < 0.1 ? 1 : 0)} %)` : "";
-  setText(item.querySelector(".fill"), `${bytes(partition.memory_bytes)}${of}, ${count(partition.queue_checks)} in queue`);
+  setText(item.querySelector(".fill"), `${bytes(partition.memory_bytes)}${of}; queue ${count(partition.queue_checks)}`);
 }
 
 function drawPartitions() {
