@@ -43,6 +43,11 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Whether a path is one of the page's files, which `guard` admits without a token.
+pub(super) fn is_page(path: &str) -> bool {
+    FILES.iter().any(|(file, _, _)| *file == path)
+}
+
 /// Routes of the page's files.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let mut router = Router::new();

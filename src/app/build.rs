@@ -6,11 +6,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::error::AppError;
+use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
@@ -19,6 +21,7 @@ use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
+use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
 use tollgate_limiter::Timestamp;
 
@@ -40,6 +43,10 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
+    /// The last decisions, subscriptions and the decision log.
+    pub(super) decisions: Decisions,
+    /// The heaviest keys, and how values of descriptors are shown.
+    pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -163,6 +170,7 @@ impl App {
         let setup = store_setup(&settings, cores, &clock, &metrics);
         let shared = store::configure(&settings.store)?;
         let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
         let admin_token = settings
@@ -175,7 +183,16 @@ impl App {
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
-        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
+        let generations = Arc::new(generations);
+        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
+        let top_keys = Arc::new(TopKeys::new(
+            values,
+            Arc::clone(&clock),
+            &metrics,
+            cores,
+            settings.top_keys.top_keys_memory_max,
+        ));
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -183,6 +200,8 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            decisions: decisions.clone(),
+            top_keys: Arc::clone(&top_keys),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -201,6 +220,8 @@ impl App {
             certificates,
             admin_token,
             xds,
+            decisions,
+            top_keys,
             traces,
         })
     }
@@ -222,6 +243,16 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The last decisions, and subscriptions.
+    pub fn decisions(&self) -> Decisions {
+        self.decisions.clone()
+    }
+
+    /// The heaviest keys.
+    pub fn top_keys(&self) -> Arc<TopKeys> {
+        Arc::clone(&self.top_keys)
     }
 
     /// Metrics of the service.

@@ -22,7 +22,8 @@ mod tests {
     use tollgate_http2::BodyBudget;
     use tonic::service::Routes;
 
-    use crate::clock::ManualClock;
+    use crate::clock::{Clock, ManualClock};
+    use crate::decisions::Decisions;
     use crate::grpc::batcher::Batcher;
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
@@ -44,6 +45,7 @@ mod tests {
     use crate::rules::reload::Rules;
     use crate::settings::Settings;
     use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
+    use crate::top_keys::TopKeys;
     use crate::tracing::export_settings::TraceExport;
     use crate::tracing::{TraceParent, Traces};
     use tollgate_limiter::Timestamp;
@@ -152,13 +154,18 @@ descriptors:
                 hash: 1,
             })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
+            let shared: Arc<dyn crate::clock::Clock> = clock.clone();
+            let top_keys = TopKeys::of_one_thread(&shared, &metrics);
+            let clock: Arc<dyn Clock> = clock;
             let parts = Parts {
                 generations,
                 store,
+                decisions: Decisions::alone(&clock, 1_000).unwrap(),
                 clock,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
+                top_keys,
             };
             let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let server = ServerContext {

@@ -2,9 +2,10 @@
 
 use std::ops::Deref;
 
-use tollgate_limiter::{Code, Plan, Request};
+use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::pipeline::decode::decode;
+use crate::pipeline::key_counts::KeyCounts;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
 use crate::settings::Verdict;
@@ -57,14 +58,25 @@ impl Pipeline {
         pending.span = self.begin_span(call.parent, &request);
         pending.stage = match self.validate(&request) {
             Ok(None) => match rules {
-                Some(rules) => self.plan(&request, call.message, rules, pending),
+                Some(rules) => {
+                    let keys = &mut scratch.keys;
+                    self.plan(&request, call.message, rules, keys, pending)
+                }
                 None => Stage::Failed(RequestError::NoRules),
             },
             Ok(Some(code)) => Stage::Decided(code),
             Err(error) => Stage::Failed(error),
         };
+        pending.wanted = match &mut scratch.recorder {
+            Some(recorder) => recorder.begin(&request, call.now_us),
+            None => self
+                .decisions
+                .single_recorder()
+                .begin(&request, call.now_us),
+        };
         scratch.request = request.recycle();
-        if decision_log::is_enabled() && pending.message.is_empty() {
+        let needed = pending.wanted.any() || decision_log::is_enabled();
+        if needed && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }
         Ok(())
@@ -110,6 +122,7 @@ impl Pipeline {
         request: &Request<'_>,
         message: &[u8],
         rules: G,
+        keys: &mut KeyCounts,
         pending: &mut PendingRequest<G>,
     ) -> Stage
     where
@@ -118,15 +131,12 @@ impl Pipeline {
     {
         let policy = &self.response_policy;
         let buffer = std::mem::take(&mut pending.plan);
-        let mut plan = Plan::with_buffer(buffer, &rules.as_ref().rules, request, &self.hash);
-        plan.set_default_all_or_nothing(policy.all_or_nothing);
-        plan.set_default_on_store_failure(policy.on_store_failure);
-        if let Some(naming) = policy.bucket_naming {
-            plan.name_buckets(request, naming);
-        }
+        let plan = self.plan_request(buffer, &rules.as_ref().rules, request);
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();
-        let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
+        pending.wants_texts = Self::wants_texts(keys, &plan);
+        let needs_message =
+            pending.wants_texts || policy.dynamic_metadata || Self::labels_need_request(&plan);
         pending.commit_mode = if plan.all_or_nothing() {
             CommitMode::Tentative
         } else {
@@ -144,6 +154,24 @@ impl Pipeline {
         pending.results.reset(pending.plan.checks().len());
         pending.rules = Some(rules);
         Stage::Planned
+    }
+
+    /// Plans a request as the settings say.
+    #[inline]
+    pub(super) fn plan_request<'r>(
+        &self,
+        buffer: PlanBuffer,
+        rules: &'r RuleSet,
+        request: &Request<'_>,
+    ) -> Plan<'r> {
+        let policy = &self.response_policy;
+        let mut plan = Plan::with_buffer(buffer, rules, request, &self.hash);
+        plan.set_default_all_or_nothing(policy.all_or_nothing);
+        plan.set_default_on_store_failure(policy.on_store_failure);
+        if let Some(naming) = policy.bucket_naming {
+            plan.name_buckets(request, naming);
+        }
+        plan
     }
 
     fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {

@@ -21,12 +21,16 @@ mod error;
 mod finish;
 mod generation;
 mod headers;
+mod key_counts;
 mod message;
 mod over_limit;
 mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
+mod recording;
+mod reset;
+mod shadows;
 
 use std::sync::Arc;
 
@@ -34,10 +38,12 @@ use tokio::sync::watch;
 use tollgate_limiter::Request;
 
 use crate::clock::Clock;
+use crate::decisions::{Decisions, Recorder};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{BatchClient, Store};
+use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
@@ -47,9 +53,12 @@ pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
+pub(crate) use self::key_counts::KeyCounts;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
+pub use self::reset::{BucketReset, ResetError};
+pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 
 /// Decides requests. There is one for the whole process.
 pub struct Pipeline {
@@ -59,6 +68,8 @@ pub struct Pipeline {
     metrics: Arc<Metrics>,
     hash: KeyedHash,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
+    top_keys: Arc<TopKeys>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
 }
@@ -77,6 +88,10 @@ pub struct Parts {
     pub hash: KeyedHash,
     /// Where decisions are traced, if they are.
     pub traces: Option<Arc<Traces>>,
+    /// Where decisions are kept and passed on.
+    pub decisions: Decisions,
+    /// Where keys are counted.
+    pub top_keys: Arc<TopKeys>,
 }
 
 // === impl Pipeline ===
@@ -91,6 +106,8 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
+            top_keys,
         } = parts;
         Self {
             generations,
@@ -101,7 +118,14 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
+            top_keys,
         }
+    }
+
+    /// Keeps the decisions of one more worker thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.decisions.recorder()
     }
 
     /// A client that applies the checks of many requests at once, for one task. None when the store
@@ -133,6 +157,11 @@ impl Pipeline {
     /// Whether decisions are traced, some at least.
     pub(crate) fn is_tracing(&self) -> bool {
         self.traces.is_some()
+    }
+
+    /// Where keys are counted.
+    pub(crate) fn top_keys(&self) -> &TopKeys {
+        &self.top_keys
     }
 
     /// The span of a request, where it is to have one.

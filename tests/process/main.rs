@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin;
 mod check;
 mod cli_docs;
 mod commands;

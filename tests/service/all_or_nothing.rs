@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -22,6 +23,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::{Rules, RulesUpdate};
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use prost::Message as _;
@@ -69,13 +71,16 @@ impl LocalService {
             hash: 1,
         });
         generations.take(Some(change));
+        let top_keys = TopKeys::of_one_thread(&clock, &metrics);
         let parts = Parts {
             generations,
             store: Arc::new(store),
+            decisions: Decisions::alone(&clock, 16).unwrap(),
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::random().unwrap(),
             traces: None,
+            top_keys,
         };
         Self {
             pipeline: Pipeline::new(parts, &settings(&[])),

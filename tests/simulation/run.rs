@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -24,6 +25,7 @@ use tollgate::rules::reload::Rules as Loaded;
 use tollgate::settings::Settings;
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
 use prost::Message as _;
@@ -148,14 +150,17 @@ impl<'s> World<'s> {
             _ => Arc::new(store),
         };
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let top_keys = TopKeys::of_one_thread(&shared, &metrics);
         let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
                 store: Arc::new(Tap::new(store)),
+                decisions: Decisions::alone(&shared, 16).unwrap(),
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),
                 traces: None,
+                top_keys,
             },
             &settings,
         ));

@@ -27,6 +27,7 @@ use governor::{Quota, RateLimiter};
 use limitador::limit::{Context, Limit};
 use prost::Message as _;
 use tollgate::clock::{Clock, SystemClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -39,6 +40,7 @@ use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::{ALGORITHMS, Code, Hits, State, Unit};
 
 const KEYS: usize = 10_000;
@@ -159,13 +161,16 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
     };
     let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
     generations.take(Some(Ok(Rules { loaded, sources: 1, hash: 0 })));
+    let top_keys = TopKeys::of_one_thread(&clock, &metrics);
     let parts = Parts {
         generations,
         store,
+        decisions: Decisions::alone(&clock, 4_096).expect("randomness"),
         clock,
         metrics,
         hash: KeyedHash::random().expect("randomness"),
         traces: None,
+        top_keys,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
     (runtime, Pipeline::new(parts, &settings))
