@@ -19,12 +19,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::failure::ApiFailure;
+use super::page;
 use super::http::Client;
 use super::token::AdminToken;
 use crate::metrics::{AdminMetrics, AdminRefusal};
-
-/// Paths of the live page. They hold no data, so that the page can ask for the token.
-const PAGE_PATHS: [&str; 3] = ["/live", "/live/page.js", "/live/page.css"];
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -218,7 +216,7 @@ fn check_site(is_page: bool, headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Whether a request asks for a part of the live page.
 fn is_page(method: &Method, uri: &Uri) -> bool {
-    (method == Method::GET || method == Method::HEAD) && PAGE_PATHS.contains(&uri.path())
+    (method == Method::GET || method == Method::HEAD) && page::is_page(uri.path())
 }
 
 /// Whether a request asks for health and nothing else.

@@ -36,6 +36,7 @@ mod guard;
 mod http;
 mod json;
 mod limits;
+mod page;
 mod partitions;
 mod protobuf_json;
 mod query;
@@ -149,7 +150,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/events", get(events::events))
         .route("/reset", post(reset::reset))
         .route("/shadow", post(shadow::shadow))
-        // The live page: add its routes here. `guard::PAGE_PATHS` are served without the token.
+        .merge(page::router())
         .with_state(state)
         .layer(middleware::from_fn_with_state(guard, guard::require_access))
 }
@@ -214,6 +215,7 @@ async fn index() -> &'static str {
      /events: stream of the state each second and of sampled decisions\n\
      /healthcheck: 200 when ready, 500 when not\n\
      /limits: the rules in use, their hits and rates\n\
+     /live: a page that shows who is limited, live\n\
      /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
      /partitions: the store, its partitions, leases and servers\n\
