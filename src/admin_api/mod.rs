@@ -6,13 +6,15 @@
 //!
 //! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent.
 //!
-//! What it deliberately does not do: make these values (`admin`, `top_keys`, `decisions`).
+//! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
+//! the texts that several of them share.
 
 mod decisions;
 mod events;
 mod limits;
 mod partitions;
 mod requests;
+mod text;
 mod top;
 
 pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
@@ -22,4 +24,5 @@ pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, St
 pub use self::requests::{
     ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
 };
+pub use self::text::{instance_name, parse_time, rule_name, time_text};
 pub use self::top::{Entry, RankBy, Top, TopKey, ValueMode, Window};
