@@ -13,6 +13,9 @@ macro_rules! print_line {
     };
 }
 
+mod admin_options;
+mod admin_text;
+mod backoff;
 mod check;
 mod check_format;
 mod check_schema;
@@ -21,10 +24,16 @@ mod exit;
 mod explain;
 mod hit;
 mod logging;
+mod query;
+mod reset;
 mod rules_argument;
 mod schema;
 mod serve;
+mod shadow;
+mod tap;
 mod tls_options;
+mod top;
+mod visible_text;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -81,6 +90,14 @@ enum Command {
     Explain(explain::Explain),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
+    /// Show rules, keys, partitions and replicas of running services, live
+    Top(Box<top::TopCommand>),
+    /// Print decisions of running services as they happen
+    Tap(Box<tap::Tap>),
+    /// Forget the buckets of a descriptor, on every replica
+    Reset(Box<reset::Reset>),
+    /// Put a rule in shadow mode for a time, on every replica
+    Shadow(Box<shadow::Shadow>),
     /// Print the JSON Schema of a rules file, for editors, or of a report of check
     Schema(schema::Schema),
 }
@@ -149,6 +166,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
+        Command::Top(top) => top.run(),
+        Command::Tap(tap) => tap.run(),
+        Command::Reset(reset) => reset.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
