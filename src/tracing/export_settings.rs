@@ -8,6 +8,7 @@
 //! What it deliberately does not do: connect (`collector`), repeat values of variables that may be
 //! secret.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub struct TraceExport {
     pub batch_spans_max: usize,
     /// Which decisions are traced.
     pub sampling: Sampling,
+    /// The most traced decisions in any second; none for no bound.
+    pub per_second_max: Option<NonZeroU32>,
     /// `service.name`, if the reference's variables set it.
     pub service_name: Option<String>,
     /// `service.namespace`, if the reference's variables set it.
@@ -126,6 +129,7 @@ impl TraceExport {
             queue_spans_max,
             batch_spans_max: batch_spans_max.min(queue_spans_max),
             sampling,
+            per_second_max: NonZeroU32::new(settings.traces_per_second_max),
             service_name: non_empty(settings.tracing_service_name.as_ref()),
             service_namespace: non_empty(settings.tracing_service_namespace.as_ref()),
             service_instance_id: non_empty(settings.tracing_service_instance_id.as_ref()),

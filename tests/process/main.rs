@@ -13,6 +13,7 @@
 mod check;
 mod cli_docs;
 mod commands;
+mod decision_log;
 mod explain;
 mod help;
 mod hit;
