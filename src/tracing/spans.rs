@@ -355,7 +355,7 @@ fn truncate(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-fn system_time(at: Timestamp) -> SystemTime {
+pub(super) fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH
         .checked_add(Duration::from_micros(at.as_us()))
         .unwrap_or(UNIX_EPOCH)

@@ -16,7 +16,7 @@ async fn a_refusal_from_the_denial_cache_says_so() {
     for _ in 0..2 {
         assert_eq!(ask(&mut client, "a").await, Ok(Code::OverLimit));
     }
-    let answered = tollgate.metric("tollgate_store_answered_by_cache_total");
+    let answered = tollgate.metric("tollgate_store_over_limit_cache_answers_total");
     let (_, page) = http(tollgate.admin, "GET", "/decisions?key=k%3Da", "");
     let page: Value = serde_json::from_str(&page).expect(&page);
     let decisions = page["decisions"].as_array().unwrap();
