@@ -55,7 +55,7 @@ for part, value in values:
     for error in validator.iter_errors(value):
         print(part, list(error.absolute_path), error.message)
     assert next(validator.iter_errors({**value, 'surprise': 1}), None), part
-    for name in value:
+    for name in value if 'oneOf' not in schema['$defs'][part] else []:
         without = {key: value[key] for key in value if key != name}
         required = name in schema['$defs'][part]['required']
         assert (next(validator.iter_errors(without), None) is not None) == required, (part, name)

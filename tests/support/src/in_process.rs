@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
+use tollgate::decisions::Decisions;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generation;
@@ -34,6 +35,7 @@ pub struct Service {
     pub client: RateLimitServiceClient<Channel>,
     pub clock: Arc<ManualClock>,
     pub metrics: Arc<Metrics>,
+    pub decisions: Decisions,
     /// tonic's routes of this service, without a port. Their health says "serving".
     pub routes: Routes,
     pub grpc: SocketAddr,
@@ -108,6 +110,7 @@ impl Service {
         let clock = Arc::new(ManualClock::at(START));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
+        let decisions = app.decisions();
         let health = Health::new().await;
         health.set_serving(true).await;
         let routes = app.routes(&health).expect("the routes");
@@ -123,6 +126,7 @@ impl Service {
             client: Self::connect(grpc).await,
             clock,
             metrics,
+            decisions,
             routes,
             grpc,
             http,
