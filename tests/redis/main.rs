@@ -26,6 +26,7 @@ mod reference;
 mod sentinels;
 mod slow;
 mod states;
+mod top_keys;
 
 use std::time::Duration;
 

@@ -31,4 +31,5 @@ mod overload;
 mod reloading;
 mod requests;
 mod threat_page;
+mod top_keys;
 mod ways_in;
