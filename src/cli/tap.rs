@@ -357,6 +357,7 @@ mod tests {
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
+            descriptors_omitted: 0,
             at: "2026-11-22T20:01:02.003Z".to_owned(),
             domain: "edge".to_owned(),
             verdict: Verdict::OverLimit,

@@ -34,7 +34,7 @@ pub(crate) enum KeyCounts {
     /// Nowhere.
     Off,
     /// In a recorder of its own.
-    Own(Box<Recorder>),
+    Own(Box<KeyRecorder>),
     /// In the recorder of all requests that no batcher decides.
     Shared,
 }
