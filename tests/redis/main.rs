@@ -23,6 +23,7 @@ mod failures;
 mod leased;
 mod memory;
 mod reference;
+mod resets;
 mod sentinels;
 mod slow;
 mod states;
