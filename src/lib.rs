@@ -23,31 +23,37 @@
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
+//! | `event_rate` | | bounds events a second by the sliding log |
 //! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
+//! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `store` | `clock`, `metrics` | where buckets live |
-//! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
+//! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `top_keys`, `settings`, `rules`, `store`, `tracing` | the one decision path |
-//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `top_keys`, `store`, `tracing`, `pipeline` | the gRPC server |
-//! | `admin` | `proto`, `metrics`, `settings`, `net`, `tracing`, `pipeline` | health, `/json`, `/metrics`, `/rlconfig` |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `top_keys`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
+//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions` | the one decision path |
+//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
+//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `admin_api`, `admin_client`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
 
 pub mod admin;
 pub mod admin_api;
+pub mod admin_client;
 pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod convert;
+pub mod decisions;
+pub mod event_rate;
 pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;

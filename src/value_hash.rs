@@ -40,6 +40,12 @@ impl ShownValues {
         Self { mode, hash }
     }
 
+    /// The same hash, in another mode.
+    #[must_use]
+    pub fn with_mode(self, mode: ValueMode) -> Self {
+        Self { mode, ..self }
+    }
+
     /// The mode.
     pub fn mode(&self) -> ValueMode {
         self.mode

@@ -9,9 +9,10 @@ use super::error::AppError;
 use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
@@ -42,6 +43,8 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
+    /// The last decisions, subscriptions and the decision log.
+    pub(super) decisions: Decisions,
     /// The heaviest keys, and how values of descriptors are shown.
     pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
@@ -180,6 +183,9 @@ impl App {
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
+        let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
+        let generations = Arc::new(generations);
+        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
         let top_keys = Arc::new(TopKeys::new(
             values,
             Arc::clone(&clock),
@@ -187,7 +193,6 @@ impl App {
             cores,
             settings.top_keys.top_keys_memory_max,
         ));
-        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -195,6 +200,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            decisions: decisions.clone(),
             top_keys: Arc::clone(&top_keys),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
@@ -214,6 +220,7 @@ impl App {
             certificates,
             admin_token,
             xds,
+            decisions,
             top_keys,
             traces,
         })
@@ -236,6 +243,11 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The last decisions, and subscriptions.
+    pub fn decisions(&self) -> Decisions {
+        self.decisions.clone()
     }
 
     /// The rules in use.

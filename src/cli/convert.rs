@@ -146,7 +146,7 @@ impl Convert {
         Ok(if conversion.is_complete() {
             Exit::Success
         } else {
-            Exit::Incomplete
+            Exit::Partial
         })
     }
 }

@@ -13,12 +13,13 @@ pub enum Exit {
     Usage,
     /// `hit`: over limit.
     OverLimit,
-    /// `hit`: no service answered, or it answered with an error.
+    /// No service answered, or it answered with an error.
     NoAnswer,
     /// `hit --expect-limit`: no limit matched a descriptor.
     NoLimit,
-    /// `convert`: a part of the input has no equal and is left out.
-    Incomplete,
+    /// Only a part was done: `convert` left out what has no equal, or some replicas of `top --once`,
+    /// `reset` or `shadow` did not answer.
+    Partial,
 }
 
 // === impl Exit ===
@@ -33,7 +34,7 @@ impl Exit {
             Self::OverLimit => 3,
             Self::NoAnswer => 4,
             Self::NoLimit => 5,
-            Self::Incomplete => 6,
+            Self::Partial => 6,
         }
     }
 }

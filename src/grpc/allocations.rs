@@ -24,6 +24,7 @@ mod tests {
 
     use crate::admin_api::{RankBy, Window};
     use crate::clock::{Clock, ManualClock};
+    use crate::decisions::Decisions;
     use crate::grpc::batcher::Batcher;
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
@@ -160,6 +161,7 @@ descriptors:
             let parts = Parts {
                 generations,
                 store,
+                decisions: Decisions::alone(&shared, 1_000).unwrap(),
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),

@@ -100,7 +100,7 @@ impl<R: Responder> Batcher<R> {
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics, keys),
+            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder())),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),
@@ -200,7 +200,7 @@ impl<R: Responder> Batcher<R> {
             return;
         };
         while let Some(question) = questions.recv().await {
-            if let Some(recorder) = self.state.borrow_mut().scratch.recorder() {
+            if let Some(recorder) = self.state.borrow_mut().scratch.key_recorder() {
                 recorder.answer(question);
             }
         }
@@ -312,7 +312,8 @@ impl<R> BatchState<R> {
     }
 
     fn release_old_rules(&mut self, pipeline: &Pipeline) {
-        if let (Some(current), Some(recorder)) = (pipeline.current_rules(), self.scratch.recorder())
+        if let (Some(current), Some(recorder)) =
+            (pipeline.current_rules(), self.scratch.key_recorder())
         {
             recorder.retain_rules(&current.rules);
         }
@@ -352,6 +353,7 @@ impl<R> Slot<R> {
             results.record(*position, answer.clone());
         }
         results.join_tentative_take(reply.tentative);
+        results.record_origin(reply.from_denial_cache, reply.local);
         self.replies_due = self.replies_due.saturating_sub(1);
         self.replies_due == 0
     }

@@ -28,6 +28,9 @@ mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
+mod recording;
+mod reset;
+mod shadows;
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ use tokio::sync::watch;
 use tollgate_limiter::Request;
 
 use crate::clock::Clock;
+use crate::decisions::{Decisions, Recorder};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -52,6 +56,8 @@ pub use self::headers::Headers;
 pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
+pub use self::reset::{BucketReset, ResetError};
+pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 
 /// Decides requests. There is one for the whole process.
 pub struct Pipeline {
@@ -61,6 +67,7 @@ pub struct Pipeline {
     metrics: Arc<Metrics>,
     hash: KeyedHash,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
     top_keys: Arc<TopKeys>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
@@ -80,6 +87,8 @@ pub struct Parts {
     pub hash: KeyedHash,
     /// Where decisions are traced, if they are.
     pub traces: Option<Arc<Traces>>,
+    /// Where decisions are kept and passed on.
+    pub decisions: Decisions,
     /// Where keys are counted.
     pub top_keys: Arc<TopKeys>,
 }
@@ -96,6 +105,7 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
             top_keys,
         } = parts;
         Self {
@@ -107,8 +117,14 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
             top_keys,
         }
+    }
+
+    /// Keeps the decisions of one more worker thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.decisions.recorder()
     }
 
     /// A client that applies the checks of many requests at once, for one task. None when the store

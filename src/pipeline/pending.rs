@@ -6,10 +6,12 @@
 
 use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
+use crate::admin_api::Reason;
+use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
-use crate::top_keys::Recorder;
+use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;
 
 /// What one task needs for any number of requests, one after the other: memory that is used again,
@@ -21,6 +23,8 @@ pub(crate) struct Scratch {
     pub(super) extras: Vec<u8>,
     pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
+    /// Keeps decisions; none outside the worker threads, which share one.
+    pub(super) recorder: Option<Recorder>,
     pub(super) keys: KeyCounts,
 }
 
@@ -30,7 +34,7 @@ pub(crate) enum KeyCounts {
     /// Nowhere.
     Off,
     /// In a recorder of its own.
-    Own(Box<Recorder>),
+    Own(Box<KeyRecorder>),
     /// In the recorder of all requests that no batcher decides.
     Shared,
 }
@@ -44,8 +48,11 @@ pub(crate) struct PendingRequest<G> {
     pub(super) commit_mode: CommitMode,
     /// Whether a key has no text yet, and `message` is kept for that.
     pub(super) wants_texts: bool,
-    /// The message, where the answer, its metrics or the log need the request again. Else empty.
+    /// The message, where the answer, its metrics or a reader of decisions need the request again.
+    /// Else empty.
     pub(super) message: Vec<u8>,
+    /// Which readers may want the decision.
+    pub(super) wanted: Wanted,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
 }
@@ -71,25 +78,32 @@ pub(crate) struct CheckResults {
     pub(super) error: Option<StoreError>,
     /// Hits that go back to the store unless the request passes.
     pub(super) tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered.
+    pub(super) from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub(super) local: Vec<usize>,
+    /// The reason of checks that were not decided and that a setting answered.
+    pub(super) undecided: Option<Reason>,
 }
 
 // === impl Scratch ===
 
 impl Scratch {
     /// Empty memory, and nothing counted. `keys` is where keys are counted.
-    pub(crate) fn new(metrics: &Metrics, keys: KeyCounts) -> Self {
+    pub(crate) fn new(metrics: &Metrics, keys: KeyCounts, recorder: Option<Recorder>) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
             counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
+            recorder,
             keys,
         }
     }
 
     /// The recorder of keys, if this task has one of its own.
-    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
+    pub(crate) fn key_recorder(&mut self) -> Option<&mut KeyRecorder> {
         match &mut self.keys {
             KeyCounts::Own(recorder) => Some(recorder),
             KeyCounts::Off | KeyCounts::Shared => None,
@@ -101,6 +115,9 @@ impl Scratch {
     pub(crate) fn flush_counts(&mut self, metrics: &Metrics) {
         self.counts.flush(metrics);
         self.response_time.flush();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
     }
 }
 
@@ -152,6 +169,7 @@ impl<G> Default for PendingRequest<G> {
             commit_mode: CommitMode::Immediate,
             wants_texts: false,
             message: Vec::new(),
+            wanted: Wanted::default(),
             span: None,
             began_us: 0,
         }
@@ -167,6 +185,9 @@ impl CheckResults {
         self.outcomes.resize(checks, None);
         self.error = None;
         self.tentative = None;
+        self.from_denial_cache = false;
+        self.local.clear();
+        self.undecided = None;
     }
 
     /// Records the answer to the check at `position`.
@@ -186,6 +207,14 @@ impl CheckResults {
         self.error.get_or_insert(error);
     }
 
+    /// Records who decided, where it was not the store itself.
+    pub(crate) fn record_origin(&mut self, from_denial_cache: bool, local: &[usize]) {
+        self.from_denial_cache |= from_denial_cache;
+        if !local.is_empty() {
+            self.local.extend_from_slice(local);
+        }
+    }
+
     /// Adds hits that go back unless the request passes.
     pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
         TentativeTake::merge(&mut self.tentative, tentative);
@@ -194,11 +223,17 @@ impl CheckResults {
     /// Records the answers to all checks at once.
     pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
         match applied {
-            Ok(StoreReply { answers, tentative }) => {
+            Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache,
+                local,
+            }) => {
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }
                 self.tentative = tentative;
+                self.record_origin(from_denial_cache, &local);
             }
             Err(error) => self.fail(error),
         }

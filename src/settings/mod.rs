@@ -15,6 +15,7 @@
 
 mod admin;
 mod choices;
+mod decision_log;
 mod environment;
 pub mod headings;
 pub mod help;
@@ -44,6 +45,7 @@ use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
+pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub(crate) use self::parse::nonzero_duration;
@@ -138,7 +140,7 @@ pub struct Settings {
 
     /// Address of the admin listener
     ///
-    /// The admin listener shows the rules. Keep it on loopback, or set --admin-token-file or
+    /// The admin listener shows and changes what the service does. Keep it on loopback, or set --admin-token-file or
     /// --admin-client-cacert.
     ///
     /// Example: 0.0.0.0
@@ -147,7 +149,7 @@ pub struct Settings {
 
     /// Port of the admin listener
     ///
-    /// It serves /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
+    /// It serves the admin API, /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_name = "PORT", help_heading = LISTENERS)]
     pub debug_port: u16,
 
@@ -372,6 +374,10 @@ pub struct Settings {
     /// Top keys, and how values are shown.
     #[command(flatten)]
     pub top_keys: TopKeysSettings,
+
+    /// The decision log, and the last decisions.
+    #[command(flatten)]
+    pub decision_log: DecisionLogSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]

@@ -4,9 +4,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Context;
 
 use crate::clock::Clock;
+use crate::metrics::PartitionLevels;
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -23,6 +25,10 @@ pub struct StoreReply {
     pub answers: Vec<CheckResult>,
     /// What was taken tentatively; none with [`CommitMode::Immediate`].
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: Vec<usize>,
 }
 
 /// The future of a [`Store::apply`] call.
@@ -91,6 +97,37 @@ pub trait Store: Send + Sync + 'static {
     fn health(&self) -> Option<StoreHealth> {
         None
     }
+
+    /// What the store is made of, for people.
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection::default()
+    }
+}
+
+/// What a store is made of.
+#[derive(Clone, Debug, Default)]
+pub struct StoreInspection {
+    /// The name of the backend.
+    pub kind: &'static str,
+    /// Whether this process takes hits from a shared store in advance.
+    pub is_leased: bool,
+    /// The partitions of this process that decide.
+    pub partitions: Vec<Arc<PartitionLevels>>,
+    /// The servers of a shared store.
+    pub nodes: Vec<StoreNode>,
+    /// Keys in the denial cache of a shared store.
+    pub denied_keys: Option<usize>,
+}
+
+/// One server of a shared store.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoreNode {
+    /// Its address, without a password.
+    pub address: String,
+    /// Whether it answers.
+    pub healthy: bool,
+    /// Checks that wait for it.
+    pub queue_checks: usize,
 }
 
 /// The state of a store.
@@ -145,6 +182,10 @@ pub struct PartialReply<'b> {
     pub answers: &'b [CheckResult],
     /// What these checks took tentatively.
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: &'b [usize],
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.

@@ -60,19 +60,16 @@ fn the_admin_token_is_required_and_reloaded() {
     let tollgate = Tollgate::start(RULES, &arguments);
     let admin = SocketAddr::from(([127, 0, 0, 1], tollgate.admin.port()));
     let carrying = |token: &str| format!("authorization: Bearer {token}\r\n");
-    for path in [
-        "/",
-        "/rlconfig",
-        "/metrics",
-        "/readyz",
-        "/healthcheck",
-        "/nowhere",
-    ] {
+    for path in ["/", "/rlconfig", "/metrics", "/readyz?verbose", "/nowhere"] {
         assert_eq!(status(admin, path, ""), 401, "{path}");
         let wrong = carrying("correct-horse-batterz");
         assert_eq!(status(admin, path, &wrong), 401, "{path}");
         let known = if path == "/nowhere" { 404 } else { 200 };
         assert_eq!(status(admin, path, &carrying(TOKEN)), known, "{path}");
+    }
+    // Health needs no token.
+    for path in ["/readyz", "/healthcheck"] {
+        assert_eq!(status(admin, path, ""), 200, "{path}");
     }
     for almost in [
         "",
@@ -175,4 +172,27 @@ async fn client_certificates_protect_the_admin_port() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(asked(None).await.is_err());
     assert!(asked(Some(&other_client)).await.is_err());
+    // The audit names the certificate.
+    let client = TlsClient {
+        protocol: "http/1.1",
+        ..TlsClient::new(&authority, Some(&operator))
+    };
+    let mut stream = client.connect(admin).await.unwrap();
+    let ask = b"POST /reset HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+    stream.write_all(ask).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
+    let named = || {
+        let said = tollgate.said();
+        said.contains("who=\"certificate somebody\"").then_some(())
+    };
+    assert!(wait_for(PATIENCE, named).is_some(), "{}", tollgate.said());
+    // A browser sends a certificate by itself, so pages of other origins are refused.
+    let mut stream = client.connect(admin).await.unwrap();
+    let ask = b"GET /rlconfig HTTP/1.0\r\nhost: x\r\norigin: https://y\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.0 403"), "{answer:?}");
 }

@@ -10,10 +10,12 @@
     clippy::indexing_slicing
 )]
 
+mod admin;
 mod check;
 mod cli_docs;
 mod commands;
 mod convert;
+mod decision_log;
 mod explain;
 mod help;
 mod hit;

@@ -17,6 +17,7 @@
 mod cluster;
 mod cluster_log;
 mod connections;
+mod decisions;
 mod exactness;
 mod failures;
 mod leased;

@@ -11,8 +11,10 @@
     clippy::indexing_slicing
 )]
 
+mod admin;
 mod all_or_nothing;
 mod answers;
+mod decisions;
 mod dotnet;
 mod dotnet_matching;
 mod dotnet_page;

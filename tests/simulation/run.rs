@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -160,6 +161,7 @@ impl<'s> World<'s> {
         let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
+                decisions: Decisions::alone(&shared, 16).unwrap(),
                 store: Arc::clone(&store),
                 clock: shared,
                 metrics: Arc::clone(&metrics),

@@ -40,6 +40,12 @@ const AHEAD_SHARE: u64 = 4;
 /// How long, in microseconds, a denial by the store is repeated.
 const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
+/// The memory of one lease in the table, in bytes.
+const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
+
+/// The memory of one entry of the list of due leases, in bytes.
+const DUE_BYTES: usize = size_of::<(u64, Key)>();
+
 /// The leases of one partition.
 #[derive(Debug)]
 pub(crate) struct Leases {
@@ -109,6 +115,18 @@ impl Leases {
     /// How many hits are unspent.
     pub(crate) fn unspent(&self) -> u64 {
         self.unspent
+    }
+
+    /// How many leases there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// How many bytes of the heap they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let leases = self.known.capacity().saturating_mul(LEASE_BYTES);
+        let due = self.due.capacity().saturating_mul(DUE_BYTES);
+        leases.saturating_add(due)
     }
 
     /// Whether a lease may answer this check.

@@ -29,7 +29,7 @@ use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::{
     ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, ResetFuture, Store, StoreError,
-    StoreHealth,
+    StoreHealth, StoreInspection,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -138,5 +138,13 @@ impl Store for LeasedStore {
 
     fn health(&self) -> Option<StoreHealth> {
         self.shared.health()
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection {
+            is_leased: true,
+            partitions: self.queues.levels().cloned().collect(),
+            ..self.shared.inspect()
+        }
     }
 }

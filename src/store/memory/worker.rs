@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::metrics::{Metrics, PartitionLevels};
+use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::queue::{Batch, Message};
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{Check, Timestamp};
@@ -48,6 +48,8 @@ pub struct PartitionWorker {
     levels: Arc<PartitionLevels>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    /// Checks that were refused and that passed, since the start.
+    decided: [u64; 2],
 }
 
 // === impl PartitionWorker ===
@@ -66,6 +68,7 @@ impl PartitionWorker {
             levels,
             clock,
             metrics,
+            decided: [0; 2],
         }
     }
 
@@ -110,7 +113,12 @@ impl PartitionWorker {
         ] {
             level.store(now, Ordering::Relaxed);
         }
+        levels.set_decided(self.decided);
         let counts = self.partition.take_counts();
+        let evicted = counts.freed.saturating_add(counts.forgotten);
+        if evicted > 0 {
+            levels.evicted.fetch_add(evicted, Ordering::Relaxed);
+        }
         for (counter, count) in [
             (&self.metrics.buckets.freed, counts.freed),
             (&self.metrics.buckets.forgotten, counts.forgotten),
@@ -180,8 +188,10 @@ impl PartitionWorker {
 
     fn decide(&mut self, check: &mut Check, now: Timestamp) -> CheckResult {
         let answer = self.partition.apply(check, now);
-        if let Err(StoreError::Full { .. }) = &answer {
-            self.metrics.buckets.shed_memory_full.inc();
+        match &answer {
+            Ok(outcome) => count_decided(&mut self.decided, outcome.allowed),
+            Err(StoreError::Full { .. }) => self.metrics.buckets.shed_memory_full.inc(),
+            Err(_) => {}
         }
         answer
     }

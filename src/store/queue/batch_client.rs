@@ -124,6 +124,8 @@ impl QueueBatchClient {
                 positions: batch.positions.get(from..to).unwrap_or_default(),
                 answers: batch.answers.get(from..to).unwrap_or_default(),
                 tentative: request.tentative.take(),
+                from_denial_cache: false,
+                local: &[],
             });
             from = to;
         }

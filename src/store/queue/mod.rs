@@ -107,6 +107,11 @@ impl Queues {
         }
     }
 
+    /// The levels of each queue's worker.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Arc<PartitionLevels>> {
+        self.each.iter().map(|queue| &queue.levels)
+    }
+
     /// The queue of a check. A partition's table uses the lower half of the key, so the upper half
     /// chooses the partition.
     fn number_of(&self, check: &Check) -> usize {
@@ -132,7 +137,12 @@ impl Queues {
         let (answers, tentative) = collect(batches, count).await;
         match undecided(&answers) {
             Some(error) => Err(error),
-            None => Ok(StoreReply { answers, tentative }),
+            None => Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache: false,
+                local: Vec::new(),
+            }),
         }
     }
 

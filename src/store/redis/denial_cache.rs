@@ -68,6 +68,11 @@ impl DenialCache {
         self.count.load(Ordering::Relaxed) == 0
     }
 
+    /// How many keys it has, some of them expired.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// The denial of a check that the store would deny now; none when the store must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
         let refusal = *self.keys.get(&check.key)?;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tollgate::admin_api::Top;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
+use tollgate::decisions::Decisions;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{Generation, Generations};
@@ -36,6 +37,7 @@ pub struct Service {
     pub client: RateLimitServiceClient<Channel>,
     pub clock: Arc<ManualClock>,
     pub metrics: Arc<Metrics>,
+    pub decisions: Decisions,
     pub generations: Arc<Generations>,
     pub top_keys: Arc<TopKeys>,
     /// tonic's routes of this service, without a port. Their health says "serving".
@@ -112,6 +114,7 @@ impl Service {
         let clock = Arc::new(ManualClock::at(START));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
+        let decisions = app.decisions();
         let (generations, top_keys) = (app.generations(), app.top_keys());
         let health = Health::new().await;
         health.set_serving(true).await;
@@ -128,6 +131,7 @@ impl Service {
             client: Self::connect(grpc).await,
             clock,
             metrics,
+            decisions,
             generations,
             top_keys,
             routes,

@@ -27,7 +27,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
-use crate::metrics::{Metrics, PartitionLevels};
+use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::lease::leases::Leases;
 use crate::store::queue::{Batch, BatchRequest, Message, ReplySender};
 use crate::store::refund_queue::RefundQueue;
@@ -80,6 +80,8 @@ pub struct LeaseWorker {
     refunds: RefundQueue,
     /// The number of unspent hits that the metrics were last given.
     reported_unspent: u64,
+    /// Checks that were refused and that passed, since the start.
+    decided: [u64; 2],
 }
 
 /// A request in a batch of its own.
@@ -154,6 +156,7 @@ impl LeaseWorker {
             returned: Vec::new(),
             refunds: RefundQueue::default(),
             reported_unspent: 0,
+            decided: [0; 2],
         }
     }
 
@@ -197,6 +200,7 @@ impl LeaseWorker {
             self.leases.expire(now_us, looks_max, &mut self.returned);
             self.send_back(now_us);
             self.report_unspent();
+            self.report_levels();
         }
         self.finish().await;
         // Nothing runs any more that could send these.
@@ -224,6 +228,13 @@ impl LeaseWorker {
             .hits_held
             .add(change(unspent).saturating_sub(change(self.reported_unspent)));
         self.reported_unspent = unspent;
+    }
+
+    fn report_levels(&self) {
+        let levels = &self.levels;
+        levels.buckets.store(self.leases.len(), Ordering::Relaxed);
+        levels.bytes.store(self.leases.bytes(), Ordering::Relaxed);
+        levels.set_decided(self.decided);
     }
 
     /// Answers what leases can answer, and lets the rest of the batch wait.
@@ -267,6 +278,9 @@ impl LeaseWorker {
                 } else {
                     None
                 };
+                if let Some(outcome) = &outcome {
+                    count_decided(&mut self.decided, outcome.allowed);
+                }
                 // Stands for a missing outcome; replaced below.
                 batch.answers.push(outcome.ok_or(StoreError::Stopped));
             }

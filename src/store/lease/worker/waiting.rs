@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{CallReport, LeaseWorker, PendingRequest, ROUNDS_MAX, Waiter};
+use crate::metrics::count_decided;
 use crate::store::lease::leases::Leases;
 use crate::store::queue::Batch;
 use crate::store::{
@@ -159,6 +160,9 @@ impl LeaseWorker {
         let Some(pending) = place.as_mut() else {
             return;
         };
+        if let Ok(outcome) = &answer {
+            count_decided(&mut self.decided, outcome.allowed);
+        }
         if let Some(slot) = pending.batch.answers.get_mut(waiter.check) {
             *slot = answer;
         }

@@ -1,0 +1,410 @@
+//! The admin API of the real binary: its schema, the examples of docs/admin.md, its audit lines.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::metrics_text::series_value;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::tollgate_process::Tollgate;
+
+use crate::commands::{KillOnDrop, tollgate};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: free
+    rate_limit: { unlimited: true }
+  - key: slots
+    rate_limit: { algorithm: concurrency, requests_per_unit: 2, slot_seconds: 60 }
+";
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_committed_schema_of_the_admin_api_is_the_one_that_is_printed() {
+    let path = root().join("docs/admin.schema.json");
+    let (code, printed, _) = tollgate(&["schema", "--for", "admin"]);
+    assert_eq!(code, 0);
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, &printed).unwrap();
+    } else {
+        assert!(
+            fs::read_to_string(&path).unwrap() == printed,
+            "run make readme"
+        );
+    }
+}
+
+/// Panics unless each value is valid by its part of the schema, and would not be with a field more.
+fn assert_valid(values: &[(&str, Value)]) {
+    let validate = "import json, sys, jsonschema
+schema, values = json.load(sys.stdin)
+jsonschema.Draft202012Validator.check_schema(schema)
+for part, value in values:
+    own = {'$schema': schema['$schema'], '$defs': schema['$defs'], '$ref': '#/$defs/' + part}
+    validator = jsonschema.Draft202012Validator(own)
+    for error in validator.iter_errors(value):
+        print(part, list(error.absolute_path), error.message)
+    assert next(validator.iter_errors({**value, 'surprise': 1}), None), part
+    for name in value if 'oneOf' not in schema['$defs'][part] else []:
+        without = {key: value[key] for key in value if key != name}
+        required = name in schema['$defs'][part]['required']
+        assert (next(validator.iter_errors(without), None) is not None) == required, (part, name)
+";
+    let (_, schema, _) = tollgate(&["schema", "--for", "admin"]);
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut python = Command::new(root().join("target/venv/bin/python"))
+        .args(["-c", validate])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = serde_json::to_vec(&json!([schema, values])).unwrap();
+    python.stdin.take().unwrap().write_all(&input).unwrap();
+    let output = python.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{said}");
+}
+
+fn decide(tollgate: &Tollgate, key: &str, value: &str) -> u16 {
+    let body = json!({
+        "domain": "d",
+        "descriptors": [{"entries": [{"key": key, "value": value}]}],
+    });
+    http(tollgate.http, "POST", "/json", &body.to_string()).0
+}
+
+fn ask(tollgate: &Tollgate, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let (status, text) = http(tollgate.admin, method, path, body);
+    // A long response comes in chunks; those of this file are short.
+    (status, serde_json::from_str(&text).expect(&text))
+}
+
+/// The first events of a stream, until one of each of these names has come.
+fn events(
+    tollgate: &Tollgate,
+    query: &str,
+    names: &[&str],
+    meanwhile: impl Fn(),
+) -> Vec<(String, Value)> {
+    let mut stream = TcpStream::connect(tollgate.admin).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "GET /events{query} HTTP/1.0\r\nhost: localhost\r\n\r\n"
+    )
+    .unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut seen: Vec<(String, Value)> = Vec::new();
+    while !names
+        .iter()
+        .all(|name| seen.iter().any(|(seen, _)| seen == name))
+    {
+        let line = lines.next().expect("another event");
+        if let Some(name) = line.strip_prefix("event: ") {
+            let data = lines.next().unwrap();
+            let data = data.strip_prefix("data: ").expect(&data);
+            seen.push((name.to_owned(), serde_json::from_str(data).unwrap()));
+            meanwhile();
+        }
+    }
+    seen
+}
+
+#[test]
+fn the_schema_describes_every_response_and_event() {
+    let tollgate = Tollgate::start(RULES, &[]);
+    for user in ["a", "b"] {
+        for _ in 0..4 {
+            decide(&tollgate, "user", user);
+        }
+    }
+    decide(&tollgate, "free", "");
+    decide(&tollgate, "slots", "");
+    decide(&tollgate, "unknown", "");
+    let get = |path: &str| {
+        let (status, value) = ask(&tollgate, "GET", path, "");
+        assert_eq!(status, 200, "{path}: {value}");
+        value
+    };
+    let shadow = json!({"domain": "d", "rule": "d.user", "for_seconds": 60});
+    let reset = json!({"domain": "d", "descriptor": [{"key": "user", "value": "a"}]});
+    let (status, shadowed) = ask(&tollgate, "POST", "/shadow", &shadow.to_string());
+    assert_eq!(status, 200, "{shadowed}");
+    let (status, forgotten) = ask(&tollgate, "POST", "/reset", &reset.to_string());
+    assert_eq!(status, 200, "{forgotten}");
+    let (status, error) = ask(&tollgate, "GET", "/limits?x=1", "");
+    assert_eq!(status, 400);
+    let top = get("/top?by=asked");
+    assert!(!top["keys"].as_array().unwrap().is_empty(), "{top}");
+    let decisions = get("/decisions");
+    assert!(!decisions["decisions"].as_array().unwrap().is_empty());
+    let until = json!({"domain": "d", "rule": "d.user", "until": "2030-01-01T00:00:00Z"});
+    let mut values = vec![
+        ("Limits", get("/limits")),
+        ("Partitions", get("/partitions")),
+        ("Top", top),
+        ("Decisions", decisions),
+        ("ShadowRequest", shadow),
+        ("ShadowRequest", until),
+        ("ShadowResponse", shadowed),
+        ("ResetRequest", reset),
+        ("ResetResponse", forgotten),
+        ("ApiError", error),
+    ];
+    let names = ["state", "decision", "skipped"];
+    let query = "?decisions_per_second_max=1";
+    for (name, data) in events(&tollgate, query, &names, || {
+        for _ in 0..5 {
+            decide(&tollgate, "user", "b");
+        }
+    }) {
+        values.push(match name.as_str() {
+            "state" => ("StateEvent", data),
+            "decision" => ("DecisionRecord", data),
+            _ => ("SkippedEvent", data),
+        });
+    }
+    // The parts of a shared store that is not there.
+    let shared = ["--store", "redis://127.0.0.1:1", "--store-mode", "leased"];
+    let other = Tollgate::start(RULES, &shared);
+    values.push(("Partitions", ask(&other, "GET", "/partitions", "").1));
+    values.push(("Limits", ask(&other, "GET", "/limits", "").1));
+    let partitions = &values[values.len() - 2].1;
+    assert_eq!(partitions["store"]["mode"], "leased");
+    assert_eq!(
+        partitions["store"]["leases"],
+        json!({"leases": 0, "hits_held": 0})
+    );
+    assert!(!partitions["partitions"].as_array().unwrap().is_empty());
+    assert_valid(&values);
+}
+
+#[test]
+fn every_example_of_the_page_runs() {
+    let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
+    let rules = root().join("examples/edge.yaml");
+    let tollgate = Tollgate::start_at(&rules, &[]);
+    let mut examples = page.split("```sh\n").skip(1);
+    let mut run = Vec::new();
+    for example in &mut examples {
+        let (command, _) = example.split_once("```").unwrap();
+        assert_eq!(command.matches("localhost:6070").count(), 1, "{command}");
+        let here = format!("localhost:{}", tollgate.admin.port());
+        let output = Command::new("sh")
+            .args(["-c", &command.replace("localhost:6070", &here)])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let path = command.split("localhost:6070/").nth(1).unwrap();
+        let path = path.split(['?', '\'', '\n']).next().unwrap().to_owned();
+        let part = match path.as_str() {
+            "limits" => "Limits",
+            "top" => "Top",
+            "decisions" => "Decisions",
+            "partitions" => "Partitions",
+            "reset" => "ResetResponse",
+            "shadow" => "ShadowResponse",
+            "events" => {
+                // It runs until the time is up.
+                assert_eq!(output.status.code(), Some(28), "{output:?}");
+                assert!(said.starts_with("event: state\ndata: {"), "{said}");
+                run.push((path, None));
+                continue;
+            }
+            other => panic!("{other}"),
+        };
+        assert!(output.status.success(), "{command}: {said}");
+        let value: Value = serde_json::from_str(&said).expect(&said);
+        run.push((path, Some((part, value))));
+    }
+    let mut paths: Vec<_> = run.iter().map(|(path, _)| path.as_str()).collect();
+    paths.sort_unstable();
+    let all = [
+        "decisions",
+        "events",
+        "limits",
+        "partitions",
+        "reset",
+        "shadow",
+        "top",
+    ];
+    assert_eq!(paths, all);
+    let values: Vec<_> = run.into_iter().filter_map(|(_, value)| value).collect();
+    assert_valid(&values);
+}
+
+/// A running service that logs JSON.
+struct Logged {
+    child: KillOnDrop,
+    admin: SocketAddr,
+    lines: std::sync::mpsc::Receiver<Value>,
+    _rules: tempfile::NamedTempFile,
+}
+
+impl Logged {
+    fn start(arguments: &[&str]) -> Self {
+        let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+        fs::write(rules.path(), RULES).unwrap();
+        let mut command = crate::logs::serve(rules.path(), &[]);
+        let mut child = KillOnDrop(command.args(arguments).spawn().unwrap());
+        let stderr = BufReader::new(child.0.stderr.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let line = serde_json::from_str(&line).expect(&line);
+                // The test may be over.
+                let _ = sender.send(line);
+            }
+        });
+        let started: Value = loop {
+            let line: Value = lines.recv_timeout(PATIENCE).expect("a line");
+            if line["admin"].is_string() {
+                break line;
+            }
+        };
+        Self {
+            child,
+            admin: started["admin"].as_str().unwrap().parse().unwrap(),
+            lines,
+            _rules: rules,
+        }
+    }
+
+    /// The next `count` audit lines. No other line names the value.
+    fn audit(&self, count: usize) -> Vec<Value> {
+        let mut audit = Vec::new();
+        while audit.len() < count {
+            let line = self.lines.recv_timeout(PATIENCE).expect("a line");
+            if line["module"] == "tollgate::audit" {
+                audit.push(line);
+            } else {
+                assert!(!line.to_string().contains("alice"), "{line}");
+            }
+        }
+        audit
+    }
+}
+
+#[test]
+fn each_change_is_one_audit_line_without_values() {
+    let logged = Logged::start(&[]);
+    let reset = r#"{"domain":"d","descriptor":[{"key":"user","value":"alice@example.org"}]}"#;
+    let shadow = r#"{"domain":"d","rule":"d.user","for_seconds":1}"#;
+    for (path, body, status) in [
+        ("/reset", reset, 200),
+        ("/reset", &*reset.replace("user", "nobody"), 404),
+        ("/reset", "{", 400),
+        ("/shadow", shadow, 200),
+    ] {
+        assert_eq!(http(logged.admin, "POST", path, body).0, status, "{body}");
+    }
+    let lines = logged.audit(5);
+    let field = |name: &str| -> Vec<&str> {
+        let fields = lines.iter();
+        fields
+            .map(|line| line[name].as_str().unwrap_or("none"))
+            .collect()
+    };
+    assert_eq!(
+        field("change"),
+        ["reset", "reset", "reset", "shadow", "shadow"]
+    );
+    assert_eq!(
+        field("result"),
+        ["done", "not_found", "invalid", "done", "ended"]
+    );
+    assert_eq!(field("level"), ["info"; 5]);
+    assert_eq!(field("@message"), ["admin change"; 5]);
+    let here = "127.0.0.1";
+    assert_eq!(field("who"), [here, here, here, here, "tollgate"]);
+    assert!(field("peer")[0].starts_with("127.0.0.1:"));
+    assert!(field("at")[0].ends_with('Z'));
+    let what = field("what");
+    let hash = what[0].strip_prefix("d: user=#").expect(what[0]);
+    assert_eq!(hash.len(), 16, "{what:?}");
+    assert!(what[1].starts_with("d: nobody=#"), "{what:?}");
+    assert_eq!(what[3], "d: d.user");
+    assert_eq!(field("details")[0], "0 of 1 buckets existed");
+    assert_eq!((field("domain")[4], field("rule")[4]), ("d", "d.user"));
+    assert!(!lines.iter().any(|line| line.to_string().contains("alice")));
+    let (_, metrics) = http(logged.admin, "GET", "/metrics", "");
+    for (change, result) in [
+        ("reset", "done"),
+        ("reset", "not_found"),
+        ("reset", "invalid"),
+        ("shadow", "done"),
+        ("shadow", "ended"),
+    ] {
+        let series =
+            format!("tollgate_admin_changes_total{{change=\"{change}\",result=\"{result}\"}}");
+        assert_eq!(series_value(&metrics, &series), 1, "{series}");
+    }
+    drop(logged.child);
+}
+
+#[test]
+fn an_audit_line_names_the_token_and_shows_values_where_they_are_shown_as_sent() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "correct-horse-battery").unwrap();
+    let file = file.path().display().to_string();
+    let logged = Logged::start(&["--top-keys", "plain", "--admin-token-file", &file]);
+    let reset = r#"{"domain":"d","descriptor":[{"key":"user","value":"bob"}]}"#;
+    let mut stream = TcpStream::connect(logged.admin).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "POST /reset HTTP/1.0\r\nhost: any\r\nauthorization: Bearer correct-horse-battery\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{reset}",
+        reset.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    let line = &logged.audit(1)[0];
+    assert_eq!(line["who"], "token");
+    assert_eq!(line["what"], "d: user=bob");
+    assert!(!line.to_string().contains("horse"));
+    drop(logged.child);
+}
+
+#[test]
+fn a_hundred_streams_cost_little() {
+    let tollgate = Tollgate::start_at(Path::new("examples/edge.yaml"), &[]);
+    let mut streams: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(tollgate.admin).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream
+                .write_all(b"GET /events HTTP/1.0\r\nhost: localhost\r\n\r\n")
+                .unwrap();
+            BufReader::new(stream).lines().map(Result::unwrap)
+        })
+        .collect();
+    let mut next_state = |states: usize| {
+        for lines in &mut streams {
+            let events = lines.filter(|line| line == "event: state");
+            assert_eq!(events.take(states).count(), states);
+        }
+    };
+    next_state(2);
+    let before = tollgate.cpu_seconds();
+    // A state comes each second.
+    next_state(10);
+    let spent = tollgate.cpu_seconds() - before;
+    println!("CPU of 100 streams: {:.2} % of a core", spent * 10.0);
+    // The promise is 1 % of a core. This binary is not optimised, and the clock ticks in 10 ms.
+    assert!(spent < 0.5, "{spent} s of CPU in 10 s");
+}
