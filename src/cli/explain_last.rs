@@ -5,14 +5,15 @@
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
+use super::Exit;
 use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, verdict_word};
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::query::percent_encoded;
 use super::visible_text::visible;
-use super::{Exit, HELP_COLUMNS};
 use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
 use crate::admin_client::{AdminError, Replica};
+use crate::settings::help;
 
 /// The end of `explain --last --help`.
 const AFTER_HELP: &str = "\
@@ -29,7 +30,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate explain --last",
-    max_term_width = HELP_COLUMNS,
+    max_term_width = help::COLUMNS_MAX,
     after_help = AFTER_HELP
 )]
 pub(super) struct ExplainLast {
