@@ -2,6 +2,8 @@
 //!
 //! What it deliberately does not do: follow new decisions (`tap`).
 
+use std::fmt::Write as _;
+
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
@@ -95,7 +97,7 @@ impl ExplainLast {
                         if names_shown {
                             print_line!("# {}", visible(name));
                         }
-                        self.print(answer);
+                        Self::print(answer);
                     }
                 }
             }
@@ -117,7 +119,7 @@ impl ExplainLast {
         path
     }
 
-    fn print(&self, answer: &Answer) {
+    fn print(answer: &Answer) {
         let Decisions {
             decisions,
             kept,
@@ -193,14 +195,16 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
     };
     let mut text = format!("rule {}", visible(rule));
     if let Some(limit) = &descriptor.limit {
-        text.push_str(&format!(
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
             ", {} ({}), {} hits, {} left, reset in {} s",
             visible(&limit.text),
             visible(&limit.algorithm),
             descriptor.hits,
             descriptor.remaining.unwrap_or_default(),
             descriptor.reset_seconds.unwrap_or_default()
-        ));
+        );
     }
     text
 }
