@@ -22,6 +22,8 @@
 //! | `proto` | | types generated from `proto/` |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
+//! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
+//! | `event_rate` | | bounds events a second by the sliding log |
 //! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
@@ -29,12 +31,13 @@
 //! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `store` | `clock`, `metrics` | where buckets live |
-//! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
+//! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `tracing` | the one decision path |
+//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `decisions` | the one decision path |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
-//! | `admin` | `proto`, `metrics`, `settings`, `net`, `tracing`, `pipeline` | health, `/json`, `/metrics`, `/rlconfig` |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
+//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
 //! | `cli` | `clock`, `admin_api`, `tls`, `settings`, `grpc_client`, `admin_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -46,6 +49,8 @@ pub mod admin_client;
 pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod decisions;
+pub mod event_rate;
 pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;
@@ -60,3 +65,4 @@ pub mod statsd;
 pub mod store;
 pub mod tls;
 pub mod tracing;
+pub mod value_hash;

@@ -36,8 +36,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "serde",
-        &["admin_api", "admin_client"],
-        "one module declares the JSON of the admin listener, and one reads it",
+        &["admin_api", "admin_client", "admin"],
+        "one module declares the JSON of the admin listener, one serves it, and one reads it",
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
     (

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
@@ -32,6 +33,12 @@ const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
 
 /// The default of two cores.
 const PARTITIONS: usize = 2;
+
+/// The default of decisions that are kept.
+const DECISIONS_KEPT: usize = 4_096;
+
+/// The frame of a request without a domain, which is answered with an error.
+const EMPTY_REQUEST: &[u8] = &[0; 5];
 
 /// Arguments of a service without ports.
 pub(crate) struct Pipeline {
@@ -85,6 +92,7 @@ impl Pipeline {
         let parts = Parts {
             generations,
             store,
+            decisions: Decisions::alone(&clock, DECISIONS_KEPT).expect("randomness"),
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::with_secret([7; 16]),
@@ -94,7 +102,13 @@ impl Pipeline {
         let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
         let core =
             BenchHarness::new(&service, workers, &settings, &metrics).expect("a memory store");
-        Self { runtime, core }
+        let mut pipeline = Self { runtime, core };
+        // At high rates most decisions are not kept. The clock stands still, so after these, none.
+        for _ in 0..DECISIONS_KEPT {
+            let _timers = pipeline.runtime.enter();
+            assert!(pipeline.core.decide(EMPTY_REQUEST).is_none());
+        }
+        pipeline
     }
 
     /// Decides one request, from its gRPC frame to the answer's.

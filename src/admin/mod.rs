@@ -2,19 +2,53 @@
 //!
 //! Two ports, because they have two audiences. Port 8080 faces the network: health, `/json`,
 //! `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
-//! loopback unless a token (`token`) or client certificates protect it. A third port serves metrics
-//! only, at the reference's address.
+//! loopback unless a token (`token`) or client certificates protect it; `guard` says which requests
+//! it admits. A third port serves metrics only, at the reference's address.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `http`, `streamed` | connections, and bodies in pieces |
+//! | `guard`, `token` | who may use port 6070 |
+//! | `api` | what the endpoints of port 6070 share |
+//! | `limits`, `rates` | `GET /limits`, and hits a second |
+//! | `top` | `GET /top` |
+//! | `partitions` | `GET /partitions` |
+//! | `decisions` | `GET /decisions` |
+//! | `events`, `state` | `GET /events`, and its `state` |
+//! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
+//! | `query`, `failure` | parameters and errors |
+//! | `json`, `protobuf_json` | `/json` |
+//! | `readiness` | readiness and its report |
+//! | `rlconfig` | the rules in the reference's format |
+//!
+//! `docs/admin.md` describes the endpoints.
 //!
 //! What it deliberately does not do: decide (`pipeline`), accept connections (`net`), count
 //! (`metrics`).
 
+mod api;
+mod audit;
+mod changes;
+mod decisions;
+mod events;
+mod failure;
+mod guard;
 mod http;
 mod json;
+mod limits;
+mod partitions;
 mod protobuf_json;
+mod query;
+mod rates;
 mod readiness;
+mod reset;
+mod rlconfig;
+mod shadow;
+mod state;
+mod streamed;
 mod token;
+mod top;
 
-use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +59,19 @@ use axum::error_handling::HandleErrorLayer;
 use axum::extract::{RawQuery, State};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, put};
+use axum::routing::{any, get, post, put};
 
+pub use self::api::{AdminApi, AdminParts};
+pub use self::guard::{Guard, GuardRules};
 pub use self::http::serve;
 pub use self::protobuf_json::JsonService;
 #[cfg(fuzzing)]
 pub use self::protobuf_json::round_trip;
 pub use self::readiness::Readiness;
+pub use self::state::run_states;
 pub use self::token::AdminToken;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
-use tollgate_limiter::{Allowance, Rule};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
@@ -52,6 +88,8 @@ pub struct AdminState {
     pub json: Option<Arc<JsonService>>,
     /// Changes the log filter; none when it cannot be changed.
     pub log_level: Option<LogLevelSwitch>,
+    /// What the endpoints of port 6070 share.
+    pub api: Arc<AdminApi>,
 }
 
 /// Sets the log filter, or returns why it cannot.
@@ -95,20 +133,24 @@ pub fn metrics_router(state: AdminState, path: &str) -> Router {
     Router::new().route(path, get(metrics)).with_state(state)
 }
 
-/// Endpoints of port 6070; with a token, only requests that carry it are served.
-pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
-    let router = Router::new()
+/// Endpoints of port 6070, for requests that the guard admits.
+pub fn admin_router(state: AdminState, guard: Guard) -> Router {
+    Router::new()
         .route("/", get(index))
-        .route("/rlconfig", get(rlconfig))
+        .route("/rlconfig", get(rlconfig::rlconfig))
         .route("/metrics", get(metrics))
         .route("/healthcheck", any(healthcheck))
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
-        .with_state(state);
-    match token {
-        None => router,
-        Some(token) => router.layer(middleware::from_fn_with_state(token, token::require_token)),
-    }
+        .route("/limits", get(limits::limits))
+        .route("/partitions", get(partitions::partitions))
+        .route("/decisions", get(decisions::decisions))
+        .route("/events", get(events::events))
+        .route("/reset", post(reset::reset))
+        .route("/shadow", post(shadow::shadow))
+        // The live page: add its routes here. `guard::PAGE_PATHS` are served without the token.
+        .with_state(state)
+        .layer(middleware::from_fn_with_state(guard, guard::require_access))
 }
 
 /// Health as the reference reports it: 200 and `OK`, or 500 and no body.
@@ -167,77 +209,15 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 
 async fn index() -> &'static str {
     "/: print this list\n\
+     /decisions: the last decisions, and why\n\
+     /events: stream of the state each second and of sampled decisions\n\
      /healthcheck: 200 when ready, 500 when not\n\
+     /limits: the rules in use, their hits and rates\n\
      /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
+     /partitions: the store, its partitions, leases and servers\n\
      /readyz?verbose: whether this is ready, and why\n\
-     /rlconfig: print the limits in use\n"
-}
-
-async fn rlconfig(State(state): State<AdminState>) -> String {
-    let Some(generation) = state.generations.current() else {
-        return String::new();
-    };
-    generation.rules.rules().iter().map(rlconfig_line).collect()
-}
-
-/// One limit in the reference's format; fields that the reference lacks follow.
-fn rlconfig_line(rule: &Rule) -> String {
-    let mut line = match rule.allowance {
-        Allowance::Unlimited => format!("{}: unit=UNKNOWN requests_per_unit=0", rule.full_name()),
-        Allowance::Limited { limit, .. } => format!(
-            "{}: unit={} requests_per_unit={}",
-            rule.full_name(),
-            limit
-                .unit()
-                // The wire has no window either.
-                .map_or("unknown", tollgate_limiter::Unit::name)
-                .to_ascii_uppercase(),
-            limit.requests_per_unit(),
-        ),
-    };
-    let mut say = |more: std::fmt::Arguments<'_>| {
-        // Writing to a string does not fail.
-        let _ = line.write_fmt(more);
-    };
-    say(format_args!(
-        ", shadow_mode: {}, quota_mode: {}",
-        rule.shadow_mode, rule.quota_mode
-    ));
-    match rule.allowance {
-        Allowance::Unlimited => say(format_args!(", unlimited: true")),
-        Allowance::Limited { limit, algorithm } => {
-            if limit.unit().is_some() && limit.unit_multiplier().get() != 1 {
-                say(format_args!(
-                    ", unit_multiplier: {}",
-                    limit.unit_multiplier()
-                ));
-            }
-            say(format_args!(", algorithm: {}", algorithm.name()));
-            if limit.burst() != limit.requests() {
-                say(format_args!(", burst: {}", limit.burst()));
-            }
-            if let Some(segments) = limit.segments() {
-                say(format_args!(", segments: {segments}"));
-            }
-            if let Some(calendar) = limit.calendar() {
-                say(format_args!(", calendar: {}", calendar.name()));
-            }
-            if let Some(count_refused) = limit.count_refused() {
-                say(format_args!(", count_refused: {}", count_refused.name()));
-            }
-            if limit.unit().is_none() {
-                let seconds = limit.window().as_us() / 1_000_000;
-                say(format_args!(", slot_seconds: {seconds}"));
-            }
-            if let Some(key) = &rule.holder_key {
-                say(format_args!(", holder_key: {key}"));
-            }
-        }
-    }
-    if !rule.name.is_empty() {
-        say(format_args!(", name: {}", rule.name));
-    }
-    line.push('\n');
-    line
+     /reset: POST a descriptor whose buckets are forgotten\n\
+     /rlconfig: print the limits in use\n\
+     /shadow: POST a rule that is kept in shadow mode until a time\n"
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::admin_api::time_text;
 use crate::pipeline::Generations;
 use crate::settings::Settings;
 
@@ -51,6 +52,11 @@ impl Readiness {
     /// Whether the service is ready for requests.
     pub fn ready(&self) -> bool {
         !self.stopping.load(Ordering::Acquire) && self.rules_ready()
+    }
+
+    /// Whether the service was told to stop.
+    pub(super) fn is_draining(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     fn rules_ready(&self) -> bool {
@@ -100,6 +106,11 @@ impl Readiness {
         }
         if let Some(why) = self.generations.refused() {
             say(false, format_args!("newest rules: refused\n{why}"));
+        }
+        for shadow in self.generations.shadowed() {
+            let (rule, until) = (&shadow.rule, time_text(shadow.until));
+            // It is in use as it was asked for, so the condition is met.
+            say(true, format_args!("shadow mode: {rule} until {until}"));
         }
         if let Some((good, words)) = (self.store)() {
             say(good, format_args!("store: {words}"));

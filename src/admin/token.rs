@@ -11,10 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use ::http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq as _;
 
 /// Shortest token, in bytes.
@@ -87,7 +84,7 @@ impl AdminToken {
     }
 
     /// Whether the headers carry the token.
-    async fn matches(&self, headers: &HeaderMap) -> bool {
+    pub(super) async fn matches(&self, headers: &HeaderMap) -> bool {
         let given = headers
             .get(header::AUTHORIZATION)
             .map(HeaderValue::as_bytes);
@@ -123,17 +120,4 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, words));
     }
     Ok(token.to_vec())
-}
-
-/// Middleware that answers 401 to requests without the token.
-pub(super) async fn require_token(
-    State(token): State<AdminToken>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if token.matches(request.headers()).await {
-        return next.run(request).await;
-    }
-    let how = [(header::WWW_AUTHENTICATE, "Bearer")];
-    (StatusCode::UNAUTHORIZED, how).into_response()
 }

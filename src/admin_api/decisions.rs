@@ -41,6 +41,8 @@ pub struct DecisionRecord {
     pub generation: Option<u64>,
     /// One for each descriptor, in the order sent.
     pub descriptors: Vec<DescriptorRecord>,
+    /// How many descriptors are left out because the request is long.
+    pub descriptors_omitted: u64,
 }
 
 /// The part of a decision about one descriptor.

@@ -62,4 +62,7 @@ pub struct RulesState {
 pub struct SkippedEvent {
     /// Decisions that matched since the last event of this kind and were not sent.
     pub skipped: u64,
+    /// `state` events since then that were not sent, because the client reads too slowly.
+    #[serde(default)]
+    pub states: u64,
 }

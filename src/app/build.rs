@@ -6,11 +6,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::error::AppError;
+use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
@@ -40,6 +42,8 @@ pub struct App {
     pub(super) admin_token: Option<AdminToken>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
+    /// The last decisions, subscriptions and the decision log.
+    pub(super) decisions: Decisions,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -163,6 +167,7 @@ impl App {
         let setup = store_setup(&settings, cores, &clock, &metrics);
         let shared = store::configure(&settings.store)?;
         let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
         let admin_token = settings
@@ -175,7 +180,9 @@ impl App {
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
-        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
+        let generations = Arc::new(generations);
+        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -183,6 +190,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
+            decisions: decisions.clone(),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -201,6 +209,7 @@ impl App {
             certificates,
             admin_token,
             xds,
+            decisions,
             traces,
         })
     }
@@ -222,6 +231,11 @@ impl App {
             StoreMode::Leased => "leased mode",
         };
         format!("{}, {mode}", health.message)
+    }
+
+    /// The last decisions, and subscriptions.
+    pub fn decisions(&self) -> Decisions {
+        self.decisions.clone()
     }
 
     /// Metrics of the service.

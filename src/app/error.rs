@@ -12,6 +12,9 @@ pub enum AppError {
     /// The configured store cannot be used.
     #[error("{0}")]
     Store(String),
+    /// A configured hash key cannot be used.
+    #[error("{0}")]
+    HashKey(String),
     /// Memory settings contradict each other.
     #[error("{0}")]
     Memory(String),

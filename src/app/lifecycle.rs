@@ -2,8 +2,8 @@
 //!
 //! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
 //! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
-//! have `drain_timeout` to finish. The last spans and counters are then sent, in two seconds at
-//! most each.
+//! have `drain_timeout` to finish. The last spans, lines of the decision log and counters are then
+//! sent, in two seconds at most each.
 //!
 //! What it deliberately does not do: build anything that can fail because of a setting
 //! (`App::build`).
@@ -19,8 +19,11 @@ use tokio::time::{sleep, timeout};
 use super::build::App;
 use super::error::AppError;
 use super::tls::CertificateReloader;
-use super::{rules, store, xds};
-use crate::admin::{self, AdminState, AdminToken, Readiness};
+use super::{rules, shadows, store, xds};
+use crate::admin::{
+    self, AdminApi, AdminParts, AdminState, AdminToken, Guard, GuardRules, Readiness,
+};
+use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{
@@ -56,6 +59,7 @@ struct RunningService {
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
     statsd: Option<Statsd>,
 }
 
@@ -69,6 +73,23 @@ struct HttpPorts {
     admin: Option<TcpListener>,
     admin_tls: Option<Arc<TlsAcceptor>>,
     admin_token: Option<AdminToken>,
+}
+
+/// The rules of access of the admin listener.
+fn guard(
+    listener: &TcpListener,
+    token: Option<AdminToken>,
+    settings: &Settings,
+    metrics: &Metrics,
+) -> Guard {
+    let address = listener.local_addr();
+    Guard::new(GuardRules {
+        token,
+        client_certificates: settings.admin.admin_client_cacert.is_some(),
+        is_loopback: address.is_ok_and(|address| address.ip().is_loopback()),
+        hosts: settings.admin.admin_host.clone(),
+        metrics: metrics.admin.clone(),
+    })
 }
 
 // === impl App ===
@@ -122,7 +143,8 @@ impl HttpPorts {
             others.push(serve(listener, "prometheus", None, router));
         }
         if let Some(listener) = self.admin {
-            let router = admin::admin_router(state, self.admin_token);
+            let guard = guard(&listener, self.admin_token, settings, &state.metrics);
+            let router = admin::admin_router(state, guard);
             others.push(serve(listener, "admin", self.admin_tls, router));
         }
         (http, others)
@@ -174,14 +196,32 @@ impl RunningService {
             admin_tls,
             admin_token: app.admin_token,
         };
+        let api = Arc::new(AdminApi::new(AdminParts {
+            clock: Arc::clone(&app.clock),
+            store: Arc::clone(&app.store),
+            pipeline: Arc::clone(&app.service),
+            metrics: Arc::clone(&app.metrics),
+            generations: Arc::clone(&app.generations),
+            decisions: app.decisions.clone(),
+            streams_max: app.settings.admin.event_streams_max,
+            has_token: ports.admin_token.is_some(),
+        }));
         let state = AdminState {
             readiness: readiness.clone(),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
             json: app.settings.json_enabled().then_some(app.json),
             log_level: app.log_level,
+            api: Arc::clone(&api),
         };
         let (stop_http, stop) = watch::channel(false);
+        watchers.spawn(api.sample_rates());
+        let stopping = ShutdownSignal::new(stop.clone());
+        watchers.spawn(admin::run_states(state.clone(), stopping));
+        watchers.spawn(shadows::end_in_time(
+            Arc::clone(&app.generations),
+            Arc::clone(&app.clock),
+        ));
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
         let statsd = Statsd::start(&app.settings.statsd, &app.metrics);
         Ok(Self {
@@ -199,6 +239,7 @@ impl RunningService {
             stop_grpc,
             stop_http,
             traces: app.traces,
+            decisions: app.decisions,
             statsd,
         })
     }
@@ -260,6 +301,7 @@ impl RunningService {
         if let Some(traces) = self.traces {
             traces.stop().await;
         }
+        self.decisions.stop().await;
         if let Some(statsd) = self.statsd {
             statsd.stop().await;
         }

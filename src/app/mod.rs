@@ -7,9 +7,12 @@
 //! | --- | --- |
 //! | `listeners` | binds the ports |
 //! | `build` | [`App`]: builds the parts from the settings |
+//! | `decisions` | builds the memory of the last decisions, and the decision log |
+//! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
 //! | `tls` | loads the certificates of ports and reloads them |
 //! | `rules`, `xds` | reload the rules from files or an xDS server |
+//! | `shadows` | ends shadow modes in time |
 //! | `traces` | starts the exporter of spans |
 //! | `lifecycle` | runs the service and drains it |
 //! | `poll` | interval at which files are polled |
@@ -19,11 +22,14 @@
 //! (`cli/serve`).
 
 mod build;
+mod decisions;
 mod error;
+mod hash_key;
 mod lifecycle;
 mod listeners;
 mod poll;
 mod rules;
+mod shadows;
 mod store;
 mod tls;
 mod traces;

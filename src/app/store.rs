@@ -4,11 +4,11 @@
 //! store behind it decides checks of domains with `on_store_failure: local`. Nothing here connects:
 //! the service starts without its shared store.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::AppError;
+use super::hash_key::read_hash_key;
 use crate::keyed_hash::KeyedHash;
 use crate::settings::{NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings};
 use crate::store::failover::FailoverStore;
@@ -26,9 +26,6 @@ const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
 
 /// How many leases all partitions hold together: some 25 MB.
 const LEASES_MAX: usize = 100_000;
-
-/// The shortest hash key, in bytes.
-const HASH_KEY_BYTES_MIN: usize = 16;
 
 /// A store, and the workers of each store that it is made of.
 pub(super) type Built = (Arc<dyn Store>, Vec<Vec<Worker>>);
@@ -178,16 +175,8 @@ fn shared_hash(naming: &NamingSettings) -> Result<KeyedHash, AppError> {
     let Some(file) = &naming.store_hash_key_file else {
         return Ok(KeyedHash::with_secret(PUBLIC_KEY));
     };
-    let key = read(file)?;
-    let key = key.trim_ascii_end();
-    if key.len() < HASH_KEY_BYTES_MIN {
-        return Err(AppError::Store(format!(
-            "{}: a key of {} bytes is too short; --store-hash-key-file needs at least {HASH_KEY_BYTES_MIN}",
-            file.display(),
-            key.len()
-        )));
-    }
-    Ok(KeyedHash::derived_from(key))
+    let key = read_hash_key(file, "--store-hash-key-file")?;
+    Ok(KeyedHash::derived_from(&key))
 }
 
 /// The names of buckets in a shared store, for `tollgate explain`.
@@ -248,8 +237,4 @@ impl BucketNames {
         let name = bucket_name(&self.prefix, identity.key(&self.hash));
         Some(BucketName::Whole(name))
     }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, AppError> {
-    std::fs::read(file).map_err(|error| AppError::Store(format!("{}: {error}", file.display())))
 }

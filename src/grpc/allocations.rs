@@ -22,7 +22,8 @@ mod tests {
     use tollgate_http2::BodyBudget;
     use tonic::service::Routes;
 
-    use crate::clock::ManualClock;
+    use crate::clock::{Clock, ManualClock};
+    use crate::decisions::Decisions;
     use crate::grpc::batcher::Batcher;
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
@@ -152,9 +153,11 @@ descriptors:
                 hash: 1,
             })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
+            let clock: Arc<dyn Clock> = clock;
             let parts = Parts {
                 generations,
                 store,
+                decisions: Decisions::alone(&clock, 1_000).unwrap(),
                 clock,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),

@@ -92,7 +92,7 @@ impl<R: Responder> Batcher<R> {
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics),
+            scratch: Scratch::new(metrics, Some(pipeline.recorder())),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),
@@ -327,6 +327,7 @@ impl<R> Slot<R> {
             results.record(*position, answer.clone());
         }
         results.join_tentative_take(reply.tentative);
+        results.record_origin(reply.from_denial_cache, reply.local);
         self.replies_due = self.replies_due.saturating_sub(1);
         self.replies_due == 0
     }

@@ -34,6 +34,26 @@ struct Exported {
     stat_key: String,
     /// What was published and not yet sent to statsd, in the order of [`STATSD_NAMES`].
     unsent: [AtomicU64; 6],
+    /// What was published since the start, in the same order. Several label sets may be one
+    /// series, so its counters cannot tell.
+    published: [AtomicU64; 6],
+}
+
+/// Hits of one limit since the start of the service.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct HitTotals {
+    /// Hits that were asked for.
+    pub total: u64,
+    /// Hits over the limit.
+    pub over: u64,
+    /// Hits over the near mark and not over the limit.
+    pub near: u64,
+    /// Hits of requests that passed.
+    pub within: u64,
+    /// Hits over the limit of a rule in shadow mode.
+    pub shadow: u64,
+    /// Hits given back.
+    pub refunded: u64,
 }
 
 /// The names in statsd of the six counters, with `{limit}` for the domain and levels.
@@ -63,6 +83,7 @@ impl LimitCounters {
                 series: series.of(names),
                 stat_key: names.join("."),
                 unsent: Default::default(),
+                published: Default::default(),
             }),
         }
     }
@@ -100,24 +121,41 @@ impl LimitCounters {
         self.exported.series.domain()
     }
 
-    /// Adds what was counted since the last call to the counters that readers see.
-    pub(super) fn publish(&self) {
-        let exported = &*self.exported.series;
+    /// Adds what was counted since the last call to the counters that readers see, and returns it.
+    pub(super) fn publish(&self) -> HitTotals {
+        let exported = &*self.exported;
         let counted = [
-            (&self.total_hits, &exported.total_hits),
-            (&self.over_limit, &exported.over_limit),
-            (&self.near_limit, &exported.near_limit),
-            (&self.within_limit, &exported.within_limit),
-            (&self.shadow_mode, &exported.shadow_mode),
-            (&self.negative_hits, &exported.negative_hits),
+            (&self.total_hits, &exported.series.total_hits),
+            (&self.over_limit, &exported.series.over_limit),
+            (&self.near_limit, &exported.series.near_limit),
+            (&self.within_limit, &exported.series.within_limit),
+            (&self.shadow_mode, &exported.series.shadow_mode),
+            (&self.negative_hits, &exported.series.negative_hits),
         ];
-        for ((count, exported), unsent) in counted.into_iter().zip(&self.exported.unsent) {
-            let count = count.swap(0, Ordering::Relaxed);
-            if count > 0 {
-                exported.inc_by(count);
-                unsent.fetch_add(count, Ordering::Relaxed);
+        let kept = exported.unsent.iter().zip(&exported.published);
+        let mut counts = [0; 6];
+        for (((count, shown), (unsent, published)), sum) in
+            counted.into_iter().zip(kept).zip(&mut counts)
+        {
+            // Most limits are idle: a load leaves their cache line shared.
+            if count.load(Ordering::Relaxed) > 0 {
+                *sum = count.swap(0, Ordering::Relaxed);
+                shown.inc_by(*sum);
+                unsent.fetch_add(*sum, Ordering::Relaxed);
+                published.fetch_add(*sum, Ordering::Relaxed);
             }
         }
+        HitTotals::from(counts)
+    }
+
+    /// What was published since the start.
+    pub(super) fn totals(&self) -> HitTotals {
+        let published = &self.exported.published;
+        HitTotals::from(
+            published
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed)),
+        )
     }
 
     /// Hands out what was published and not yet sent, while `see` accepts it. True if it accepted
@@ -135,5 +173,36 @@ impl LimitCounters {
                 unsent.fetch_add(count, Ordering::Relaxed);
                 false
             })
+    }
+}
+
+// === impl HitTotals ===
+
+impl HitTotals {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            total: self.total.saturating_add(other.total),
+            over: self.over.saturating_add(other.over),
+            near: self.near.saturating_add(other.near),
+            within: self.within.saturating_add(other.within),
+            shadow: self.shadow.saturating_add(other.shadow),
+            refunded: self.refunded.saturating_add(other.refunded),
+        }
+    }
+}
+
+/// In the order of [`STATSD_NAMES`].
+impl From<[u64; 6]> for HitTotals {
+    fn from([total, over, near, within, shadow, refunded]: [u64; 6]) -> Self {
+        Self {
+            total,
+            over,
+            near,
+            within,
+            shadow,
+            refunded,
+        }
     }
 }

@@ -8,12 +8,13 @@
 //!
 //! What it deliberately does not do: count (`limit`).
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
-use super::limit::LimitCounters;
+use super::limit::{HitTotals, LimitCounters};
 use super::request_sets::RequestLabelSets;
 use super::retention::{Reader, Readers};
 use super::rule_sets::{RuleCounters, RuleLabelSets};
@@ -55,17 +56,26 @@ pub(super) struct LimitMetrics {
     series: SeriesTable,
     metrics: LabelSetMetrics,
     /// Held by a reader from beginning to end, so that two readers see hits in the same order.
-    readers: Mutex<Readers>,
+    readers: Mutex<ReadingState>,
     // Locks are taken in this order.
     rule_sets: Mutex<RuleLabelSets>,
     request_sets: RequestLabelSets,
     unknown_domains: BoundedMap<Vec<u8>, Counter>,
 }
 
+/// What readings leave for the next one.
+#[derive(Debug, Default)]
+struct ReadingState {
+    readers: Readers,
+    /// Hits that were published under labels which depend on requests, by the number of the label
+    /// set of their rule. Bounded by the label sets of rules.
+    of_requests: HashMap<u64, HitTotals>,
+}
+
 /// A reading under way; another waits for its end.
 pub(super) struct Reading<'m> {
     limits: &'m LimitMetrics,
-    readers: MutexGuard<'m, Readers>,
+    state: MutexGuard<'m, ReadingState>,
 }
 
 // === impl LimitMetrics ===
@@ -94,19 +104,42 @@ impl LimitMetrics {
 
     /// Expects this reader: label sets are kept for it too.
     pub(super) fn expect(&self, reader: Reader) {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        readers.add(reader);
+        let mut state = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        state.readers.add(reader);
     }
 
     /// Begins a reading: publishes what was counted since the last one.
     pub(super) fn read(&self) -> Reading<'_> {
-        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.rule_sets().all().for_each(LimitCounters::publish);
-        self.request_sets.each(LimitCounters::publish);
+        let mut state = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let sets = self.rule_sets();
+        for counters in sets.all() {
+            counters.publish();
+        }
+        if state.of_requests.len() > sets.len() {
+            let numbers = sets.numbers();
+            state.of_requests.retain(|owner, _| numbers.contains(owner));
+        }
+        drop(sets);
+        self.request_sets
+            .each(|counters| state.add_of_request(counters, &counters.publish()));
         Reading {
             limits: self,
-            readers,
+            state,
         }
+    }
+
+    /// The hits of each of these rules since the start, in their order. A rule whose labels depend
+    /// on requests has the hits of all of them.
+    pub(super) fn rule_totals(&self, rules: &RuleCounters, into: &mut Vec<HitTotals>) {
+        let reading = self.read();
+        into.clear();
+        into.extend(rules.each().map(|counters| {
+            let own = counters.totals();
+            match reading.state.of_requests.get(&counters.owner()) {
+                Some(of_requests) => own.plus(of_requests),
+                None => own,
+            }
+        }));
     }
 
     /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
@@ -157,6 +190,20 @@ impl LimitMetrics {
     }
 }
 
+// === impl ReadingState ===
+
+impl ReadingState {
+    /// Adds hits that were published under labels which depend on requests.
+    fn add_of_request(&mut self, counters: &LimitCounters, hits: &HitTotals) {
+        let owner = counters.owner();
+        // Without an owner the limit came with the request, or the labels met a bound.
+        if owner != 0 && *hits != HitTotals::default() {
+            let sum = self.of_requests.entry(owner).or_default();
+            *sum = sum.plus(hits);
+        }
+    }
+}
+
 // === impl Reading ===
 
 impl Reading<'_> {
@@ -171,13 +218,18 @@ impl Reading<'_> {
 
     /// Ends a complete reading, and frees the label sets that were kept for it.
     pub(super) fn complete(mut self, reader: Reader) {
-        self.readers.add(reader);
+        let state = &mut *self.state;
+        state.readers.add(reader);
         let limits = self.limits;
         let mut sets = limits.rule_sets();
         // What depends on requests first: it belongs to rules, and goes with them.
         let in_use = sets.in_use();
-        let readers = *self.readers;
-        let (of_requests, any_gone) = limits.request_sets.read_by(reader, readers, &in_use);
+        let readers = state.readers;
+        let published =
+            |counters: &LimitCounters, hits: &HitTotals| state.add_of_request(counters, hits);
+        let (of_requests, any_gone) = limits
+            .request_sets
+            .read_by(reader, readers, &in_use, published);
         let of_rules = sets.read_by(reader, readers);
         drop(sets);
         let freed = of_rules.saturating_add(of_requests);

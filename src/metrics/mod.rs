@@ -16,15 +16,17 @@
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
+//! | `admin` | the admin listener |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
-//! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
+//! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
 //! `/metrics` and statsd follow, and `make readme` writes the page.
 //!
 //! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
+mod admin;
 mod bounded_map;
 mod buckets;
 mod build_info;
@@ -57,6 +59,7 @@ use std::sync::Arc;
 
 use prometheus::{Encoder, TextEncoder};
 
+pub use self::admin::{AUDIT_LOG, AdminMetrics, AdminRefusal};
 pub use self::buckets::BucketMetrics;
 use self::build_info::BuildInfo;
 pub use self::connections::{ConnectionMetrics, PortCounters};
@@ -67,12 +70,12 @@ use self::declaration::{MetricRegistry, Switch};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::label_gauge::LabelGauge;
 pub use self::leases::LeaseMetrics;
-pub use self::limit::LimitCounters;
+pub use self::limit::{HitTotals, LimitCounters};
 use self::limits::LimitMetrics;
 pub use self::limits::UNKNOWN_DOMAINS_MAX;
 pub use self::metric_delta::{DeltaKind, MetricDelta};
-pub use self::partitions::PartitionLevels;
 use self::partitions::Partitions;
+pub use self::partitions::{PartitionLevels, count_decided};
 pub use self::polled_gauge::PolledGauge;
 use self::process::ProcessMetrics;
 pub use self::request_counts::RequestCounts;
@@ -82,7 +85,7 @@ use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
-pub use self::telemetry::{StatsdMetrics, TraceMetrics};
+pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
@@ -106,10 +109,14 @@ pub struct Metrics {
     pub rules: RulesMetrics,
     /// Rules from an xDS server.
     pub xds: XdsMetrics,
+    /// The admin listener.
+    pub admin: AdminMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
+    /// The decision log.
+    pub decision_log: DecisionLogMetrics,
     partitions: Partitions,
     tls: TlsMetrics,
     limits: LimitMetrics,
@@ -142,8 +149,10 @@ impl Metrics {
             connections: ConnectionMetrics::new(r)?,
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
+            admin: AdminMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
+            decision_log: DecisionLogMetrics::new(r)?,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,
@@ -184,6 +193,12 @@ impl Metrics {
     /// Shows the metrics of leases. They are absent in exact mode.
     pub fn expect_leases(&self) {
         self.show_leases.turn_on();
+    }
+
+    /// The hits of each rule since the start, in the order of the rules. Readers of metrics see the
+    /// same hits, and lose none.
+    pub fn hit_totals(&self, rules: &RuleCounters, into: &mut Vec<HitTotals>) {
+        self.limits.rule_totals(rules, into);
     }
 
     /// New levels for the partition of this number.

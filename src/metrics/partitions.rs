@@ -1,6 +1,6 @@
 //! Metrics of partitions: what each holds, copied into gauges when metrics are read.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::declaration::{GaugeVec, LabelValues, MetricRegistry, metrics};
@@ -42,6 +42,28 @@ pub struct PartitionLevels {
     pub marks: AtomicUsize,
     /// Bytes of the heap that it uses.
     pub bytes: AtomicUsize,
+    /// Checks that passed since the start.
+    pub admitted: AtomicU64,
+    /// Checks that were over their limit since the start.
+    pub refused: AtomicU64,
+    /// Buckets removed since the start: idle ones, and those evicted for space.
+    pub evicted: AtomicU64,
+}
+
+// === impl PartitionLevels ===
+
+impl PartitionLevels {
+    /// Sets how many checks were refused and how many passed since the start.
+    pub fn set_decided(&self, [refused, admitted]: [u64; 2]) {
+        self.refused.store(refused, Ordering::Relaxed);
+        self.admitted.store(admitted, Ordering::Relaxed);
+    }
+}
+
+/// Counts a check that was refused, or that passed.
+pub fn count_decided([refused, admitted]: &mut [u64; 2], allowed: bool) {
+    let count = if allowed { admitted } else { refused };
+    *count = count.wrapping_add(1);
 }
 
 // === impl Partitions ===

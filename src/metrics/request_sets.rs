@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
 use super::declaration::Counter;
-use super::limit::LimitCounters;
+use super::limit::{HitTotals, LimitCounters};
 use super::retention::{Reader, Readers, Retention};
 use super::rule_sets::InUse;
 use tollgate_limiter::Key;
@@ -88,12 +88,14 @@ impl RequestLabelSets {
     }
 
     /// Counts a complete reading, and frees the label sets whose retention is over. Returns how
-    /// many they were, and whether counters were dropped, so that series may be unused.
+    /// many they were, and whether counters were dropped, so that series may be unused. `published`
+    /// sees the hits that were published meanwhile.
     pub(super) fn read_by(
         &self,
         reader: Reader,
         readers: Readers,
         in_use: &InUse,
+        mut published: impl FnMut(&LimitCounters, &HitTotals),
     ) -> (usize, bool) {
         let mut changing = self.changing();
         let mut gone = Vec::new();
@@ -116,7 +118,7 @@ impl RequestLabelSets {
         let before = changing.leaving.len();
         changing.leaving.retain_mut(|counters| {
             let is_held = Arc::get_mut(counters).is_none();
-            counters.publish();
+            published(counters, &counters.publish());
             is_held
         });
         (gone.len(), changing.leaving.len() < before)

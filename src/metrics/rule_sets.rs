@@ -45,9 +45,9 @@ struct OfRule {
     retention: Retention,
 }
 
-/// The counters of every rule of one rule set, by [`Rule::index`].
-#[derive(Debug, Default)]
-pub struct RuleCounters(Vec<Arc<LimitCounters>>);
+/// The counters of every rule of one rule set, by [`Rule::index`]. A clone has the same counters.
+#[derive(Clone, Debug, Default)]
+pub struct RuleCounters(Arc<[Arc<LimitCounters>]>);
 
 /// The rules and domains in use, to which a label set that depends on requests may belong.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl RuleLabelSets {
             set.retention = Retention::default();
             counters.push(Arc::clone(&set.counters));
         }
-        RuleCounters(counters)
+        RuleCounters(counters.into())
     }
 
     /// Frees the oldest unused label sets beyond the bound. Returns how many.
@@ -161,6 +161,16 @@ impl RuleLabelSets {
         }
     }
 
+    /// How many label sets there are, in use or not.
+    pub(super) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// The numbers of all label sets.
+    pub(super) fn numbers(&self) -> HashSet<u64> {
+        self.sets.values().map(|set| set.counters.owner()).collect()
+    }
+
     /// Shows every counter.
     pub(super) fn all(&self) -> impl Iterator<Item = &LimitCounters> {
         let sets = self.sets.values().map(|set| &*set.counters);
@@ -204,5 +214,10 @@ impl RuleCounters {
     /// The counters of a rule.
     pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
         self.0.get(rule.index)
+    }
+
+    /// The counters of all rules, in their order.
+    pub(super) fn each(&self) -> impl Iterator<Item = &LimitCounters> {
+        self.0.iter().map(|counters| &**counters)
     }
 }

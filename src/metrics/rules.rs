@@ -26,6 +26,9 @@ metrics! {
         /// Hash of the rules in use, as a number; deprecated: use tollgate_rules_info.
         Gauge "tollgate_rules_hash" => pub hash;
 
+        /// Rules that an operator keeps in shadow mode by POST /shadow.
+        Gauge "tollgate_shadowed_rules" => pub shadowed;
+
         /// Whether the newest rules were refused and so are not in use: 1 or 0.
         Gauge "tollgate_rules_refused" => pub newest_refused;
     }

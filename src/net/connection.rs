@@ -89,6 +89,11 @@ impl Connection {
         }
     }
 
+    /// The client's certificate in DER, if TLS has verified one.
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        self.stream.client_certificate()
+    }
+
     /// Deregisters the connection from its runtime.
     ///
     /// # Errors

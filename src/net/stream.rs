@@ -27,6 +27,18 @@ pub(crate) enum DetachedStream {
 // === impl Stream ===
 
 impl Stream {
+    /// The client's certificate in DER, if TLS has verified one.
+    pub(crate) fn client_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => {
+                let (_, session) = stream.get_ref();
+                let certificates = session.peer_certificates()?;
+                certificates.first().map(AsRef::as_ref)
+            }
+        }
+    }
+
     /// Deregisters the socket from its runtime.
     pub(crate) fn detach(self) -> io::Result<DetachedStream> {
         Ok(match self {

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use tollgate_limiter::{Code, Plan, Request};
+use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::pipeline::decode::decode;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
@@ -63,8 +63,16 @@ impl Pipeline {
             Ok(Some(code)) => Stage::Decided(code),
             Err(error) => Stage::Failed(error),
         };
+        pending.wanted = match &mut scratch.recorder {
+            Some(recorder) => recorder.begin(&request, call.now_us),
+            None => self
+                .decisions
+                .single_recorder()
+                .begin(&request, call.now_us),
+        };
         scratch.request = request.recycle();
-        if decision_log::is_enabled() && pending.message.is_empty() {
+        let needed = pending.wanted.any() || decision_log::is_enabled();
+        if needed && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }
         Ok(())
@@ -118,12 +126,7 @@ impl Pipeline {
     {
         let policy = &self.response_policy;
         let buffer = std::mem::take(&mut pending.plan);
-        let mut plan = Plan::with_buffer(buffer, &rules.as_ref().rules, request, &self.hash);
-        plan.set_default_all_or_nothing(policy.all_or_nothing);
-        plan.set_default_on_store_failure(policy.on_store_failure);
-        if let Some(naming) = policy.bucket_naming {
-            plan.name_buckets(request, naming);
-        }
+        let plan = self.plan_request(buffer, &rules.as_ref().rules, request);
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();
         let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
@@ -144,6 +147,24 @@ impl Pipeline {
         pending.results.reset(pending.plan.checks().len());
         pending.rules = Some(rules);
         Stage::Planned
+    }
+
+    /// Plans a request as the settings say.
+    #[inline]
+    pub(super) fn plan_request<'r>(
+        &self,
+        buffer: PlanBuffer,
+        rules: &'r RuleSet,
+        request: &Request<'_>,
+    ) -> Plan<'r> {
+        let policy = &self.response_policy;
+        let mut plan = Plan::with_buffer(buffer, rules, request, &self.hash);
+        plan.set_default_all_or_nothing(policy.all_or_nothing);
+        plan.set_default_on_store_failure(policy.on_store_failure);
+        if let Some(naming) = policy.bucket_naming {
+            plan.name_buckets(request, naming);
+        }
+        plan
     }
 
     fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {

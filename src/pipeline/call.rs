@@ -33,7 +33,7 @@ impl Pipeline {
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
     ) -> Result<CallResponse, RequestError> {
-        let mut scratch = Scratch::new(&self.metrics);
+        let mut scratch = Scratch::new(&self.metrics, None);
         let mut pending = PendingRequest::default();
         let call = Call {
             message,
@@ -44,7 +44,7 @@ impl Pipeline {
             .begin(call, self.generations.current(), &mut scratch, &mut pending)
             .is_err()
         {
-            let plain = merge_fields(message)?;
+            let plain = merge_fields(message).inspect_err(|error| self.record_malformed(error))?;
             let call = Call {
                 message: &plain,
                 ..call

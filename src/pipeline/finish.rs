@@ -5,11 +5,14 @@ use std::ops::Deref;
 use prost::Message as _;
 use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, Status};
 
+use crate::admin_api::Reason;
+use crate::decisions::Ending;
 use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
+use crate::pipeline::recording::matched;
 use crate::pipeline::{Generation, Pipeline, RequestError, over_limit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::Verdict;
@@ -44,11 +47,13 @@ impl Pipeline {
         match std::mem::take(&mut pending.stage) {
             Stage::Failed(error) => {
                 log(&pending.message, Logged::Failed(&error));
+                self.record(pending, scratch, took_us, None, Ending::Failed(&error));
                 respond(Err(self.failed(error, span)))
             }
             Stage::Decided(code) => {
                 let decision = Decision::of_code(code);
                 log(&pending.message, Logged::Decided(&decision, None));
+                self.record(pending, scratch, took_us, None, Ending::Excess(code));
                 self.end_span(span, RequestOutcome::Decided(&decision, None));
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
@@ -57,15 +62,23 @@ impl Pipeline {
                     return respond(Err(self.failed(RequestError::NoRules, span)));
                 };
                 let rules = (*rules).as_ref();
+                let generation = Some(rules.number);
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
                 let answer = match decided {
                     Err(error) => {
                         log(&pending.message, Logged::Failed(&error));
+                        if pending.wanted.any() {
+                            self.record_undecided(pending, scratch, took_us, rules, &plan, &error);
+                        }
                         respond(Err(self.failed(error, span)))
                     }
                     Ok(decision) => {
                         log(&pending.message, Logged::Decided(&decision, Some(&plan)));
+                        if pending.wanted.any() {
+                            let ending = Ending::Decided(matched(rules, &plan, &decision, pending));
+                            self.record(pending, scratch, took_us, generation, ending);
+                        }
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
                         self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                         let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));
@@ -113,10 +126,12 @@ impl Pipeline {
             outcomes,
             error,
             tentative,
+            undecided,
+            ..
         } = &mut pending.results;
         let (error, tentative) = (error.take(), tentative.take());
         let statuses = std::mem::take(&mut scratch.statuses);
-        let decided = self.conclude(plan, outcomes, error, statuses);
+        let decided = self.conclude(plan, outcomes, error, statuses, undecided);
         let counts = &mut scratch.counts;
         let result = match decided {
             Ok(decision) => {
@@ -148,13 +163,15 @@ impl Pipeline {
 
     /// The decision, or a setting's answer for checks that the store did not decide: the one on
     /// overload or, for the store that replicas share, the one on its failure, which a domain may
-    /// override. A check that refuses the request refuses it whatever became of the others.
+    /// override. A check that refuses the request refuses it whatever became of the others. `reason`
+    /// is set where a setting answers.
     fn conclude<'r>(
         &self,
         plan: &Plan<'r>,
         outcomes: &[Option<Outcome>],
         error: Option<StoreError>,
         statuses: Vec<Status<'r>>,
+        reason: &mut Option<Reason>,
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.response_policy.modes;
         let Some(error) = error else {
@@ -187,6 +204,12 @@ impl Pipeline {
             Verdict::Allow => Code::Ok,
             Verdict::Deny => Code::OverLimit,
         };
+        *reason = Some(match (failed, undecided) {
+            (false, Code::Ok) => Reason::OverloadAllowed,
+            (false, Code::OverLimit) => Reason::OverloadDenied,
+            (true, Code::Ok) => Reason::StoreFailureAllowed,
+            (true, Code::OverLimit) => Reason::StoreFailureDenied,
+        });
         match (failed, undecided) {
             (false, _) => self.metrics.requests.overload_answers.inc(),
             (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),

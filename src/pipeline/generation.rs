@@ -3,18 +3,25 @@
 //! A request keeps one [`Generation`] from beginning to end, so rules and their counters change
 //! together. Getting one increments a reference count and takes no lock.
 //!
+//! Rules that an operator keeps in shadow mode (`shadows`) change a copy of the rules, which becomes
+//! current with the same number and the same counters.
+//!
 //! What it deliberately does not do: read rules (`rules`), or hold buckets. Buckets survive a
 //! reload, because a bucket's key does not depend on the position of its rule.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
-use crate::metrics::{Metrics, RuleCounters};
+use super::shadows::{Shadow, ShadowError, Shadows};
+use crate::clock::Clock;
+use crate::metrics::{AUDIT_LOG, Metrics, RuleCounters};
 use crate::rules::file::LoadedRules;
 use crate::rules::reload::RulesUpdate;
-use tollgate_limiter::RuleSet;
+use tollgate_limiter::{RuleSet, Timestamp};
+
+use crate::admin_api::rule_name;
 
 /// How many warnings of one load are logged and kept for `/readyz?verbose`.
 const WARNINGS_KEPT_MAX: usize = 10;
@@ -30,8 +37,12 @@ pub struct Generation {
     pub sources: usize,
     /// Warnings of the rules.
     pub warnings: RulesWarnings,
-    /// Counted from 1.
+    /// Counted from 1. A change of shadow mode by an operator does not change it.
     pub number: i64,
+    /// When the rules were loaded; none without a clock.
+    pub loaded_at: Option<Timestamp>,
+    /// Rules that an operator put in shadow mode, by index; their files do not.
+    shadowed: Vec<usize>,
     /// The same for the same files, on every replica; 48 bits.
     pub hash: u64,
 }
@@ -46,9 +57,13 @@ pub struct RulesWarnings {
 }
 
 /// Holds the current generation. Empty before the first.
-#[derive(Debug)]
 pub struct Generations {
     current: ArcSwapOption<Generation>,
+    /// Locked while a generation is published.
+    shadows: Mutex<Shadows>,
+    /// Notified when an end of a shadow mode may be earlier than before.
+    shadows_changed: Notify,
+    clock: Option<Arc<dyn Clock>>,
     /// Why the newest rules were rejected. None when they were accepted.
     refused: ArcSwapOption<String>,
     /// Notified of each change.
@@ -104,6 +119,9 @@ impl Generations {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             current: ArcSwapOption::empty(),
+            shadows: Mutex::default(),
+            shadows_changed: Notify::new(),
+            clock: None,
             refused: ArcSwapOption::empty(),
             changed: Notify::new(),
             published: watch::Sender::default(),
@@ -129,19 +147,35 @@ impl Generations {
         self.current.load().is_some()
     }
 
+    /// Keeps the time of each load.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Some(clock),
+            ..self
+        }
+    }
+
     /// Makes `rules` current for new requests.
-    fn publish(&self, rules: RuleSet, sources: usize, warnings: RulesWarnings, hash: u64) {
+    fn publish(&self, mut rules: RuleSet, sources: usize, warnings: RulesWarnings, hash: u64) {
+        let mut shadows = self.shadows();
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
+        let (shadowed, gone) = shadows.apply(&mut rules);
         self.current.store(Some(Arc::new(Generation {
             rules,
             counters,
             sources,
             warnings,
             number,
+            loaded_at: self.clock.as_ref().map(|clock| clock.now()),
+            shadowed,
             hash,
         })));
+        self.count_shadows(&shadows);
+        drop(shadows);
+        self.log_ended(&gone, "the rule is no longer among the rules");
         self.refused.store(None);
         self.metrics.rules.newest_refused.set(0);
         self.metrics.rules.generation.set(number);
@@ -151,8 +185,113 @@ impl Generations {
             .set(i64::try_from(hash).unwrap_or_default());
         self.metrics.rules.hash_label.set(&[format!("{hash:012x}")]);
         self.metrics.rules.taken.inc();
+        self.announce();
+    }
+
+    /// Wakes what follows the rules in use.
+    fn announce(&self) {
         self.changed.notify_one();
         self.published.send_replace(());
+    }
+
+    fn shadows(&self) -> MutexGuard<'_, Shadows> {
+        self.shadows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rules that an operator keeps in shadow mode.
+    pub fn shadowed(&self) -> Vec<Shadow> {
+        self.shadows().list().to_vec()
+    }
+
+    /// Keeps a rule in shadow mode until a time, or no longer. Copies the rules, so call it on a
+    /// thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such rule, or too many are kept. Nothing is changed then.
+    pub fn set_shadow(
+        &self,
+        domain: &str,
+        rule: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Vec<Shadow>, ShadowError> {
+        let mut shadows = self.shadows();
+        let current = self.current().ok_or(ShadowError::NoRules)?;
+        let mut rules = current.rules.rules().iter();
+        let is_known = rules.any(|one| *one.domain == *domain && rule_name(one) == rule);
+        if !is_known {
+            return Err(ShadowError::UnknownRule);
+        }
+        match until {
+            None => shadows.remove(domain, rule),
+            Some(until) => shadows.set(Shadow {
+                domain: domain.to_owned(),
+                rule: rule.to_owned(),
+                until,
+            })?,
+        }
+        self.republish(&current, &mut shadows);
+        let list = shadows.list().to_vec();
+        drop(shadows);
+        self.shadows_changed.notify_one();
+        Ok(list)
+    }
+
+    /// Ends the shadow modes whose time has come. Returns when the next one ends.
+    pub fn end_shadows(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut shadows = self.shadows();
+        let ended = shadows.end(now);
+        if !ended.is_empty()
+            && let Some(current) = self.current()
+        {
+            self.republish(&current, &mut shadows);
+        }
+        let next = shadows.list().iter().map(|shadow| shadow.until).min();
+        drop(shadows);
+        self.log_ended(&ended, "its time has come");
+        next
+    }
+
+    /// Waits for the next change of the list that [`Generations::end_shadows`] has not seen.
+    pub async fn shadows_changed(&self) {
+        self.shadows_changed.notified().await;
+    }
+
+    /// Makes a copy of the current rules current, with the shadow modes of the list.
+    fn republish(&self, current: &Generation, shadows: &mut Shadows) {
+        let mut rules = current.rules.clone();
+        for index in &current.shadowed {
+            rules.set_shadow_mode(*index, false);
+        }
+        let (shadowed, _) = shadows.apply(&mut rules);
+        self.current.store(Some(Arc::new(Generation {
+            rules,
+            counters: current.counters.clone(),
+            sources: current.sources,
+            warnings: current.warnings.clone(),
+            number: current.number,
+            loaded_at: current.loaded_at,
+            shadowed,
+            hash: current.hash,
+        })));
+        self.count_shadows(shadows);
+        self.announce();
+    }
+
+    fn count_shadows(&self, shadows: &Shadows) {
+        let count = i64::try_from(shadows.list().len()).unwrap_or(i64::MAX);
+        self.metrics.rules.shadowed.set(count);
+    }
+
+    fn log_ended(&self, ended: &[Shadow], why: &str) {
+        for Shadow { domain, rule, .. } in ended {
+            tracing::info!(
+                target: AUDIT_LOG,
+                who = "tollgate", change = "shadow", result = "ended", domain, rule, why,
+                "admin change"
+            );
+            self.metrics.admin.changed("shadow", "ended");
+        }
     }
 
     /// Subscribes to changes from now on.
@@ -204,5 +343,13 @@ impl Generations {
     /// Why the newest rules were rejected.
     pub fn refused(&self) -> Option<Arc<String>> {
         self.refused.load_full()
+    }
+}
+
+impl std::fmt::Debug for Generations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generations")
+            .field("current", &self.current)
+            .finish_non_exhaustive()
     }
 }

@@ -27,6 +27,9 @@ mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
+mod recording;
+mod reset;
+mod shadows;
 
 use std::sync::Arc;
 
@@ -34,6 +37,7 @@ use tokio::sync::watch;
 use tollgate_limiter::Request;
 
 use crate::clock::Clock;
+use crate::decisions::{Decisions, Recorder};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -50,6 +54,8 @@ pub use self::headers::Headers;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
+pub use self::reset::{BucketReset, ResetError};
+pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 
 /// Decides requests. There is one for the whole process.
 pub struct Pipeline {
@@ -59,6 +65,7 @@ pub struct Pipeline {
     metrics: Arc<Metrics>,
     hash: KeyedHash,
     traces: Option<Arc<Traces>>,
+    decisions: Decisions,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
 }
@@ -77,6 +84,8 @@ pub struct Parts {
     pub hash: KeyedHash,
     /// Where decisions are traced, if they are.
     pub traces: Option<Arc<Traces>>,
+    /// Where decisions are kept and passed on.
+    pub decisions: Decisions,
 }
 
 // === impl Pipeline ===
@@ -91,6 +100,7 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
         } = parts;
         Self {
             generations,
@@ -101,7 +111,13 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            decisions,
         }
+    }
+
+    /// Keeps the decisions of one more worker thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.decisions.recorder()
     }
 
     /// A client that applies the checks of many requests at once, for one task. None when the store

@@ -6,6 +6,8 @@
 
 use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
+use crate::admin_api::Reason;
+use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
@@ -20,6 +22,8 @@ pub(crate) struct Scratch {
     pub(super) extras: Vec<u8>,
     pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
+    /// Keeps decisions; none outside the worker threads, which share one.
+    pub(super) recorder: Option<Recorder>,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.
@@ -29,8 +33,11 @@ pub(crate) struct PendingRequest<G> {
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: CommitMode,
-    /// The message, where the answer, its metrics or the log need the request again. Else empty.
+    /// The message, where the answer, its metrics or a reader of decisions need the request again.
+    /// Else empty.
     pub(super) message: Vec<u8>,
+    /// Which readers may want the decision.
+    pub(super) wanted: Wanted,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
 }
@@ -56,19 +63,26 @@ pub(crate) struct CheckResults {
     pub(super) error: Option<StoreError>,
     /// Hits that go back to the store unless the request passes.
     pub(super) tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered.
+    pub(super) from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub(super) local: Vec<usize>,
+    /// The reason of checks that were not decided and that a setting answered.
+    pub(super) undecided: Option<Reason>,
 }
 
 // === impl Scratch ===
 
 impl Scratch {
     /// Empty memory, and nothing counted.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, recorder: Option<Recorder>) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
             counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
+            recorder,
         }
     }
 
@@ -77,6 +91,9 @@ impl Scratch {
     pub(crate) fn flush_counts(&mut self, metrics: &Metrics) {
         self.counts.flush(metrics);
         self.response_time.flush();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
     }
 }
 
@@ -127,6 +144,7 @@ impl<G> Default for PendingRequest<G> {
             results: CheckResults::default(),
             commit_mode: CommitMode::Immediate,
             message: Vec::new(),
+            wanted: Wanted::default(),
             span: None,
             began_us: 0,
         }
@@ -142,6 +160,9 @@ impl CheckResults {
         self.outcomes.resize(checks, None);
         self.error = None;
         self.tentative = None;
+        self.from_denial_cache = false;
+        self.local.clear();
+        self.undecided = None;
     }
 
     /// Records the answer to the check at `position`.
@@ -161,6 +182,14 @@ impl CheckResults {
         self.error.get_or_insert(error);
     }
 
+    /// Records who decided, where it was not the store itself.
+    pub(crate) fn record_origin(&mut self, from_denial_cache: bool, local: &[usize]) {
+        self.from_denial_cache |= from_denial_cache;
+        if !local.is_empty() {
+            self.local.extend_from_slice(local);
+        }
+    }
+
     /// Adds hits that go back unless the request passes.
     pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
         TentativeTake::merge(&mut self.tentative, tentative);
@@ -169,11 +198,17 @@ impl CheckResults {
     /// Records the answers to all checks at once.
     pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
         match applied {
-            Ok(StoreReply { answers, tentative }) => {
+            Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache,
+                local,
+            }) => {
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }
                 self.tentative = tentative;
+                self.record_origin(from_denial_cache, &local);
             }
             Err(error) => self.fail(error),
         }

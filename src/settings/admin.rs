@@ -2,12 +2,13 @@
 //!
 //! What it deliberately does not do: read files.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use crate::settings::headings::{LISTENERS, LOGS, TLS};
-use crate::settings::parse::boolean;
+use crate::settings::headings::{CONNECTIONS, LISTENERS, LOGS, TLS};
+use crate::settings::parse::{boolean, positive};
 use crate::tls::ServerFiles;
 
 /// Access to the admin listener.
@@ -19,6 +20,26 @@ pub struct AdminSettings {
     /// again for each request.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", help_heading = LISTENERS)]
     pub admin_token_file: Option<PathBuf>,
+
+    /// Names of the admin listener in the Host header, separated by commas; default: loopback
+    ///
+    /// Without a token or client certificates, only requests for localhost, 127.0.0.0/8, [::1] and
+    /// these names are served. A name has no port.
+    ///
+    /// Example: tollgate.internal
+    #[arg(
+        long,
+        env = "TOLLGATE_ADMIN_HOST",
+        value_delimiter = ',',
+        value_parser = host_name,
+        value_name = "NAMES",
+        help_heading = LISTENERS
+    )]
+    pub admin_host: Vec<String>,
+
+    /// Maximum streams of /events on the admin listener
+    #[arg(long, env = "TOLLGATE_EVENT_STREAMS_MAX", default_value_t = 256, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub event_streams_max: usize,
 
     /// Certificate chain of the admin listener, PEM; enables TLS
     ///
@@ -78,6 +99,17 @@ impl AdminSettings {
     }
 }
 
+/// Parses the name or address of a host, without a port.
+fn host_name(text: &str) -> Result<String, String> {
+    let address = text.trim_start_matches('[').trim_end_matches(']');
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if address.parse::<IpAddr>().is_ok() || (!text.is_empty() && text.bytes().all(is_name)) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("use a name or an address without a port, such as tollgate.internal".to_owned())
+    }
+}
+
 /// Parses an address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address.
 fn address(text: &str) -> Result<(String, u16), String> {
     let split = text.rsplit_once(':');
@@ -112,6 +144,22 @@ mod tests {
         }
         for text in ["", "9090", ":", ":http", ":65536", "host"] {
             assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_admin_host_is_a_name_or_an_address_without_a_port() {
+        for text in [
+            "tollgate.internal",
+            "Admin",
+            "10.0.0.1",
+            "[2001:db8::1]",
+            "2001:db8::1",
+        ] {
+            assert_eq!(host_name(text), Ok(text.to_ascii_lowercase()), "{text}");
+        }
+        for text in ["", "a:80", "http://a", "a b", "a/b", "[::1]:80", "*"] {
+            assert!(host_name(text).is_err(), "{text}");
         }
     }
 

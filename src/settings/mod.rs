@@ -15,6 +15,7 @@
 
 mod admin;
 mod choices;
+mod decision_log;
 mod environment;
 pub mod headings;
 pub mod help;
@@ -27,6 +28,7 @@ mod rules;
 mod statsd;
 mod store;
 mod tls;
+mod top_keys;
 mod tracing;
 pub mod unknown_variables;
 mod xds;
@@ -43,6 +45,7 @@ use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
+pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub(crate) use self::parse::nonzero_duration;
@@ -55,6 +58,7 @@ pub use self::store::{
     StoreSettings,
 };
 pub use self::tls::GrpcTlsSettings;
+pub use self::top_keys::{TopKeysMode, TopKeysSettings};
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
@@ -366,6 +370,14 @@ pub struct Settings {
     /// Share of a limit from which hits count as near the limit in metrics
     #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio, help_heading = LOGS)]
     pub near_limit_ratio: f32,
+
+    /// Top keys, and how values are shown.
+    #[command(flatten)]
+    pub top_keys: TopKeysSettings,
+
+    /// The decision log, and the last decisions.
+    #[command(flatten)]
+    pub decision_log: DecisionLogSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]

@@ -4,9 +4,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Context;
 
 use crate::clock::Clock;
+use crate::metrics::PartitionLevels;
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -23,6 +25,10 @@ pub struct StoreReply {
     pub answers: Vec<CheckResult>,
     /// What was taken tentatively; none with [`CommitMode::Immediate`].
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: Vec<usize>,
 }
 
 /// The future of a [`Store::apply`] call.
@@ -75,17 +81,53 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Forgets the buckets of these checks, in this process and in the shared store, with what is
-    /// held of them in advance (leases) or remembered about them (denials). Returns for each check
-    /// whether there was a bucket. What is given back afterwards but was taken before is dropped.
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        // Every store gets its own in the next commits of this change.
-        Box::pin(std::future::ready(Ok(vec![false; checks.len()])))
-    }
+    /// held of them in advance (leases) or remembered about them (denials). The hits of the checks
+    /// do not matter. Returns for each check whether hits counted in its bucket.
+    ///
+    /// What is given back afterwards but was taken before is dropped. Leases and denials that other
+    /// processes hold end within their own bounds. A key without a bucket of its own, for lack of
+    /// memory, keeps what is counted in the bucket that such keys share.
+    ///
+    /// An error means that some buckets may be forgotten and others not, and that it is safe to
+    /// reset again. Whether the failed call was carried out may be unknown
+    /// ([`StoreFault::outcome_unknown`](crate::store::StoreFault::outcome_unknown)).
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_>;
 
     /// Whether the store decides. None where it always does.
     fn health(&self) -> Option<StoreHealth> {
         None
     }
+
+    /// What the store is made of, for people.
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection::default()
+    }
+}
+
+/// What a store is made of.
+#[derive(Clone, Debug, Default)]
+pub struct StoreInspection {
+    /// The name of the backend.
+    pub kind: &'static str,
+    /// Whether this process takes hits from a shared store in advance.
+    pub is_leased: bool,
+    /// The partitions of this process that decide.
+    pub partitions: Vec<Arc<PartitionLevels>>,
+    /// The servers of a shared store.
+    pub nodes: Vec<StoreNode>,
+    /// Keys in the denial cache of a shared store.
+    pub denied_keys: Option<usize>,
+}
+
+/// One server of a shared store.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoreNode {
+    /// Its address, without a password.
+    pub address: String,
+    /// Whether it answers.
+    pub healthy: bool,
+    /// Checks that wait for it.
+    pub queue_checks: usize,
 }
 
 /// The state of a store.
@@ -140,6 +182,10 @@ pub struct PartialReply<'b> {
     pub answers: &'b [CheckResult],
     /// What these checks took tentatively.
     pub tentative: Option<TentativeTake>,
+    /// Whether the denial cache answered, and not the store itself.
+    pub from_denial_cache: bool,
+    /// The positions of checks that the fallback decided.
+    pub local: &'b [usize],
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.

@@ -19,8 +19,9 @@ use std::task::Context;
 
 use crate::metrics::StoreMetrics;
 use crate::store::{
-    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
-    StoreError, StoreHealth, StoreReply, TentativeTake, Ticket,
+    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply,
+    ResetFuture, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
+    Ticket,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -61,6 +62,8 @@ struct FallbackRequest {
     answers: Vec<CheckResult>,
     /// The checks that the second store decides.
     asked: Vec<usize>,
+    /// Their positions in the request, once it has decided them.
+    local: Vec<usize>,
     tentative: Option<TentativeTake>,
     replies: usize,
 }
@@ -99,6 +102,8 @@ impl Store for FailoverStore {
                 Err(error @ StoreError::Unavailable(_)) => StoreReply {
                     answers: vec![Err(error); count],
                     tentative: None,
+                    from_denial_cache: false,
+                    local: Vec::new(),
                 },
                 Err(error) => return Err(error),
             };
@@ -111,6 +116,7 @@ impl Store for FailoverStore {
             let second = self.second.apply(again, deadline, commit_mode).await?;
             for (place, answer) in undecided.into_iter().zip(second.answers) {
                 put(&mut applied.answers, place, answer, &self.metrics);
+                applied.local.push(place);
             }
             TentativeTake::merge(&mut applied.tentative, second.tentative);
             Ok(applied)
@@ -138,8 +144,23 @@ impl Store for FailoverStore {
         self.first.drain()
     }
 
+    /// The first store decides whether the reset is done: the second has only what this replica
+    /// admitted while the first was away.
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(async move {
+            let first = self.first.reset(checks.clone()).await?;
+            let second = self.second.reset(checks).await?;
+            let both = first.into_iter().zip(second);
+            Ok(both.map(|(first, second)| first || second).collect())
+        })
+    }
+
     fn health(&self) -> Option<StoreHealth> {
         self.first.health()
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        self.first.inspect()
     }
 }
 
@@ -269,6 +290,7 @@ impl BatchClient for FailoverBatchClient {
                     positions: (0..checks.len()).collect(),
                     answers: vec![Err(error); checks.len()],
                     asked: (0..checks.len()).collect(),
+                    local: Vec::new(),
                     tentative: None,
                     replies: 0,
                 });
@@ -307,6 +329,7 @@ impl BatchClient for FailoverBatchClient {
                     positions: share.positions.to_vec(),
                     answers: share.answers.to_vec(),
                     asked,
+                    local: Vec::new(),
                     tentative: share.tentative,
                     replies: 0,
                 });
@@ -333,6 +356,7 @@ impl BatchClient for FailoverBatchClient {
             for (position, answer) in share.positions.iter().zip(share.answers) {
                 if let Some(place) = slot.asked.get(*position) {
                     put(&mut slot.answers, *place, answer.clone(), metrics);
+                    slot.local.extend(slot.positions.get(*place));
                 }
             }
             TentativeTake::merge(&mut slot.tentative, share.tentative);
@@ -350,6 +374,8 @@ impl BatchClient for FailoverBatchClient {
                 positions: &again.positions,
                 answers: &again.answers,
                 tentative: again.tentative,
+                from_denial_cache: false,
+                local: &again.local,
             });
         }
         messages

@@ -28,7 +28,7 @@ mod tentative_take;
 
 pub use self::api::{
     ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, PartialReply, ResetFuture, Store,
-    StoreHealth, StoreReply, Ticket, Worker,
+    StoreHealth, StoreInspection, StoreNode, StoreReply, Ticket, Worker,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,

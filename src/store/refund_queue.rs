@@ -17,6 +17,10 @@ pub(crate) const CHECKS_MAX: usize = 16_384;
 /// How long a refund is retried.
 pub(crate) const RETRY_FOR_US: u64 = 60_000_000;
 
+/// How late a refund can be after a reset of its bucket: a lease ends within a minute, and its
+/// refund is retried for [`RETRY_FOR_US`] by each queue on its way. The rest is margin.
+pub(crate) const REFUND_LATE_MAX_US: u64 = 10 * RETRY_FOR_US;
+
 /// Refunds, oldest first. All times are the clock's uptime.
 #[derive(Debug, Default)]
 pub(crate) struct RefundQueue {

@@ -27,6 +27,16 @@ pub enum StoreError {
         /// How many bytes a partition may take.
         bytes_max: usize,
     },
+    /// More buckets were reset within a short time than can be remembered. Nothing was reset.
+    #[error(
+        "too many buckets were reset: a partition remembers {resets_max} resets for {for_s} s each; reset again later"
+    )]
+    TooManyResets {
+        /// How many resets a partition remembers.
+        resets_max: usize,
+        /// For how many seconds.
+        for_s: u64,
+    },
     /// The caller's deadline passed before the checks were decided.
     #[error("the caller's deadline passed before the decision")]
     DeadlineExceeded,

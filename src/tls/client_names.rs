@@ -63,6 +63,32 @@ fn is_uri(text: &str) -> bool {
         && rest.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// The name in a client's certificate, for people: its common name, else its first URI, else its
+/// first DNS name.
+pub(crate) fn client_name(certificate: &[u8]) -> Option<String> {
+    let certificate = CertificateDer::from(certificate);
+    let certificate = EndEntityCert::try_from(&certificate).ok()?;
+    common_name(certificate.subject())
+        .or_else(|| certificate.valid_uri_names().next().map(str::to_owned))
+        .or_else(|| certificate.valid_dns_names().next().map(str::to_owned))
+}
+
+/// The common name in the DER of a subject.
+fn common_name(subject: &[u8]) -> Option<String> {
+    /// The object identifier of a common name, 2.5.4.3, with its tag and length.
+    const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+    let mut places = subject.windows(COMMON_NAME.len());
+    let at = places.position(|place| place == COMMON_NAME)?;
+    let value = subject.get(at.checked_add(COMMON_NAME.len())?..)?;
+    // A tag, a length of one byte, and the text.
+    let [_, length, text @ ..] = value else {
+        return None;
+    };
+    let text = text.get(..usize::from(*length)).filter(|_| *length < 128)?;
+    let name = std::str::from_utf8(text).ok()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 // === impl ClientNameVerifier ===
 
 impl ClientNameVerifier {

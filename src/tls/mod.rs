@@ -25,7 +25,7 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use self::client::ClientFiles;
-pub(crate) use self::client_names::ClientName;
+pub(crate) use self::client_names::{ClientName, client_name};
 pub use self::server::{LoadedCertificate, ServerFiles};
 use self::validity::Validity;
 pub use self::watch::FileWatch;

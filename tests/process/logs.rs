@@ -76,6 +76,12 @@ fn what_prevents_the_start_is_json_too() {
             1,
             key,
         ),
+        (&[("TOLLGATE_VALUE_HASH_KEY_FILE", key)], 1, key),
+        (
+            &[("TOLLGATE_VALUE_HASH_KEY_FILE", key)],
+            1,
+            "--value-hash-key-file",
+        ),
     ] {
         let (ended, lines) = lines_of(&mut serve(&rules, variables));
         assert_eq!(ended, Some(code), "{variables:?}");

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -72,6 +73,7 @@ impl LocalService {
         let parts = Parts {
             generations,
             store: Arc::new(store),
+            decisions: Decisions::alone(&clock, 16).unwrap(),
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::random().unwrap(),

@@ -11,6 +11,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin;
 mod all_or_nothing;
 mod answers;
 mod dotnet;

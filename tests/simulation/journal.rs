@@ -12,7 +12,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::store::{ApplyFuture, CheckResult, CommitMode, Deadline, Store, StoreError};
+use tollgate::store::{
+    ApplyFuture, CheckResult, CommitMode, Deadline, ResetFuture, Store, StoreError,
+};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Check, CountRefused, Limit, Operation, Outcome, State,
     Timestamp,
@@ -151,6 +153,10 @@ impl Store for Tap {
             });
             applied
         })
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        self.store.reset(checks)
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -152,6 +153,7 @@ impl<'s> World<'s> {
             Parts {
                 generations: Arc::clone(&generations),
                 store: Arc::new(Tap::new(store)),
+                decisions: Decisions::alone(&shared, 16).unwrap(),
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),

@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tollgate::store::BatchClient;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate::store::memory::MemoryStore;
+use tollgate::store::{BatchClient, ResetFuture};
 use tollgate_limiter::{Operation, Outcome};
 
 use super::*;
@@ -71,6 +71,13 @@ impl Store for Shared {
             }
             Ok(applied)
         })
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        if *self.fails.lock().unwrap() {
+            return Box::pin(async { Err(StoreError::Stopped) });
+        }
+        self.store.reset(checks)
     }
 }
 
@@ -583,4 +590,130 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
             assert!(admitted.len() > 50);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_key_passes_again_on_all_replicas_within_a_lease_age() {
+    for limit in [10, 100, 1_000] {
+        let replicas = Replicas::new(3, LEASES);
+        let (reset, other) = (check(1, limit, 1), check(2, 1_000, 1));
+        // Leases are out on all replicas, of both keys, and nothing is left of one.
+        replicas.burst(&[0, 1, 2], 8, 20, &other).await;
+        replicas.burst(&[0, 1, 2], 8, 20, &reset).await;
+        for _ in 0..3 {
+            replicas.settle().await;
+            replicas.burst(&[0, 1, 2], 64, 20, &reset).await;
+        }
+        replicas.burst(&[0, 1, 2], 8, 20, &other).await;
+        assert_eq!(replicas.left(&reset).await, 0);
+        assert!(!replicas.ask(0, &reset).await.allowed);
+        let unused = replicas.left(&other).await;
+        let counted = replicas.store(0).reset(vec![reset.clone()]).await;
+        assert_eq!(counted, Ok(vec![true]));
+        assert_eq!(replicas.left(&reset).await, u64::from(limit));
+        assert_eq!(replicas.left(&other).await, unused);
+        // At once where it was reset; elsewhere as soon as what is held there has ended.
+        assert!(replicas.ask(0, &reset).await.allowed);
+        replicas.clock.advance_us(AGE_US);
+        for replica in [1, 2] {
+            assert!(replicas.ask(replica, &reset).await.allowed, "{replica}");
+        }
+        // What was held is not given back: no more than the limit passes.
+        let mut admitted = 3;
+        for _ in 0..20 {
+            replicas.settle().await;
+            admitted += replicas.burst(&[0, 1, 2], 8, 20, &reset).await;
+        }
+        assert_eq!(admitted, u64::from(limit));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_other_replicas_hold_is_not_given_back_after_a_reset() {
+    let replicas = Replicas::new(2, LEASES);
+    let check = check(1, 1_000, 1);
+    replicas.burst(&[0, 1], 8, 10, &check).await;
+    let held = replicas.held();
+    assert!(held > 2, "{held}");
+    replicas.store(0).reset(vec![check.clone()]).await.unwrap();
+    // The lease of this replica has ended, and nothing of it goes back.
+    let elsewhere = replicas.held();
+    assert!(0 < elsewhere && elsewhere < held, "{elsewhere} of {held}");
+    replicas.clock.advance_us(1);
+    let admitted = replicas.burst(&[0], 1, 10, &check).await;
+    assert_eq!(admitted, 10);
+    let given_back = replicas.shared.given_back.lock().unwrap().len();
+    replicas.settle().await;
+    assert_eq!(replicas.held(), 0);
+    let given_back = replicas.shared.given_back.lock().unwrap().len() - given_back;
+    assert!(given_back > 0, "the other replica gives its lease back");
+    assert_eq!(replicas.left(&check).await, 990);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_take_in_flight_brings_nothing_back_that_a_reset_forgot() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 100, 40);
+    let store = replicas.store(0);
+    let mut taking = store.apply(vec![check.clone()], Deadline::NEVER, CommitMode::Immediate);
+    let mut reset = store.reset(vec![check.clone()]);
+    assert!(futures_poll(&mut taking).is_none());
+    assert!(futures_poll(&mut reset).is_none());
+    let mut after = store.apply(vec![check.clone()], Deadline::NEVER, CommitMode::Immediate);
+    assert!(futures_poll(&mut after).is_none());
+    assert_eq!(
+        answers(taking.await).unwrap()[0].clone().unwrap().remaining,
+        60
+    );
+    assert_eq!(reset.await, Ok(vec![true]));
+    assert_eq!(
+        answers(after.await).unwrap()[0].clone().unwrap().remaining,
+        60
+    );
+    assert_eq!(replicas.left(&check).await, 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_the_shared_store_rejects_changes_nothing() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 1_000, 1);
+    replicas.burst(&[0], 8, 10, &check).await;
+    let (held, left) = (replicas.held(), replicas.left(&check).await);
+    assert!(held > 0);
+    *replicas.shared.fails.lock().unwrap() = true;
+    let reset = replicas.store(0).reset(vec![check.clone()]).await;
+    assert_eq!(reset, Err(StoreError::Stopped));
+    // The lease still answers.
+    assert!(replicas.ask(0, &check).await.allowed);
+    assert_eq!(replicas.held(), held - 1);
+    *replicas.shared.fails.lock().unwrap() = false;
+    assert_eq!(replicas.left(&check).await, left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_back_from_before_a_reset_adds_nothing_to_the_lease_after_it() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 1_000, 10);
+    let store = replicas.store(0);
+    replicas.burst(&[0], 8, 10, &check).await;
+    let before = store.apply(vec![check.clone()], Deadline::NEVER, CommitMode::Tentative);
+    let before = before.await.unwrap().tentative.unwrap();
+    store.reset(vec![check.clone()]).await.unwrap();
+    // In the same instant, so that the times of the takes do not differ.
+    replicas.burst(&[0], 8, 2, &check).await;
+    let held = replicas.held();
+    assert!(held > 0);
+    let left = replicas.left(&check).await;
+    before.roll_back();
+    // The worker has read the roll-back before this.
+    replicas
+        .ask(
+            0,
+            &Check {
+                operation: Hits::PEEK.into(),
+                ..check.clone()
+            },
+        )
+        .await;
+    assert_eq!((replicas.held(), replicas.left(&check).await), (held, left));
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tollgate::store::failover::FailoverStore;
-use tollgate::store::{ApplyFuture, BatchClient, PartialReply, StoreFault, TentativeTake, Ticket};
+use tollgate::store::{
+    ApplyFuture, BatchClient, PartialReply, ResetFuture, StoreFault, TentativeTake, Ticket,
+};
 
 use super::*;
 
@@ -85,6 +87,13 @@ impl Store for Failing {
             return Box::pin(async { Err(OUT) });
         }
         self.store.apply(checks, deadline, terms)
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        if self.out_of_order.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(OUT) });
+        }
+        self.store.reset(checks)
     }
 
     fn batch_client(&self) -> Option<Box<dyn BatchClient>> {

@@ -27,6 +27,7 @@ use governor::{Quota, RateLimiter};
 use limitador::limit::{Context, Limit};
 use prost::Message as _;
 use tollgate::clock::{Clock, SystemClock};
+use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -162,6 +163,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
     let parts = Parts {
         generations,
         store,
+        decisions: Decisions::alone(&clock, 4_096).expect("randomness"),
         clock,
         metrics,
         hash: KeyedHash::random().expect("randomness"),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::descriptor::Entry;
 use super::descriptor_matcher::DescriptorMatcher;
 use super::node_match::NodeIndex;
-use super::pattern::{PatternCompiler, PatternError, StepBudget};
+use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
@@ -192,6 +192,13 @@ impl RuleSet {
             }
             node.rules = start..self.rules.len();
         }
+    }
+
+    /// Sets the shadow mode of the rule with this index. Gives whether there is one.
+    #[inline]
+    pub fn set_shadow_mode(&mut self, index: usize, shadow_mode: bool) -> bool {
+        let rule = self.rules.get_mut(index);
+        rule.map(|rule| rule.shadow_mode = shadow_mode).is_some()
     }
 
     /// Sets whether a request in this domain takes from all its limits or from none.
@@ -365,6 +372,21 @@ impl<'r> DomainRules<'r> {
     #[inline]
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
         self.domain.on_store_failure
+    }
+
+    /// Whether a level is configured for all these entries, with a limit or without one. Takes at
+    /// most as many steps as the matching of a request.
+    pub fn has_level(&self, entries: &[Entry<'_>]) -> bool {
+        let steps = StepBudget::new(MATCHING_STEPS_MAX);
+        let mut matcher = &self.domain.matcher;
+        for entry in entries {
+            let found = matcher.find(entry, &steps);
+            let Some(node) = found.and_then(|(_, node)| self.rules.nodes.get(node)) else {
+                return false;
+            };
+            matcher = &node.children;
+        }
+        !entries.is_empty()
     }
 
     /// The rules for a descriptor; none when no limit applies. The result is meaningless once

@@ -19,6 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use crate::store::refund_queue::REFUND_LATE_MAX_US;
 use tollgate_limiter::{
     Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
 };
@@ -39,6 +40,12 @@ const AHEAD_SHARE: u64 = 4;
 
 /// How long, in microseconds, a denial by the store is repeated.
 const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
+
+/// The memory of one lease in the table, in bytes.
+const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
+
+/// The memory of one entry of the list of due leases, in bytes.
+const DUE_BYTES: usize = size_of::<(u64, Key)>();
 
 /// The leases of one partition.
 #[derive(Debug)]
@@ -74,6 +81,9 @@ struct HeldLease {
     /// How many hits to take in advance.
     ahead: u64,
     denial: Option<RecentDenial>,
+    /// From when admitted hits may be put back into the lease, in uptime. Before, they may be from
+    /// before a reset, and the store decides about them.
+    reclaims_from_us: u64,
 }
 
 /// What the store denied a moment ago.
@@ -106,6 +116,18 @@ impl Leases {
     /// How many hits are unspent.
     pub(crate) fn unspent(&self) -> u64 {
         self.unspent
+    }
+
+    /// How many leases there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// How many bytes of the heap they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let leases = self.known.capacity().saturating_mul(LEASE_BYTES);
+        let due = self.due.capacity().saturating_mul(DUE_BYTES);
+        leases.saturating_add(due)
     }
 
     /// Whether a lease may answer this check.
@@ -263,7 +285,10 @@ impl Leases {
             // The held hits were taken no later than the returned ones, so these are not held for
             // too long.
             Some(held)
-                if now_us < held.ends_us && held.unspent > 0 && held.taken_at <= taken_at =>
+                if now_us < held.ends_us
+                    && now_us >= held.reclaims_from_us
+                    && held.unspent > 0
+                    && held.taken_at <= taken_at =>
             {
                 held.unspent = held.unspent.saturating_add(hits);
                 self.unspent = self.unspent.saturating_add(hits);
@@ -271,6 +296,24 @@ impl Leases {
             }
             _ => false,
         }
+    }
+
+    /// Forgets what is held of a bucket that was reset, and what is known of it. Nothing goes back.
+    pub(crate) fn reset(&mut self, check: &Check, now_us: u64) {
+        if !self.has_space(check.key) {
+            return;
+        }
+        let due = &mut self.due;
+        let held = self.known.entry(check.key).or_insert_with(|| {
+            due.push_back((now_us.saturating_add(self.bounds.age_max_us), check.key));
+            HeldLease::new(check)
+        });
+        self.unspent = self.unspent.saturating_sub(held.unspent);
+        *held = HeldLease {
+            sent_us: now_us,
+            reclaims_from_us: now_us.saturating_add(REFUND_LATE_MAX_US),
+            ..HeldLease::new(check)
+        };
     }
 
     /// Ends leases that have reached their age, visiting at most `looks_max`.
@@ -340,6 +383,7 @@ impl HeldLease {
             reset_us: 0,
             ahead: 0,
             denial: None,
+            reclaims_from_us: 0,
         }
     }
 

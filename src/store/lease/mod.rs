@@ -28,7 +28,8 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, Store, StoreError, StoreHealth,
+    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, ResetFuture, Store, StoreError,
+    StoreHealth, StoreInspection,
 };
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -131,7 +132,19 @@ impl Store for LeasedStore {
         })
     }
 
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(self.queues.reset(checks))
+    }
+
     fn health(&self) -> Option<StoreHealth> {
         self.shared.health()
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection {
+            is_leased: true,
+            partitions: self.queues.levels().cloned().collect(),
+            ..self.shared.inspect()
+        }
     }
 }

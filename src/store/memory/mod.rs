@@ -16,6 +16,7 @@ mod bucket;
 mod eviction;
 mod marks_table;
 mod partition;
+mod reset_times;
 mod table;
 mod worker;
 
@@ -27,7 +28,9 @@ pub use self::backend::BACKEND;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
-use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError};
+use super::{
+    ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreInspection,
+};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
@@ -101,5 +104,17 @@ impl Store for MemoryStore {
 
     fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
         Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        StoreInspection {
+            kind: BACKEND.name,
+            partitions: self.queues.levels().cloned().collect(),
+            ..StoreInspection::default()
+        }
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(self.queues.reset(checks))
     }
 }

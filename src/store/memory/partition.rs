@@ -12,6 +12,7 @@
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::MarksTable;
+use super::reset_times::ResetTimes;
 use super::table::SlotIndex;
 use crate::store::StoreError;
 use crate::store::memory_limits::WhenFull;
@@ -22,6 +23,7 @@ use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp
 pub(super) struct Partition {
     pub(super) tables: Tables,
     when_full: WhenFull,
+    pub(super) resets: ResetTimes,
 }
 
 /// The upper half of the keys of shared buckets. A keyed hash has it as rarely as any other value.
@@ -38,6 +40,7 @@ impl Partition {
         Self {
             tables: Tables::new(bytes_max),
             when_full,
+            resets: ResetTimes::default(),
         }
     }
 
@@ -91,6 +94,31 @@ impl Partition {
             Some(place) => self.again(key, place, check, now),
             None => self.first(key, check, now),
         }
+    }
+
+    /// Removes the bucket of a check. Returns its last outcome. A key that shares a bucket for lack
+    /// of space has none of its own, and keeps what is counted there.
+    ///
+    /// # Errors
+    ///
+    /// When too many resets are remembered already. Nothing is removed then.
+    pub(super) fn reset(
+        &mut self,
+        check: &Check,
+        now: Timestamp,
+        now_us: u64,
+    ) -> Result<Outcome, StoreError> {
+        self.resets.check_space()?;
+        let mut look = check.clone();
+        look.operation.hits = Hits::Refund(0);
+        look.shared_bucket = false;
+        let outcome = self.apply(&mut look, now)?;
+        if let Some(place) = self.tables.buckets.find(check.key) {
+            let bucket = self.tables.buckets.remove(place);
+            self.tables.marks.release(&bucket);
+        }
+        self.resets.add(check.key, outcome.bucket_time, now_us);
+        Ok(outcome)
     }
 
     /// Decides a check whose key has no bucket.

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::metrics::{Metrics, PartitionLevels};
+use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::queue::{Batch, Message};
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{Check, Timestamp};
@@ -48,6 +48,8 @@ pub struct PartitionWorker {
     levels: Arc<PartitionLevels>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    /// Checks that were refused and that passed, since the start.
+    decided: [u64; 2],
 }
 
 // === impl PartitionWorker ===
@@ -66,6 +68,7 @@ impl PartitionWorker {
             levels,
             clock,
             metrics,
+            decided: [0; 2],
         }
     }
 
@@ -94,6 +97,7 @@ impl PartitionWorker {
                     Message::Refund(mut checks) => self.give_back(&mut checks, now),
                 }
             }
+            self.partition.resets.expire(uptime_us);
             self.partition.sweep(now, sweep_looks_max);
             self.report_levels();
         }
@@ -109,7 +113,12 @@ impl PartitionWorker {
         ] {
             level.store(now, Ordering::Relaxed);
         }
+        levels.set_decided(self.decided);
         let counts = self.partition.take_counts();
+        let evicted = counts.freed.saturating_add(counts.forgotten);
+        if evicted > 0 {
+            levels.evicted.fetch_add(evicted, Ordering::Relaxed);
+        }
         for (counter, count) in [
             (&self.metrics.buckets.freed, counts.freed),
             (&self.metrics.buckets.forgotten, counts.forgotten),
@@ -137,6 +146,7 @@ impl PartitionWorker {
             refund_sink,
             ..
         } = &mut *batch;
+        self.partition.resets.void_refunds(checks);
         if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
             self.partition.look_ahead(checks);
         }
@@ -151,6 +161,14 @@ impl PartitionWorker {
                     .shed_deadline
                     .inc_by(checks.len() as u64);
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
+                continue;
+            }
+            if request.is_reset {
+                let partition = &mut self.partition;
+                let reset = checks
+                    .iter()
+                    .map(|check| partition.reset(check, now, uptime_us));
+                answers.extend(reset);
                 continue;
             }
             let decided_before = answers.len();
@@ -170,13 +188,16 @@ impl PartitionWorker {
 
     fn decide(&mut self, check: &mut Check, now: Timestamp) -> CheckResult {
         let answer = self.partition.apply(check, now);
-        if let Err(StoreError::Full { .. }) = &answer {
-            self.metrics.buckets.shed_memory_full.inc();
+        match &answer {
+            Ok(outcome) => count_decided(&mut self.decided, outcome.allowed),
+            Err(StoreError::Full { .. }) => self.metrics.buckets.shed_memory_full.inc(),
+            Err(_) => {}
         }
         answer
     }
 
     fn give_back(&mut self, checks: &mut [Check], now: Timestamp) {
+        self.partition.resets.void_refunds(checks);
         for check in checks.iter_mut() {
             // A refund needs no space, so it does not fail.
             drop(self.partition.apply(check, now));

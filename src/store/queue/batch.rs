@@ -37,6 +37,8 @@ pub(crate) struct BatchRequest {
     pub(crate) checks: usize,
     pub(crate) deadline: Deadline,
     pub(crate) is_tentative: bool,
+    /// Whether the buckets of its checks are forgotten, and not asked.
+    pub(crate) is_reset: bool,
     /// Whether its results come in another batch.
     pub(crate) is_elsewhere: bool,
     /// Its tentative takes, once decided.
@@ -70,6 +72,11 @@ impl Batch {
             Some(ReplySender::Once(reply)) => reply.is_closed(),
             Some(ReplySender::Many(reply)) => reply.is_closed(),
         }
+    }
+
+    /// Whether it asks to forget buckets. Such a batch has no other request.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.requests.first().is_some_and(|first| first.is_reset)
     }
 
     /// Gives every check this error.

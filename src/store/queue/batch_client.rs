@@ -124,6 +124,8 @@ impl QueueBatchClient {
                 positions: batch.positions.get(from..to).unwrap_or_default(),
                 answers: batch.answers.get(from..to).unwrap_or_default(),
                 tentative: request.tentative.take(),
+                from_denial_cache: false,
+                local: &[],
             });
             from = to;
         }
@@ -176,6 +178,7 @@ impl BatchClient for QueueBatchClient {
                     checks: 0,
                     deadline,
                     is_tentative: commit_mode == CommitMode::Tentative,
+                    is_reset: false,
                     is_elsewhere: false,
                     tentative: None,
                 });

@@ -81,6 +81,14 @@ pub(crate) struct Queue {
     pub(crate) levels: Arc<PartitionLevels>,
 }
 
+/// What the workers do with checks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Purpose {
+    Decide(CommitMode),
+    /// Forget their buckets.
+    Reset,
+}
+
 /// Space reserved in a queue; freed unless something is sent.
 struct QueuePermit<'m> {
     waiting: &'m AtomicUsize,
@@ -97,6 +105,11 @@ impl Queues {
             route,
             bounds,
         }
+    }
+
+    /// The levels of each queue's worker.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Arc<PartitionLevels>> {
+        self.each.iter().map(|queue| &queue.levels)
     }
 
     /// The queue of a check. A partition's table uses the lower half of the key, so the upper half
@@ -119,27 +132,31 @@ impl Queues {
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> Result<StoreReply, StoreError> {
-        // A batch that was not decided leaves its checks without an outcome; the others keep
-        // theirs.
-        let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); checks.len()];
-        let mut tentative: Option<TentativeTake> = None;
-        for reply in self.send(checks, deadline, commit_mode)? {
-            let Ok(mut batch) = reply.await else {
-                continue;
-            };
-            for (position, answer) in batch.positions.iter().zip(batch.answers.drain(..)) {
-                if let Some(slot) = answers.get_mut(*position) {
-                    *slot = answer;
-                }
-            }
-            for request in &mut batch.requests {
-                TentativeTake::merge(&mut tentative, request.tentative.take());
-            }
-        }
+        let count = checks.len();
+        let batches = self.send(checks, deadline, Purpose::Decide(commit_mode))?;
+        let (answers, tentative) = collect(batches, count).await;
         match undecided(&answers) {
             Some(error) => Err(error),
-            None => Ok(StoreReply { answers, tentative }),
+            None => Ok(StoreReply {
+                answers,
+                tentative,
+                from_denial_cache: false,
+                local: Vec::new(),
+            }),
         }
+    }
+
+    /// Forgets the buckets of these checks and waits until that is done. Returns for each whether
+    /// hits counted in it.
+    pub(crate) async fn reset(
+        self: &Arc<Self>,
+        checks: Vec<Check>,
+    ) -> Result<Vec<bool>, StoreError> {
+        let count = checks.len();
+        let batches = self.send(checks, Deadline::NEVER, Purpose::Reset)?;
+        let (answers, _) = collect(batches, count).await;
+        let counted = |answer: CheckResult| answer.map(|outcome| outcome.used_before > 0);
+        answers.into_iter().map(counted).collect()
     }
 
     /// Sends a batch to every queue concerned, or none.
@@ -147,7 +164,7 @@ impl Queues {
         self: &Arc<Self>,
         checks: Vec<Check>,
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
         let count = checks.len();
         let batches = self.split(checks);
@@ -165,12 +182,13 @@ impl Queues {
             .zip(permits)
             .map(|((_, mut batch), (queue, permit))| {
                 let (reply, outcomes) = oneshot::channel();
-                let is_tentative = commit_mode == CommitMode::Tentative;
+                let is_tentative = purpose == Purpose::Decide(CommitMode::Tentative);
                 batch.requests.push(BatchRequest {
                     ticket: 0,
                     checks: batch.checks.len(),
                     deadline,
                     is_tentative,
+                    is_reset: purpose == Purpose::Reset,
                     is_elsewhere: false,
                     tentative: None,
                 });
@@ -219,6 +237,30 @@ impl RefundSink for Queues {
             }
         }
     }
+}
+
+/// Waits for the results of `count` checks in these batches, and for what they took tentatively.
+async fn collect(
+    batches: Vec<oneshot::Receiver<Box<Batch>>>,
+    count: usize,
+) -> (Vec<CheckResult>, Option<TentativeTake>) {
+    // A batch that was not decided leaves its checks without an outcome; the others keep theirs.
+    let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); count];
+    let mut tentative: Option<TentativeTake> = None;
+    for reply in batches {
+        let Ok(mut batch) = reply.await else {
+            continue;
+        };
+        for (position, answer) in batch.positions.iter().zip(batch.answers.drain(..)) {
+            if let Some(slot) = answers.get_mut(*position) {
+                *slot = answer;
+            }
+        }
+        for request in &mut batch.requests {
+            TentativeTake::merge(&mut tentative, request.tentative.take());
+        }
+    }
+    (answers, tentative)
 }
 
 /// The error of all checks, if no worker has looked at any of them.

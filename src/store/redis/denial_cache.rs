@@ -9,6 +9,10 @@
 //! as many hits, whose denied hits change no state that matters. Limits that count denied hits into
 //! debt are asked every time, and so are concurrency slots, which others free.
 //!
+//! A reset replaces the entry by one that denies nothing and keeps the time of the reset for a
+//! moment. The reply to a call that ran before the reset may be read after it; its denial is older
+//! and is not remembered.
+//!
 //! At its bound the cache takes no new keys; the store is asked instead.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +26,9 @@ use tollgate_limiter::{AlgorithmOption, Check, CountRefused, Hits, Key, Limit, O
 
 /// How many keys are remembered.
 const KEYS_MAX: usize = 65_536;
+
+/// How long the time of a reset is kept: longer than a call's reply is on its way.
+const RESET_KEPT_US: u64 = 10_000_000;
 
 /// The keys that were denied last.
 #[derive(Debug)]
@@ -61,13 +68,23 @@ impl DenialCache {
         self.count.load(Ordering::Relaxed) == 0
     }
 
+    /// How many keys it has, some of them expired.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// The denial of a check that the store would deny now; none when the store must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
         let refusal = *self.keys.get(&check.key)?;
         let Hits::Take(hits) = check.operation.hits else {
             return None;
         };
-        if now_us >= refusal.until_us || hits < refusal.hits || refusal.limit != check.limit {
+        let was_reset = refusal.outcome.allowed;
+        if was_reset
+            || now_us >= refusal.until_us
+            || hits < refusal.hits
+            || refusal.limit != check.limit
+        {
             return None;
         }
         let gone_us = now_us.saturating_sub(refusal.at_us);
@@ -97,6 +114,16 @@ impl DenialCache {
         }
     }
 
+    /// Removes a key that was reset, with this outcome; none when the outcome is unknown.
+    pub(crate) fn reset(&self, check: &Check, outcome: Option<&Outcome>, now_us: u64) {
+        self.forget(check.key);
+        if let Some(outcome) = outcome
+            && self.longest_us > 0
+        {
+            self.remember(check, u64::MAX, outcome, (now_us, RESET_KEPT_US));
+        }
+    }
+
     fn remember(&self, check: &Check, hits: u64, outcome: &Outcome, (now_us, for_us): (u64, u64)) {
         let refusal = Denial {
             limit: check.limit,
@@ -106,6 +133,10 @@ impl DenialCache {
             until_us: now_us.saturating_add(for_us),
         };
         match self.keys.entry(check.key) {
+            // Replies can be read in another order than their calls ran.
+            Entry::Occupied(known)
+                if known.get().until_us > now_us
+                    && known.get().outcome.bucket_time >= outcome.bucket_time => {}
             Entry::Occupied(mut known) => {
                 known.insert(refusal);
             }

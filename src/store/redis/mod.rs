@@ -63,8 +63,8 @@ use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, TlsFiles,
-    Worker,
+    RefundSink, ResetFuture, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection,
+    StoreReply, Ticket, TlsFiles, Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::{BucketNaming, Check, Key};
@@ -267,6 +267,8 @@ impl Store for RedisStore {
                 return Ok(StoreReply {
                     answers,
                     tentative: None,
+                    from_denial_cache: true,
+                    local: Vec::new(),
                 });
             }
             self.queues.apply(checks, deadline, commit_mode).await
@@ -280,6 +282,13 @@ impl Store for RedisStore {
             ready: VecDeque::new(),
             positions: Vec::new(),
         }))
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(async move {
+            self.nodes.ready(&checks)?;
+            self.queues.reset(checks).await
+        })
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {
@@ -298,6 +307,18 @@ impl Store for RedisStore {
             healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
             message: words.join("; "),
         })
+    }
+
+    fn inspect(&self) -> StoreInspection {
+        let endpoints = self.nodes.routes.endpoints.iter();
+        StoreInspection {
+            kind: BACKEND.name,
+            nodes: endpoints
+                .flat_map(|endpoint| endpoint.nodes(&self.nodes.each))
+                .collect(),
+            denied_keys: Some(self.nodes.refused.len()),
+            ..StoreInspection::default()
+        }
     }
 }
 
@@ -374,6 +395,8 @@ impl BatchClient for RedisBatchClient {
                 positions: self.positions.get(..answers.len()).unwrap_or_default(),
                 answers: &answers,
                 tentative: None,
+                from_denial_cache: true,
+                local: &[],
             });
         }
         messages.saturating_add(self.rest.take_replies(cx, take))

@@ -11,9 +11,9 @@ use arc_swap::ArcSwap;
 
 use crate::clock::Clock;
 use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
-use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link};
 use crate::store::redis::denial_cache::DenialCache;
+use crate::store::{StoreFault, StoreNode};
 
 /// One server.
 pub(crate) struct Node {
@@ -155,6 +155,15 @@ impl Node {
         match self.fault() {
             None => format!("{} answers", self.place()),
             Some(fault) => format!("{}: {fault} ({})", self.place(), self.words.load()),
+        }
+    }
+
+    /// Its address, health and queue.
+    pub(crate) fn inspect(&self) -> StoreNode {
+        StoreNode {
+            address: self.place().to_string(),
+            healthy: self.fault().is_none(),
+            queue_checks: self.levels.waiting.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::cluster::{Cluster, NODES_MAX};
 use super::node::Node;
+use crate::store::StoreNode;
 use crate::store::queue::QueueSelector;
 use tollgate_limiter::{Check, Unit};
 
@@ -77,5 +78,21 @@ impl Endpoint {
             return format!("{} answers, {} servers", self.words, cluster.nodes());
         }
         out.join("; ")
+    }
+
+    /// Its servers; of a cluster, those that are assigned.
+    pub(super) fn nodes(&self, nodes: &[Arc<Node>]) -> Vec<StoreNode> {
+        let own = nodes.get(self.first..self.queues_end());
+        let own = own.unwrap_or_default();
+        let assigned = self.cluster.as_ref().map(|cluster| {
+            let assigned = cluster.assigned().into_iter();
+            assigned.map(|(slot, _)| slot).collect::<Vec<_>>()
+        });
+        let all = own.iter().enumerate();
+        let in_use = all.filter(|(slot, _)| match &assigned {
+            None => true,
+            Some(assigned) => assigned.contains(slot),
+        });
+        in_use.map(|(_, node)| node.inspect()).collect()
     }
 }

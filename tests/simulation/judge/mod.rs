@@ -535,7 +535,11 @@ impl<'s> Judge<'s> {
                 self.was_shed(ticket);
             }
             Err(StoreError::Overloaded { .. }) => {}
-            Err(error @ (StoreError::Stopped | StoreError::Unavailable(_))) => {
+            Err(
+                error @ (StoreError::Stopped
+                | StoreError::TooManyResets { .. }
+                | StoreError::Unavailable(_)),
+            ) => {
                 self.break_law(
                     Law::FaithfulReplies,
                     format!("{ticket:?} is reported as {error:?}, which never happens here"),

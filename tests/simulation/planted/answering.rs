@@ -94,6 +94,8 @@ fn passes_checks_without_memory(around: Arc<BugContext>, call: Call) -> Sending 
         Ok(sent.unwrap_or_else(|_| StoreReply {
             answers: remaining.into_iter().map(pass).map(Ok).collect(),
             tentative: None,
+            from_denial_cache: false,
+            local: Vec::new(),
         }))
     })
 }

@@ -77,6 +77,8 @@ fn a_shed_request_is_sent_in_part(around: Arc<BugContext>, call: Call) -> Sendin
         let mut whole = StoreReply {
             answers: Vec::new(),
             tentative: None,
+            from_denial_cache: false,
+            local: Vec::new(),
         };
         for sending in under_way {
             let one = sending.await?;

@@ -62,7 +62,9 @@ use std::task::Poll;
 use tollgate::clock::ManualClock;
 use tollgate::pipeline::Pipeline;
 use tollgate::store::memory::{MemoryLimits, MemoryStore};
-use tollgate::store::{ApplyFuture, CommitMode, Deadline, Store, StoreError, StoreReply};
+use tollgate::store::{
+    ApplyFuture, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreReply,
+};
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Operation, Outcome, State,
     Timestamp,
@@ -202,6 +204,10 @@ impl Store for Planted {
             terms,
         };
         (self.apply.0)(Arc::clone(&self.around), call)
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        self.around.store.reset(checks)
     }
 }
 

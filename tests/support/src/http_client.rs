@@ -12,7 +12,7 @@ pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, 
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .expect("the request is sent");
     let mut answer = String::new();

@@ -7,10 +7,14 @@
 //! The bound on waiting checks is the queue's: a check frees its space when it is answered, not
 //! when it is read.
 //!
+//! A reset of a bucket waits like a check for the take in flight, so that the take does not bring
+//! back what the reset forgets. While the reset is in flight, checks of the bucket wait.
+//!
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
 mod refunds;
+mod resets;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +27,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
-use crate::metrics::{Metrics, PartitionLevels};
+use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::lease::leases::Leases;
 use crate::store::queue::{Batch, BatchRequest, Message, ReplySender};
 use crate::store::refund_queue::RefundQueue;
@@ -76,6 +80,8 @@ pub struct LeaseWorker {
     refunds: RefundQueue,
     /// The number of unspent hits that the metrics were last given.
     reported_unspent: u64,
+    /// Checks that were refused and that passed, since the start.
+    decided: [u64; 2],
 }
 
 /// A request in a batch of its own.
@@ -105,6 +111,12 @@ enum CallReport {
     },
     /// One check, sent as it is.
     Forwarded { waiter: Waiter, answer: CheckResult },
+    /// A reset. The checks of the bucket wait for it.
+    Reset {
+        check: Check,
+        waiters: VecDeque<Waiter>,
+        answer: CheckResult,
+    },
     /// Refunds, which no caller waits for.
     Refunded {
         done: usize,
@@ -144,6 +156,7 @@ impl LeaseWorker {
             returned: Vec::new(),
             refunds: RefundQueue::default(),
             reported_unspent: 0,
+            decided: [0; 2],
         }
     }
 
@@ -187,6 +200,7 @@ impl LeaseWorker {
             self.leases.expire(now_us, looks_max, &mut self.returned);
             self.send_back(now_us);
             self.report_unspent();
+            self.report_levels();
         }
         self.finish().await;
         // Nothing runs any more that could send these.
@@ -216,6 +230,13 @@ impl LeaseWorker {
         self.reported_unspent = unspent;
     }
 
+    fn report_levels(&self) {
+        let levels = &self.levels;
+        levels.buckets.store(self.leases.len(), Ordering::Relaxed);
+        levels.bytes.store(self.leases.bytes(), Ordering::Relaxed);
+        levels.set_decided(self.decided);
+    }
+
     /// Answers what leases can answer, and lets the rest of the batch wait.
     fn answer(&mut self, mut batch: Box<Batch>, now_us: u64) {
         if batch.is_abandoned() {
@@ -224,6 +245,12 @@ impl LeaseWorker {
                 .buckets
                 .shed_caller_gone
                 .inc_by(batch.checks.len() as u64);
+            return;
+        }
+        if batch.is_reset() {
+            // Stands for missing outcomes; replaced below.
+            batch.answer_all(&StoreError::Stopped);
+            self.wait(batch, now_us);
             return;
         }
         let mut answered = 0_usize;
@@ -251,6 +278,9 @@ impl LeaseWorker {
                 } else {
                     None
                 };
+                if let Some(outcome) = &outcome {
+                    count_decided(&mut self.decided, outcome.allowed);
+                }
                 // Stands for a missing outcome; replaced below.
                 batch.answers.push(outcome.ok_or(StoreError::Stopped));
             }
@@ -313,6 +343,11 @@ impl LeaseWorker {
                 answer,
             } => self.took(&asked, sent_us, answer, now_us),
             CallReport::Forwarded { waiter, answer } => self.put_answer(waiter, answer),
+            CallReport::Reset {
+                check,
+                waiters,
+                answer,
+            } => self.was_reset(&check, waiters, &answer, now_us),
             CallReport::Refunded {
                 done,
                 lost,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{CallReport, LeaseWorker, PendingRequest, ROUNDS_MAX, Waiter};
+use crate::metrics::count_decided;
 use crate::store::lease::leases::Leases;
 use crate::store::queue::Batch;
 use crate::store::{
@@ -22,6 +23,7 @@ impl LeaseWorker {
             .iter()
             .filter_map(|at| Some((*at, batch.checks.get(*at)?.clone())))
             .collect();
+        let is_reset = batch.is_reset();
         let pending = PendingRequest {
             batch,
             unanswered: missing.len(),
@@ -39,7 +41,9 @@ impl LeaseWorker {
                 check: check_at,
                 rounds: 0,
             };
-            if !Leases::covers(&check) {
+            if is_reset {
+                self.wait_for_reset(check, waiter);
+            } else if !Leases::covers(&check) {
                 self.forward(check, waiter);
             } else if self.leases.has_space(check.key) {
                 if let Some(waiting) = self.waiters.get_mut(&check.key) {
@@ -101,8 +105,12 @@ impl LeaseWorker {
         let outcome = match answer {
             Ok(outcome) => outcome,
             Err(error) => {
+                let (resets, waiters) = self.resets_of(waiters);
                 for waiter in waiters {
                     self.put_answer(waiter, Err(error.clone()));
+                }
+                if !resets.is_empty() {
+                    self.reset(asked.clone(), resets, VecDeque::new());
                 }
                 return;
             }
@@ -116,6 +124,7 @@ impl LeaseWorker {
         } else {
             self.leases.record_denial(asked, &outcome, sent_us);
         }
+        let (resets, waiters) = self.resets_of(waiters);
         let mut rest = VecDeque::new();
         let mut first = None;
         for mut waiter in waiters {
@@ -132,7 +141,9 @@ impl LeaseWorker {
                 self.put_answer(waiter, Ok(refusal(&outcome)));
             }
         }
-        if let Some(check) = first {
+        if !resets.is_empty() {
+            self.reset(asked.clone(), resets, rest);
+        } else if let Some(check) = first {
             self.take_more(check, rest, now_us);
         }
     }
@@ -149,6 +160,9 @@ impl LeaseWorker {
         let Some(pending) = place.as_mut() else {
             return;
         };
+        if let Ok(outcome) = &answer {
+            count_decided(&mut self.decided, outcome.allowed);
+        }
         if let Some(slot) = pending.batch.answers.get_mut(waiter.check) {
             *slot = answer;
         }

@@ -24,6 +24,7 @@ use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
 use crate::store::redis::error_class::{ErrorClass, classify, value};
 use crate::store::redis::node::Node;
+use crate::store::redis::script;
 use crate::store::redis::target::Address;
 use tollgate_limiter::{Check, Timestamp};
 
@@ -38,7 +39,8 @@ const PAUSE_MS_MAX: u64 = 64;
 pub(crate) struct ClusterCall {
     pub(crate) node: Arc<Node>,
     pub(crate) member: ClusterMember,
-    pub(crate) checks: Vec<Check>,
+    /// Each with whether it resets its bucket.
+    pub(crate) checks: Vec<(Check, bool)>,
     pub(crate) near: Timestamp,
     pub(crate) progress: Arc<Progress>,
 }
@@ -80,7 +82,7 @@ impl ClusterCall {
     ) -> NodeStatus {
         let this = Arc::new(self);
         let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
-        for (place, check) in this.checks.iter().enumerate() {
+        for (place, (check, _)) in this.checks.iter().enumerate() {
             by_tag.entry(tag_of(check.key)).or_default().push(place);
         }
         let steps = by_tag.into_values().map(|checks| Step {
@@ -158,7 +160,7 @@ impl ClusterCall {
                 step.asking = false;
                 cluster.refresh();
                 let first = step.checks.first().and_then(|at| self.checks.get(*at));
-                first.map(|check| cluster.node_slot_of(check.key))
+                first.map(|(check, _)| cluster.node_slot_of(check.key))
             }
             Redirect::Ask(to) => {
                 step.asking = true;
@@ -184,12 +186,14 @@ impl ClusterCall {
         }
     }
 
-    /// One run per key, with the key's checks in order.
+    /// One run per key, with the key's checks in order. Checks with a marker have a second key,
+    /// which the node may not have: they have a run of their own and do not hold up the others.
     fn key_by_key(&self, step: &Step) -> Vec<Step> {
         let mut by_key = BTreeMap::<_, Vec<usize>>::new();
         for at in &step.checks {
-            if let Some(check) = self.checks.get(*at) {
-                by_key.entry(check.key.0).or_default().push(*at);
+            if let Some((check, resets)) = self.checks.get(*at) {
+                let marked = *resets || script::has_marker(check);
+                by_key.entry((check.key.0, marked)).or_default().push(*at);
             }
         }
         let steps = by_key.into_values().map(|checks| Step { checks, ..*step });
@@ -291,7 +295,8 @@ impl ClusterCall {
                 pipeline.add_command(redis::cmd("ASKING"));
                 replies = replies.saturating_add(1);
             }
-            let checks = || step.checks.iter().filter_map(|at| self.checks.get(*at));
+            let sent = |at: &usize| self.checks.get(*at).map(|(check, resets)| (check, *resets));
+            let checks = || step.checks.iter().filter_map(sent);
             pipeline.add_command(command::step(&self.node.prefix, self.near, checks));
             replies = replies.saturating_add(1);
         }

@@ -5,29 +5,42 @@ use redis::Cmd;
 use crate::store::redis::{key, script};
 use tollgate_limiter::{Check, Timestamp};
 
+/// A check that a call carries, and whether it resets its bucket.
+pub(crate) type Sent<'c> = (&'c Check, bool);
+
 /// The error text for a reply that the script cannot have sent.
 pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script sends";
 
 /// A script run for these checks. `near` is the caller's time; Redis decides by its own.
-pub(crate) fn step<'c, I: Iterator<Item = &'c Check>>(
+pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     prefix: &str,
     near: Timestamp,
     checks: impl Fn() -> I,
 ) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
-    command.arg(script::sha1()).arg(checks().count());
+    let marked = || checks().filter(|(check, resets)| *resets || script::has_marker(check));
+    let keys = checks().count().saturating_add(marked().count());
+    command.arg(script::sha1()).arg(keys);
     let mut packed = Vec::new();
-    for check in checks() {
+    for (check, _) in checks() {
         key::write(prefix, check, near, &mut packed);
+        command.arg(packed.as_slice());
+    }
+    for (check, _) in marked() {
+        key::write_marker(prefix, check.key, &mut packed);
         command.arg(packed.as_slice());
     }
     packed.clear();
     // Redis takes its own time.
     script::time_argument(None, &mut packed);
     command.arg(packed.as_slice());
-    for check in checks() {
+    for (check, resets) in checks() {
         packed.clear();
-        script::argument(check, near, &mut packed);
+        if resets {
+            script::reset_argument(check, near, &mut packed);
+        } else {
+            script::argument(check, near, &mut packed);
+        }
         command.arg(packed.as_slice());
     }
     command

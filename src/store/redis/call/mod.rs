@@ -24,7 +24,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use self::cluster_call::ClusterCall;
-use self::command::{UNEXPECTED_REPLY, load, step};
+use self::command::{Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
 use super::error_class::{ErrorClass, classify, value};
 use super::node::Node;
@@ -156,7 +156,9 @@ impl Call {
                 let spread = ClusterCall {
                     node: Arc::clone(&self.node),
                     member: member.clone(),
-                    checks: checks().cloned().collect(),
+                    checks: checks()
+                        .map(|(check, resets)| (check.clone(), resets))
+                        .collect(),
                     near,
                     progress: Arc::clone(progress),
                 };
@@ -170,17 +172,18 @@ impl Call {
     }
 
     /// The checks of a batch that are sent: those of requests whose deadline had not passed.
-    fn asked_of<'b>(&self, batch: &'b Batch) -> impl Iterator<Item = &'b Check> {
+    fn asked_of<'b>(&self, batch: &'b Batch) -> impl Iterator<Item = Sent<'b>> {
         let began_us = self.began_us;
         let mut rest = batch.checks.as_slice();
         batch.requests.iter().flat_map(move |request| {
             let (own, others) = rest.split_at(request.checks.min(rest.len()));
             rest = others;
-            if request.deadline.passed(began_us) {
+            let sent = if request.deadline.passed(began_us) {
                 &[]
             } else {
                 own
-            }
+            };
+            sent.iter().map(|check| (check, request.is_reset))
         })
     }
 
@@ -233,6 +236,12 @@ impl Call {
                 own.iter()
                     .map(|check| self.node.answer_of(check, outcomes.next(), now_us)),
             );
+            if request.is_reset {
+                let decided = answers.get(before..).unwrap_or_default();
+                for (check, answer) in own.iter().zip(decided) {
+                    self.node.refused.reset(check, answer.as_ref().ok(), now_us);
+                }
+            }
             if request.is_tentative
                 && let Some(store) = refund_sink
             {

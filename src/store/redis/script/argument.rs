@@ -7,7 +7,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
-//! | 1 | 0 take, 1 refund, 2 give back |
+//! | 1 | 0 take, 1 refund, 2 give back, 3 reset |
 //! | 1 | denied hits: 0 not counted, 1 blocking, 2 all |
 //! | 7, 7 | hits; for a give-back, when they were taken |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
@@ -35,6 +35,8 @@ pub(super) const TAKE: u8 = 0;
 pub(super) const REFUND: u8 = 1;
 /// or given back because the request did not pass.
 pub(super) const GIVE_BACK: u8 = 2;
+/// The bucket is removed, whatever the hits.
+pub(super) const RESET: u8 = 3;
 
 /// What happens to denied hits: they are not counted,
 pub(super) const NOT_COUNTED: u8 = 0;
@@ -73,17 +75,31 @@ pub fn time_argument(now: Option<Timestamp>, into: &mut Vec<u8>) {
 /// decides by its own time, except for counters of Envoy's reference service, whose names contain
 /// `near`.
 pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
+    let (kind, hits, taken_at) = match check.operation.hits {
+        Hits::Take(hits) => (TAKE, hits, 0),
+        Hits::Refund(hits) => (REFUND, hits, 0),
+        Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
+    };
+    push((kind, hits, taken_at), check, near, into);
+}
+
+/// Appends a reset of a check's bucket, whatever the check's hits.
+pub fn reset_argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
+    push((RESET, 0, 0), check, near, into);
+}
+
+fn push(
+    (kind, hits, taken_at): (u8, u64, u64),
+    check: &Check,
+    near: Timestamp,
+    into: &mut Vec<u8>,
+) {
     let Check {
         limit,
         algorithm,
         operation: ask,
         ..
     } = check;
-    let (kind, hits, taken_at) = match ask.hits {
-        Hits::Take(hits) => (TAKE, hits, 0),
-        Hits::Refund(hits) => (REFUND, hits, 0),
-        Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
-    };
     let refused = match count_refused(*algorithm, limit) {
         CountRefused::None => NOT_COUNTED,
         CountRefused::Blocking => BLOCKING,

@@ -1,5 +1,9 @@
 -- One run of the script (see State::step): for each check, reads its bucket, applies both clock
 -- laws, lets its algorithm decide, and writes what has changed.
+--
+-- A reset removes the bucket and leaves its time in a marker: the key that follows the buckets in
+-- KEYS, one for each reset and give-back, in their order. A give-back of hits that were taken no
+-- later than the marker says gives nothing. A call of takes and refunds alone has no such key.
 
 -- A duration from `wide` plus less than 2^53 more; 0 stays 0.
 local function later(us, above, by)
@@ -29,7 +33,34 @@ local number, decide, width, marks_brought_back
 local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
 local rate_hits, per_us, reduced_by, segments, boundaries
 
-for place = 1, #KEYS do
+local checks = #ARGV - 1
+-- What a give-back or a reset comes to at this time of its bucket. A reset then looks at its
+-- bucket, which is removed already.
+local after_reset
+if #KEYS > checks then
+  local marker = checks
+  after_reset = function(kind, place, taken_at, at, tolerance)
+    marker = marker + 1
+    local name = KEYS[marker]
+    local reset_at = tonumber(name and (written[name] or values[marker]) or nil)
+    if kind == GIVE_BACK then return reset_at and taken_at <= reset_at end
+    at = at + tolerance
+    -- The clock may have been set back since an earlier reset.
+    if reset_at and reset_at > at and reset_at - at <= RESET_KEPT then at = reset_at end
+    if at > MAX then at = MAX end
+    local key = KEYS[place]
+    call('DEL', key)
+    written[key] = nil
+    for other = place, checks do
+      if KEYS[other] == key then values[other] = false end
+    end
+    written[name] = ('%.0f'):format(at)
+    call('SET', name, written[name], 'PX', ('%.0f'):format(RESET_KEPT / 1000))
+    return true
+  end
+end
+
+for place = 1, checks do
   local argument = ARGV[place + 1]
   if argument ~= last then
     algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst, rate_hits, per_us, reduced_by, segments, boundaries =
@@ -62,7 +93,10 @@ for place = 1, #KEYS do
     if readable then
       if count > MAX then count = MAX end
       local at = unpack_numbers('<I7', argument, EDGES)
-      if kind == GIVE_BACK and taken_at > at then kind, hits = REFUND, 0 end
+      if kind >= GIVE_BACK then
+        local void = after_reset and after_reset(kind, place, taken_at, at, REFERENCE_SKEW)
+        if void or taken_at > at then kind, hits = REFUND, 0 end
+      end
       local after, _, changed, allowed, used, remaining, reset, retry =
         decide(kind, hits, taken_at, at, at, count, 0, '', window, requests, burst, refused, rate_hits, per_us,
           reduced_by, segments, 0, argument)
@@ -106,8 +140,12 @@ for place = 1, #KEYS do
     -- The first law: an older time counts as the newest that the bucket has seen.
     local at = now
     if seen > at then at = seen end
-    -- The clock was set back meanwhile: what the take weighs now is unknown, so it stays.
-    if kind == GIVE_BACK and taken_at > at then kind, hits = REFUND, 0 end
+    if kind >= GIVE_BACK then
+      local void = after_reset and after_reset(kind, place, taken_at, at, 0)
+      if kind == RESET then brought_back = false end
+      -- The clock was set back meanwhile: what the take weighs now is unknown, so it stays.
+      if void or taken_at > at then kind, hits = REFUND, 0 end
+    end
 
     local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
     first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =

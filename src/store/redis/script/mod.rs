@@ -6,8 +6,8 @@
 //!
 //! [`text`] is built from the algorithms' scripts in `algorithms/`, the arithmetic that they share,
 //! and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
-//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The reply is one string,
-//! which [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write
+//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The keys of markers follow
+//! ([`has_marker`]). The reply is one string, which [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write
 //! or none.
 //!
 //! | file | what |
@@ -34,9 +34,10 @@ mod outcome;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Timestamp};
+use crate::store::refund_queue::REFUND_LATE_MAX_US;
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Hits, Timestamp};
 
-pub use argument::{argument, time_argument};
+pub use argument::{argument, reset_argument, time_argument};
 pub use outcome::{InvalidBucket, ScriptResult, outcomes};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
@@ -46,6 +47,12 @@ pub const CHECKS_MAX: usize = 256;
 /// How many marks take as long as a check without marks, at least. A bucket's marks are one string
 /// that is copied in and out; a log of 10,000 takes Redis 0.3 to 1.3 ms.
 const MARKS_A_CHECK: u64 = 32;
+
+/// Whether the call of this check has the key of its bucket's marker, which a reset leaves. A reset
+/// has one in any case.
+pub fn has_marker(check: &Check) -> bool {
+    matches!(check.operation.hits, Hits::Undo { .. })
+}
 
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many
 /// marks.
@@ -69,6 +76,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("TAKE", argument::TAKE as u64),
     ("REFUND", argument::REFUND as u64),
     ("GIVE_BACK", argument::GIVE_BACK as u64),
+    ("RESET", argument::RESET as u64),
+    ("RESET_KEPT", REFUND_LATE_MAX_US),
+    ("REFERENCE_SKEW", REFERENCE_SKEW_US),
     ("NOT_COUNTED", argument::NOT_COUNTED as u64),
     ("BLOCKING", argument::BLOCKING as u64),
     ("HOLDER", argument::HOLDER as u64),
@@ -84,6 +94,11 @@ const NUMBERS: &[(&str, u64)] = &[
     ("TWO_53", 1 << 53),
     ("MAX", Timestamp::MAX_US),
 ];
+
+/// By how much the clocks of replicas may differ for a reset of a counter of Envoy's reference
+/// service: its times are the replicas' own. What was taken within this time after the reset is not
+/// given back either.
+const REFERENCE_SKEW_US: u64 = 2_000_000;
 
 /// The version of the bucket layout. Buckets of another version are not read.
 const VERSION: u64 = 1;

@@ -1,7 +1,8 @@
 -- tollgate: decides checks in one atomic step, for Redis 6.2 and later and Valkey. Internal: no
 -- other client should call it.
 --
--- KEYS      one bucket per check, in order; a bucket may occur twice.
+-- KEYS      one bucket per check, in order; a bucket may occur twice. Then one marker per check that
+--           gives back or resets, in order.
 -- ARGV[1]   the time: empty for Redis's own, 7 bytes for one time, or 7 bytes per check. Only tests
 --           send a time.
 -- ARGV[i+1] the check of KEYS[i], as argument.rs packs it.

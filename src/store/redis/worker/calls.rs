@@ -77,6 +77,7 @@ impl NodeWorker {
             checks: checks.len(),
             deadline: Deadline::NEVER,
             is_tentative: false,
+            is_reset: false,
             is_elsewhere: false,
             tentative: None,
         });

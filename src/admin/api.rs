@@ -1,0 +1,109 @@
+//! What the endpoints of the admin API share: the parts that they read and change, and the bounds of
+//! their requests.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::changes::{BODIES_MAX, CHANGES_MAX};
+use super::http::ClientConnection;
+use super::rates::LimitRates;
+use super::state::StateHub;
+use crate::admin_api::instance_name;
+use crate::clock::Clock;
+use crate::decisions::Decisions;
+use crate::metrics::Metrics;
+use crate::pipeline::{Generations, Pipeline};
+use crate::store::Store;
+use crate::value_hash::ShownValues;
+
+/// The parts of the admin API.
+pub struct AdminApi {
+    /// The name of this replica.
+    pub(super) instance: Arc<str>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) pipeline: Arc<Pipeline>,
+    /// How values of descriptors are shown.
+    pub(super) values: ShownValues,
+    pub(super) decisions: Decisions,
+    pub(super) rates: Arc<LimitRates>,
+    pub(super) states: Arc<StateHub>,
+    /// Open streams of events.
+    pub(super) streams: Arc<Semaphore>,
+    /// Long responses in progress.
+    pub(super) responses: Arc<Semaphore>,
+    /// Requests for a change whose body is being read.
+    pub(super) bodies: Semaphore,
+    /// Changes in progress.
+    pub(super) changes: Semaphore,
+    has_token: bool,
+}
+
+/// What an [`AdminApi`] is made of.
+pub struct AdminParts {
+    /// For times and rates.
+    pub clock: Arc<dyn Clock>,
+    /// The store that decides.
+    pub store: Arc<dyn Store>,
+    /// Plans descriptors.
+    pub pipeline: Arc<Pipeline>,
+    /// All metrics.
+    pub metrics: Arc<Metrics>,
+    /// The rules in use.
+    pub generations: Arc<Generations>,
+    /// The last decisions, and subscriptions.
+    pub decisions: Decisions,
+    /// Most streams of events.
+    pub streams_max: usize,
+    /// Whether requests carry a token.
+    pub has_token: bool,
+}
+
+/// Most long responses in progress; further requests get 503.
+const RESPONSES_MAX: usize = 16;
+
+// === impl AdminApi ===
+
+impl AdminApi {
+    /// An API of these parts.
+    pub fn new(parts: AdminParts) -> Self {
+        let streams_max = parts.streams_max.min(Semaphore::MAX_PERMITS);
+        let clock = Arc::clone(&parts.clock);
+        let rates = LimitRates::new(parts.metrics, parts.generations, clock);
+        Self {
+            instance: instance_name().into(),
+            clock: parts.clock,
+            store: parts.store,
+            pipeline: parts.pipeline,
+            values: *parts.decisions.values(),
+            decisions: parts.decisions,
+            rates: Arc::new(rates),
+            states: Arc::new(StateHub::new()),
+            streams: Arc::new(Semaphore::new(streams_max)),
+            responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
+            bodies: Semaphore::new(BODIES_MAX),
+            changes: Semaphore::new(CHANGES_MAX),
+            has_token: parts.has_token,
+        }
+    }
+
+    /// Samples the rates of rules for ever.
+    pub async fn sample_rates(self: Arc<Self>) {
+        Arc::clone(&self.rates).run().await;
+    }
+
+    /// Who made a request, for the audit: the name in the client's certificate, else the token,
+    /// else the client's address.
+    pub(super) fn who(&self, client: &ClientConnection) -> String {
+        if let Some(name) = &client.certificate {
+            return format!("certificate {name}");
+        }
+        if self.has_token {
+            return "token".to_owned();
+        }
+        client
+            .peer
+            .map_or_else(|| "unknown".to_owned(), |peer| peer.ip().to_string())
+    }
+}

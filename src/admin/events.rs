@@ -1,0 +1,203 @@
+//! `GET /events`: a stream of server-sent events.
+//!
+//! Each stream is a task that sends one piece at a time. A client that reads slowly misses events
+//! and gets `skipped` with their number; one that does not read at all is closed (`streamed`). The
+//! number of streams is bounded.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{StatusCode, header};
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::AdminState;
+use super::decisions::filter;
+use super::failure::ApiFailure;
+use super::http::Client;
+use super::query::Query;
+use super::state::{StateFrame, StateWatcher, event_bytes};
+use super::streamed::BodySender;
+use crate::admin_api::SkippedEvent;
+use crate::decisions::{PER_SECOND_MAX, Subscription};
+use crate::metrics::Gauge;
+
+/// How often a stream reports what it skipped.
+const SKIPPED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many such intervals a stream is silent before it sends a comment, so that proxies keep it.
+const SILENT_TICKS_MAX: u32 = 15;
+
+/// How many decisions a second a stream has if the query does not say.
+const PER_SECOND_DEFAULT: u64 = 10;
+
+const PARAMETERS: &[&str] = &[
+    "decisions_per_second_max",
+    "domain",
+    "rule",
+    "key",
+    "verdict",
+    "reason",
+    "state",
+];
+
+/// An open stream, counted until it is dropped.
+struct OpenStream {
+    open: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+pub(super) async fn events(
+    State(state): State<AdminState>,
+    Extension(client): Extension<Client>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiFailure> {
+    let query = Query::parse(query.as_deref(), PARAMETERS)?;
+    let states = query.choice("state", &[("true", true), ("false", false)])?;
+    let metrics = &state.metrics.admin;
+    let Ok(permit) = Arc::clone(&state.api.streams).try_acquire_owned() else {
+        metrics.event_streams_refused.inc();
+        return Err(ApiFailure::unavailable(
+            "too many streams of events are open; close one, or raise --event-streams-max",
+        ));
+    };
+    metrics.event_streams.inc();
+    let open = OpenStream {
+        open: metrics.event_streams.clone(),
+        _permit: permit,
+    };
+    let decisions = subscribe(&state, &query)?;
+    client.set_streaming();
+    let (sender, body) = BodySender::pair(client);
+    let states = state.api.states.watch(states.unwrap_or(true));
+    let stream = EventStream {
+        sender,
+        states,
+        decisions,
+        seen: 0,
+        missed: 0,
+    };
+    tokio::spawn(async move {
+        stream.run().await;
+        drop(open);
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((StatusCode::OK, headers, body).into_response())
+}
+
+/// The decisions that a query asks for; none if it asks for none a second.
+fn subscribe(state: &AdminState, query: &Query) -> Result<Option<Subscription>, ApiFailure> {
+    let most = u64::from(PER_SECOND_MAX);
+    let per_second = query.number("decisions_per_second_max", most)?;
+    let per_second = u32::try_from(per_second.unwrap_or(PER_SECOND_DEFAULT)).ok();
+    let filter = filter(query)?;
+    let Some(per_second) = per_second.and_then(NonZeroU32::new) else {
+        return Ok(None);
+    };
+    let subscribed = state.api.decisions.subscribe(filter, per_second);
+    subscribed
+        .map(Some)
+        .map_err(|error| ApiFailure::unavailable(error.to_string()))
+}
+
+/// One stream.
+struct EventStream {
+    sender: BodySender,
+    states: StateWatcher,
+    decisions: Option<Subscription>,
+    /// The number of the last state that was sent.
+    seen: u64,
+    /// States that were not sent and not reported.
+    missed: u64,
+}
+
+// === impl EventStream ===
+
+impl EventStream {
+    /// Sends events until the client has gone or the service stops.
+    async fn run(mut self) {
+        let mut ticks = interval(SKIPPED_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silent = 0;
+        loop {
+            let piece = tokio::select! {
+                () = self.sender.closed() => return,
+                frame = self.states.next() => match self.state(frame) {
+                    Some((piece, false)) => piece,
+                    Some((piece, true)) => {
+                        self.sender.send(piece).await;
+                        return;
+                    }
+                    None => return,
+                },
+                decision = next_decision(&mut self.decisions) => event_bytes("decision", &decision),
+                _ = ticks.tick() => match self.skipped() {
+                    Some(piece) => piece,
+                    None if silent >= SILENT_TICKS_MAX => Bytes::from_static(b": keep-alive\n\n"),
+                    None => {
+                        silent += 1;
+                        continue;
+                    }
+                },
+            };
+            silent = 0;
+            if !self.sender.send(piece).await {
+                return;
+            }
+        }
+    }
+
+    /// The event of a state, and whether it is the last one; none at the end without a state.
+    fn state(&mut self, frame: StateFrame) -> Option<(Bytes, bool)> {
+        if self.seen > 0 {
+            let missed = frame.number.saturating_sub(self.seen).saturating_sub(1);
+            self.missed = self.missed.saturating_add(missed);
+        }
+        self.seen = frame.number;
+        if frame.is_last && frame.bytes.is_empty() {
+            return None;
+        }
+        Some((frame.bytes, frame.is_last))
+    }
+
+    /// What was not sent since the last call, as an event; none if nothing was.
+    fn skipped(&mut self) -> Option<Bytes> {
+        let decisions = self.decisions.as_mut();
+        let event = SkippedEvent {
+            skipped: decisions.map_or(0, Subscription::take_skipped),
+            states: std::mem::take(&mut self.missed),
+        };
+        if event.skipped == 0 && event.states == 0 {
+            return None;
+        }
+        let data = serde_json::to_string(&event).ok()?;
+        Some(event_bytes("skipped", &data))
+    }
+}
+
+/// The next decision as JSON; never without a subscription.
+async fn next_decision(decisions: &mut Option<Subscription>) -> Arc<str> {
+    let next = match decisions {
+        Some(subscription) => subscription.next_json().await,
+        None => None,
+    };
+    match next {
+        Some(decision) => decision,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,182 @@
+//! Parameters of a URL, strictly: an unknown, repeated or malformed one is an error that says what
+//! is allowed.
+
+use super::failure::ApiFailure;
+
+/// Parameters of one request, decoded.
+#[derive(Debug)]
+pub(super) struct Query {
+    allowed: &'static [&'static str],
+    parameters: Vec<(&'static str, String)>,
+}
+
+// === impl Query ===
+
+impl Query {
+    /// Parses a query. The parameters are those of `allowed`, each once at most.
+    pub(super) fn parse(
+        raw: Option<&str>,
+        allowed: &'static [&'static str],
+    ) -> Result<Self, ApiFailure> {
+        let mut parameters: Vec<(&'static str, String)> = Vec::new();
+        let raw = raw.unwrap_or_default();
+        for part in raw.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let name = decode(name)?;
+            let Some(name) = allowed.iter().find(|known| **known == name) else {
+                return Err(ApiFailure::invalid(format!(
+                    "unknown parameter {name:?}; {}",
+                    list(allowed)
+                )));
+            };
+            if parameters.iter().any(|(known, _)| known == name) {
+                let message = format!("the parameter {name} is given twice; give it once");
+                return Err(ApiFailure::invalid(message));
+            }
+            parameters.push((name, decode(value)?));
+        }
+        Ok(Self {
+            allowed,
+            parameters,
+        })
+    }
+
+    /// The value of a parameter; none if it is absent or empty.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        debug_assert!(self.allowed.contains(&name), "{name} is not declared");
+        let mut known = self.parameters.iter();
+        let (_, value) = known.find(|(known, _)| *known == name)?;
+        Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// A number up to `most`.
+    pub(super) fn number(&self, name: &str, most: u64) -> Result<Option<u64>, ApiFailure> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| digits && *number <= most);
+        number.map(Some).ok_or_else(|| {
+            ApiFailure::invalid(format!(
+                "{name}={text:?} is invalid; use a whole number from 0 to {most}"
+            ))
+        })
+    }
+
+    /// One of these choices.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        name: &str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, ApiFailure> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let found = choices.iter().find(|(known, _)| *known == text);
+        found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            ApiFailure::invalid(format!(
+                "{name}={text:?} is invalid; use {}",
+                names.join(" or ")
+            ))
+        })
+    }
+
+    /// Entries, as `KEY=VALUE,KEY=VALUE`.
+    pub(super) fn entries(&self, name: &str) -> Result<Option<Vec<(String, String)>>, ApiFailure> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let entries = text.split(',').map(|entry| match entry.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(ApiFailure::invalid(format!(
+                "{name}: the entry {entry:?} is invalid; write KEY=VALUE,KEY=VALUE, or KEY= for an empty value"
+            ))),
+        });
+        entries.collect::<Result<_, _>>().map(Some)
+    }
+}
+
+fn list(allowed: &[&str]) -> String {
+    if allowed.is_empty() {
+        return "this path has no parameters".to_owned();
+    }
+    format!("the parameters are {}", allowed.join(", "))
+}
+
+/// Decodes `%XX` and `+`.
+fn decode(text: &str) -> Result<String, ApiFailure> {
+    let invalid = || {
+        ApiFailure::invalid(format!(
+            "the query has {text:?}; encode it as UTF-8 with %XX, such as %26 for &"
+        ))
+    };
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || {
+                    let digit = char::from(bytes.next()?).to_digit(16)?;
+                    u8::try_from(digit).ok()
+                };
+                let high = digit().ok_or_else(invalid)?;
+                let low = digit().ok_or_else(invalid)?;
+                high << 4 | low
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).map_err(|_| invalid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: &[&str] = &["n", "rule", "by", "key"];
+
+    fn error(raw: &str) -> String {
+        Query::parse(Some(raw), ALLOWED).unwrap_err().message
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let raw = "rule=d.a%2Fb+name%3Dx&&n=7&key=a=%00,b=é,c=";
+        let query = Query::parse(Some(raw), ALLOWED).unwrap();
+        assert_eq!(query.text("rule"), Some("d.a/b name=x"));
+        assert_eq!(query.number("n", 7).unwrap(), Some(7));
+        assert_eq!(query.text("by"), None);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let entries = vec![pair("a", "\0"), pair("b", "é"), pair("c", "")];
+        assert_eq!(query.entries("key").unwrap(), Some(entries));
+        assert!(query.number("n", 6).is_err());
+        let none = Query::parse(None, ALLOWED).unwrap();
+        assert_eq!(none.number("n", 6).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_unknown_repeated_or_malformed_is_refused() {
+        assert_eq!(
+            error("nn=1"),
+            "unknown parameter \"nn\"; the parameters are n, rule, by, key"
+        );
+        assert_eq!(
+            error("n=1&n=1"),
+            "the parameter n is given twice; give it once"
+        );
+        for raw in ["rule=%", "rule=%4", "rule=%zz", "rule=%ff", "%ff=1"] {
+            assert!(error(raw).contains("encode it as UTF-8"), "{raw}");
+        }
+        for raw in ["n=+7", "n=-1", "n=1.0", "n=x", "n=99999999999999999999"] {
+            let query = Query::parse(Some(raw), ALLOWED).unwrap();
+            assert!(query.number("n", 100).is_err(), "{raw}");
+        }
+        let query = Query::parse(Some("by=size&key=a"), ALLOWED).unwrap();
+        let choices = [("refused", 0), ("asked", 1)];
+        let why = query.choice("by", &choices).unwrap_err().message;
+        assert_eq!(why, "by=\"size\" is invalid; use refused or asked");
+        assert!(query.entries("key").is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! Hits a second of every rule, sampled in the background.
+//!
+//! A sample is the hits of every rule since the start. Two samples are kept, and a rate is the
+//! difference of both. A sample is taken every ten seconds, and each second while somebody looks: a
+//! stream is open, or a request came within the last minute. 10,000 rules take about 1 MB.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::admin_api::{Hits, Rates};
+use crate::clock::Clock;
+use crate::metrics::{HitTotals, Metrics};
+use crate::pipeline::{Generation, Generations};
+
+/// How often the sampler looks whether a sample is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many ticks pass between samples while nobody looks.
+const QUIET_TICKS: u32 = 10;
+
+/// How long a request counts as somebody who looks, in microseconds.
+const LOOKED_US: u64 = 60_000_000;
+
+/// Least time between two samples, in microseconds.
+const SAMPLE_US_MIN: u64 = 500_000;
+
+/// The rates of all rules.
+pub(super) struct LimitRates {
+    metrics: Arc<Metrics>,
+    generations: Arc<Generations>,
+    clock: Arc<dyn Clock>,
+    samples: Mutex<[Sample; 2]>,
+    /// When somebody looked last, in uptime; 0 for never.
+    looked_us: AtomicU64,
+}
+
+/// The hits of every rule at one time.
+#[derive(Debug, Default)]
+struct Sample {
+    /// The number of the generation of rules; 0 for no sample.
+    generation: i64,
+    uptime_us: u64,
+    totals: Vec<HitTotals>,
+}
+
+/// The hits of every rule now, and their rates.
+pub(super) struct LimitCounts<'r> {
+    now: Vec<HitTotals>,
+    samples: MutexGuard<'r, [Sample; 2]>,
+    /// How long the samples lie apart, in seconds; 0 without two samples of these rules.
+    seconds: f64,
+}
+
+// === impl LimitRates ===
+
+impl LimitRates {
+    /// No samples yet.
+    pub(super) fn new(
+        metrics: Arc<Metrics>,
+        generations: Arc<Generations>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            metrics,
+            generations,
+            clock,
+            samples: Mutex::default(),
+            looked_us: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes samples for ever.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut quiet: u32 = QUIET_TICKS;
+        loop {
+            ticks.tick().await;
+            quiet = quiet.saturating_add(1);
+            if quiet >= QUIET_TICKS || self.is_watched() {
+                quiet = 0;
+                let rates = Arc::clone(&self);
+                // A reading waits for another one, which may take long.
+                let _ = tokio::task::spawn_blocking(move || rates.sample()).await;
+            }
+        }
+    }
+
+    /// Notes that somebody looks.
+    pub(super) fn look(&self) {
+        let now_us = self.clock.uptime_us().max(1);
+        self.looked_us.store(now_us, Ordering::Relaxed);
+    }
+
+    fn is_watched(&self) -> bool {
+        let looked_us = self.looked_us.load(Ordering::Relaxed);
+        looked_us > 0 && self.clock.uptime_us().saturating_sub(looked_us) < LOOKED_US
+    }
+
+    /// Takes a sample, unless the last one is recent.
+    fn sample(&self) {
+        let Some(generation) = self.generations.current() else {
+            return;
+        };
+        let now_us = self.clock.uptime_us();
+        let mut samples = self.samples();
+        let [_, last] = &*samples;
+        let age_us = now_us.saturating_sub(last.uptime_us);
+        if last.generation == generation.number && age_us < SAMPLE_US_MIN {
+            return;
+        }
+        samples.rotate_left(1);
+        let [_, last] = &mut *samples;
+        last.generation = generation.number;
+        last.uptime_us = now_us;
+        self.metrics
+            .hit_totals(&generation.counters, &mut last.totals);
+        // After a reload with fewer rules.
+        let len = last.totals.len();
+        last.totals.shrink_to(len.saturating_mul(2));
+    }
+
+    fn samples(&self) -> MutexGuard<'_, [Sample; 2]> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hits of each rule of a generation, now, and their rates.
+    pub(super) fn counts(&self, generation: &Generation) -> LimitCounts<'_> {
+        let mut now = Vec::new();
+        self.metrics.hit_totals(&generation.counters, &mut now);
+        let samples = self.samples();
+        let [before, last] = &*samples;
+        let number = generation.number;
+        let seconds = if before.generation == number && last.generation == number {
+            let us = last.uptime_us.saturating_sub(before.uptime_us);
+            Duration::from_micros(us).as_secs_f64()
+        } else {
+            0.0
+        };
+        LimitCounts {
+            now,
+            samples,
+            seconds,
+        }
+    }
+}
+
+// === impl LimitCounts ===
+
+impl LimitCounts<'_> {
+    /// The hits of the rule with this index since the start.
+    pub(super) fn hits(&self, index: usize) -> Hits {
+        let hits = self.now.get(index).copied().unwrap_or_default();
+        Hits {
+            total: hits.total,
+            admitted: hits.within,
+            over: hits.over,
+            near: hits.near,
+            shadow: hits.shadow,
+        }
+    }
+
+    /// Its hits a second.
+    pub(super) fn rates(&self, index: usize) -> Rates {
+        let [before, last] = &*self.samples;
+        let (Some(before), Some(last)) = (before.totals.get(index), last.totals.get(index)) else {
+            return Rates::default();
+        };
+        if self.seconds <= 0.0 {
+            return Rates::default();
+        }
+        #[allow(clippy::cast_precision_loss)] // a rate is shown with a few digits
+        let rate = |last: u64, before: u64| {
+            let rate = last.saturating_sub(before) as f64 / self.seconds;
+            (rate * 1_000.0).round() / 1_000.0
+        };
+        Rates {
+            seconds: (self.seconds * 1_000.0).round() / 1_000.0,
+            total: rate(last.total, before.total),
+            admitted: rate(last.within, before.within),
+            over: rate(last.over, before.over),
+            near: rate(last.near, before.near),
+            shadow: rate(last.shadow, before.shadow),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Builds the memory of the last decisions, and the decision log.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::error::AppError;
+use crate::admin_api::{ValueMode, Verdict};
+use crate::clock::Clock;
+use crate::decisions::{DecisionLog, Decisions, DecisionsSetup, LogDestination, LogSetup};
+use crate::metrics::Metrics;
+use crate::settings::{
+    DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings,
+};
+use crate::value_hash::ShownValues;
+
+/// Keeps decisions and writes the decision log as the settings say.
+pub(super) fn build(
+    settings: &Settings,
+    threads: usize,
+    values: ShownValues,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Decisions, AppError> {
+    let log = &settings.decision_log;
+    let kept_max = usize::try_from(log.decisions_kept_max).unwrap_or(usize::MAX);
+    Ok(Decisions::new(DecisionsSetup {
+        clock: Arc::clone(clock),
+        values,
+        kept_max,
+        threads,
+        log: start_log(log, values, clock, metrics)?,
+    }))
+}
+
+/// Starts the decision log, if there is one.
+fn start_log(
+    settings: &DecisionLogSettings,
+    values: ShownValues,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Option<DecisionLog>, AppError> {
+    let destination = match &settings.decision_log {
+        DecisionLogTarget::Off => return Ok(None),
+        DecisionLogTarget::Stdout => LogDestination::Stdout,
+        DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
+        DecisionLogTarget::Otlp => {
+            return Err(AppError::Defect("otlp is not built yet".to_owned()));
+        }
+    };
+    let values = match settings.decision_log_values {
+        None => values,
+        Some(LoggedValues::Hashed) => values.with_mode(ValueMode::Hashed),
+        Some(LoggedValues::Plain) => values.with_mode(ValueMode::Plain),
+    };
+    let log = DecisionLog::start(LogSetup {
+        destination,
+        verdicts: verdicts(&settings.decision_log_verdicts),
+        rules: settings.decision_log_rules.clone(),
+        per_second_max: NonZeroU32::new(settings.decision_log_per_second_max)
+            .unwrap_or(NonZeroU32::MIN),
+        values,
+        clock: Arc::clone(clock),
+        metrics: metrics.decision_log.clone(),
+    });
+    log.map(Some)
+        .map_err(|error| AppError::Defect(error.to_string()))
+}
+
+fn verdicts(chosen: &[LoggedVerdict]) -> Vec<Verdict> {
+    let each = chosen.iter().flat_map(|verdict| match verdict {
+        LoggedVerdict::Ok => &[Verdict::Ok][..],
+        LoggedVerdict::OverLimit => &[Verdict::OverLimit],
+        LoggedVerdict::Error => &[Verdict::Error],
+        LoggedVerdict::All => &[Verdict::Ok, Verdict::OverLimit, Verdict::Error],
+    });
+    each.copied().collect()
+}

@@ -1,0 +1,42 @@
+//! Hash keys from files, and how values are shown.
+
+use std::path::Path;
+
+use super::error::AppError;
+use crate::admin_api::ValueMode;
+use crate::settings::{TopKeysMode, TopKeysSettings};
+use crate::value_hash::ShownValues;
+
+/// The shortest hash key, in bytes.
+const HASH_KEY_BYTES_MIN: usize = 16;
+
+/// Reads the hash key in the file that `flag` names, without white space at its end.
+pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError> {
+    let path = file.display();
+    let mut key = std::fs::read(file)
+        .map_err(|error| AppError::HashKey(format!("{path}: {error}; {flag} names this file")))?;
+    key.truncate(key.trim_ascii_end().len());
+    if key.len() < HASH_KEY_BYTES_MIN {
+        return Err(AppError::HashKey(format!(
+            "{path}: a key of {} bytes is too short; {flag} needs at least {HASH_KEY_BYTES_MIN}",
+            key.len()
+        )));
+    }
+    Ok(key)
+}
+
+/// How values are shown, as the settings say.
+pub(super) fn shown_values(settings: &TopKeysSettings) -> Result<ShownValues, AppError> {
+    let mode = match settings.top_keys {
+        TopKeysMode::Off => ValueMode::Off,
+        TopKeysMode::Hashed => ValueMode::Hashed,
+        TopKeysMode::Plain => ValueMode::Plain,
+    };
+    match &settings.value_hash_key_file {
+        None => ShownValues::random(mode).map_err(AppError::Randomness),
+        Some(file) => {
+            let key = read_hash_key(file, "--value-hash-key-file")?;
+            Ok(ShownValues::derived_from(mode, &key))
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! One decision as it is kept: compact, in memory that is used again, and with values as sent.
+//! [`KeptDecision::record`] makes the JSON record of it when somebody reads it.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use tollgate_limiter::{
+    Algorithm, Code, Hits, Limit, LimitOrigin, MatchedRules, Request, Status, Timestamp,
+};
+
+use super::reason::{MatchedRequest, overall, verdict};
+use crate::admin_api::{
+    DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, Verdict, rule_name, time_text,
+};
+use crate::value_hash::{ShownValues, plain_text};
+
+/// The most bytes of text that are kept of one decision. Further descriptors are left out and
+/// counted.
+const TEXT_BYTES_MAX: usize = 8 * 1_024;
+
+/// Stands for the rule of a limit that came with its request.
+pub(super) const OVERRIDE: &str = "(override)";
+
+/// How many bytes of memory a decision keeps for the next one.
+const IDLE_BYTES_MAX: usize = 1_024;
+
+/// A request that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct EndedRequest<'a> {
+    /// The request; empty if it was not read.
+    pub(crate) request: &'a Request<'a>,
+    /// The generation of rules that it was matched against.
+    pub(crate) generation: Option<i64>,
+    /// Microseconds from its arrival.
+    pub(crate) took_us: u64,
+    /// How it ended.
+    pub(crate) ending: Ending<'a>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy)]
+pub(crate) enum Ending<'a> {
+    /// It was matched against rules and decided.
+    Decided(MatchedRequest<'a>),
+    /// It was matched against rules, and the store did not decide.
+    Undecided(MatchedRequest<'a>, &'a dyn fmt::Display),
+    /// It exceeds a bound, and a setting answered.
+    Excess(Code),
+    /// It was not matched against rules.
+    Failed(&'a dyn fmt::Display),
+}
+
+/// A decision.
+#[derive(Debug)]
+pub struct KeptDecision {
+    at: Timestamp,
+    took_us: u64,
+    generation: Option<i64>,
+    verdict: Verdict,
+    reason: Reason,
+    /// All texts, one after the other.
+    text: Text,
+    domain: Span,
+    error: Option<Span>,
+    /// Keys and values of all descriptors.
+    entries: Vec<(Span, Span)>,
+    descriptors: Vec<KeptDescriptor>,
+    descriptors_omitted: usize,
+    /// The record as JSON, made for the first subscription that reads it.
+    json: OnceLock<Arc<str>>,
+}
+
+/// Text of bounded length. More is cut.
+#[derive(Debug, Default)]
+struct Text(Vec<u8>);
+
+type Span = Range<usize>;
+
+#[derive(Debug)]
+struct KeptDescriptor {
+    entries: Range<usize>,
+    verdict: Option<Verdict>,
+    reason: Reason,
+    rule: Option<Span>,
+    limit: Option<(Limit, &'static dyn Algorithm)>,
+    hits: Hits,
+    remaining: u32,
+    until_reset_us: Option<u64>,
+}
+
+// === impl Text ===
+
+impl Text {
+    fn push(&mut self, bytes: &[u8]) -> Span {
+        let start = self.0.len();
+        let space = TEXT_BYTES_MAX.saturating_sub(start).min(bytes.len());
+        self.0
+            .extend_from_slice(bytes.get(..space).unwrap_or_default());
+        start..self.0.len()
+    }
+
+    fn get(&self, span: &Span) -> &[u8] {
+        self.0.get(span.clone()).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+// === impl Ending ===
+
+impl Ending<'_> {
+    /// The answer.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Decided(matched) => verdict(matched.decision.code),
+            Self::Excess(code) => verdict(*code),
+            Self::Undecided(..) | Self::Failed(_) => Verdict::Error,
+        }
+    }
+}
+
+// === impl KeptDecision ===
+
+impl Default for KeptDecision {
+    fn default() -> Self {
+        Self {
+            at: Timestamp::default(),
+            took_us: 0,
+            generation: None,
+            verdict: Verdict::Ok,
+            reason: Reason::WithinLimit,
+            text: Text::default(),
+            domain: 0..0,
+            error: None,
+            entries: Vec::new(),
+            descriptors: Vec::new(),
+            descriptors_omitted: 0,
+            json: OnceLock::new(),
+        }
+    }
+}
+
+impl KeptDecision {
+    /// When it was made.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The answer.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    pub(super) fn set_time(&mut self, at: Timestamp) {
+        self.at = at;
+    }
+
+    /// Memory that it uses, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            .saturating_add(self.text.0.capacity())
+            .saturating_add(
+                self.entries
+                    .capacity()
+                    .saturating_mul(size_of::<(Span, Span)>()),
+            )
+            .saturating_add(
+                self.descriptors
+                    .capacity()
+                    .saturating_mul(size_of::<KeptDescriptor>()),
+            )
+    }
+
+    /// Replaces it by the decision of a request that ended at `at`.
+    pub(super) fn fill(&mut self, ended: &EndedRequest<'_>, at: Timestamp) {
+        self.clear();
+        self.at = at;
+        self.took_us = ended.took_us;
+        self.generation = ended.generation;
+        self.verdict = ended.ending.verdict();
+        self.domain = self.text.push(ended.request.domain);
+        match ended.ending {
+            Ending::Decided(matched) => self.fill_matched(ended.request, &matched),
+            Ending::Undecided(matched, error) => {
+                self.set_error(error);
+                self.fill_matched(ended.request, &matched);
+            }
+            Ending::Excess(code) => {
+                let reason = match code {
+                    Code::Ok => Reason::ExcessAllowed,
+                    Code::OverLimit => Reason::ExcessDenied,
+                };
+                self.fill_unmatched(ended.request, reason);
+            }
+            Ending::Failed(error) => {
+                self.set_error(error);
+                self.fill_unmatched(ended.request, Reason::Error);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.bytes() > size_of::<Self>().saturating_add(IDLE_BYTES_MAX) {
+            *self = Self::default();
+        }
+        self.text.0.clear();
+        self.entries.clear();
+        self.descriptors.clear();
+        self.error = None;
+        self.descriptors_omitted = 0;
+        self.json = OnceLock::new();
+    }
+
+    fn set_error(&mut self, error: &dyn fmt::Display) {
+        let start = self.text.0.len();
+        // Text accepts everything.
+        let _ = write!(self.text, "{error}");
+        self.error = Some(start..self.text.0.len());
+    }
+
+    /// The descriptors of a request that was not matched against rules.
+    fn fill_unmatched(&mut self, request: &Request<'_>, reason: Reason) {
+        self.reason = reason;
+        for descriptor in request.descriptors() {
+            let Some(entries) = self.push_entries(descriptor.entries, "") else {
+                self.descriptors_omitted = self.descriptors_omitted.saturating_add(1);
+                continue;
+            };
+            self.descriptors.push(KeptDescriptor {
+                entries,
+                verdict: None,
+                reason,
+                rule: None,
+                limit: None,
+                hits: descriptor.hits,
+                remaining: 0,
+                until_reset_us: None,
+            });
+        }
+    }
+
+    fn fill_matched(&mut self, request: &Request<'_>, matched: &MatchedRequest<'_>) {
+        let statuses = matched.decision.statuses.iter();
+        let reasons = matched.plan.matched().zip(statuses).enumerate();
+        let reasons = reasons.map(|(position, (rules, status))| {
+            matched.descriptor_reason(request, position, &rules, status)
+        });
+        self.reason = overall(self.verdict, reasons);
+        let statuses = matched.decision.statuses.iter();
+        let each = request.descriptors().zip(matched.plan.matched());
+        for (position, ((descriptor, rules), status)) in each.zip(statuses).enumerate() {
+            let reason = matched.descriptor_reason(request, position, &rules, status);
+            let rule = answering_rule(matched, &rules, status);
+            let Some(entries) = self.push_entries(descriptor.entries, &rule) else {
+                self.descriptors_omitted = self.descriptors_omitted.saturating_add(1);
+                continue;
+            };
+            let rule = (!rule.is_empty()).then(|| self.text.push(rule.as_bytes()));
+            let check = status
+                .check_index
+                .filter(|_| status.current_limit.is_some());
+            let check = check.and_then(|index| matched.plan.planned_check(index));
+            self.descriptors.push(KeptDescriptor {
+                entries,
+                verdict: (reason != Reason::Error).then(|| verdict(status.code)),
+                reason,
+                rule,
+                limit: check.map(|planned| (planned.check.limit, planned.check.algorithm)),
+                hits: descriptor.hits,
+                remaining: status.remaining,
+                until_reset_us: status.until_reset_us,
+            });
+        }
+    }
+
+    /// Keeps the entries of a descriptor; none if they and `more` text are too long.
+    fn push_entries(
+        &mut self,
+        entries: &[tollgate_limiter::Entry<'_>],
+        more: &str,
+    ) -> Option<Range<usize>> {
+        let bytes = entries.iter().fold(more.len(), |sum, entry| {
+            // The spans of an entry count too, so that empty entries are bounded.
+            let spans = size_of::<(Span, Span)>();
+            sum.saturating_add(spans)
+                .saturating_add(entry.key.len())
+                .saturating_add(entry.value.len())
+        });
+        let kept = self
+            .entries
+            .len()
+            .saturating_mul(size_of::<(Span, Span)>())
+            .saturating_add(
+                self.descriptors
+                    .len()
+                    .saturating_mul(size_of::<KeptDescriptor>()),
+            )
+            .saturating_add(self.text.0.len());
+        if kept.saturating_add(bytes) > TEXT_BYTES_MAX {
+            return None;
+        }
+        let start = self.entries.len();
+        for entry in entries {
+            let spans = (self.text.push(entry.key), self.text.push(entry.value));
+            self.entries.push(spans);
+        }
+        Some(start..self.entries.len())
+    }
+
+    /// The domain, as sent.
+    pub(super) fn domain(&self) -> &[u8] {
+        self.text.get(&self.domain)
+    }
+
+    /// Whether it has this reason, as a whole or for a descriptor.
+    pub(super) fn has_reason(&self, reason: Reason) -> bool {
+        self.reason == reason || self.descriptors.iter().any(|one| one.reason == reason)
+    }
+
+    /// The names of the rules that answered.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &[u8]> {
+        let rules = self.descriptors.iter().filter_map(|one| one.rule.as_ref());
+        rules.map(|rule| self.text.get(rule))
+    }
+
+    /// Each descriptor's rule, if any, and its entries.
+    pub(super) fn descriptors(
+        &self,
+    ) -> impl Iterator<Item = (Option<&[u8]>, impl Iterator<Item = (&[u8], &[u8])> + Clone)> {
+        self.descriptors.iter().map(|one| {
+            let entries = self.entries.get(one.entries.clone()).unwrap_or_default();
+            let entries = entries
+                .iter()
+                .map(|(key, value)| (self.text.get(key), self.text.get(value)));
+            (one.rule.as_ref().map(|rule| self.text.get(rule)), entries)
+        })
+    }
+
+    /// The record, with values as `values` shows them.
+    pub fn record(&self, values: &ShownValues) -> DecisionRecord {
+        DecisionRecord {
+            at: time_text(self.at),
+            domain: plain_text(self.domain()),
+            verdict: self.verdict,
+            reason: self.reason,
+            error: self
+                .error
+                .as_ref()
+                .map(|error| plain_text(self.text.get(error))),
+            took_us: self.took_us,
+            generation: self
+                .generation
+                .and_then(|number| u64::try_from(number).ok()),
+            descriptors: self
+                .descriptors
+                .iter()
+                .map(|one| self.descriptor_record(one, values))
+                .collect(),
+            descriptors_omitted: self.descriptors_omitted as u64,
+        }
+    }
+
+    /// The record as JSON. Made once: `values` is the same for all subscriptions.
+    pub(super) fn json(&self, values: &ShownValues) -> Arc<str> {
+        let json = self.json.get_or_init(|| {
+            // A record holds nothing that JSON does not have.
+            let json = serde_json::to_string(&self.record(values));
+            json.unwrap_or_default().into()
+        });
+        Arc::clone(json)
+    }
+
+    fn descriptor_record(&self, kept: &KeptDescriptor, values: &ShownValues) -> DescriptorRecord {
+        let entries = self.entries.get(kept.entries.clone()).unwrap_or_default();
+        let has_limit = kept.limit.is_some();
+        DescriptorRecord {
+            entries: entries
+                .iter()
+                .map(|(key, value)| Entry {
+                    key: plain_text(self.text.get(key)),
+                    value: values.show(self.text.get(value)),
+                })
+                .collect(),
+            verdict: kept.verdict,
+            reason: kept.reason,
+            rule: kept
+                .rule
+                .as_ref()
+                .map(|rule| plain_text(self.text.get(rule))),
+            limit: kept
+                .limit
+                .map(|(limit, algorithm)| LimitFigures::of(&limit, algorithm)),
+            hits: match kept.hits {
+                Hits::Take(hits) => i128::from(hits),
+                Hits::Refund(hits) | Hits::Undo { hits, .. } => 0_i128.saturating_sub(hits.into()),
+            },
+            remaining: has_limit.then_some(u64::from(kept.remaining)),
+            reset_seconds: kept
+                .until_reset_us
+                .filter(|_| has_limit)
+                .map(|us| us.div_ceil(1_000_000)),
+        }
+    }
+}
+
+/// The name of the rule that answered a descriptor; empty if none matched.
+fn answering_rule(
+    matched: &MatchedRequest<'_>,
+    rules: &MatchedRules<'_>,
+    status: &Status<'_>,
+) -> String {
+    let check = status.check_index;
+    match check.and_then(|index| matched.plan.planned_check(index)) {
+        Some(planned) => match planned.origin {
+            LimitOrigin::Rule(rule) => rule_name(rule),
+            LimitOrigin::Override => OVERRIDE.to_owned(),
+        },
+        None => rules.rules.first().map(rule_name).unwrap_or_default(),
+    }
+}

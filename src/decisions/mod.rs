@@ -1,0 +1,229 @@
+//! Single decisions: the last ones, those that a subscription asks for, and the decision log.
+//!
+//! | file or folder | what |
+//! | --- | --- |
+//! | `recorder` | what a worker thread does with its decisions |
+//! | `kept_decision` | one decision, compact; makes its JSON record |
+//! | `reason` | why a request was answered as it was |
+//! | `ring` | the last decisions of one thread |
+//! | `filter` | which decisions a reader asks for |
+//! | `taps` | subscriptions, for `/events` and `tollgate tap` |
+//! | `log` | the decision log |
+//!
+//! Decisions that no reader asks for cost a few instructions: the request is not kept, and nothing
+//! is allocated or locked. Every memory here is bounded.
+//!
+//! What it deliberately does not do: HTTP (`admin`), count (`metrics`, `top_keys`).
+
+mod filter;
+mod kept_decision;
+mod log;
+mod reason;
+mod recorder;
+mod ring;
+mod taps;
+
+use std::cmp::Reverse;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use self::filter::DecisionFilter;
+pub use self::kept_decision::KeptDecision;
+pub(crate) use self::kept_decision::{EndedRequest, Ending};
+pub use self::log::{DecisionLog, LogDestination, LogSetup};
+pub(crate) use self::reason::MatchedRequest;
+pub use self::recorder::Recorder;
+pub(crate) use self::recorder::Wanted;
+use self::ring::{Ring, RingWriter};
+use self::taps::Taps;
+pub use self::taps::{
+    FILTERS_MAX, PER_SECOND_MAX, SUBSCRIPTIONS_MAX, SubscribeError, Subscription,
+};
+use crate::admin_api::{self, instance_name, time_text};
+use crate::clock::Clock;
+use crate::value_hash::ShownValues;
+
+/// Requests outside the worker threads (`/json`, unusual gRPC calls) get one part in so many of the
+/// decisions that are kept.
+const SINGLE_SHARE: usize = 8;
+
+/// How many decisions a query returns at most.
+pub const RECENT_MAX: usize = 1_000;
+
+/// The decisions of a service. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    shared: Arc<Shared>,
+    /// For requests outside the worker threads.
+    single: Arc<Mutex<Recorder>>,
+}
+
+/// The parts of [`Decisions`].
+pub struct DecisionsSetup {
+    /// The time of decisions.
+    pub clock: Arc<dyn Clock>,
+    /// How values are shown.
+    pub values: ShownValues,
+    /// How many decisions are kept in all; 0 keeps none.
+    pub kept_max: usize,
+    /// How many worker threads keep them.
+    pub threads: usize,
+    /// The decision log, if there is one.
+    pub log: Option<DecisionLog>,
+}
+
+/// Which of the last decisions a reader asks for.
+#[derive(Clone, Debug, Default)]
+pub struct RecentQuery {
+    /// Those that match.
+    pub filter: DecisionFilter,
+    /// At most so many; never more than [`RECENT_MAX`].
+    pub count: usize,
+}
+
+/// What all threads and readers share.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    values: ShownValues,
+    instance: String,
+    /// How many decisions one thread keeps.
+    slots: usize,
+    rings: Mutex<Vec<Arc<Ring>>>,
+    threads: AtomicUsize,
+    taps: Arc<Taps>,
+    log: Option<DecisionLog>,
+}
+
+// === impl Decisions ===
+
+impl Decisions {
+    /// Keeps decisions as the setup says.
+    pub fn new(setup: DecisionsSetup) -> Self {
+        let threads = setup.threads.max(1);
+        let single_slots = setup.kept_max.div_ceil(SINGLE_SHARE);
+        let shared = Arc::new(Shared {
+            clock: setup.clock,
+            values: setup.values,
+            instance: instance_name(),
+            slots: setup
+                .kept_max
+                .saturating_sub(single_slots)
+                .div_ceil(threads),
+            rings: Mutex::default(),
+            threads: AtomicUsize::new(0),
+            taps: Arc::new(Taps::new()),
+            log: setup.log,
+        });
+        let single = Arc::new(Mutex::new(shared.recorder(single_slots)));
+        Self { shared, single }
+    }
+
+    /// Keeps this many decisions of one worker thread, and shows values hashed. For tests and
+    /// benches.
+    ///
+    /// # Errors
+    ///
+    /// When the system provides no randomness.
+    #[doc(hidden)]
+    pub fn alone(clock: &Arc<dyn Clock>, kept_max: usize) -> Result<Self, getrandom::Error> {
+        Ok(Self::new(DecisionsSetup {
+            clock: Arc::clone(clock),
+            values: ShownValues::random(admin_api::ValueMode::Hashed)?,
+            kept_max,
+            threads: 1,
+            log: None,
+        }))
+    }
+
+    /// Keeps the decisions of one more worker thread.
+    pub fn recorder(&self) -> Recorder {
+        self.shared.recorder(self.shared.slots)
+    }
+
+    /// The recorder of requests outside the worker threads.
+    pub(crate) fn single_recorder(&self) -> MutexGuard<'_, Recorder> {
+        self.single.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How values are shown.
+    pub fn values(&self) -> &ShownValues {
+        &self.shared.values
+    }
+
+    /// The last decisions that match, newest first.
+    pub fn recent(&self, query: &RecentQuery) -> admin_api::Decisions {
+        let shared = &self.shared;
+        let rings = shared.rings();
+        let rings: Vec<_> = rings.iter().map(Arc::clone).collect();
+        let mut kept: Vec<_> = rings.iter().flat_map(|ring| ring.decisions()).collect();
+        kept.sort_by_key(|decision| Reverse(decision.at()));
+        let matching = kept
+            .iter()
+            .filter(|decision| query.filter.matches(decision, &shared.values));
+        admin_api::Decisions {
+            instance: shared.instance.clone(),
+            at: time_text(shared.clock.now()),
+            values: shared.values.mode(),
+            decisions: matching
+                .take(query.count.min(RECENT_MAX))
+                .map(|decision| decision.record(&shared.values))
+                .collect(),
+            kept: kept.len() as u64,
+            skipped: rings
+                .iter()
+                .fold(0, |sum: u64, ring| sum.wrapping_add(ring.skipped())),
+        }
+    }
+
+    /// Decisions that match, as they are made, at most `per_second_max` in any second. More than
+    /// [`PER_SECOND_MAX`] counts as that.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many subscriptions.
+    pub fn subscribe(
+        &self,
+        filter: DecisionFilter,
+        per_second_max: NonZeroU32,
+    ) -> Result<Subscription, SubscribeError> {
+        let values = self.shared.values;
+        self.shared.taps.subscribe(filter, per_second_max, values)
+    }
+
+    /// Ends the decision log: what waits is written, for two seconds at most.
+    pub async fn stop(&self) {
+        if let Some(log) = &self.shared.log {
+            log.stop().await;
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Whether anybody but the ring may want decisions.
+    #[inline]
+    fn has_readers(&self) -> bool {
+        self.taps.any() || self.log.is_some()
+    }
+
+    fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recorder(self: &Arc<Self>, slots: usize) -> Recorder {
+        let ring = RingWriter::new(slots);
+        self.rings().push(ring.ring());
+        let thread = self.threads.fetch_add(1, Ordering::Relaxed);
+        Recorder::new(Arc::clone(self), ring, thread)
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("rings", &self.rings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,88 @@
+//! Forgets the buckets of one descriptor, under the rules in use.
+
+use tollgate_limiter::{Entry, Hits, LimitOrigin, PlanBuffer, Request};
+
+use crate::admin_api::rule_name;
+use crate::pipeline::Pipeline;
+use crate::store::StoreError;
+
+/// One bucket that was forgotten.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BucketReset {
+    /// The name of its rule.
+    pub rule: String,
+    /// Whether there was a bucket.
+    pub existed: bool,
+}
+
+/// Why no bucket was forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum ResetError {
+    /// There are no rules yet.
+    #[error("there are no rules yet; try again when they are loaded")]
+    NoRules,
+    /// The domain has no rules.
+    #[error("no rule has the domain {0:?}; GET /limits lists the domains")]
+    UnknownDomain(String),
+    /// No rule with a limit matches the descriptor.
+    #[error(
+        "no rule with a limit matches this descriptor; `tollgate explain` says which entry does not match"
+    )]
+    NoLimit,
+    /// The descriptor exceeds a bound.
+    #[error("{0}")]
+    Excess(String),
+    /// The store did not do it. Some buckets may be forgotten.
+    #[error("the store did not forget the buckets: {0}; try again")]
+    Store(#[from] StoreError),
+}
+
+impl Pipeline {
+    /// Forgets the buckets of all limits of one descriptor. The descriptor is that of a request:
+    /// hits that were taken in advance, and denials that are remembered, are forgotten too.
+    ///
+    /// # Errors
+    ///
+    /// When no limit applies to the descriptor, or the store fails.
+    pub async fn reset(
+        &self,
+        domain: &str,
+        entries: &[(String, String)],
+    ) -> Result<Vec<BucketReset>, ResetError> {
+        let entries_max = self.response_policy.entries_max;
+        if entries.len() > entries_max {
+            return Err(ResetError::Excess(format!(
+                "the descriptor has more than {entries_max} entries (--entries-max)"
+            )));
+        }
+        let generation = self.current_rules().ok_or(ResetError::NoRules)?;
+        let mut request = Request::new(domain.as_bytes());
+        let entries = entries.iter().map(|(key, value)| Entry {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        });
+        // Hits of 0 only look.
+        request.push_descriptor(entries, Hits::PEEK, None);
+        let plan = self.plan_request(PlanBuffer::default(), &generation.rules, &request);
+        if !plan.domain_known() {
+            return Err(ResetError::UnknownDomain(domain.to_owned()));
+        }
+        if plan.matching_budget_exceeded() {
+            return Err(ResetError::Excess(
+                "matching the descriptor takes more steps than a request may take".to_owned(),
+            ));
+        }
+        if plan.checks().is_empty() {
+            return Err(ResetError::NoLimit);
+        }
+        let rules = plan.planned_checks().map(|planned| match planned.origin {
+            LimitOrigin::Rule(rule) => rule_name(rule),
+            LimitOrigin::Override => String::new(),
+        });
+        let rules: Vec<String> = rules.collect();
+        let existed = self.store.reset(plan.checks().to_vec()).await?;
+        let resets = rules.into_iter().zip(existed);
+        let resets = resets.map(|(rule, existed)| BucketReset { rule, existed });
+        Ok(resets.collect())
+    }
+}

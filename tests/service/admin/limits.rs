@@ -1,0 +1,195 @@
+//! `GET /limits` and `GET /partitions`.
+
+use serde_json::{Value, json};
+use tollgate_test_support::grpc_client::{descriptor, request};
+use tollgate_test_support::in_process::Service;
+
+use super::{POLL, RULES, get};
+
+async fn limits(service: &Service, query: &str) -> Value {
+    let reply = get(service.admin, &format!("/limits{query}")).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(
+        reply.head.contains("cache-control: no-store"),
+        "{}",
+        reply.head
+    );
+    reply.json()
+}
+
+/// The entry of one rule.
+fn rule<'v>(limits: &'v Value, name: &str) -> &'v Value {
+    let all = limits["limits"].as_array().expect("a list");
+    let found: Vec<_> = all.iter().filter(|limit| limit["rule"] == name).collect();
+    assert_eq!(found.len(), 1, "{name}: {limits}");
+    found[0]
+}
+
+async fn ask(service: &mut Service, key: &str, value: &str, hits: u32) {
+    let mut asked = request("d", vec![descriptor(&[(key, value)])]);
+    asked.hits_addend = hits;
+    service.ask(asked).await;
+}
+
+#[tokio::test]
+async fn limits_have_the_exact_hits_of_each_rule_while_metrics_are_read() {
+    let mut service = Service::start(RULES, &["--statsd-host", "127.0.0.1"]).await;
+    let empty = limits(&service, "").await;
+    let names: Vec<_> = empty["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| limit["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "d.user",
+            "d.plan_gold name=hourly",
+            "d.plan_gold name=daily",
+            "d.free",
+            "d.path"
+        ]
+    );
+    assert_eq!(
+        rule(&empty, "d.plan_gold name=hourly")["limit"],
+        json!({
+            "requests_per_unit": 3, "unit": "hour", "unit_multiplier": 1,
+            "algorithm": "fixed_window", "burst": 3, "text": "3 per hour",
+        })
+    );
+    assert_eq!(rule(&empty, "d.free")["limit"], Value::Null);
+    assert_eq!(rule(&empty, "d.free")["unlimited"], true);
+    for round in 0..4 {
+        ask(&mut service, "user", "a", 1).await;
+        ask(&mut service, "path", "/a", 1).await;
+        ask(&mut service, "path", &format!("/{round}"), 1).await;
+        if round % 2 == 0 {
+            // A scrape takes the counts.
+            assert_eq!(
+                service.metric(
+                    "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"user\",key2=\"\"}"
+                ),
+                round + 1
+            );
+        }
+    }
+    let now = limits(&service, "").await;
+    assert_eq!(
+        rule(&now, "d.user")["hits"],
+        json!({"total": 4, "admitted": 2, "over": 2, "near": 1, "shadow": 0})
+    );
+    // Its labels hold the values, and it has the hits of all of them.
+    let path = &rule(&now, "d.path")["hits"];
+    assert_eq!((&path["total"], &path["over"]), (&json!(8), &json!(3)));
+    assert_eq!(
+        service.metric(
+            "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"user\",key2=\"\"}"
+        ),
+        4
+    );
+    // A reload keeps the hits of rules that stay.
+    service
+        .reload(&format!(
+            "{RULES}\n  - key: new\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
+        ))
+        .await;
+    let after = limits(&service, "").await;
+    assert_eq!(rule(&after, "d.user")["hits"], rule(&now, "d.user")["hits"]);
+    assert_eq!(rule(&after, "d.path")["hits"], *path);
+    assert_eq!(rule(&after, "d.new")["hits"]["total"], 0);
+}
+
+#[tokio::test]
+async fn limits_are_filtered_by_domain_and_rule() {
+    let service = Service::start(RULES, &[]).await;
+    for (query, count) in [
+        ("?domain=d", 5),
+        ("?domain=e", 0),
+        ("?rule=d.user", 1),
+        ("?rule=d.plan_gold+name%3Ddaily&domain=d", 1),
+        ("?rule=d.user&domain=e", 0),
+        ("?rule=", 5),
+    ] {
+        let found = limits(&service, query).await;
+        assert_eq!(found["limits"].as_array().unwrap().len(), count, "{query}");
+        assert_eq!(found["omitted"], 0);
+    }
+    for (query, why) in [
+        ("?rules=x", "the parameters are domain, rule"),
+        ("?rule=%", "%XX"),
+        ("?rule=%00%ff", "%XX"),
+        ("?rule=a&rule=b", "twice"),
+    ] {
+        let reply = get(service.admin, &format!("/limits{query}")).await;
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(reply.error().contains(why), "{query}: {}", reply.body);
+    }
+    let reply = get(service.admin, "/partitions?x=1").await;
+    assert_eq!(reply.status, 400);
+    let huge = format!("/limits?rule={}", "x".repeat(100_000));
+    assert_eq!(get(service.admin, &huge).await.status, 431);
+    assert_eq!(get(service.admin, "/limits").await.status, 200);
+}
+
+#[tokio::test]
+async fn rates_appear_while_somebody_looks() {
+    let mut service = Service::start(RULES, &[]).await;
+    // The arithmetic has a test of its own, on samples at known times.
+    loop {
+        ask(&mut service, "user", "a", 1).await;
+        service.clock.advance_us(1_000_000);
+        let now = limits(&service, "?rule=d.user").await;
+        let rates = &now["limits"][0]["rates"];
+        if rates["total"].as_f64().unwrap() > 0.0 {
+            assert!(rates["seconds"].as_f64().unwrap() > 0.0);
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+#[tokio::test]
+async fn partitions_count_what_they_admit_refuse_and_evict() {
+    let mut service = Service::start(RULES, &["--partitions", "2"]).await;
+    for user in 0..10 {
+        for _ in 0..3 {
+            ask(&mut service, "user", &user.to_string(), 1).await;
+        }
+    }
+    let sum = |answer: &Value, field: &str| -> u64 {
+        let partitions = answer["partitions"].as_array().unwrap().iter();
+        partitions
+            .map(|partition| partition[field].as_u64().unwrap())
+            .sum()
+    };
+    let reply = get(service.admin, "/partitions").await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let answer = reply.json();
+    assert_eq!(answer["partitions"].as_array().unwrap().len(), 2);
+    assert_eq!(sum(&answer, "admitted"), 20);
+    assert_eq!(sum(&answer, "refused"), 10);
+    assert_eq!(sum(&answer, "buckets"), 10);
+    assert_eq!(sum(&answer, "queue_checks"), 0);
+    assert!(sum(&answer, "memory_bytes") > 0);
+    let store = &answer["store"];
+    assert_eq!(
+        (&store["kind"], &store["mode"]),
+        (&json!("memory"), &Value::Null)
+    );
+    assert_eq!(
+        (&store["healthy"], &store["nodes"]),
+        (&json!(true), &json!([]))
+    );
+    assert!(store["memory_max_bytes"].as_u64().unwrap() > 0);
+    // Two windows later the sweep removes them.
+    service.clock.advance_us(2 * 3_600_000_000);
+    loop {
+        let answer = get(service.admin, "/partitions").await.json();
+        if sum(&answer, "evicted") == 10 {
+            assert_eq!(sum(&answer, "buckets"), 0);
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
