@@ -21,7 +21,7 @@ use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word}
 use super::backoff::Backoff;
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::visible_text::visible;
-use crate::admin_api::{DecisionRecord, DescriptorRecord};
+use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{AdminError, Event, Replica};
 use crate::clock::{Clock, SystemClock};
 
@@ -123,6 +123,19 @@ struct Printer {
     printed_total: u64,
 }
 
+// === impl VerdictArgument ===
+
+impl VerdictArgument {
+    /// The verdict as the service names it.
+    fn word(self) -> &'static str {
+        verdict_word(match self {
+            Self::Ok => Verdict::Ok,
+            Self::OverLimit => Verdict::OverLimit,
+            Self::Error => Verdict::Error,
+        })
+    }
+}
+
 // === impl Tap ===
 
 impl Tap {
@@ -208,8 +221,8 @@ impl Tap {
                 add(name, value);
             }
         }
-        if let Some(verdict) = self.verdict.and_then(|it| it.to_possible_value()) {
-            add("verdict", verdict.get_name());
+        if let Some(verdict) = self.verdict {
+            add("verdict", verdict.word());
         }
         path
     }
@@ -353,7 +366,7 @@ fn json_line(replica: &str, decision: &DecisionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_api::{Entry, Reason, Verdict};
+    use crate::admin_api::{Entry, Reason};
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
