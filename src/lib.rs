@@ -30,14 +30,15 @@
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
 //! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
+//! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `store` | `clock`, `metrics` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `decisions` | the one decision path |
-//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions` | the one decision path |
+//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
+//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
 //! | `cli` | `clock`, `admin_api`, `tls`, `settings`, `grpc_client`, `admin_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -64,5 +65,6 @@ pub mod settings;
 pub mod statsd;
 pub mod store;
 pub mod tls;
+pub mod top_keys;
 pub mod tracing;
 pub mod value_hash;

@@ -26,6 +26,7 @@ use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
 /// A time well within a minute, an hour and a day.
@@ -89,6 +90,7 @@ impl Pipeline {
             sources: 1,
             hash: 0,
         })));
+        let top_keys = TopKeys::of_one_thread(&clock, &metrics);
         let parts = Parts {
             generations,
             store,
@@ -97,6 +99,7 @@ impl Pipeline {
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::with_secret([7; 16]),
             traces: None,
+            top_keys,
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         let service = Arc::new(pipeline::Pipeline::new(parts, &settings));

@@ -15,6 +15,7 @@ use crate::decisions::Decisions;
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Pipeline};
 use crate::store::Store;
+use crate::top_keys::TopKeys;
 use crate::value_hash::ShownValues;
 
 /// The parts of the admin API.
@@ -27,6 +28,7 @@ pub struct AdminApi {
     /// How values of descriptors are shown.
     pub(super) values: ShownValues,
     pub(super) decisions: Decisions,
+    pub(super) top_keys: Arc<TopKeys>,
     pub(super) rates: Arc<LimitRates>,
     pub(super) states: Arc<StateHub>,
     /// Open streams of events.
@@ -54,6 +56,8 @@ pub struct AdminParts {
     pub generations: Arc<Generations>,
     /// The last decisions, and subscriptions.
     pub decisions: Decisions,
+    /// The heaviest keys.
+    pub top_keys: Arc<TopKeys>,
     /// Most streams of events.
     pub streams_max: usize,
     /// Whether requests carry a token.
@@ -78,6 +82,7 @@ impl AdminApi {
             pipeline: parts.pipeline,
             values: *parts.decisions.values(),
             decisions: parts.decisions,
+            top_keys: parts.top_keys,
             rates: Arc::new(rates),
             states: Arc::new(StateHub::new()),
             streams: Arc::new(Semaphore::new(streams_max)),

@@ -143,6 +143,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
         .route("/limits", get(limits::limits))
+        .route("/top", get(top::top))
         .route("/partitions", get(partitions::partitions))
         .route("/decisions", get(decisions::decisions))
         .route("/events", get(events::events))
@@ -219,5 +220,6 @@ async fn index() -> &'static str {
      /readyz?verbose: whether this is ready, and why\n\
      /reset: POST a descriptor whose buckets are forgotten\n\
      /rlconfig: print the limits in use\n\
-     /shadow: POST a rule that is kept in shadow mode until a time\n"
+     /shadow: POST a rule that is kept in shadow mode until a time\n\
+     /top: the keys with the most hits\n"
 }

@@ -187,3 +187,116 @@ impl LimitCounts<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::rules::file::{self, Options};
+    use crate::rules::path::Source;
+    use crate::rules::reload::Rules;
+    use tollgate_limiter::Tally;
+
+    const RULES: &str = "domain: d
+descriptors:
+  - key: a
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: b
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+
+    fn reload(generations: &Generations, text: &str) -> Arc<Generation> {
+        let source = Source {
+            name: "rules.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        generations.take(Some(Ok(Rules {
+            loaded: file::load(&[source], Options::default()).unwrap(),
+            sources: 1,
+            hash: 1,
+        })));
+        generations.current().unwrap()
+    }
+
+    fn hit(generation: &Generation, index: usize, total_hits: u64, over_limit: u64) {
+        let rule = &generation.rules.rules()[index];
+        generation.counters.of(rule).unwrap().add(&Tally {
+            total_hits,
+            over_limit,
+            ..Tally::default()
+        });
+    }
+
+    #[test]
+    fn a_rate_is_the_difference_of_two_samples_of_the_same_rules() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let clock = Arc::new(ManualClock::default());
+        let rates = LimitRates::new(
+            Arc::clone(&metrics),
+            Arc::clone(&generations),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        );
+        rates.sample();
+        let rules = reload(&generations, RULES);
+        hit(&rules, 0, 5, 1);
+        rates.sample();
+        assert_eq!(rates.counts(&rules).rates(0), Rates::default());
+        hit(&rules, 0, 30, 20);
+        clock.advance_us(10_000_000);
+        rates.sample();
+        // Too soon for another sample.
+        hit(&rules, 0, 1_000, 1_000);
+        clock.advance_us(499_999);
+        rates.sample();
+        let counts = rates.counts(&rules);
+        let rate = counts.rates(0);
+        assert_eq!((rate.seconds, rate.total, rate.over), (10.0, 3.0, 2.0));
+        assert_eq!(
+            (counts.rates(1).seconds, counts.rates(1).total),
+            (10.0, 0.0)
+        );
+        assert_eq!((counts.hits(0).total, counts.hits(0).over), (1_035, 1_021));
+        assert_eq!(counts.rates(2), Rates::default());
+        drop(counts);
+        // Rates begin again with other rules; hits of a rule that stays do not.
+        let rules = reload(&generations, &RULES.replace("key: b", "key: c"));
+        clock.advance_us(10_000_000);
+        rates.sample();
+        assert_eq!(rates.counts(&rules).rates(0), Rates::default());
+        assert_eq!(rates.counts(&rules).hits(0).total, 1_035);
+        clock.advance_us(2_000_000);
+        rates.sample();
+        let seconds = rates.counts(&rules).rates(0).seconds;
+        assert_eq!(seconds.to_bits(), 2.0_f64.to_bits());
+    }
+
+    /// Prints what a sample and a list of 10,000 rules cost; run it with `--ignored --nocapture`.
+    #[test]
+    #[ignore = "prints a figure"]
+    fn the_cost_of_ten_thousand_rules() {
+        use std::fmt::Write as _;
+        let mut text = "domain: d\ndescriptors:\n".to_owned();
+        for number in 0..10_000 {
+            let _ = write!(
+                text,
+                "  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
+            );
+        }
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let generations = Generations::new(Arc::clone(&metrics));
+        let rules = reload(&generations, &text);
+        let clock = crate::clock::SystemClock::new();
+        for busy in [0, 100, 10_000] {
+            let mut totals = Vec::new();
+            let mut took_us = 0;
+            for _ in 0..100 {
+                (0..busy).for_each(|index| hit(&rules, index, 1, 1));
+                let before = clock.uptime_us();
+                metrics.hit_totals(&rules.counters, &mut totals);
+                took_us += clock.uptime_us() - before;
+            }
+            println!("{busy} rules with hits: {} us a sample", took_us / 100);
+        }
+    }
+}

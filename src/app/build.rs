@@ -21,6 +21,7 @@ use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
+use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
 use tollgate_limiter::Timestamp;
 
@@ -44,6 +45,8 @@ pub struct App {
     pub(super) xds: Option<XdsClient>,
     /// The last decisions, subscriptions and the decision log.
     pub(super) decisions: Decisions,
+    /// The heaviest keys, and how values of descriptors are shown.
+    pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
 }
@@ -183,6 +186,13 @@ impl App {
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
         let generations = Arc::new(generations);
         let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
+        let top_keys = Arc::new(TopKeys::new(
+            values,
+            Arc::clone(&clock),
+            &metrics,
+            cores,
+            settings.top_keys.top_keys_memory_max,
+        ));
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
@@ -191,6 +201,7 @@ impl App {
             hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
             decisions: decisions.clone(),
+            top_keys: Arc::clone(&top_keys),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -210,6 +221,7 @@ impl App {
             admin_token,
             xds,
             decisions,
+            top_keys,
             traces,
         })
     }
@@ -236,6 +248,11 @@ impl App {
     /// The last decisions, and subscriptions.
     pub fn decisions(&self) -> Decisions {
         self.decisions.clone()
+    }
+
+    /// The heaviest keys.
+    pub fn top_keys(&self) -> Arc<TopKeys> {
+        Arc::clone(&self.top_keys)
     }
 
     /// Metrics of the service.

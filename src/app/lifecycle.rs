@@ -203,6 +203,7 @@ impl RunningService {
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
             decisions: app.decisions.clone(),
+            top_keys: app.top_keys,
             streams_max: app.settings.admin.event_streams_max,
             has_token: ports.admin_token.is_some(),
         }));

@@ -1,4 +1,5 @@
-//! `tollgate schema`: prints the JSON Schema of a rules file, for editors, or of a report.
+//! `tollgate schema`: prints the JSON Schema of a rules file, for editors, of a report, or of the
+//! admin listener.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
 
@@ -22,7 +23,12 @@ enum Subject {
     Rules,
     /// The output of `check --format json`
     Check,
+    /// The JSON of the admin listener
+    Admin,
 }
+
+/// The JSON Schema of the admin listener.
+const ADMIN: &str = include_str!("../admin_api/schema.json");
 
 // === impl Schema ===
 
@@ -32,6 +38,10 @@ impl Schema {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
             Subject::Check => check_schema::schema(),
+            Subject::Admin => {
+                print_line!("{}", ADMIN.trim_end());
+                return Ok(Exit::Success);
+            }
         };
         print_line!("{}", serde_json::to_string_pretty(&schema)?);
         Ok(Exit::Success)

@@ -45,6 +45,7 @@ mod tests {
     use crate::rules::reload::Rules;
     use crate::settings::Settings;
     use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
+    use crate::top_keys::TopKeys;
     use crate::tracing::export_settings::TraceExport;
     use crate::tracing::{TraceParent, Traces};
     use tollgate_limiter::Timestamp;
@@ -153,6 +154,8 @@ descriptors:
                 hash: 1,
             })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
+            let shared: Arc<dyn crate::clock::Clock> = clock.clone();
+            let top_keys = TopKeys::of_one_thread(&shared, &metrics);
             let clock: Arc<dyn Clock> = clock;
             let parts = Parts {
                 generations,
@@ -162,6 +165,7 @@ descriptors:
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
+                top_keys,
             };
             let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let server = ServerContext {

@@ -17,14 +17,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::sync::mpsc;
 use tokio::task;
 
 use crate::grpc::responder::Responder;
 use crate::metrics::Metrics;
 use crate::pipeline::{
-    Call, FRAME_HEAD_BYTES, Generation, PendingRequest, Pipeline, Scratch, Undecodable,
+    Call, FRAME_HEAD_BYTES, Generation, KeyCounts, PendingRequest, Pipeline, Scratch, Undecodable,
 };
 use crate::store::{BatchClient, Deadline, PartialReply, Ticket};
+use crate::top_keys::Ask;
 use crate::tracing::TraceParent;
 
 /// How many free slots keep their memory.
@@ -43,6 +45,8 @@ pub(crate) struct Batcher<R> {
     is_due: Cell<bool>,
     /// Wakes the task that runs [`Batcher::run`].
     waker: RefCell<Option<Waker>>,
+    /// Questions about top keys for this thread, until [`Batcher::answer_questions`] takes them.
+    questions: RefCell<Option<mpsc::Receiver<Ask>>>,
     /// The uptime of this turn; none until it is first needed.
     turn_us: Cell<Option<u64>>,
 }
@@ -86,13 +90,17 @@ impl<R: Responder> Batcher<R> {
         metrics: &Arc<Metrics>,
         message_size_max: usize,
     ) -> Option<Self> {
+        let (keys, questions) = match pipeline.top_keys().recorder() {
+            Some((recorder, questions)) => (KeyCounts::Own(Box::new(recorder)), Some(questions)),
+            None => (KeyCounts::Off, None),
+        };
         let state = BatchState {
             client: pipeline.batch_client()?,
             slots: Vec::new(),
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics, Some(pipeline.recorder())),
+            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder())),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),
@@ -101,6 +109,7 @@ impl<R: Responder> Batcher<R> {
             state: RefCell::new(state),
             is_due: Cell::new(false),
             waker: RefCell::new(None),
+            questions: RefCell::new(questions),
             turn_us: Cell::new(None),
         })
     }
@@ -182,6 +191,18 @@ impl<R: Responder> Batcher<R> {
         let mut changes = self.pipeline.rules_changes();
         while changes.changed().await.is_ok() {
             self.state.borrow_mut().release_old_rules(&self.pipeline);
+        }
+    }
+
+    /// Answers questions about this thread's top keys.
+    pub(crate) async fn answer_questions(self: Rc<Self>) {
+        let Some(mut questions) = self.questions.take() else {
+            return;
+        };
+        while let Some(question) = questions.recv().await {
+            if let Some(recorder) = self.state.borrow_mut().scratch.key_recorder() {
+                recorder.answer(question);
+            }
         }
     }
 
@@ -291,6 +312,11 @@ impl<R> BatchState<R> {
     }
 
     fn release_old_rules(&mut self, pipeline: &Pipeline) {
+        if let (Some(current), Some(recorder)) =
+            (pipeline.current_rules(), self.scratch.key_recorder())
+        {
+            recorder.retain_rules(&current.rules);
+        }
         let old = self.rules.take_if(|rules| !pipeline.is_current(&rules.0));
         if let Some(SharedRules(generation)) = old.and_then(Rc::into_inner)
             && let Some(last) = Arc::into_inner(generation)

@@ -120,6 +120,7 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
     if let Some(batcher) = &thread.batcher {
         task::spawn_local(run_batcher(Rc::clone(batcher)));
         task::spawn_local(Rc::clone(batcher).release_old_rules());
+        task::spawn_local(Rc::clone(batcher).answer_questions());
     }
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());

@@ -19,6 +19,7 @@
 //! | `admin` | the admin listener |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
+//! | `top_keys` | memory of top keys, and its bounds |
 //! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -53,6 +54,7 @@ mod series;
 mod store;
 mod telemetry;
 mod tls;
+mod top_keys;
 mod xds;
 
 use std::sync::Arc;
@@ -88,6 +90,7 @@ pub use self::store::StoreMetrics;
 pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
+pub use self::top_keys::TopKeysMetrics;
 pub use self::xds::XdsMetrics;
 use tollgate_limiter::{Key, RuleSet};
 
@@ -113,6 +116,8 @@ pub struct Metrics {
     pub admin: AdminMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
+    /// Top keys.
+    pub top_keys: TopKeysMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
     /// The decision log.
@@ -151,6 +156,7 @@ impl Metrics {
             xds: XdsMetrics::new(r)?,
             admin: AdminMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
+            top_keys: TopKeysMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
             partitions: Partitions::new(r)?,

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::pipeline::decode::decode;
+use crate::pipeline::key_counts::KeyCounts;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
 use crate::settings::Verdict;
@@ -57,7 +58,10 @@ impl Pipeline {
         pending.span = self.begin_span(call.parent, &request);
         pending.stage = match self.validate(&request) {
             Ok(None) => match rules {
-                Some(rules) => self.plan(&request, call.message, rules, pending),
+                Some(rules) => {
+                    let keys = &mut scratch.keys;
+                    self.plan(&request, call.message, rules, keys, pending)
+                }
                 None => Stage::Failed(RequestError::NoRules),
             },
             Ok(Some(code)) => Stage::Decided(code),
@@ -118,6 +122,7 @@ impl Pipeline {
         request: &Request<'_>,
         message: &[u8],
         rules: G,
+        keys: &mut KeyCounts,
         pending: &mut PendingRequest<G>,
     ) -> Stage
     where
@@ -129,7 +134,9 @@ impl Pipeline {
         let plan = self.plan_request(buffer, &rules.as_ref().rules, request);
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();
-        let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
+        pending.wants_texts = Self::wants_texts(keys, &plan);
+        let needs_message =
+            pending.wants_texts || policy.dynamic_metadata || Self::labels_need_request(&plan);
         pending.commit_mode = if plan.all_or_nothing() {
             CommitMode::Tentative
         } else {

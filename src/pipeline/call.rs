@@ -33,7 +33,7 @@ impl Pipeline {
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
     ) -> Result<CallResponse, RequestError> {
-        let mut scratch = Scratch::new(&self.metrics, None);
+        let mut scratch = Scratch::new(&self.metrics, self.other_key_counts(), None);
         let mut pending = PendingRequest::default();
         let call = Call {
             message,

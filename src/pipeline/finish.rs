@@ -65,6 +65,7 @@ impl Pipeline {
                 let generation = Some(rules.number);
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
+                self.count_keys(&plan, pending, scratch, now_us);
                 let answer = match decided {
                     Err(error) => {
                         log(&pending.message, Logged::Failed(&error));

@@ -21,6 +21,7 @@ mod error;
 mod finish;
 mod generation;
 mod headers;
+mod key_counts;
 mod message;
 mod over_limit;
 mod pending;
@@ -42,6 +43,7 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{BatchClient, Store};
+use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
@@ -51,6 +53,7 @@ pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
+pub(crate) use self::key_counts::KeyCounts;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
@@ -66,6 +69,7 @@ pub struct Pipeline {
     hash: KeyedHash,
     traces: Option<Arc<Traces>>,
     decisions: Decisions,
+    top_keys: Arc<TopKeys>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
 }
@@ -86,6 +90,8 @@ pub struct Parts {
     pub traces: Option<Arc<Traces>>,
     /// Where decisions are kept and passed on.
     pub decisions: Decisions,
+    /// Where keys are counted.
+    pub top_keys: Arc<TopKeys>,
 }
 
 // === impl Pipeline ===
@@ -101,6 +107,7 @@ impl Pipeline {
             hash,
             traces,
             decisions,
+            top_keys,
         } = parts;
         Self {
             generations,
@@ -112,6 +119,7 @@ impl Pipeline {
             hash,
             traces,
             decisions,
+            top_keys,
         }
     }
 
@@ -149,6 +157,11 @@ impl Pipeline {
     /// Whether decisions are traced, some at least.
     pub(crate) fn is_tracing(&self) -> bool {
         self.traces.is_some()
+    }
+
+    /// Where keys are counted.
+    pub(crate) fn top_keys(&self) -> &TopKeys {
+        &self.top_keys
     }
 
     /// The span of a request, where it is to have one.

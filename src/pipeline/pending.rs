@@ -10,7 +10,9 @@ use crate::admin_api::Reason;
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
+use crate::pipeline::key_counts::KeyCounts;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
+use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;
 
 /// What one task needs for any number of requests, one after the other: memory that is used again,
@@ -24,6 +26,7 @@ pub(crate) struct Scratch {
     pub(super) response_time: LocalHistogram,
     /// Keeps decisions; none outside the worker threads, which share one.
     pub(super) recorder: Option<Recorder>,
+    pub(super) keys: KeyCounts,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.
@@ -33,6 +36,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: CommitMode,
+    /// Whether a key has no text yet, and `message` is kept for that.
+    pub(super) wants_texts: bool,
     /// The message, where the answer, its metrics or a reader of decisions need the request again.
     /// Else empty.
     pub(super) message: Vec<u8>,
@@ -74,8 +79,8 @@ pub(crate) struct CheckResults {
 // === impl Scratch ===
 
 impl Scratch {
-    /// Empty memory, and nothing counted.
-    pub(crate) fn new(metrics: &Metrics, recorder: Option<Recorder>) -> Self {
+    /// Empty memory, and nothing counted. `keys` is where keys are counted.
+    pub(crate) fn new(metrics: &Metrics, keys: KeyCounts, recorder: Option<Recorder>) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
@@ -83,6 +88,15 @@ impl Scratch {
             counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
             recorder,
+            keys,
+        }
+    }
+
+    /// The recorder of keys, if this task has one of its own.
+    pub(crate) fn key_recorder(&mut self) -> Option<&mut KeyRecorder> {
+        match &mut self.keys {
+            KeyCounts::Own(recorder) => Some(recorder),
+            KeyCounts::Off | KeyCounts::Shared => None,
         }
     }
 
@@ -143,6 +157,7 @@ impl<G> Default for PendingRequest<G> {
             plan: PlanBuffer::default(),
             results: CheckResults::default(),
             commit_mode: CommitMode::Immediate,
+            wants_texts: false,
             message: Vec::new(),
             wanted: Wanted::default(),
             span: None,

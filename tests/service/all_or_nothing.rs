@@ -23,6 +23,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::{Rules, RulesUpdate};
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use prost::Message as _;
@@ -70,6 +71,7 @@ impl LocalService {
             hash: 1,
         });
         generations.take(Some(change));
+        let top_keys = TopKeys::of_one_thread(&clock, &metrics);
         let parts = Parts {
             generations,
             store: Arc::new(store),
@@ -78,6 +80,7 @@ impl LocalService {
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::random().unwrap(),
             traces: None,
+            top_keys,
         };
         Self {
             pipeline: Pipeline::new(parts, &settings(&[])),

@@ -25,6 +25,7 @@ use tollgate::rules::reload::Rules as Loaded;
 use tollgate::settings::Settings;
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
 use prost::Message as _;
@@ -149,6 +150,7 @@ impl<'s> World<'s> {
             _ => Arc::new(store),
         };
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let top_keys = TopKeys::of_one_thread(&shared, &metrics);
         let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
@@ -158,6 +160,7 @@ impl<'s> World<'s> {
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),
                 traces: None,
+                top_keys,
             },
             &settings,
         ));

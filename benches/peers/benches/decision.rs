@@ -40,6 +40,7 @@ use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::{ALGORITHMS, Code, Hits, State, Unit};
 
 const KEYS: usize = 10_000;
@@ -160,6 +161,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
     };
     let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
     generations.take(Some(Ok(Rules { loaded, sources: 1, hash: 0 })));
+    let top_keys = TopKeys::of_one_thread(&clock, &metrics);
     let parts = Parts {
         generations,
         store,
@@ -168,6 +170,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
         metrics,
         hash: KeyedHash::random().expect("randomness"),
         traces: None,
+        top_keys,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
     (runtime, Pipeline::new(parts, &settings))

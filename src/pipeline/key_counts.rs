@@ -1,0 +1,131 @@
+//! Counting decided checks by key, for top keys.
+//!
+//! The text of a key is in the message alone. `begin` keeps the message for `finish` only where a
+//! key has no text yet: see [`Recorder::wants_text`].
+
+use tollgate_limiter::{DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
+
+use crate::admin_api::ValueMode;
+use crate::pipeline::Pipeline;
+use crate::pipeline::decode::decode;
+use crate::pipeline::pending::{PendingRequest, Scratch};
+use crate::top_keys::{OVERRIDE, Recorder, Text};
+
+/// Where a task counts keys.
+#[derive(Debug)]
+pub(crate) enum KeyCounts {
+    /// Nowhere.
+    Off,
+    /// In a recorder of its own.
+    Own(Box<Recorder>),
+    /// In the recorder of all requests that no batcher decides.
+    Shared,
+}
+
+/// The fingerprint that keys of this limit are counted under.
+fn fingerprint(origin: LimitOrigin<'_>) -> u64 {
+    match origin {
+        LimitOrigin::Rule(rule) => rule.fingerprint,
+        LimitOrigin::Override => OVERRIDE,
+    }
+}
+
+impl Pipeline {
+    /// Where a task counts keys that is not a worker thread's batcher.
+    pub(super) fn other_key_counts(&self) -> KeyCounts {
+        match self.top_keys.values().mode() {
+            ValueMode::Off => KeyCounts::Off,
+            ValueMode::Hashed | ValueMode::Plain => KeyCounts::Shared,
+        }
+    }
+
+    /// Whether a key of this plan has no text yet.
+    pub(super) fn wants_texts(keys: &mut KeyCounts, plan: &Plan<'_>) -> bool {
+        match keys {
+            KeyCounts::Off => false,
+            KeyCounts::Shared => true,
+            KeyCounts::Own(recorder) => plan.planned_checks().any(|planned| {
+                recorder.wants_text(fingerprint(planned.origin), planned.check.key.0)
+            }),
+        }
+    }
+
+    /// Counts the keys of the checks that were decided.
+    pub(super) fn count_keys<G>(
+        &self,
+        plan: &Plan<'_>,
+        pending: &PendingRequest<G>,
+        scratch: &mut Scratch,
+        now_us: u64,
+    ) {
+        let outcomes = &pending.results.outcomes;
+        let texts = |recorder: &mut Recorder, request: &mut Request<'static>| {
+            if pending.wants_texts {
+                self.keep_texts(plan, &pending.message, recorder, request);
+            }
+        };
+        let Scratch { keys, request, .. } = scratch;
+        match keys {
+            KeyCounts::Off => {}
+            KeyCounts::Own(recorder) => {
+                count(plan, outcomes, recorder, now_us);
+                texts(recorder, request);
+            }
+            KeyCounts::Shared => self.top_keys.with_other(|recorder| {
+                count(plan, outcomes, recorder, now_us);
+                texts(recorder, request);
+            }),
+        }
+    }
+
+    /// Keeps the texts of keys that have none.
+    #[cold]
+    fn keep_texts(
+        &self,
+        plan: &Plan<'_>,
+        message: &[u8],
+        recorder: &mut Recorder,
+        request: &mut Request<'static>,
+    ) {
+        let mut decoded = std::mem::take(request).recycle();
+        if decode(message, self.request_policy, &mut decoded).is_some() {
+            let planned = plan.descriptors().iter().zip(plan.matched());
+            for (descriptor, (planned, matched)) in decoded.descriptors().zip(planned) {
+                let DescriptorPlan::Checks(checks) = planned else {
+                    continue;
+                };
+                for check in checks
+                    .clone()
+                    .filter_map(|position| plan.planned_check(position))
+                {
+                    let (rule, levels) = match check.origin {
+                        LimitOrigin::Rule(rule) => (Some(rule), matched.entries),
+                        LimitOrigin::Override => (None, descriptor.entries.len()),
+                    };
+                    let key = check.check.key.0;
+                    if recorder.wants_text(fingerprint(check.origin), key) {
+                        let entries = descriptor.entries;
+                        let entries = entries.get(..levels).unwrap_or(entries);
+                        let values = self.top_keys.values();
+                        let text = Text::new(rule, decoded.domain, entries, values);
+                        recorder.keep_text(key, text);
+                    }
+                }
+            }
+        }
+        *request = decoded.recycle();
+    }
+}
+
+/// Counts the hits of each check that was decided.
+fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
+    for (planned, outcome) in plan.planned_checks().zip(outcomes) {
+        let hits = planned.check.operation.hits.requested();
+        if let Some(outcome) = outcome
+            && hits > 0
+        {
+            let rule = fingerprint(planned.origin);
+            recorder.record(now_us, rule, planned.check.key.0, hits, !outcome.allowed);
+        }
+    }
+}

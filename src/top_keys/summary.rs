@@ -1,0 +1,289 @@
+//! The keys with the most hits of a stream, in bounded memory, with a bound on the error.
+//!
+//! The algorithm is that of Misra and Gries with decrements in batches: Anderson, Bevin, Lang,
+//! Liberty, Rhodes, Thaler, "A High-Performance Algorithm for Identifying Frequent Items in Data
+//! Streams", IMC 2017. It is isomorphic to Space-Saving (Agarwal et al., "Mergeable Summaries",
+//! PODS 2012). Each key in the table has a count. When the table is full, a number is subtracted
+//! from all counts, and keys without a count are dropped. A count is thus never too large, and too
+//! small by at most the sum of all numbers subtracted: the error.
+//!
+//! Each key has two counts, of hits asked for and of hits refused, and a key stays while one of
+//! them is above 0. Each kind has a number of its own that is subtracted, so each keeps its
+//! guarantee. With a capacity of C, at least 3C/16 counts of a kind lose that number each time, so
+//! its error is at most 16/3C of the hits of that kind. Skewed traffic has a far smaller error.
+
+use super::budget::Budget;
+use super::key_table::KeyTable;
+
+/// A pair of numbers: of hits asked for, and of hits refused.
+pub(super) type Pair = [u64; 2];
+
+/// The counts of one key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// The fingerprint of its rule; [`super::OVERRIDE`] for limits that came with requests.
+    pub(super) rule: u64,
+    /// Hits.
+    pub(super) hits: Pair,
+    /// When the first and the last hit were refused, in tenths of a second of uptime, plus one; 0
+    /// for never.
+    pub(super) refused_at: [u32; 2],
+}
+
+/// The heaviest keys of a stream.
+#[derive(Debug)]
+pub(super) struct Summary {
+    table: KeyTable<Counts>,
+    capacity_max: usize,
+    /// By how much a count can be too small.
+    error: Pair,
+    /// All hits that were counted.
+    total: Pair,
+}
+
+/// A part of a summary that is no longer changed: its heaviest keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extract {
+    pub(super) entries: Vec<(u128, Counts)>,
+    /// By how much a count can be too small.
+    pub(super) error: Pair,
+    /// The largest counts of keys that were left out.
+    pub(super) left_out: Pair,
+    /// All hits that were counted.
+    pub(super) total: Pair,
+}
+
+/// The keys that an extract keeps, at most.
+pub(super) const EXTRACT_KEYS_MAX: usize = 256;
+
+/// A table grows up to this capacity as long as there are bytes, and beyond it only while a quarter
+/// of them is left for other rules.
+const MODEST_CAPACITY: usize = 192;
+
+// === impl Counts ===
+
+impl Counts {
+    /// Adds the counts of the same key.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.hits = plus(self.hits, other.hits);
+        let [since, last] = &mut self.refused_at;
+        let [other_since, other_last] = other.refused_at;
+        *since = match (*since, other_since) {
+            (0, at) | (at, 0) => at,
+            (one, two) => one.min(two),
+        };
+        *last = (*last).max(other_last);
+    }
+}
+
+/// The sum of both, for each number.
+pub(super) fn plus(one: Pair, two: Pair) -> Pair {
+    let ([asked, refused], [more_asked, more_refused]) = (one, two);
+    [
+        asked.saturating_add(more_asked),
+        refused.saturating_add(more_refused),
+    ]
+}
+
+// === impl Summary ===
+
+impl Summary {
+    /// Empty, for at most this many keys, and without space yet.
+    pub(super) fn new(capacity_max: usize) -> Self {
+        Self {
+            table: KeyTable::new(),
+            capacity_max,
+            error: [0; 2],
+            total: [0; 2],
+        }
+    }
+
+    /// The bytes of a summary of this capacity.
+    pub(super) fn bytes_of(capacity: usize) -> usize {
+        KeyTable::<Counts>::bytes_of(capacity)
+    }
+
+    /// Counts hits. `scratch` is memory for a while.
+    #[inline]
+    pub(super) fn record(
+        &mut self,
+        key: u128,
+        counts: &Counts,
+        budget: &mut Budget,
+        scratch: &mut Vec<u64>,
+    ) {
+        self.total = plus(self.total, counts.hits);
+        match self.table.get_mut(key) {
+            Some(known) => known.add(counts),
+            None => self.insert(key, counts, budget, scratch),
+        }
+    }
+
+    fn insert(&mut self, key: u128, counts: &Counts, budget: &mut Budget, scratch: &mut Vec<u64>) {
+        if self.table.is_full() && !self.grow(budget) {
+            self.purge(scratch);
+        }
+        if self.table.is_full() {
+            // There is no space at all.
+            self.error = plus(self.error, counts.hits);
+        } else {
+            self.table.insert(key, *counts);
+        }
+    }
+
+    fn grow(&mut self, budget: &mut Budget) -> bool {
+        let next = self.table.next_capacity();
+        let more = Self::bytes_of(next).saturating_sub(self.table.bytes());
+        next <= self.capacity_max
+            && (next <= MODEST_CAPACITY || budget.leaves_a_quarter(more))
+            && self.table.grow(budget)
+    }
+
+    /// Makes space for all keys at once.
+    pub(super) fn grow_to_the_end(&mut self, budget: &mut Budget) {
+        while self.table.next_capacity() <= self.capacity_max && self.table.grow(budget) {}
+    }
+
+    /// Subtracts from all counts until at least a quarter of the keys are gone.
+    fn purge(&mut self, scratch: &mut Vec<u64>) {
+        let before = self.table.len();
+        self.subtract(before / 2, scratch);
+        if self.table.len() > before / 4 * 3 {
+            // Of what is left, at most a quarter can have more of either.
+            self.subtract(self.table.len() / 4, scratch);
+        }
+    }
+
+    /// Subtracts from each kind of hits the count of the key with that rank, from the largest.
+    fn subtract(&mut self, rank: usize, scratch: &mut Vec<u64>) {
+        let [asked, refused] = [0, 1].map(|kind| self.count_at(rank, kind, scratch));
+        self.error = plus(self.error, [asked, refused]);
+        self.table.retain(|_, counts| {
+            let [own_asked, own_refused] = &mut counts.hits;
+            *own_asked = own_asked.saturating_sub(asked);
+            *own_refused = own_refused.saturating_sub(refused);
+            *own_asked > 0 || *own_refused > 0
+        });
+    }
+
+    /// The count of the key with that rank, from the largest, which has rank 0.
+    fn count_at(&self, rank: usize, kind: usize, scratch: &mut Vec<u64>) -> u64 {
+        scratch.clear();
+        let counts = self.table.entries().iter();
+        scratch.extend(counts.filter_map(|(_, counts)| counts.hits.get(kind)));
+        if rank >= scratch.len() {
+            return 0;
+        }
+        let (_, count, _) = scratch.select_nth_unstable_by(rank, |one, two| two.cmp(one));
+        *count
+    }
+
+    /// Adds all that another summary counted.
+    pub(super) fn merge(&mut self, other: &Self, budget: &mut Budget, scratch: &mut Vec<u64>) {
+        for (key, counts) in other.table.entries() {
+            match self.table.get_mut(*key) {
+                Some(known) => known.add(counts),
+                None => self.insert(*key, counts, budget, scratch),
+            }
+        }
+        self.error = plus(self.error, other.error);
+        self.total = plus(self.total, other.total);
+    }
+
+    /// Forgets everything and keeps the space.
+    pub(super) fn clear(&mut self) {
+        self.table.clear();
+        (self.error, self.total) = ([0; 2], [0; 2]);
+    }
+
+    /// Writes its heaviest keys of both kinds into `into`, whose memory is used again.
+    pub(super) fn extract(&self, into: &mut Extract, budget: &mut Budget, scratch: &mut Vec<u64>) {
+        into.entries.clear();
+        (into.error, into.total) = (self.error, self.total);
+        into.left_out = [0; 2];
+        let wanted = self.table.len().min(EXTRACT_KEYS_MAX);
+        into.reserve(wanted, budget);
+        let space = into.entries.capacity().min(wanted);
+        let entries = self.table.entries();
+        if space >= entries.len() {
+            into.entries.extend_from_slice(entries);
+            return;
+        }
+        let marks = [0, 1].map(|kind| self.count_at(space / 2, kind, scratch));
+        let any = |counts: &Counts, is: fn(&u64, &u64) -> bool| {
+            let mut both = counts.hits.iter().zip(&marks);
+            both.any(|(hits, mark)| is(hits, mark))
+        };
+        // At most half of the space for those above the mark of each kind, then those at a mark.
+        for first in [true, false] {
+            for (key, counts) in entries {
+                if any(counts, u64::gt) != first {
+                    continue;
+                }
+                let at_mark = || any(counts, |hits, mark| hits == mark && *hits > 0);
+                if into.entries.len() < space && (first || at_mark()) {
+                    into.entries.push((*key, *counts));
+                } else {
+                    for (left_out, hits) in into.left_out.iter_mut().zip(counts.hits) {
+                        *left_out = (*left_out).max(hits);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A copy of everything in it.
+    pub(super) fn copy(&self) -> Extract {
+        Extract {
+            entries: self.table.entries().to_vec(),
+            error: self.error,
+            left_out: [0; 2],
+            total: self.total,
+        }
+    }
+
+    /// What it knows of a key.
+    pub(super) fn get(&self, key: u128) -> Option<&Counts> {
+        self.table.get(key)
+    }
+
+    pub(super) fn error(&self) -> Pair {
+        self.error
+    }
+
+    pub(super) fn entries(&self) -> &[(u128, Counts)] {
+        self.table.entries()
+    }
+
+    /// The bytes that are to be given back when it is dropped.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+}
+
+// === impl Extract ===
+
+impl Extract {
+    /// Makes space for at least so many entries, if the budget allows it.
+    fn reserve(&mut self, entries: usize, budget: &mut Budget) {
+        let now = self.entries.capacity();
+        if entries <= now {
+            return;
+        }
+        // In steps, so that one key more now and then does not allocate each time.
+        let capacity = entries.next_power_of_two().max(8);
+        let more = Self::bytes_of(capacity).saturating_sub(Self::bytes_of(now));
+        if budget.take(more) {
+            self.entries.reserve_exact(capacity);
+        }
+    }
+
+    fn bytes_of(capacity: usize) -> usize {
+        capacity.saturating_mul(size_of::<(u128, Counts)>())
+    }
+
+    /// The bytes that are to be given back when it is dropped.
+    pub(super) fn bytes(&self) -> usize {
+        Self::bytes_of(self.entries.capacity())
+    }
+}
