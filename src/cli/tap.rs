@@ -377,6 +377,7 @@ mod tests {
             error: None,
             took_us: 3,
             generation: Some(1),
+            descriptors_omitted: 0,
             descriptors: vec![DescriptorRecord {
                 entries: vec![Entry {
                     key: "user".to_owned(),

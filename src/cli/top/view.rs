@@ -355,7 +355,7 @@ fn partitions_table(model: &Model, styles: Styles, width: u16) -> (Table<'static
 }
 
 fn replicas_table(model: &Model, styles: Styles, width: u16) -> (Table<'static>, usize) {
-    let fixed = [14, 16, 7, 14];
+    let fixed = [14, 17, 7, 14];
     let name_columns = left(width, &fixed);
     let rows = model.replicas.iter().map(|(name, row)| {
         let mut cells = vec![
@@ -373,7 +373,7 @@ fn replicas_table(model: &Model, styles: Styles, width: u16) -> (Table<'static>,
             };
             let leases = store.leases.map(|it| count(it.leases));
             cells.extend([
-                fit(&visible(&format!("{health}{} {mode}", store.kind)), 16),
+                fit(&visible(&format!("{health}{} {mode}", store.kind)), 17),
                 right(&leases.unwrap_or_default(), 7),
                 fit(&rules, 14),
             ]);

@@ -166,11 +166,13 @@ fn shown(model: &Model) -> String {
 #[test]
 fn rules_of_two_replicas_are_added_and_sorted_by_refusals() {
     let mut model = model();
+    let mut shadowed = state(vec![]);
+    shadowed.limits[0].shadow_mode = true;
+    shadowed.limits[0].shadow_until = Some("2026-11-22T20:31:00.000Z".to_owned());
     live(&mut model, "http://a:1", state(vec![]));
-    let mut other = state(vec![]);
-    other.limits[0].shadow_mode = true;
-    other.limits[0].shadow_until = Some("2026-11-22T20:31:00.000Z".to_owned());
-    live(&mut model, "http://b:1", other);
+    live(&mut model, "http://b:1", shadowed.clone());
+    assert!(shown(&model).contains("shadow 1/2"), "{}", shown(&model));
+    live(&mut model, "http://a:1", shadowed);
     let (lines, _) = screen(&model, 80, 24, true);
     assert_eq!(
         lines[..5],
@@ -210,7 +212,7 @@ fn keys_of_two_replicas_are_added() {
     );
     assert_eq!(
         lines[4],
-        ">user=x                 edge.user                  10       30      0 20:00:05"
+        ">user=x                 edge.user                    10       30      0 20:00:05"
     );
     assert!(lines[5].starts_with(" user=y "), "{}", lines[5]);
     // The hour is polled: nothing is shown until the answer.
@@ -243,14 +245,14 @@ fn partitions_and_replicas_have_views() {
     let screen = shown(&model);
     assert!(
         screen.contains(
-            ">http://a:1             0     123k   5120 KiB       4     1.2M        8        9"
+            ">http://a:1              0     123k  5120 KiB       4     1.2M        8        9"
         ),
         "{screen}"
     );
     model.press(Key::Tab);
     let screen = shown(&model);
     assert!(
-        screen.contains("ready          redis leased           7 2 (gen. 1)"),
+        screen.contains("ready          redis leased            7 2 (gen. 1)"),
         "{screen}"
     );
     model.press(Key::Enter);
@@ -334,25 +336,17 @@ fn hostile_and_wide_keys_stay_in_their_columns() {
     for width in [80, 81, 120] {
         let (lines, _) = screen(&model, width, 24, true);
         assert!(lines[4].starts_with(">user=\\u{1b}[2J"), "{}", lines[4]);
-        assert!(lines[5].contains("値…"), "{}", lines[5]);
+        // A wide character takes two cells, and the second one is a space here.
+        assert!(lines[5].starts_with(" user=値 値 "), "{}", lines[5]);
         for line in &lines {
             assert!(!line.chars().any(char::is_control), "{line:?}");
         }
-        // Every number stands in its column in spite of the text before it.
-        let column = |line: &str, word: &str| {
-            let (before, _) = line.split_once(word).unwrap();
-            // A wide character takes two cells; the second one is empty or a space.
-            before.chars().count()
-        };
-        let heading = column(&lines[3], " REFUSED");
-        assert!(
-            lines[4]
-                .chars()
-                .skip(heading)
-                .collect::<String>()
-                .trim_start()
-                .starts_with('9')
-        );
+        // Every number is in its column in spite of the text before it.
+        let (before, _) = lines[3].split_once(" REFUSED").unwrap();
+        for (line, refused) in [(&lines[4], "9"), (&lines[5], "8")] {
+            let column = line.chars().skip(before.chars().count()).take(8);
+            assert_eq!(column.collect::<String>().trim(), refused, "{line}");
+        }
     }
     assert_eq!(fit("値値値", 5), "値値…");
     assert_eq!(fit("値値値", 4), "値…");
@@ -377,6 +371,7 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
         error: None,
         took_us: 1,
         generation: Some(1),
+        descriptors_omitted: 0,
         descriptors: vec![DescriptorRecord {
             entries: key("x", 5).descriptor,
             verdict: Some(Verdict::OverLimit),
