@@ -184,6 +184,7 @@ impl Tap {
                     if !connected && waiting == 0 {
                         return Ok(Exit::NoAnswer);
                     }
+                    eprintln!("{name}: trying again");
                 }
                 Message::Event(name, Event::Decision(decision)) => {
                     printer.print(&name, &decision, clock.uptime_us());
@@ -232,11 +233,13 @@ impl Tap {
 async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>) {
     let name = || replica.name().to_owned();
     let mut backoff = Backoff::default();
+    let mut is_lost = false;
     loop {
         let error = match replica.events(&path).await {
             Err(error) => error,
             Ok(mut events) => {
                 backoff.reset();
+                is_lost = false;
                 if messages.send(Message::Connected).await.is_err() {
                     return;
                 }
@@ -252,9 +255,11 @@ async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>)
                 }
             }
         };
-        if messages.send(Message::Lost(name(), error)).await.is_err() {
+        // Once for each outage, and not for each attempt.
+        if !is_lost && messages.send(Message::Lost(name(), error)).await.is_err() {
             return;
         }
+        is_lost = true;
         tokio::time::sleep(backoff.next_pause()).await;
     }
 }
