@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -293,6 +293,10 @@ impl fmt::Debug for Replica {
 
 /// Reads a body of at most `max_bytes`.
 async fn read_body(body: Incoming, max_bytes: usize) -> Result<Bytes, AdminError> {
+    let is_too_long = |bytes: u64| usize::try_from(bytes).is_ok_and(|it| it > max_bytes);
+    if is_too_long(body.size_hint().lower()) {
+        return Err(AdminError::TooLong { max_bytes });
+    }
     match Limited::new(body, max_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(AdminError::TooLong { max_bytes }),

@@ -393,7 +393,7 @@ impl Tap {
 /// Waits until every service has an open stream of events.
 fn wait_for_streams(services: &[Tollgate], count: u64) {
     for service in services {
-        let open = || (service.metric("tollgate_admin_event_streams") == count).then_some(());
+        let open = || (service.metric("tollgate_event_streams") == count).then_some(());
         wait_for(PATIENCE, open).expect("an open stream");
     }
 }
@@ -464,7 +464,7 @@ fn tap_says_how_many_were_skipped_and_ends_at_ctrl_c() {
 }
 
 #[test]
-fn tap_returns_after_a_restart_and_ends_with_its_reader() {
+fn tap_ends_without_a_replica_and_with_its_reader() {
     let mut tap_ends = Tap::start(&closed(), &[]);
     assert_eq!(tap_ends.exit(), Some(4), "no replica can be reached");
     let (services, urls) = services(1);
