@@ -243,6 +243,7 @@ fn empty_words(model: &Model) -> &'static str {
         _ if !live => "no replica is connected",
         _ if !model.filter.is_empty() => "nothing matches the filter; escape clears it",
         View::Rules => "there are no rules",
+        View::Keys if model.merged.keys.instances.is_empty() => "reading the keys…",
         View::Keys if model.merged.keys.values == ValueMode::Off => {
             "keys are not counted; set --top-keys hashed or plain of the service"
         }
