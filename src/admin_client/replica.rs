@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::ApiError;
-use crate::admin_client::admin_url::authority;
+use crate::admin_client::admin_url::{AdminUrl, authority};
+use crate::admin_client::error::AdminError;
 use crate::admin_client::event_stream::EventStream;
-use crate::admin_client::{AdminError, AdminUrl};
 use crate::grpc_client::{
     ChannelError, ClientTls, ConnectionFailure, ErrorRecord, ServerEndpoint, error_chain,
 };
@@ -139,7 +139,7 @@ impl Replica {
     ///
     /// When there is no response, or it is an error.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        let request = self.request(Method::GET, path, "application/json", Bytes::new());
+        let request = self.request(&Method::GET, path, "application/json", Bytes::new());
         self.within("answer", self.exchange(request?)).await
     }
 
@@ -156,7 +156,7 @@ impl Replica {
         let body = serde_json::to_vec(body).map_err(|error| AdminError::Response {
             reason: error.to_string(),
         })?;
-        let request = self.request(Method::POST, path, "application/json", body.into());
+        let request = self.request(&Method::POST, path, "application/json", body.into());
         self.within("answer", self.exchange(request?)).await
     }
 
@@ -166,7 +166,7 @@ impl Replica {
     ///
     /// When there is no response, or it is an error.
     pub async fn events(&self, path: &str) -> Result<EventStream, AdminError> {
-        let request = self.request(Method::GET, path, "text/event-stream", Bytes::new())?;
+        let request = self.request(&Method::GET, path, "text/event-stream", Bytes::new())?;
         let response = self.within("answer", self.send(request)).await?;
         Ok(EventStream::new(response.into_body()))
     }
@@ -183,18 +183,18 @@ impl Replica {
 
     fn request(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         accept: &'static str,
         body: Bytes,
     ) -> Result<Request<Full<Bytes>>, AdminError> {
         let mut builder = Request::builder()
-            .method(&method)
+            .method(method)
             .uri(path)
             .header(header::HOST, &self.authority)
             .header(header::ACCEPT, accept)
             .header(header::CONNECTION, "close");
-        if method == Method::POST {
+        if *method == Method::POST {
             builder = builder.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(value) = self.access.authorization()? {

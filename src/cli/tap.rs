@@ -36,7 +36,7 @@ Exit codes:
   4  no replica can be reached at the start";
 
 /// Longest silence of a stream. The service sends at least a comment in this time.
-const SILENCE_MAX: Duration = Duration::from_mins(1);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Decisions that wait to be printed.
 const QUEUE_MAX: usize = 1_024;

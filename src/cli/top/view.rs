@@ -9,7 +9,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
-use super::model::{Connection, Model, Overlay, ReplicaRow, RuleOrder, View};
+use super::messages::{Connection, ReplicaRow};
+use super::model::{Model, Overlay, RuleOrder, View};
 use crate::admin_api::{RankBy, ValueMode, Window};
 use crate::cli::admin_text::{descriptor_text, time_of_day};
 use crate::cli::visible_text::visible;

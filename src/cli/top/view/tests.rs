@@ -11,7 +11,7 @@ use crate::admin_api::{
     Verdict,
 };
 use crate::cli::top::TopQuery;
-use crate::cli::top::model::{Effect, Key, Message};
+use crate::cli::top::messages::{Effect, Key, Message};
 
 const AT: &str = "2026-11-22T20:00:05.000Z";
 
