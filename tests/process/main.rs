@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin_commands;
 mod admin;
 mod check;
 mod cli_docs;
@@ -26,5 +27,6 @@ mod readme;
 mod rules_warnings;
 mod settings_page;
 mod signals;
+mod top;
 mod variables;
 mod version;
