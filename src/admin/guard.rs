@@ -19,8 +19,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::failure::ApiFailure;
-use super::page;
 use super::http::Client;
+use super::page;
 use super::token::AdminToken;
 use crate::metrics::{AdminMetrics, AdminRefusal};
 

@@ -95,7 +95,7 @@ async function findKey(event) {
   event.preventDefault();
   const answer = find("find-answer");
   try {
-    const parameters = { by: find("keys-by").value, window: find("keys-window").value, n: 20, key: find("find-key").value };
+    const parameters = { by: find("keys-by").value, window: find("keys-window").value, n: 20, descriptor: find("find-key").value };
     found = await getJson("top", parameters);
     answer.value = found.keys.length ? `Found ${count(found.keys.length)}` : "Not among the heaviest keys";
     answer.className = "";
