@@ -12,6 +12,7 @@
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
 # make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
+# make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
@@ -62,7 +63,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -130,6 +131,12 @@ test-memory: export MEMORY_SECONDS ?= 300
 test-memory: export MEMORY_CROWD ?= 4
 test-memory:
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+
+# Top keys of five million requests, and ten million keys. In `make test` there are fewer.
+test-top-keys: export TOP_KEYS_REQUESTS ?= 5000000
+test-top-keys: export TOP_KEYS_KEYS ?= 10000000
+test-top-keys:
+	$(CARGO) test --locked --lib -- --nocapture top_keys
 
 test-gateway: deps $(GO_PROGRAMS)/envoy-gateway
 	$(CARGO) test --locked --test gateway_control_plane

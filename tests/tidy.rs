@@ -36,8 +36,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "serde",
-        &["admin_api", "admin"],
-        "one module declares the JSON of the admin listener, and one serves it",
+        &["admin_api", "admin", "admin_client", "decisions"],
+        "one module declares the JSON of the admin listener, others write and read it",
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
     (

@@ -201,3 +201,84 @@ async fn next_decision(decisions: &mut Option<Subscription>) -> Arc<str> {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+    use tokio_stream::StreamExt as _;
+
+    use super::super::state::StateHub;
+    use super::*;
+
+    fn frame(number: u64) -> StateFrame {
+        StateFrame {
+            number,
+            bytes: event_bytes("state", &number.to_string()),
+            is_last: false,
+        }
+    }
+
+    /// A stream that runs, and its body.
+    fn running(hub: &Arc<StateHub>) -> (tokio::task::JoinHandle<()>, axum::body::Body) {
+        let (sender, body) = BodySender::pair(Client::default());
+        let stream = EventStream {
+            sender,
+            states: hub.watch(true),
+            decisions: None,
+            seen: 0,
+            missed: 0,
+        };
+        (tokio::spawn(stream.run()), body)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_misses_states_and_is_told_how_many() {
+        let hub = Arc::new(StateHub::new());
+        let (_running, body) = running(&hub);
+        for number in 1..=6 {
+            hub.publish(Some(frame(number)));
+            sleep(Duration::from_secs(1)).await;
+        }
+        // One state waits in the body and one in the stream; the others are replaced by the last.
+        let mut body = body.into_data_stream();
+        let (mut states, mut skipped) = (Vec::new(), 0);
+        while states.len() < 3 || skipped == 0 {
+            let piece = body.next().await.unwrap().unwrap();
+            let piece = std::str::from_utf8(&piece).unwrap();
+            let (name, data) = piece.trim_end().split_once("\ndata: ").unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            if name == "event: state" {
+                states.push(data.as_u64().unwrap());
+            } else {
+                assert_eq!((name, &data["skipped"]), ("event: skipped", &json!(0)));
+                skipped += data["states"].as_u64().unwrap();
+            }
+        }
+        assert_eq!((states.as_slice(), skipped), (&[1, 2, 6][..], 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stalls_is_given_up() {
+        let hub = Arc::new(StateHub::new());
+        let (running, _unread) = running(&hub);
+        for number in 1..=29 {
+            hub.publish(Some(frame(number)));
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert!(!running.is_finished());
+        sleep(Duration::from_secs(3)).await;
+        assert!(running.is_finished());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_sends_comments() {
+        let hub = Arc::new(StateHub::new());
+        let (_running, body) = running(&hub);
+        let mut body = body.into_data_stream();
+        for _ in 0..3 {
+            let piece = body.next().await.unwrap().unwrap();
+            assert_eq!(piece, ": keep-alive\n\n");
+        }
+    }
+}

@@ -78,6 +78,11 @@ impl StateHub {
         }
     }
 
+    /// Gives all streams a frame, or none while no stream wants one.
+    pub(super) fn publish(&self, frame: Option<StateFrame>) {
+        self.frames.send_replace(frame);
+    }
+
     fn is_watched(&self) -> bool {
         self.watchers.load(Ordering::Acquire) > 0
     }
@@ -131,7 +136,7 @@ pub async fn run_states(state: AdminState, mut stopping: ShutdownSignal) {
             number = number.saturating_add(1);
             let bytes = state_bytes(&state).await;
             let is_last = false;
-            hub.frames.send_replace(Some(StateFrame {
+            hub.publish(Some(StateFrame {
                 number,
                 bytes,
                 is_last,
@@ -144,7 +149,7 @@ pub async fn run_states(state: AdminState, mut stopping: ShutdownSignal) {
         if hub.is_watched() {
             break;
         }
-        hub.frames.send_replace(None);
+        hub.publish(None);
     }
     let bytes = if hub.is_watched() {
         state_bytes(&state).await
@@ -152,7 +157,7 @@ pub async fn run_states(state: AdminState, mut stopping: ShutdownSignal) {
         Bytes::new()
     };
     number = number.saturating_add(1);
-    hub.frames.send_replace(Some(StateFrame {
+    hub.publish(Some(StateFrame {
         number,
         bytes,
         is_last: true,

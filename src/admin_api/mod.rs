@@ -12,6 +12,7 @@
 mod decisions;
 mod events;
 mod limits;
+mod merged;
 mod partitions;
 mod requests;
 mod text;
@@ -20,6 +21,7 @@ mod top;
 pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
 pub use self::limits::{Hits, LimitFigures, LimitState, Limits, Rates};
+pub use self::merged::{FailedReplica, MergedTop};
 pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
 pub use self::requests::{
     ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,

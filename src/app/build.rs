@@ -250,6 +250,11 @@ impl App {
         self.decisions.clone()
     }
 
+    /// The rules in use.
+    pub fn generations(&self) -> Arc<Generations> {
+        Arc::clone(&self.generations)
+    }
+
     /// The heaviest keys.
     pub fn top_keys(&self) -> Arc<TopKeys> {
         Arc::clone(&self.top_keys)

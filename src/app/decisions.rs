@@ -9,8 +9,10 @@ use crate::clock::Clock;
 use crate::decisions::{DecisionLog, Decisions, DecisionsSetup, LogDestination, LogSetup};
 use crate::metrics::Metrics;
 use crate::settings::{
-    DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings,
+    DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings, TracingSettings,
 };
+use crate::tracing::LogExport;
+use crate::tracing::export_settings::TraceExport;
 use crate::value_hash::ShownValues;
 
 /// Keeps decisions and writes the decision log as the settings say.
@@ -28,13 +30,14 @@ pub(super) fn build(
         values,
         kept_max,
         threads,
-        log: start_log(log, values, clock, metrics)?,
+        log: start_log(log, &settings.tracing, values, clock, metrics)?,
     }))
 }
 
 /// Starts the decision log, if there is one.
 fn start_log(
     settings: &DecisionLogSettings,
+    tracing: &TracingSettings,
     values: ShownValues,
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
@@ -43,9 +46,7 @@ fn start_log(
         DecisionLogTarget::Off => return Ok(None),
         DecisionLogTarget::Stdout => LogDestination::Stdout,
         DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
-        DecisionLogTarget::Otlp => {
-            return Err(AppError::Defect("otlp is not built yet".to_owned()));
-        }
+        DecisionLogTarget::Otlp => LogDestination::Otlp(collector(tracing)?),
     };
     let values = match settings.decision_log_values {
         None => values,
@@ -64,6 +65,16 @@ fn start_log(
     });
     log.map(Some)
         .map_err(|error| AppError::Defect(error.to_string()))
+}
+
+/// The collector of `--decision-log otlp`.
+fn collector(settings: &TracingSettings) -> Result<LogExport, AppError> {
+    let invalid = |error: String| AppError::DecisionLog(error);
+    let export = TraceExport::for_logs(settings).map_err(invalid)?;
+    for warning in &export.warnings {
+        tracing::warn!(%warning, "a setting of the collector is ignored");
+    }
+    LogExport::new(&export).map_err(|error| invalid(error.to_string()))
 }
 
 fn verdicts(chosen: &[LoggedVerdict]) -> Vec<Verdict> {

@@ -12,6 +12,9 @@ pub enum AppError {
     /// The configured store cannot be used.
     #[error("{0}")]
     Store(String),
+    /// The collector of the decision log cannot be used.
+    #[error("--decision-log otlp: {0}")]
+    DecisionLog(String),
     /// A configured hash key cannot be used.
     #[error("{0}")]
     HashKey(String),

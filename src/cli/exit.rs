@@ -13,10 +13,12 @@ pub enum Exit {
     Usage,
     /// `hit`: over limit.
     OverLimit,
-    /// `hit`: no service answered, or it answered with an error.
+    /// No service answered, or it answered with an error.
     NoAnswer,
     /// `hit --expect-limit`: no limit matched a descriptor.
     NoLimit,
+    /// `top --once`, `reset`, `shadow`: some replicas answered, and others did not.
+    Partial,
 }
 
 // === impl Exit ===
@@ -31,6 +33,7 @@ impl Exit {
             Self::OverLimit => 3,
             Self::NoAnswer => 4,
             Self::NoLimit => 5,
+            Self::Partial => 6,
         }
     }
 }

@@ -29,6 +29,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::admin::LogLevelSwitch;
+use crate::metrics::AUDIT_LOG;
 use crate::pipeline::DECISION_LOG;
 use crate::settings::{LogFilter, LogFormat, LogLevel, Settings};
 
@@ -62,7 +63,16 @@ fn targets(filter: &LogFilter) -> Targets {
         .with_default(level(filter.level))
         // Its lines hold what callers sent: only its own name turns them on.
         .with_target(DECISION_LOG, LevelFilter::OFF)
+        .with_target(AUDIT_LOG, audit_level(filter.level))
         .with_targets(modules.map(|(module, one)| (module.clone(), level(*one))))
+}
+
+/// The level of audit lines: they are written at every level but `off`.
+fn audit_level(all: LogLevel) -> LevelFilter {
+    match all {
+        LogLevel::Off => LevelFilter::OFF,
+        _ => LevelFilter::INFO,
+    }
 }
 
 fn level(level: LogLevel) -> LevelFilter {

@@ -13,18 +13,28 @@ macro_rules! print_line {
     };
 }
 
+mod admin_options;
+mod admin_text;
+mod backoff;
 mod check;
 mod check_format;
 mod check_schema;
 mod descriptor_argument;
 mod exit;
 mod explain;
+mod explain_last;
 mod hit;
 mod logging;
+mod query;
+mod reset;
 mod rules_argument;
 mod schema;
 mod serve;
+mod shadow;
+mod tap;
 mod tls_options;
+mod top;
+mod visible_text;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -34,6 +44,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use self::exit::Exit;
+use self::explain_last::ExplainLast;
 use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.
@@ -79,8 +90,19 @@ enum Command {
     Check(check::Check),
     /// Show which rule applies to a descriptor, and why
     Explain(explain::Explain),
+    /// `explain --last`, which [`parse`] makes.
+    #[command(skip)]
+    ExplainLast(Box<ExplainLast>),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
+    /// Show rules, keys, partitions and replicas of running services, live
+    Top(Box<top::TopCommand>),
+    /// Print decisions of running services as they happen
+    Tap(Box<tap::Tap>),
+    /// Forget the buckets of a descriptor, on every replica
+    Reset(Box<reset::Reset>),
+    /// Put a rule in shadow mode for a time, on every replica
+    Shadow(Box<shadow::Shadow>),
     /// Print the JSON Schema of a rules file, for editors, or of a report of check
     Schema(schema::Schema),
 }
@@ -113,6 +135,19 @@ fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     Some(variable.to_string_lossy().into_owned())
 }
 
+/// Parses a command line. `explain --last` has arguments of its own: it needs no rules.
+fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
+    if let [program, command, rest @ ..] = args
+        && command == "explain"
+        && rest.iter().any(|argument| argument == "--last")
+    {
+        let rest = rest.iter().filter(|argument| *argument != "--last");
+        let last = ExplainLast::try_parse_from(std::iter::once(program).chain(rest))?;
+        return Ok(Command::ExplainLast(Box::new(last)));
+    }
+    Cli::try_parse_from(args).map(|cli| cli.command)
+}
+
 /// Runs the command line `args`. The first argument is the name of the program.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let mut args: Vec<OsString> = args.into_iter().collect();
@@ -124,8 +159,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         args.push("serve".into());
     }
     let log_format = logging::requested_format(&args);
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let command = match parse(&args) {
+        Ok(command) => command,
         Err(error) if error.use_stderr() && log_format == LogFormat::Json => {
             let text = error.render().to_string();
             logging::report(log_format, "the command line is invalid", &text);
@@ -144,11 +179,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
             };
         }
     };
-    let run = match cli.command {
+    let run = match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
+        Command::ExplainLast(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
+        Command::Top(top) => top.run(),
+        Command::Tap(tap) => tap.run(),
+        Command::Reset(reset) => reset.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {

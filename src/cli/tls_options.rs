@@ -54,13 +54,18 @@ pub(super) struct TlsOptions {
 impl TlsOptions {
     /// TLS of the connection; none if it is plain.
     pub(super) fn tls(&self) -> Option<ClientTls> {
-        (self.tls || self.cacert.is_some()).then(|| ClientTls {
+        (self.tls || self.cacert.is_some()).then(|| self.https())
+    }
+
+    /// TLS of an address whose scheme is https.
+    pub(super) fn https(&self) -> ClientTls {
+        ClientTls {
             files: ClientFiles {
                 ca_bundle: self.cacert.clone(),
                 identity: self.client_cert.clone().zip(self.client_key.clone()),
                 ca_setting: "--cacert FILE",
             },
             name: self.server_name.clone(),
-        })
+        }
     }
 }

@@ -22,6 +22,7 @@ mod tests {
     use tollgate_http2::BodyBudget;
     use tonic::service::Routes;
 
+    use crate::admin_api::{RankBy, Window};
     use crate::clock::{Clock, ManualClock};
     use crate::decisions::Decisions;
     use crate::grpc::batcher::Batcher;
@@ -45,7 +46,7 @@ mod tests {
     use crate::rules::reload::Rules;
     use crate::settings::Settings;
     use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
-    use crate::top_keys::TopKeys;
+    use crate::top_keys::{TopKeys, TopQuery};
     use crate::tracing::export_settings::TraceExport;
     use crate::tracing::{TraceParent, Traces};
     use tollgate_limiter::Timestamp;
@@ -77,6 +78,7 @@ descriptors:
 
     /// A batcher, the workers of its partitions, and the responses.
     struct Bench {
+        clock: Arc<ManualClock>,
         server: ServerContext,
         batcher: Batcher<Caller>,
         workers: Vec<Worker>,
@@ -154,14 +156,13 @@ descriptors:
                 hash: 1,
             })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
-            let shared: Arc<dyn crate::clock::Clock> = clock.clone();
+            let shared: Arc<dyn Clock> = clock.clone();
             let top_keys = TopKeys::of_one_thread(&shared, &metrics);
-            let clock: Arc<dyn Clock> = clock;
             let parts = Parts {
                 generations,
                 store,
-                decisions: Decisions::alone(&clock, 1_000).unwrap(),
-                clock,
+                decisions: Decisions::alone(&shared, 1_000).unwrap(),
+                clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
@@ -177,6 +178,7 @@ descriptors:
                 bodies,
             };
             Self {
+                clock,
                 batcher: batcher(&server),
                 server,
                 workers,
@@ -310,6 +312,47 @@ descriptors:
                     "{kind}, {at_once} at once: {allocated:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn counting_keys_allocates_nothing_across_intervals() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        for (kind, _, bodies) in kinds() {
+            let mut bench = Bench::new(&[]);
+            let mut turns = bodies.chunks(16).cycle();
+            // A turn each fifth second, over an hour and more.
+            let mut hour = |bench: &mut Bench| {
+                for _ in 0..740 {
+                    bench.clock.advance_us(5_000_000);
+                    bench.turn(turns.next().unwrap(), false);
+                }
+            };
+            hour(&mut bench);
+            hour(&mut bench);
+            let allocated = measure(|| hour(&mut bench));
+            assert_eq!(allocated.count_total, 0, "{kind}: {allocated:?}");
+            // Keys were counted, with their texts, where there are any.
+            let query = TopQuery {
+                by: RankBy::Asked,
+                window: Window::Hour,
+                n: 1_000,
+                ..TopQuery::default()
+            };
+            let rules = bench.server.pipeline.current_rules().unwrap();
+            let batcher = Rc::new(bench.batcher);
+            let local = LocalSet::new();
+            local.spawn_local(Rc::clone(&batcher).answer_questions());
+            let top_keys = bench.server.pipeline.top_keys();
+            let query = top_keys.query(&query, Some(&rules.rules));
+            let top = local.block_on(&runtime, query);
+            let keys = if kind == "no rule matches" { 0 } else { 64 };
+            assert!(top.keys.len() >= keys, "{kind}: {}", top.keys.len());
+            assert!(
+                top.keys.iter().all(|key| !key.descriptor.is_empty()),
+                "{kind}"
+            );
         }
     }
 

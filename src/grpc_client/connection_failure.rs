@@ -1,11 +1,12 @@
 //! Why a connection failed, from its first bytes and from TLS errors.
 //!
-//! A caller gives different advice for each failure, so each is a variant.
+//! Each failure has advice of its own, so each is a variant.
 //!
 //! What it deliberately does not do: guess. Any other error keeps the library's message.
 
 use std::io;
 
+use crate::tls::ClientFiles;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 /// The class of a failure.
@@ -110,6 +111,86 @@ impl ConnectionFailure {
         let [kind, version] = bytes;
         let tls = matches!(kind, TLS_ALERT | TLS_HANDSHAKE) && version == TLS_VERSION;
         tls.then_some(Self::PeerSpeaksTls)
+    }
+
+    /// What is wrong at `address`, and what to do. `files` are the TLS files of the client; none if
+    /// it does not use TLS.
+    pub(crate) fn describe(
+        self,
+        address: &str,
+        files: Option<&ClientFiles>,
+    ) -> (String, &'static str) {
+        let authorities = files.map(|files| files.ca_bundle.as_deref());
+        let ours = files.and_then(|files| files.identity.as_ref());
+        match self {
+            Self::PeerSpeaksTls => (
+                format!("{address} answers with TLS"),
+                "set --cacert to the CA bundle of its certificate, or set --tls to use the system roots",
+            ),
+            Self::PeerSpeaksPlaintext => (
+                format!("{address} does not answer with TLS"),
+                "remove --cacert and --tls, or correct the port",
+            ),
+            Self::Closed if authorities.is_some() => (
+                format!("{address} closed the connection during the TLS handshake"),
+                "check that the port uses TLS, and read the log of the service",
+            ),
+            Self::Closed => (
+                format!("{address} closed the connection"),
+                "if the port uses TLS, set --cacert to the CA bundle of its certificate; otherwise correct the port",
+            ),
+            Self::UnknownIssuer => {
+                let store = match authorities.flatten() {
+                    Some(path) => format!("in {}", path.display()),
+                    None => "of the system roots".to_owned(),
+                };
+                (
+                    format!("the certificate of {address} is not signed by a CA {store}"),
+                    "set --cacert to the CA bundle that signed it",
+                )
+            }
+            Self::NameMismatch { presented } => (
+                format!(
+                    "the certificate of {address} is for {}, not for the name of this connection",
+                    listed(&presented)
+                ),
+                "set --server-name to one of its names",
+            ),
+            Self::ServerCertificate { words } => (
+                format!("the certificate of {address} is invalid ({words})"),
+                "replace the certificate of the service",
+            ),
+            Self::ClientCertificate { words } => match ours.map(|(certificate, _)| certificate) {
+                None => (
+                    format!("{address} requires a client certificate ({words})"),
+                    "set --client-cert and --client-key",
+                ),
+                Some(path) => (
+                    format!(
+                        "{address} rejected the client certificate in {} ({words})",
+                        path.display()
+                    ),
+                    "use one that is valid now, is signed by a CA that the service trusts, and has a name that it accepts",
+                ),
+            },
+            Self::Other { words } => (
+                format!("the TLS handshake with {address} failed: {words}"),
+                "read the log of the service",
+            ),
+        }
+    }
+}
+
+/// A list of names, without the library's `DnsName("…")`.
+fn listed(names: &[String]) -> String {
+    let bare = |name: &String| {
+        let inner = name.strip_prefix("DnsName(\"");
+        let inner = inner.and_then(|name| name.strip_suffix("\")"));
+        inner.unwrap_or(name).to_owned()
+    };
+    match names {
+        [] => "no name".to_owned(),
+        names => names.iter().map(bare).collect::<Vec<_>>().join(", "),
     }
 }
 

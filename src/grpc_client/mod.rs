@@ -18,7 +18,7 @@ use std::io;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -77,7 +77,7 @@ pub enum ChannelError {
 }
 
 /// The stream of a connection, plaintext or TLS.
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
@@ -159,7 +159,19 @@ impl ServerEndpoint {
         &self,
         errors: &ErrorRecord,
     ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
-        let connected = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let address = (self.host.as_str(), self.port);
+        self.open_at(address, b"h2", errors).await
+    }
+
+    /// Opens a connection to one of these addresses, for a protocol as ALPN names it. The name of
+    /// the certificate stays the endpoint's.
+    pub(crate) async fn open_at(
+        &self,
+        addresses: impl ToSocketAddrs,
+        protocol: &'static [u8],
+        errors: &ErrorRecord,
+    ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
+        let connected = TcpStream::connect(addresses).await;
         let stream = connected.map_err(ChannelError::Connect)?;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
@@ -168,7 +180,7 @@ impl ServerEndpoint {
             None => Box::new(stream),
             Some(tls) => {
                 let files = tls.files.clone();
-                let config = tokio::task::spawn_blocking(move || files.read(&[b"h2"])).await;
+                let config = tokio::task::spawn_blocking(move || files.read(&[protocol])).await;
                 let config = config.map_err(|error| ChannelError::Http(error.to_string()))??;
                 let secured = TlsConnector::from(config)
                     .connect(self.name()?, stream)

@@ -228,77 +228,8 @@ impl Target {
         }
     }
 
-    /// The message for a failed handshake, and what to do.
     fn handshake_error(&self, failure: ConnectionFailure) -> ClientError {
-        let address = &self.address;
-        let authorities = self.files.as_ref().map(|files| files.ca_bundle.as_deref());
-        let ours = self
-            .files
-            .as_ref()
-            .and_then(|files| files.identity.as_ref());
-        let (what, advice) = match failure {
-            ConnectionFailure::PeerSpeaksTls => (
-                format!("{address} answers with TLS"),
-                "set --cacert to the CA bundle of its certificate, or set --tls to use the system roots",
-            ),
-            ConnectionFailure::PeerSpeaksPlaintext => (
-                format!("{address} does not answer with TLS"),
-                "remove --cacert and --tls, or correct the port",
-            ),
-            ConnectionFailure::Closed if authorities.is_some() => (
-                format!("{address} closed the connection during the TLS handshake"),
-                "check that the port uses TLS, and read the log of the service",
-            ),
-            ConnectionFailure::Closed => (
-                format!("{address} closed the connection"),
-                "if the port uses TLS, set --cacert to the CA bundle of its certificate; otherwise correct the port",
-            ),
-            ConnectionFailure::UnknownIssuer => match authorities.flatten() {
-                Some(path) => (
-                    format!(
-                        "the certificate of {address} is not signed by a CA in {}",
-                        path.display()
-                    ),
-                    "set --cacert to the CA bundle that signed it",
-                ),
-                None => (
-                    format!(
-                        "the certificate of {address} is not signed by a CA of the system roots"
-                    ),
-                    "set --cacert to the CA bundle that signed it",
-                ),
-            },
-            ConnectionFailure::NameMismatch { presented } => (
-                format!(
-                    "the certificate of {address} is for {}, not for the name of this connection",
-                    listed(&presented)
-                ),
-                "set --server-name to one of its names",
-            ),
-            ConnectionFailure::ServerCertificate { words } => (
-                format!("the certificate of {address} is invalid ({words})"),
-                "replace the certificate of the service",
-            ),
-            ConnectionFailure::ClientCertificate { words } => {
-                match ours.map(|(certificate, _)| certificate) {
-                    None => (
-                        format!("{address} requires a client certificate ({words})"),
-                        "set --client-cert and --client-key",
-                    ),
-                    Some(path) => (
-                        format!(
-                            "{address} rejected the client certificate in {} ({words})",
-                            path.display()
-                        ),
-                        "use one that is valid now, is signed by a CA that the service trusts, and has a name that it accepts",
-                    ),
-                }
-            }
-            ConnectionFailure::Other { words } => (
-                format!("the TLS handshake with {address} failed: {words}"),
-                "read the log of the service",
-            ),
-        };
+        let (what, advice) = failure.describe(&self.address, self.files.as_ref());
         ClientError::Handshake { what, advice }
     }
 }
@@ -362,18 +293,5 @@ impl DescriptorStatus {
             remaining: status.limit_remaining,
             until_seconds: status.duration_until_reset.map(|until| until.seconds),
         }
-    }
-}
-
-/// A list of names, without the library's `DnsName("…")`.
-fn listed(names: &[String]) -> String {
-    let bare = |name: &String| {
-        let inner = name.strip_prefix("DnsName(\"");
-        let inner = inner.and_then(|name| name.strip_suffix("\")"));
-        inner.unwrap_or(name).to_owned()
-    };
-    match names {
-        [] => "no name".to_owned(),
-        names => names.iter().map(bare).collect::<Vec<_>>().join(", "),
     }
 }

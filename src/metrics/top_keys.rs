@@ -9,7 +9,7 @@ metrics! {
         /// Bytes that top keys use, at most `--top-keys-memory-max`.
         PolledGauge "tollgate_top_keys_memory_bytes" => pub memory_bytes;
 
-        /// Checks of rules that had no memory for top keys of their own; their keys share a summary.
+        /// Checks of rules without memory for top keys of their own; their keys share a summary.
         Counter "tollgate_top_keys_shared_total" => pub shared;
 
         /// Descriptors of top keys that were not kept because of the memory limit.

@@ -5,8 +5,7 @@ use std::ops::Deref;
 use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::pipeline::decode::decode;
-use crate::pipeline::key_counts::KeyCounts;
-use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
+use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
 use crate::settings::Verdict;
 use crate::store::CommitMode;

@@ -8,25 +8,15 @@ use tollgate_limiter::{DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
 use crate::admin_api::ValueMode;
 use crate::pipeline::Pipeline;
 use crate::pipeline::decode::decode;
-use crate::pipeline::pending::{PendingRequest, Scratch};
+use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch};
 use crate::top_keys::{OVERRIDE, Recorder, Text};
 
-/// Where a task counts keys.
-#[derive(Debug)]
-pub(crate) enum KeyCounts {
-    /// Nowhere.
-    Off,
-    /// In a recorder of its own.
-    Own(Box<Recorder>),
-    /// In the recorder of all requests that no batcher decides.
-    Shared,
-}
-
-/// The fingerprint that keys of this limit are counted under.
-fn fingerprint(origin: LimitOrigin<'_>) -> u64 {
-    match origin {
-        LimitOrigin::Rule(rule) => rule.fingerprint,
-        LimitOrigin::Override => OVERRIDE,
+/// The fingerprint that keys of this check are counted under.
+#[cold]
+fn fingerprint(plan: &Plan<'_>, position: usize) -> u64 {
+    match plan.planned_check(position).map(|planned| planned.origin) {
+        Some(LimitOrigin::Rule(rule)) => rule.fingerprint,
+        Some(LimitOrigin::Override) | None => OVERRIDE,
     }
 }
 
@@ -44,9 +34,13 @@ impl Pipeline {
         match keys {
             KeyCounts::Off => false,
             KeyCounts::Shared => true,
-            KeyCounts::Own(recorder) => plan.planned_checks().any(|planned| {
-                recorder.wants_text(fingerprint(planned.origin), planned.check.key.0)
-            }),
+            KeyCounts::Own(recorder) => {
+                let mut checks = plan.checks().iter().enumerate();
+                checks.any(|(position, check)| {
+                    !recorder.has_text(check.key.0)
+                        && recorder.wants_text(fingerprint(plan, position), check.key.0)
+                })
+            }
         }
     }
 
@@ -94,16 +88,16 @@ impl Pipeline {
                 let DescriptorPlan::Checks(checks) = planned else {
                     continue;
                 };
-                for check in checks
-                    .clone()
-                    .filter_map(|position| plan.planned_check(position))
-                {
+                for position in checks.clone() {
+                    let Some(check) = plan.planned_check(position) else {
+                        continue;
+                    };
                     let (rule, levels) = match check.origin {
                         LimitOrigin::Rule(rule) => (Some(rule), matched.entries),
                         LimitOrigin::Override => (None, descriptor.entries.len()),
                     };
                     let key = check.check.key.0;
-                    if recorder.wants_text(fingerprint(check.origin), key) {
+                    if recorder.wants_text(fingerprint(plan, position), key) {
                         let entries = descriptor.entries;
                         let entries = entries.get(..levels).unwrap_or(entries);
                         let values = self.top_keys.values();
@@ -119,13 +113,18 @@ impl Pipeline {
 
 /// Counts the hits of each check that was decided.
 fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
-    for (planned, outcome) in plan.planned_checks().zip(outcomes) {
-        let hits = planned.check.operation.hits.requested();
+    recorder.begin(now_us);
+    for (position, (check, outcome)) in plan.checks().iter().zip(outcomes).enumerate() {
+        let hits = check.operation.hits.requested();
         if let Some(outcome) = outcome
             && hits > 0
         {
-            let rule = fingerprint(planned.origin);
-            recorder.record(now_us, rule, planned.check.key.0, hits, !outcome.allowed);
+            let (key, is_over) = (check.key.0, !outcome.allowed);
+            // No summary has the fingerprint of an override.
+            if !recorder.record_known(now_us, check.fingerprint, key, hits, is_over) {
+                let rule = fingerprint(plan, position);
+                recorder.record(now_us, rule, key, hits, is_over);
+            }
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::admin_api::Reason;
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
-use crate::pipeline::key_counts::KeyCounts;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
 use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;
@@ -27,6 +26,17 @@ pub(crate) struct Scratch {
     /// Keeps decisions; none outside the worker threads, which share one.
     pub(super) recorder: Option<Recorder>,
     pub(super) keys: KeyCounts,
+}
+
+/// Where a task counts keys.
+#[derive(Debug)]
+pub(crate) enum KeyCounts {
+    /// Nowhere.
+    Off,
+    /// In a recorder of its own.
+    Own(Box<KeyRecorder>),
+    /// In the recorder of all requests that no batcher decides.
+    Shared,
 }
 
 /// One request, from `begin` to `finish`. `G` holds its generation of rules.

@@ -140,7 +140,7 @@ pub struct Settings {
 
     /// Address of the admin listener
     ///
-    /// The admin listener shows the rules. Keep it on loopback, or set --admin-token-file or
+    /// The admin listener shows and changes what the service does. Keep it on loopback, or set --admin-token-file or
     /// --admin-client-cacert.
     ///
     /// Example: 0.0.0.0
@@ -149,7 +149,7 @@ pub struct Settings {
 
     /// Port of the admin listener
     ///
-    /// It serves /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
+    /// It serves the admin API, /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_name = "PORT", help_heading = LISTENERS)]
     pub debug_port: u16,
 

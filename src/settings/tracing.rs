@@ -57,6 +57,14 @@ pub struct TracingSettings {
     #[arg(long, env = "TRACING_SAMPLING_RATE", value_parser = ratio)]
     pub tracing_sampling_rate: Option<f32>,
 
+    /// Maximum traced decisions in any second
+    ///
+    /// Further sampled decisions are counted in tollgate_traces_skipped_total. 0 means no limit.
+    ///
+    /// Range: 0 to 10000
+    #[arg(long, env = "TOLLGATE_TRACES_PER_SECOND_MAX", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000), value_name = "COUNT")]
+    pub traces_per_second_max: u32,
+
     /// OpenTelemetry's own variables.
     #[arg(skip)]
     pub otel: EnvironmentVariables,
@@ -82,18 +90,25 @@ pub const OTEL_VARIABLES: &[&str] = &[
     "OTEL_TRACES_SAMPLER_ARG",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
     "OTEL_EXPORTER_OTLP_TIMEOUT",
     "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT",
     "OTEL_EXPORTER_OTLP_INSECURE",
     "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
+    "OTEL_EXPORTER_OTLP_LOGS_INSECURE",
     "OTEL_EXPORTER_OTLP_CERTIFICATE",
     "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE",
     "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
     "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE",
     "OTEL_EXPORTER_OTLP_CLIENT_KEY",
     "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY",
+    "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY",
     "OTEL_EXPORTER_OTLP_COMPRESSION",
     "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
     "OTEL_BSP_SCHEDULE_DELAY",

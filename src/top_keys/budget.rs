@@ -37,14 +37,9 @@ impl Budget {
         self.all.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether at least a quarter is unused after taking this many bytes.
-    pub(super) fn leaves_a_quarter(&self, bytes: usize) -> bool {
-        self.used.saturating_add(bytes) <= self.max / 4 * 3
-    }
-
-    /// Whether at most half is used.
-    pub(super) fn is_half_free(&self) -> bool {
-        self.used <= self.max / 2
+    /// Whether at most so many quarters are used after taking these bytes.
+    pub(super) fn has_within(&self, quarters: usize, bytes: usize) -> bool {
+        self.used.saturating_add(bytes) <= (self.max / 4).saturating_mul(quarters)
     }
 }
 

@@ -7,7 +7,7 @@
 //! are no hits: a reader leaves out intervals that are too old.
 
 use super::budget::Budget;
-use super::summary::{Counts, Extract, Pair, Summary};
+use super::summary::{Counts, EXTRACT_KEYS_MAX, Extract, Hit, Pair, Summary};
 use crate::admin_api::Window;
 
 /// Microseconds of the shortest interval.
@@ -42,7 +42,7 @@ struct Ring([(u64, Extract); KEPT]);
 
 impl History {
     /// Empty, for at most `capacity_max` keys in an interval.
-    pub(super) fn new(capacity_max: usize, tick: u64) -> Self {
+    fn new(capacity_max: usize, tick: u64) -> Self {
         Self {
             tick,
             current: Summary::new(capacity_max),
@@ -52,10 +52,40 @@ impl History {
         }
     }
 
-    /// Makes space for all keys at once.
-    pub(super) fn grow_to_the_end(&mut self, budget: &mut Budget) {
-        self.current.grow_to_the_end(budget);
-        self.span.grow_to_the_end(budget);
+    /// One with the least space. None if there are not so many bytes.
+    pub(super) fn open(capacity_max: usize, tick: u64, budget: &mut Budget) -> Option<Box<Self>> {
+        if !budget.take(size_of::<Self>()) {
+            return None;
+        }
+        let mut history = Box::new(Self::new(capacity_max, tick));
+        let mut is_open = history.current.open(budget) && history.span.open(budget);
+        for extract in history.kept_mut() {
+            is_open = is_open && extract.open(budget);
+        }
+        if !is_open {
+            budget.give_back(history.bytes());
+            return None;
+        }
+        Some(history)
+    }
+
+    /// One with all space that it can have, as far as there are bytes.
+    pub(super) fn with_all_space(capacity_max: usize, budget: &mut Budget) -> Box<Self> {
+        let mut history = Box::new(Self::new(capacity_max, 0));
+        budget.take(size_of::<Self>());
+        history.current.grow_to_the_end(budget);
+        history.span.grow_to_the_end(budget);
+        for extract in history.kept_mut() {
+            if extract.open(budget) && capacity_max >= EXTRACT_KEYS_MAX {
+                extract.grow_to_the_end(budget);
+            }
+        }
+        history
+    }
+
+    fn kept_mut(&mut self) -> impl Iterator<Item = &mut Extract> {
+        let rings = self.ticks.0.iter_mut().chain(&mut self.spans.0);
+        rings.map(|(_, extract)| extract)
     }
 
     /// Counts hits in interval number `tick`.
@@ -63,15 +93,14 @@ impl History {
     pub(super) fn record(
         &mut self,
         tick: u64,
-        key: u128,
-        counts: &Counts,
+        hit: &Hit,
         budget: &mut Budget,
         scratch: &mut Vec<u64>,
     ) {
         if tick > self.tick {
             self.advance(tick, budget, scratch);
         }
-        self.current.record(key, counts, budget, scratch);
+        self.current.record(hit, budget, scratch);
     }
 
     /// Ends the current interval.
@@ -140,7 +169,10 @@ impl History {
         let rings = self.ticks.0.iter().chain(&self.spans.0);
         let kept: usize = rings.map(|(_, extract)| extract.bytes()).sum();
         let summaries = [&self.current, &self.span].map(Summary::bytes);
-        summaries.iter().sum::<usize>().saturating_add(kept)
+        let tables: usize = summaries.iter().sum();
+        tables
+            .saturating_add(kept)
+            .saturating_add(size_of::<Self>())
     }
 }
 

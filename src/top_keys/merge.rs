@@ -29,8 +29,8 @@ pub(super) struct Merged {
 
 /// Merges the pieces of all threads.
 ///
-/// `is_asked` says whether a key's rule and text are asked for; `all` that it is true for every key,
-/// so that the totals are those of the pieces.
+/// `is_asked` says whether a key of a rule is asked for; `all` that it is true for every key, so
+/// that the totals are those of the pieces.
 pub(super) fn merge(pieces: &[Piece], all: bool, is_asked: impl Fn(u128, u64) -> bool) -> Merged {
     let mut found: HashMap<u128, (Counts, Pair)> = HashMap::new();
     // What can be missing of a key that is in no piece of its rule.

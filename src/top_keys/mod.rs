@@ -46,12 +46,10 @@ use crate::metrics::Metrics;
 use crate::value_hash::ShownValues;
 
 pub use self::recorder::Recorder;
+pub use self::summary::OVERRIDE;
 pub use self::text::Text;
 
-/// Stands for the rule of limits that came with requests.
-pub const OVERRIDE: u64 = 0;
-
-/// The name of their rule.
+/// The name of the rule of limits that came with requests.
 pub const OVERRIDE_NAME: &str = "(override)";
 
 /// The most keys in one answer.

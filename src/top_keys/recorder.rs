@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::budget::Budget;
 use super::history::{History, TICK_US};
 use super::key_table::{CAPACITY_MAX, KeyTable};
-use super::summary::{Counts, Extract};
+use super::summary::{Extract, Hit, OVERRIDE};
 use super::text::Text;
 use crate::admin_api::Window;
 use crate::metrics::Counter;
@@ -53,11 +53,13 @@ pub struct Recorder {
     /// Of rules without one of their own.
     shared: Box<History>,
     texts: KeyTable<KeptText>,
+    known: KnownKeys,
     budget: Budget,
     text_budget: Budget,
     texts_max: usize,
-    /// The intervals in which rules without hits and texts without a key were last dropped.
-    rules_dropped_in: u64,
+    /// The interval in which a rule had no space.
+    rules_full_in: u64,
+    /// The interval in which texts without a key were last dropped.
     texts_dropped_in: u64,
     /// The interval in which a text had no space.
     texts_full_in: u64,
@@ -67,6 +69,13 @@ pub struct Recorder {
     counters: BoundCounters,
     scratch: Vec<u64>,
 }
+
+/// Some of the keys that have a text: each has one place, where the last one stays.
+#[derive(Debug)]
+struct KnownKeys(Box<[u32]>);
+
+/// How many there are at most: a power of two.
+const KNOWN_KEYS_MAX: usize = 1_024;
 
 /// The text of a key.
 #[derive(Debug)]
@@ -92,19 +101,20 @@ impl Recorder {
         let capacity_max = (bytes_max / BYTES_PER_KEY).clamp(96, KEYS_MAX);
         let mut budget = Budget::new(bytes_max.saturating_sub(texts_max), Arc::clone(all));
         // It must have space when there is none for others.
-        budget.take(capacity_max.saturating_mul(size_of::<u64>()));
-        let mut shared = Box::new(History::new(capacity_max, 0));
-        shared.grow_to_the_end(&mut budget);
+        let scratch = capacity_max.saturating_mul(size_of::<u64>());
+        budget.take(scratch.saturating_add(KNOWN_KEYS_MAX * size_of::<u32>()));
+        let shared = History::with_all_space(capacity_max, &mut budget);
         Self {
             tick_end_us: 0,
             tick: 0,
             rules: KeyTable::new(),
             shared,
             texts: KeyTable::new(),
+            known: KnownKeys::new(),
             budget,
             text_budget: Budget::new(texts_max, Arc::clone(all)),
             texts_max: (texts_max / BYTES_PER_TEXT).min(CAPACITY_MAX),
-            rules_dropped_in: u64::MAX,
+            rules_full_in: u64::MAX,
             texts_dropped_in: u64::MAX,
             texts_full_in: u64::MAX,
             capacity_max,
@@ -114,32 +124,56 @@ impl Recorder {
         }
     }
 
-    /// Counts the hits of a check that was decided. `now_us` is the clock's uptime.
+    /// Begins a request at this uptime.
     #[inline]
-    pub fn record(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
+    pub fn begin(&mut self, now_us: u64) {
         if now_us >= self.tick_end_us {
             self.start_tick(now_us);
         }
-        let mut counts = Counts {
+    }
+
+    /// Counts the hits of a check that was decided, if its rule has a summary of its own. `now_us`
+    /// is the uptime of [`Recorder::begin`].
+    #[inline]
+    pub fn record_known(
+        &mut self,
+        now_us: u64,
+        rule: u64,
+        key: u128,
+        hits: u64,
+        is_over: bool,
+    ) -> bool {
+        let Some(history) = self.rules.get_mut(u128::from(rule)) else {
+            return false;
+        };
+        let hit = Hit {
             rule,
-            hits: [hits, 0],
-            refused_at: [0; 2],
+            key,
+            hits,
+            refused_at: refused_at(now_us, is_over),
         };
-        if is_over {
-            counts.hits = [hits; 2];
-            counts.refused_at = [tenths(now_us); 2];
+        history.record(self.tick, &hit, &mut self.budget, &mut self.scratch);
+        true
+    }
+
+    /// Counts the hits of a check that was decided.
+    pub fn record(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
+        if self.record_known(now_us, rule, key, hits, is_over) {
+            return;
         }
-        if !self.rules.contains(u128::from(rule)) {
-            self.add_rule(rule);
+        self.add_rule(rule);
+        if self.record_known(now_us, rule, key, hits, is_over) {
+            return;
         }
-        let history = match self.rules.get_mut(u128::from(rule)) {
-            Some(history) => history,
-            None => {
-                self.shared_checks = self.shared_checks.saturating_add(1);
-                &mut self.shared
-            }
+        self.shared_checks = self.shared_checks.saturating_add(1);
+        let hit = Hit {
+            rule,
+            key,
+            hits,
+            refused_at: refused_at(now_us, is_over),
         };
-        history.record(self.tick, key, &counts, &mut self.budget, &mut self.scratch);
+        self.shared
+            .record(self.tick, &hit, &mut self.budget, &mut self.scratch);
     }
 
     #[cold]
@@ -159,24 +193,26 @@ impl Recorder {
     /// Gives a rule a summary of its own, if there is space.
     #[cold]
     fn add_rule(&mut self, rule: u64) {
-        let bytes = size_of::<History>();
-        if !self.budget.take(bytes) {
-            let tick = self.tick;
-            if self.rules_dropped_in == tick {
-                return;
-            }
-            self.rules_dropped_in = tick;
-            self.retain(|_, history| !history.is_over(tick));
-            if !self.budget.take(bytes) {
-                return;
-            }
-        }
-        if self.rules.is_full() && !self.rules.grow(&mut self.budget) {
-            self.budget.give_back(bytes);
+        let tick = self.tick;
+        if self.rules_full_in == tick || self.open_rule(rule) {
             return;
         }
-        let history = Box::new(History::new(self.capacity_max, self.tick));
-        self.rules.insert(u128::from(rule), history);
+        self.retain(|_, history| !history.is_over(tick));
+        if !self.open_rule(rule) {
+            self.rules_full_in = tick;
+        }
+    }
+
+    fn open_rule(&mut self, rule: u64) -> bool {
+        if self.rules.is_full() && !self.rules.grow(&mut self.budget) {
+            return false;
+        }
+        let history = History::open(self.capacity_max, self.tick, &mut self.budget);
+        let is_open = history.is_some();
+        if let Some(history) = history {
+            self.rules.insert(u128::from(rule), history);
+        }
+        is_open
     }
 
     fn retain(&mut self, keep: impl Fn(u64, &History) -> bool) {
@@ -184,7 +220,7 @@ impl Recorder {
         self.rules.retain(|rule, history| {
             let keep = keep(u64::try_from(rule).unwrap_or_default(), history);
             if !keep {
-                budget.give_back(history.bytes().saturating_add(size_of::<History>()));
+                budget.give_back(history.bytes());
             }
             keep
         });
@@ -194,16 +230,25 @@ impl Recorder {
     pub fn retain_rules(&mut self, rules: &RuleSet) {
         let rules = rules.rules().iter();
         let known: HashSet<u64> = rules.map(|rule| rule.fingerprint).collect();
-        self.retain(|rule, _| rule == super::OVERRIDE || known.contains(&rule));
+        self.retain(|rule, _| rule == OVERRIDE || known.contains(&rule));
+    }
+
+    /// Whether a key is known to have a text.
+    #[inline]
+    pub fn has_text(&self, key: u128) -> bool {
+        self.known.has(key)
     }
 
     /// Whether the text of a key is to be kept with [`Recorder::keep_text`].
-    #[inline]
+    #[cold]
     pub fn wants_text(&mut self, rule: u64, key: u128) -> bool {
-        !self.texts.contains(key) && self.wants_new_text(rule, key)
+        if self.texts.contains(key) {
+            self.known.add(key);
+            return false;
+        }
+        self.wants_new_text(rule, key)
     }
 
-    #[cold]
     fn wants_new_text(&mut self, rule: u64, key: u128) -> bool {
         if self.has_plenty_for_texts() {
             return true;
@@ -221,7 +266,7 @@ impl Recorder {
 
     /// Whether half of the space for texts is free.
     fn has_plenty_for_texts(&self) -> bool {
-        self.texts.len() < self.texts_max / 2 && self.text_budget.is_half_free()
+        self.texts.len() < self.texts_max / 2 && self.text_budget.has_within(2, 0)
     }
 
     /// Keeps the text of a key that [`Recorder::wants_text`], if there is space.
@@ -258,6 +303,7 @@ impl Recorder {
                 kept.is_used = true;
             }
         }
+        self.known.clear();
         let budget = &mut self.text_budget;
         self.texts.retain(|_, kept| {
             let keep = std::mem::take(&mut kept.is_used);
@@ -299,8 +345,44 @@ impl Recorder {
     }
 }
 
-/// Tenths of a second of uptime, plus one.
-fn tenths(uptime_us: u64) -> u32 {
+// === impl KnownKeys ===
+
+impl KnownKeys {
+    fn new() -> Self {
+        Self(vec![0; KNOWN_KEYS_MAX].into())
+    }
+
+    /// The place of a key, and 32 other bits of it.
+    #[inline]
+    fn place(key: u128) -> (usize, u32) {
+        let low = u64::try_from(key & u128::from(u64::MAX)).unwrap_or_default();
+        let place = usize::try_from(low).unwrap_or_default() & (KNOWN_KEYS_MAX - 1);
+        (place, u32::try_from(low >> 32).unwrap_or_default() | 1)
+    }
+
+    #[inline]
+    fn has(&self, key: u128) -> bool {
+        let (place, bits) = Self::place(key);
+        self.0.get(place) == Some(&bits)
+    }
+
+    fn add(&mut self, key: u128) {
+        let (place, bits) = Self::place(key);
+        if let Some(known) = self.0.get_mut(place) {
+            *known = bits;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+}
+
+/// Tenths of a second of uptime, plus one; 0 for a hit that was not refused.
+fn refused_at(uptime_us: u64, is_over: bool) -> u32 {
+    if !is_over {
+        return 0;
+    }
     u32::try_from(uptime_us / 100_000)
         .unwrap_or(u32::MAX)
         .saturating_add(1)

@@ -15,19 +15,32 @@
 use super::budget::Budget;
 use super::key_table::KeyTable;
 
+/// Stands for the rule of limits that came with requests.
+pub const OVERRIDE: u64 = 0;
+
 /// A pair of numbers: of hits asked for, and of hits refused.
 pub(super) type Pair = [u64; 2];
 
 /// The counts of one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// The fingerprint of its rule; [`super::OVERRIDE`] for limits that came with requests.
+    /// The fingerprint of its rule; [`OVERRIDE`] for limits that came with requests.
     pub(super) rule: u64,
     /// Hits.
     pub(super) hits: Pair,
     /// When the first and the last hit were refused, in tenths of a second of uptime, plus one; 0
     /// for never.
     pub(super) refused_at: [u32; 2],
+}
+
+/// Hits of one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    pub(super) rule: u64,
+    pub(super) key: u128,
+    pub(super) hits: u64,
+    /// When they were refused, in tenths of a second of uptime, plus one; 0 if they were not.
+    pub(super) refused_at: u32,
 }
 
 /// The heaviest keys of a stream.
@@ -56,9 +69,13 @@ pub(super) struct Extract {
 /// The keys that an extract keeps, at most.
 pub(super) const EXTRACT_KEYS_MAX: usize = 256;
 
-/// A table grows up to this capacity as long as there are bytes, and beyond it only while a quarter
-/// of them is left for other rules.
-const MODEST_CAPACITY: usize = 192;
+/// The keys that every extract has space for.
+const EXTRACT_KEYS_MIN: usize = 8;
+
+/// The keys up to which a summary and an extract grow while a quarter of the bytes is left; beyond
+/// them, while half is left. So a few rules with many keys leave space for others.
+const MODEST_KEYS: usize = 192;
+const MODEST_EXTRACT_KEYS: usize = 32;
 
 // === impl Counts ===
 
@@ -105,20 +122,32 @@ impl Summary {
 
     /// Counts hits. `scratch` is memory for a while.
     #[inline]
-    pub(super) fn record(
-        &mut self,
-        key: u128,
-        counts: &Counts,
-        budget: &mut Budget,
-        scratch: &mut Vec<u64>,
-    ) {
-        self.total = plus(self.total, counts.hits);
-        match self.table.get_mut(key) {
-            Some(known) => known.add(counts),
-            None => self.insert(key, counts, budget, scratch),
+    pub(super) fn record(&mut self, hit: &Hit, budget: &mut Budget, scratch: &mut Vec<u64>) {
+        let Hit {
+            hits, refused_at, ..
+        } = *hit;
+        let refused = if refused_at == 0 { 0 } else { hits };
+        self.total = plus(self.total, [hits, refused]);
+        let Some(known) = self.table.get_mut(hit.key) else {
+            let counts = Counts {
+                rule: hit.rule,
+                hits: [hits, refused],
+                refused_at: [refused_at; 2],
+            };
+            self.insert(hit.key, &counts, budget, scratch);
+            return;
+        };
+        known.hits = plus(known.hits, [hits, refused]);
+        if refused_at != 0 {
+            let [since, last] = &mut known.refused_at;
+            if *since == 0 {
+                *since = refused_at;
+            }
+            *last = refused_at;
         }
     }
 
+    #[cold]
     fn insert(&mut self, key: u128, counts: &Counts, budget: &mut Budget, scratch: &mut Vec<u64>) {
         if self.table.is_full() && !self.grow(budget) {
             self.purge(scratch);
@@ -134,9 +163,13 @@ impl Summary {
     fn grow(&mut self, budget: &mut Budget) -> bool {
         let next = self.table.next_capacity();
         let more = Self::bytes_of(next).saturating_sub(self.table.bytes());
-        next <= self.capacity_max
-            && (next <= MODEST_CAPACITY || budget.leaves_a_quarter(more))
-            && self.table.grow(budget)
+        let quarters = if next <= MODEST_KEYS { 3 } else { 2 };
+        next <= self.capacity_max && budget.has_within(quarters, more) && self.table.grow(budget)
+    }
+
+    /// Makes space for the fewest keys.
+    pub(super) fn open(&mut self, budget: &mut Budget) -> bool {
+        self.table.grow(budget)
     }
 
     /// Makes space for all keys at once.
@@ -264,18 +297,41 @@ impl Summary {
 // === impl Extract ===
 
 impl Extract {
-    /// Makes space for at least so many entries, if the budget allows it.
-    fn reserve(&mut self, entries: usize, budget: &mut Budget) {
-        let now = self.entries.capacity();
-        if entries <= now {
+    /// Makes space for the fewest keys.
+    pub(super) fn open(&mut self, budget: &mut Budget) -> bool {
+        self.grow_to(EXTRACT_KEYS_MIN, budget)
+    }
+
+    /// Makes space for the most keys.
+    pub(super) fn grow_to_the_end(&mut self, budget: &mut Budget) {
+        self.grow_to(EXTRACT_KEYS_MAX, budget);
+    }
+
+    /// Makes space for so many keys, or for fewer as the budget allows.
+    fn reserve(&mut self, keys: usize, budget: &mut Budget) {
+        if keys <= self.entries.capacity() {
             return;
         }
         // In steps, so that one key more now and then does not allocate each time.
-        let capacity = entries.next_power_of_two().max(8);
-        let more = Self::bytes_of(capacity).saturating_sub(Self::bytes_of(now));
-        if budget.take(more) {
-            self.entries.reserve_exact(capacity);
+        let keys = keys.next_power_of_two();
+        for (keys, quarters) in [(keys, 2), (keys.min(MODEST_EXTRACT_KEYS), 3)] {
+            if budget.has_within(quarters, self.missing_bytes(keys)) && self.grow_to(keys, budget) {
+                return;
+            }
         }
+    }
+
+    fn missing_bytes(&self, keys: usize) -> usize {
+        Self::bytes_of(keys).saturating_sub(self.bytes())
+    }
+
+    fn grow_to(&mut self, keys: usize, budget: &mut Budget) -> bool {
+        let has_space = budget.take(self.missing_bytes(keys));
+        if has_space {
+            let more = keys.saturating_sub(self.entries.len());
+            self.entries.reserve_exact(more);
+        }
+        has_space
     }
 
     fn bytes_of(capacity: usize) -> usize {

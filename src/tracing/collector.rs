@@ -1,4 +1,4 @@
-//! OTLP exporter: sends spans to a collector over HTTP or gRPC.
+//! OTLP exporters: send spans and log records to a collector over HTTP or gRPC.
 //!
 //! How: OpenTelemetry's exporter over one connector for both protocols, so that the code that reads
 //! all other certificates also reads those that the OTEL variables name. It connects when there is
@@ -16,10 +16,11 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_http::HttpClient;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::{
-    Protocol, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
+    LogExporter, Protocol, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
     WithTonicConfig as _,
 };
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::logs::LogExporter as _;
 use opentelemetry_sdk::trace::SpanExporter as _;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -46,6 +47,28 @@ pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
             .with_timeout(export.timeout)
             .build(),
         TraceProtocol::Grpc => Otlp::builder()
+            .with_tonic()
+            .with_channel(grpc_channel(export, uri)?)
+            .with_timeout(export.timeout)
+            .build(),
+    };
+    let mut exporter = exporter.map_err(|error| TracesError::Settings(error.to_string()))?;
+    exporter.set_resource(&resource(export));
+    Ok(exporter)
+}
+
+/// Builds the exporter of log records.
+pub(crate) fn log_exporter(export: &TraceExport) -> Result<LogExporter, TracesError> {
+    let uri = uri(export)?;
+    let exporter = match export.protocol {
+        TraceProtocol::Http => LogExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_shared_http_client(http_client(export)?)
+            .with_endpoint(export.endpoint.clone())
+            .with_timeout(export.timeout)
+            .build(),
+        TraceProtocol::Grpc => LogExporter::builder()
             .with_tonic()
             .with_channel(grpc_channel(export, uri)?)
             .with_timeout(export.timeout)

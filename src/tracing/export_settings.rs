@@ -8,6 +8,7 @@
 //! What it deliberately does not do: connect (`collector`), repeat values of variables that may be
 //! secret.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,6 +37,23 @@ const QUEUE_SPANS_MAX: usize = 1 << 16;
 const BATCH_SPANS: usize = 512;
 const BATCH_SPANS_MAX: usize = 1 << 13;
 
+/// What is exported.
+struct Signal {
+    /// Its part of the names of variables.
+    name: &'static str,
+    path: &'static str,
+}
+
+const TRACES: Signal = Signal {
+    name: "TRACES",
+    path: "/v1/traces",
+};
+
+const LOGS: Signal = Signal {
+    name: "LOGS",
+    path: "/v1/logs",
+};
+
 /// Where spans are sent, and which decisions are sampled.
 #[derive(Clone, Debug)]
 pub struct TraceExport {
@@ -53,6 +71,8 @@ pub struct TraceExport {
     pub batch_spans_max: usize,
     /// Which decisions are traced.
     pub sampling: Sampling,
+    /// The most traced decisions in any second; none for no bound.
+    pub per_second_max: Option<NonZeroU32>,
     /// `service.name`, if the reference's variables set it.
     pub service_name: Option<String>,
     /// `service.namespace`, if the reference's variables set it.
@@ -73,18 +93,37 @@ impl TraceExport {
     ///
     /// When a setting names an unsupported exporter or protocol.
     pub fn from_settings(settings: &TracingSettings) -> Result<Option<Self>, String> {
-        let otel = &settings.otel;
-        let get = |name: &str| otel.get(name);
-        // Each variable has a form for all signals, and one for traces that overrides it.
-        let signal = |name: &str| {
-            let of_traces = format!("OTEL_EXPORTER_OTLP_TRACES_{name}");
-            let of_all = format!("OTEL_EXPORTER_OTLP_{name}");
-            let found = get(&of_traces).map(|value| (of_traces, value));
-            found.or_else(|| get(&of_all).map(|value| (of_all, value)))
-        };
-        if !is_enabled(settings, signal("ENDPOINT").is_some())? {
+        let names = [
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+        ];
+        let has_endpoint = names.iter().any(|name| settings.otel.get(name).is_some());
+        if !is_enabled(settings, has_endpoint)? {
             return Ok(None);
         }
+        Self::of(settings, &TRACES).map(Some)
+    }
+
+    /// Reads the settings of log records, which go to the same collector unless variables for logs
+    /// say otherwise.
+    ///
+    /// # Errors
+    ///
+    /// When a setting names an unsupported protocol.
+    pub fn for_logs(settings: &TracingSettings) -> Result<Self, String> {
+        Self::of(settings, &LOGS)
+    }
+
+    fn of(settings: &TracingSettings, of: &Signal) -> Result<Self, String> {
+        let otel = &settings.otel;
+        let get = |name: &str| otel.get(name);
+        // Each variable has a form for all signals, and one for a signal that overrides it.
+        let signal = |name: &str| {
+            let of_signal = format!("OTEL_EXPORTER_OTLP_{}_{name}", of.name);
+            let of_all = format!("OTEL_EXPORTER_OTLP_{name}");
+            let found = get(&of_signal).map(|value| (of_signal, value));
+            found.or_else(|| get(&of_all).map(|value| (of_all, value)))
+        };
         let protocol = protocol(settings, signal("PROTOCOL"))?;
         let mut warnings = Vec::new();
         let mut number = |variable: Option<(String, &str)>, usual: u64| match variable {
@@ -118,14 +157,16 @@ impl TraceExport {
             warnings.push(format!("{name} has no effect: spans are sent uncompressed"));
         }
         let file = |name: &str| signal(name).map(|(_, value)| PathBuf::from(value));
-        Ok(Some(Self {
+        let insecure = signal("INSECURE").map(|(_, value)| value);
+        Ok(Self {
             protocol,
-            endpoint: endpoint(protocol, signal("INSECURE").map(|(_, value)| value), get),
+            endpoint: endpoint(of, protocol, insecure, get),
             timeout: Duration::from_millis(timeout_ms.min(batch_timeout_ms).max(1)),
             batch_delay: Duration::from_millis(batch_delay_ms.max(1)),
             queue_spans_max,
             batch_spans_max: batch_spans_max.min(queue_spans_max),
             sampling,
+            per_second_max: NonZeroU32::new(settings.traces_per_second_max),
             service_name: non_empty(settings.tracing_service_name.as_ref()),
             service_namespace: non_empty(settings.tracing_service_namespace.as_ref()),
             service_instance_id: non_empty(settings.tracing_service_instance_id.as_ref()),
@@ -135,7 +176,7 @@ impl TraceExport {
                 identity: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
                 ca_setting: "OTEL_EXPORTER_OTLP_CERTIFICATE",
             },
-        }))
+        })
     }
 
     /// TLS configuration of the collector; none if its URL is not https. Reads files.
@@ -197,30 +238,31 @@ fn protocol(
     }
 }
 
-/// URL of the collector. The path of traces is appended to the variable for all signals; the one
-/// for traces is used as it is.
+/// URL of the collector. The path of the signal is appended to the variable for all signals; the
+/// one for the signal is used as it is.
 fn endpoint<'v>(
+    signal: &Signal,
     protocol: TraceProtocol,
     insecure: Option<&str>,
     get: impl Fn(&str) -> Option<&'v str>,
 ) -> String {
     let insecure = insecure.is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let of_traces = get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    let of_signal = get(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.name));
     let of_all = get("OTEL_EXPORTER_OTLP_ENDPOINT");
     let usual = match protocol {
         TraceProtocol::Http => "http://localhost:4318",
         TraceProtocol::Grpc => "http://localhost:4317",
     };
-    let mut endpoint = of_traces.or(of_all).unwrap_or(usual).trim().to_owned();
+    let mut endpoint = of_signal.or(of_all).unwrap_or(usual).trim().to_owned();
     if !endpoint.contains("://") {
         // For gRPC, the specification makes TLS the default without a scheme. For HTTP it has no
         // such rule, and a bare name means a port inside the cluster.
         let plain = insecure || protocol == TraceProtocol::Http;
         endpoint.insert_str(0, if plain { "http://" } else { "https://" });
     }
-    if protocol == TraceProtocol::Http && of_traces.is_none() {
+    if protocol == TraceProtocol::Http && of_signal.is_none() {
         endpoint.truncate(endpoint.trim_end_matches('/').len());
-        endpoint.push_str("/v1/traces");
+        endpoint.push_str(signal.path);
     }
     endpoint
 }

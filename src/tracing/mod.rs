@@ -7,6 +7,7 @@
 //! | `export_settings` | where and how spans are sent |
 //! | `sampling` | which decisions are sampled |
 //! | `collector` | OTLP exporter, over HTTP or gRPC |
+//! | `log_export` | log records, for the decision log |
 //! | `queue` | bounds and counts the spans that wait |
 //!
 //! The collector may be slow, silent or unreachable; no decision and no shutdown waits for it. What
@@ -18,11 +19,13 @@
 mod collector;
 mod error;
 pub mod export_settings;
+mod log_export;
 mod queue;
 mod sampling;
 mod spans;
 mod traceparent;
 
 pub use self::error::TracesError;
+pub use self::log_export::{LogEntry, LogExport};
 pub use self::spans::{RequestOutcome, RequestSummary, Span, Traces};
 pub use self::traceparent::TraceParent;

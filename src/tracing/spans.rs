@@ -28,7 +28,8 @@ use opentelemetry_sdk::trace::{
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::metrics::Metrics;
+use crate::event_rate::EventRate;
+use crate::metrics::{Counter, Metrics};
 use crate::tracing::collector;
 use crate::tracing::error::TracesError;
 use crate::tracing::export_settings::TraceExport;
@@ -63,6 +64,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Tracer of one service.
 pub struct Traces {
     sampling: Sampling,
+    /// None for no bound.
+    rate: Option<EventRate>,
+    skipped: Counter,
     ids: RandomIdGenerator,
     queue: Arc<SpanQueue>,
     processor: BatchSpanProcessor,
@@ -125,6 +129,8 @@ impl Traces {
         let scope = InstrumentationScope::builder("tollgate");
         Ok(Self {
             sampling: export.sampling,
+            rate: export.per_second_max.map(EventRate::new),
+            skipped: metrics.traces.skipped.clone(),
             ids: RandomIdGenerator::default(),
             queue,
             processor: BatchSpanProcessor::builder(sending)
@@ -140,7 +146,7 @@ impl Traces {
         &self.place
     }
 
-    /// Begins a span, if the request is sampled; `now` is called only then.
+    /// Begins a span, if the request is sampled and the rate allows it; `now` is called only then.
     pub fn begin(
         &self,
         parent: Option<TraceParent>,
@@ -148,11 +154,18 @@ impl Traces {
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Box<Span>> {
         let trace = self.sampled(parent.as_ref())?;
+        let began = now();
+        if let Some(rate) = &self.rate
+            && (rate.is_closed(began) || rate.admit(|| began).is_err())
+        {
+            self.skipped.inc();
+            return None;
+        }
         let domain = String::from_utf8_lossy(request.domain);
         Some(Box::new(Span {
             trace,
             parent,
-            began: now(),
+            began,
             domain: truncate(&domain).to_owned(),
             descriptors: request.descriptors,
         }))
@@ -342,7 +355,7 @@ fn truncate(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-fn system_time(at: Timestamp) -> SystemTime {
+pub(super) fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH
         .checked_add(Duration::from_micros(at.as_us()))
         .unwrap_or(UNIX_EPOCH)

@@ -9,7 +9,7 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::chromium::Browser;
-use crate::traffic::{hit, page, service};
+use crate::traffic::{hit, hit_each, page, service};
 
 /// Largest screenshot, in bytes.
 const PICTURE_BYTES_MAX: usize = 200_000;
@@ -33,6 +33,8 @@ fn send_traffic(service: &Tollgate, stop: &AtomicBool) {
         hit(service, &[("export", "report")]);
         hit(service, &[("internal", "probe")]);
         hit(service, &[("unknown", "x")]);
+        let crowd: Vec<_> = (0..40).map(|client| format!("{round}-{client}")).collect();
+        hit_each(service, "api_key", &crowd);
         std::thread::sleep(std::time::Duration::from_millis(40));
     }
 }
@@ -68,7 +70,7 @@ fn write_picture(browser: &Browser, name: &str, width: u32, height: u32) {
 #[test]
 fn axe_finds_nothing_at_any_width_in_any_scheme() {
     let write = std::env::var_os("WRITE_SCREENSHOTS").is_some();
-    let service = service(&["--memory-max", "64MiB"]);
+    let service = service(&["--memory-max", "4MiB"]);
     let browser = Browser::start(&[]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -74,7 +74,10 @@ fn the_page_loads_nothing_of_another_host_and_its_policy_stops_what_would() {
          document.body.append(planted); await fetch({url}, {{ mode: 'no-cors' }}).catch(() => {{}})"
     ));
     let messages = browser.messages().join("\n");
-    for stopped in ["Executing inline script violates", "Connecting to 'http://127.0.0.1:"] {
+    for stopped in [
+        "Executing inline script violates",
+        "Connecting to 'http://127.0.0.1:",
+    ] {
         assert!(messages.contains(stopped), "{messages}");
     }
     assert!(browser.run("return window.planted ?? null").is_null());

@@ -35,6 +35,17 @@ pub(crate) fn hit(service: &Tollgate, entries: &[(&str, &str)]) -> bool {
     }
 }
 
+/// Sends one request with a descriptor for each value.
+pub(crate) fn hit_each(service: &Tollgate, key: &str, values: &[String]) {
+    let entries = values
+        .iter()
+        .map(|value| json!({"entries": [{"key": key, "value": value}]}));
+    let descriptors: Vec<_> = entries.collect();
+    let body = json!({"domain": "edge", "descriptors": descriptors});
+    let (status, body) = http(service.http, "POST", "/json", &body.to_string());
+    assert!(matches!(status, 200 | 429), "{status}: {body}");
+}
+
 /// Uses up the limit of a user, and is refused once.
 pub(crate) fn exceed(service: &Tollgate, user: &str) {
     let admitted = [0; 3].map(|_| hit(service, &[("user", user)]));

@@ -25,7 +25,8 @@ descriptors:
 const ASKED: &str =
     r#"{"domain":"shop","descriptors":[{"entries":[{"key":"one","value":"a\"b"}]}]}"#;
 
-fn serve(rules: &Path, variables: &[(&str, &str)]) -> Command {
+/// `serve` on free ports with these rules and variables, whose log is JSON.
+pub(crate) fn serve(rules: &Path, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(tollgate_binary());
     command
         .arg("serve")

@@ -14,6 +14,7 @@ mod admin;
 mod check;
 mod cli_docs;
 mod commands;
+mod decision_log;
 mod explain;
 mod help;
 mod hit;

@@ -17,14 +17,17 @@
 mod cluster;
 mod cluster_log;
 mod connections;
+mod decisions;
 mod exactness;
 mod failures;
 mod leased;
 mod memory;
 mod reference;
+mod resets;
 mod sentinels;
 mod slow;
 mod states;
+mod top_keys;
 
 use std::time::Duration;
 

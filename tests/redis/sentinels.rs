@@ -20,13 +20,13 @@ use super::{RECOVERY, RULES, ask, client, decides, replica};
 const LIMIT: usize = 1_000;
 
 /// A primary, its replica, and three sentinels.
-struct Trio {
+pub(super) struct Trio {
     servers: [RedisServer; 2],
     sentinels: [RedisServer; 3],
 }
 
 impl Trio {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let servers = [0; 2].map(|_| RedisServer::start(&["--repl-diskless-sync-delay", "0"]));
         let port = servers[0].port();
         let _: redis::Value = servers[1].say(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
@@ -65,7 +65,7 @@ impl Trio {
         usize::from(named[1] != self.servers[0].port().to_string())
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         let addresses = self.sentinels.iter();
         let addresses: Vec<_> = addresses
             .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))

@@ -14,6 +14,7 @@
 mod admin;
 mod all_or_nothing;
 mod answers;
+mod decisions;
 mod dotnet;
 mod dotnet_matching;
 mod dotnet_page;
@@ -30,4 +31,5 @@ mod overload;
 mod reloading;
 mod requests;
 mod threat_page;
+mod top_keys;
 mod ways_in;

@@ -57,6 +57,8 @@ struct Journal {
     caller: usize,
     /// How many checks each caller has sent.
     sent: HashMap<usize, usize>,
+    /// Every check that was sent.
+    checks: Vec<(Ticket, Check)>,
     entries: Vec<Entry>,
 }
 
@@ -73,6 +75,18 @@ pub(crate) fn clear() {
 /// Sets the caller that is polled from now on.
 pub(crate) fn polling(caller: usize) {
     JOURNAL.with_borrow_mut(|journal| journal.caller = caller);
+}
+
+/// How many checks were sent so far.
+pub(crate) fn sent() -> usize {
+    JOURNAL.with_borrow(|journal| journal.checks.len())
+}
+
+/// A check that was sent, by its number among all, and the same check with the ticket of a reset.
+pub(crate) fn to_reset(number: usize, reset: usize) -> (Ticket, Check) {
+    let (ticket, check) = JOURNAL.with_borrow(|journal| journal.checks[number].clone());
+    let algorithm = ticketed(check.algorithm, Ticket::of_reset(reset));
+    (ticket, Check { algorithm, ..check })
 }
 
 /// Returns the events since the last call.
@@ -133,6 +147,8 @@ impl Store for Tap {
                 position: *sent,
             };
             *sent += count;
+            let sent = first.and_after().zip(checks.iter().cloned());
+            journal.checks.extend(sent);
             journal.entries.push(Entry::Sent {
                 first,
                 checks: checks.clone(),
@@ -163,6 +179,19 @@ impl Store for Tap {
 // === impl Ticket ===
 
 impl Ticket {
+    /// The ticket of the reset of this number.
+    pub(crate) fn of_reset(number: usize) -> Self {
+        Self {
+            caller: usize::MAX,
+            position: number,
+        }
+    }
+
+    /// The number of the reset that has this ticket; none for checks.
+    pub(crate) fn reset(self) -> Option<usize> {
+        (self.caller == usize::MAX).then_some(self.position)
+    }
+
     /// This ticket and the following ones.
     pub(crate) fn and_after(self) -> impl Iterator<Item = Self> {
         (self.position..).map(move |position| Self { position, ..self })

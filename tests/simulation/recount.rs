@@ -149,6 +149,13 @@ impl Account {
         if found { Ok(()) } else { Err(right) }
     }
 
+    /// The bucket was removed.
+    pub(crate) fn reset(&mut self, readings: &[u64]) {
+        self.pasts = vec![PossibleState::default()];
+        self.readings_seen = readings.len();
+        self.absent_at = readings.len();
+    }
+
     /// Adds the states that sweeps may have produced by now.
     fn sweep(&mut self, terms: &Terms, readings: &[u64]) {
         for reading in &readings[self.readings_seen..] {

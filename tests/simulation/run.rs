@@ -23,8 +23,8 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules as Loaded;
 use tollgate::settings::Settings;
-use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate::store::{Store, StoreError};
 use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
@@ -37,7 +37,7 @@ use crate::event_display::{AnswerDisplay, List};
 use crate::executor::{BoxedFuture, Task, Timers};
 use crate::journal::{self, Tap};
 use crate::judge::{EventCounts, Judge, Now, Violation};
-use crate::planted::{Bug, Plant};
+use crate::planted::{self, Bug, Plant};
 use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
 
 /// Number of events before arrivals stop.
@@ -93,10 +93,15 @@ struct World<'s> {
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     service: Box<dyn DecisionService>,
+    /// What resets are sent to.
+    store: Arc<dyn Store>,
+    /// Resets without an answer, by number.
+    resets: BTreeMap<usize, Task<Result<Vec<bool>, StoreError>>>,
     workers: Vec<Worker>,
     /// Callers that wait for an answer or were not polled yet, in the order of arrival.
     callers: BTreeMap<usize, Caller>,
     came: usize,
+    resets_sent: usize,
     event: usize,
     judge: Judge<'s>,
     trace: Trace,
@@ -147,8 +152,10 @@ impl<'s> World<'s> {
         let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);
         let store: Arc<dyn Store> = match plant {
             Some(Plant::Store(plant)) => plant.around(store, &clock, &scenario.bounds),
+            Some(Plant::Reset(bug)) => planted::around_resets(store, bug),
             _ => Arc::new(store),
         };
+        let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let top_keys = TopKeys::of_one_thread(&shared, &metrics);
         let service = Arc::new(Pipeline::new(
@@ -156,6 +163,7 @@ impl<'s> World<'s> {
                 generations: Arc::clone(&generations),
                 store: Arc::new(Tap::new(store)),
                 decisions: Decisions::alone(&shared, 16).unwrap(),
+                store: Arc::clone(&store),
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),
@@ -182,9 +190,12 @@ impl<'s> World<'s> {
             metrics,
             generations,
             service,
+            store,
+            resets: BTreeMap::new(),
             workers: workers.collect(),
             callers: BTreeMap::new(),
             came: 0,
+            resets_sent: 0,
             event: 0,
             judge: Judge::new(scenario),
             trace: Trace {
@@ -288,6 +299,7 @@ impl<'s> World<'s> {
                     "worker {worker} is not polled before event {until}"
                 ));
             }
+            Event::Reset => self.reset(),
         }
     }
 
@@ -341,6 +353,38 @@ impl<'s> World<'s> {
         );
     }
 
+    /// Resets the bucket of a check that was sent lately.
+    fn reset(&mut self) {
+        let sent = journal::sent();
+        if sent == 0 {
+            return;
+        }
+        let number = sent - 1 - self.chance.position(sent.min(8));
+        let reset = self.resets_sent;
+        let (of, check) = journal::to_reset(number, reset);
+        assert_eq!(self.judge.reset_sent(of), reset);
+        self.resets_sent += 1;
+        self.note(format_args!("reset {reset}: of the bucket of {of}"));
+        let store = Arc::clone(&self.store);
+        let resetting = async move { store.reset(vec![check]).await };
+        self.resets.insert(reset, Task::new(Box::pin(resetting)));
+        self.poll_resets();
+    }
+
+    fn poll_resets(&mut self) {
+        let woken = self.resets.iter().filter(|(_, task)| task.woken());
+        let woken: Vec<usize> = woken.map(|(reset, _)| *reset).collect();
+        for reset in woken {
+            if let Some(answer) = self.resets.get_mut(&reset).unwrap().poll() {
+                self.resets.remove(&reset);
+                self.note(format_args!("    reset {reset} is answered {answer:?}"));
+                self.judge.reset_answered(reset, &answer);
+            }
+        }
+        let now = self.now();
+        self.read_journal(now);
+    }
+
     fn leave(&mut self, caller: usize) {
         self.note(format_args!("caller {caller} leaves"));
         self.callers.remove(&caller);
@@ -354,6 +398,7 @@ impl<'s> World<'s> {
         let now = self.now();
         self.read_journal(now);
         self.judge.worker_ran(worker, now);
+        self.poll_resets();
     }
 
     fn poll_caller(&mut self, caller: usize) {

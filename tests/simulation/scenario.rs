@@ -32,7 +32,7 @@ const HOLDER_KEY: &str = "id";
 pub(crate) const HOLDERS: [&str; 3] = ["x", "y", "z"];
 
 /// Relative frequency of each kind of event.
-pub(crate) const EVENTS: [Event; 8] = [
+pub(crate) const EVENTS: [Event; 9] = [
     Event::Worker,
     Event::Caller,
     Event::Ask,
@@ -41,6 +41,7 @@ pub(crate) const EVENTS: [Event; 8] = [
     Event::Jump,
     Event::Reload,
     Event::Doze,
+    Event::Reset,
 ];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,6 +62,8 @@ pub(crate) enum Event {
     Reload,
     /// A worker is not polled for a while, even if woken.
     Doze,
+    /// The bucket of a check that was sent before is reset.
+    Reset,
 }
 
 /// How the time of day may be set.
@@ -186,6 +189,7 @@ impl Scenario {
             Event::Jump => chance.pick(&[1, 3]),
             Event::Reload => chance.pick(&[0, 0, 2, 6]),
             Event::Doze => chance.pick(&[0, 1, 3]),
+            Event::Reset => chance.pick(&[0, 1, 4]),
         });
         Self {
             bounds,

@@ -1,7 +1,7 @@
 //! OTLP collector for tests: gRPC on HTTP/2 or protobuf on HTTP/1.1, plain or TLS. Keeps the spans
-//! it receives.
+//! and log records that it receives.
 //!
-//! What it deliberately does not do: metrics and logs.
+//! What it deliberately does not do: metrics.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,6 +14,12 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -22,6 +28,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -61,6 +68,7 @@ pub(crate) struct ReceivedSpan {
 #[derive(Clone)]
 struct CollectorState {
     spans: Arc<Mutex<Vec<ReceivedSpan>>>,
+    logs: Arc<Mutex<Vec<LogRecord>>>,
     /// Exports are answered only while this is true.
     answers: watch::Receiver<bool>,
 }
@@ -91,6 +99,7 @@ impl Collector {
         let (answers, answering) = watch::channel(true);
         let kept = CollectorState {
             spans: Arc::default(),
+            logs: Arc::default(),
             answers: answering,
         };
         let keeping = kept.clone();
@@ -128,6 +137,15 @@ impl Collector {
         self.kept.spans.lock().unwrap().clone()
     }
 
+    /// Waits for `count` log records and returns all.
+    pub(crate) fn wait_for_logs(&self, count: usize) -> Vec<LogRecord> {
+        let seen = wait_for(PATIENCE, || {
+            let logs = self.kept.logs.lock().unwrap().clone();
+            (logs.len() >= count).then_some(logs)
+        });
+        seen.unwrap_or_else(|| panic!("{count} log records"))
+    }
+
     /// Waits for `count` spans and returns all.
     pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<ReceivedSpan> {
         let seen = wait_for(PATIENCE, || {
@@ -156,7 +174,10 @@ impl CollectorState {
         // Errors of a connection are seen by its client.
         match protocol {
             Protocol::Grpc => {
-                let service = TowerToHyperService::new(TraceServiceServer::new(self));
+                let service = TowerToHyperService::new(
+                    tonic::service::Routes::new(TraceServiceServer::new(self.clone()))
+                        .add_service(LogsServiceServer::new(self)),
+                );
                 let _ = http2::Builder::new(TokioExecutor::new())
                     .serve_connection(stream, service)
                     .await;
@@ -175,15 +196,31 @@ impl CollectorState {
         request: http::Request<Incoming>,
     ) -> Result<http::Response<Full<Bytes>>, Infallible> {
         let (head, body) = request.into_parts();
-        assert_eq!(head.uri.path(), "/v1/traces");
         assert_eq!(head.headers["content-type"], "application/x-protobuf");
         let authorization = head.headers.get("authorization");
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
         let body = body.collect().await.unwrap().to_bytes();
+        if head.uri.path() == "/v1/logs" {
+            self.keep_logs(ExportLogsServiceRequest::decode(body).unwrap())
+                .await;
+            let answer = ExportLogsServiceResponse::default().encode_to_vec();
+            return Ok(http::Response::new(Full::from(answer)));
+        }
+        assert_eq!(head.uri.path(), "/v1/traces");
         let request = ExportTraceServiceRequest::decode(body).unwrap();
         self.keep(request, authorization.as_deref()).await;
         let answer = ExportTraceServiceResponse::default().encode_to_vec();
         Ok(http::Response::new(Full::from(answer)))
+    }
+
+    /// Stores the log records; returns when the export may be answered.
+    async fn keep_logs(&self, request: ExportLogsServiceRequest) {
+        let scopes = request.resource_logs.into_iter();
+        let scopes = scopes.flat_map(|resource| resource.scope_logs);
+        let logs = scopes.flat_map(|scope| scope.log_records);
+        self.logs.lock().unwrap().extend(logs);
+        // Fails only when the collector was dropped.
+        let _ = self.answers.clone().wait_for(|answers| *answers).await;
     }
 
     /// Stores the spans; returns when the export may be answered.
@@ -214,6 +251,17 @@ impl TraceService for CollectorState {
         self.keep(request.into_inner(), authorization.as_deref())
             .await;
         Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl LogsService for CollectorState {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.keep_logs(request.into_inner()).await;
+        Ok(Response::new(ExportLogsServiceResponse::default()))
     }
 }
 

@@ -16,6 +16,7 @@
 )]
 
 mod collector;
+mod decision_log;
 mod envoy;
 mod shutdown;
 mod statsd;

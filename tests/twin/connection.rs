@@ -32,6 +32,9 @@ pub(crate) struct Call {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) times: Vec<u8>,
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// One key for each give-back and reset. A call of the store has them; a call without resets
+    /// may do without.
+    pub(crate) markers: Vec<Vec<u8>>,
 }
 
 // === impl Connection ===
@@ -60,9 +63,10 @@ impl Connection {
 
     /// Adds a call of the script with this SHA-1.
     pub(crate) fn add_call(&mut self, sha1: &str, call: &Call) {
-        let count = call.keys.len().to_string();
+        let count = (call.keys.len() + call.markers.len()).to_string();
         let mut words = vec![b"EVALSHA".as_slice(), sha1.as_bytes(), count.as_bytes()];
         words.extend(call.keys.iter().map(Vec::as_slice));
+        words.extend(call.markers.iter().map(Vec::as_slice));
         words.push(&call.times);
         words.extend(call.arguments.iter().map(Vec::as_slice));
         self.add(&words);
@@ -137,6 +141,24 @@ impl Call {
         script::argument(check, now.unwrap_or_default(), &mut argument);
         self.keys.push(key.to_vec());
         script::time_argument(now, &mut self.times);
+        self.arguments.push(argument);
+    }
+}
+
+impl Call {
+    /// Adds a check or a reset of this bucket, with the key of its marker as the store sends it.
+    pub(crate) fn add_marked(&mut self, key: &[u8], check: &Check, resets: bool, now: Timestamp) {
+        let mut argument = Vec::new();
+        if resets {
+            script::reset_argument(check, now, &mut argument);
+        } else {
+            script::argument(check, now, &mut argument);
+        }
+        if resets || script::has_marker(check) {
+            self.markers.push([key, b":reset"].concat());
+        }
+        self.keys.push(key.to_vec());
+        script::time_argument(Some(now), &mut self.times);
         self.arguments.push(argument);
     }
 }

@@ -15,6 +15,7 @@
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks per call, expiry, unreadable values, a lost script |
 //! | `reference` | a counter that Envoy's reference service also adds to |
+//! | `resets` | resets and what is given back after them, in the memory store and in the script |
 //! | `server` | starts and stops Redis |
 //! | `connection` | a minimal client of its protocol |
 //! | `../laws/histories` | random histories of one bucket |
@@ -38,3 +39,4 @@ mod connection;
 mod numbers;
 mod planted;
 mod reference;
+mod resets;

@@ -29,6 +29,10 @@ use crate::event_rate::EventRate;
 use crate::metrics::DecisionLogMetrics;
 use crate::value_hash::ShownValues;
 
+/// The module of log lines about the decision log. `tollgate::decisions` logs each decision, and
+/// only where the log filter names it.
+const LOG_TARGET: &str = "tollgate::decision_log";
+
 /// How many decisions wait to be written.
 const QUEUE_MAX: usize = 1_024;
 
@@ -149,6 +153,7 @@ impl DecisionLog {
         let left = self.backlog.abandon();
         if left > 0 {
             tracing::warn!(
+                target: LOG_TARGET,
                 lines_lost = left,
                 "stopped before the whole decision log was written"
             );

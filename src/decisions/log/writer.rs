@@ -9,12 +9,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate_limiter::Timestamp;
 
+use super::LOG_TARGET;
 use super::destination::{LogDestination, Output};
-use crate::admin_api::{DecisionRecord, instance_name};
+use crate::admin_api::{DecisionRecord, Verdict, instance_name};
 use crate::clock::Clock;
 use crate::decisions::kept_decision::KeptDecision;
 use crate::event_rate::EventRate;
 use crate::metrics::DecisionLogMetrics;
+use crate::tracing::LogEntry;
 use crate::value_hash::ShownValues;
 
 /// Value of `waiting` after all lines were abandoned. No queue is that long.
@@ -122,13 +124,22 @@ impl Writer {
 
     /// Writes until the last sender is dropped.
     pub(super) fn run(mut self, decisions: &Receiver<Arc<KeptDecision>>) {
+        let batch_max = self.output.batch_max();
         while let Ok(decision) = decisions.recv() {
-            self.wait_for_rate();
-            let line = self.line(&decision);
-            drop(decision);
-            let result = self.output.write(&line);
-            if self.backlog.leave() {
-                self.count(&result);
+            let mut lines = Vec::new();
+            let mut next = Some(decision);
+            while let Some(decision) = next.take() {
+                self.wait_for_rate();
+                lines.push(self.line(&decision));
+                if lines.len() < batch_max {
+                    next = decisions.try_recv().ok();
+                }
+            }
+            let count = lines.len();
+            let result = self.output.write(lines);
+            let counted = (0..count).filter(|_| self.backlog.leave()).count();
+            if counted > 0 {
+                self.count(&result, counted as u64);
             }
         }
     }
@@ -141,26 +152,30 @@ impl Writer {
         }
     }
 
-    fn line(&self, decision: &KeptDecision) -> String {
+    fn line(&self, decision: &KeptDecision) -> LogEntry {
         let line = Line {
             instance: &self.instance,
             record: decision.record(&self.values),
         };
         // A record holds nothing that JSON does not have.
-        let mut text = serde_json::to_string(&line).unwrap_or_default();
-        text.push('\n');
-        text
+        let body = serde_json::to_string(&line).unwrap_or_default();
+        LogEntry {
+            at: decision.at(),
+            is_error: decision.verdict() == Verdict::Error,
+            body,
+        }
     }
 
-    fn count(&mut self, result: &io::Result<()>) {
+    fn count(&mut self, result: &io::Result<()>, lines: u64) {
         let destination = self.output.name();
         match result {
             Ok(()) => {
-                self.backlog.metrics.written.inc();
+                self.backlog.metrics.written.inc_by(lines);
                 let lost = std::mem::take(&mut self.lost);
                 if lost > 0 {
                     // At the level of the failure.
                     tracing::error!(
+                        target: LOG_TARGET,
                         destination,
                         lines_lost = lost,
                         "the decision log is written again"
@@ -168,16 +183,17 @@ impl Writer {
                 }
             }
             Err(error) => {
-                self.backlog.metrics.write_failed.inc();
+                self.backlog.metrics.write_failed.inc_by(lines);
                 // Logged once until a line is written; the metric counts all.
                 if self.lost == 0 {
                     tracing::error!(
+                        target: LOG_TARGET,
                         destination,
                         %error,
                         "cannot write the decision log; lines are dropped until it can be written"
                     );
                 }
-                self.lost = self.lost.saturating_add(1);
+                self.lost = self.lost.saturating_add(lines);
             }
         }
     }

@@ -19,7 +19,6 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::store::refund_queue::REFUND_LATE_MAX_US;
 use tollgate_limiter::{
     Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
 };
@@ -299,7 +298,8 @@ impl Leases {
     }
 
     /// Forgets what is held of a bucket that was reset, and what is known of it. Nothing goes back.
-    pub(crate) fn reset(&mut self, check: &Check, now_us: u64) {
+    /// A refund of what was admitted before is at most `late_max_us` late.
+    pub(crate) fn reset(&mut self, check: &Check, now_us: u64, late_max_us: u64) {
         if !self.has_space(check.key) {
             return;
         }
@@ -311,7 +311,7 @@ impl Leases {
         self.unspent = self.unspent.saturating_sub(held.unspent);
         *held = HeldLease {
             sent_us: now_us,
-            reclaims_from_us: now_us.saturating_add(REFUND_LATE_MAX_US),
+            reclaims_from_us: now_us.saturating_add(late_max_us),
             ..HeldLease::new(check)
         };
     }

@@ -1,7 +1,7 @@
-//! When buckets were reset, so that hits that were taken before a reset are not given back after it.
+//! When buckets were reset, so that hits taken before a reset are not given back after it.
 //!
-//! Why: a refund may arrive when its bucket was reset and has filled again. It would give hits to the
-//! new bucket that nobody took from it, and more than the limit would pass.
+//! Why: a refund may arrive when its bucket was reset and has filled again. The new bucket would
+//! get hits that were never taken from it, and more than the limit would pass.
 //!
 //! A time is remembered for as long as a refund can be late. The table is bounded; a reset that it
 //! cannot remember is rejected.

@@ -91,13 +91,13 @@ impl PartitionWorker {
             };
             let now = self.clock.now();
             let uptime_us = self.clock.uptime_us();
+            self.partition.resets.expire(uptime_us);
             for message in batch.drain(..) {
                 match message {
                     Message::Decide(batch) => self.answer(batch, now, uptime_us),
                     Message::Refund(mut checks) => self.give_back(&mut checks, now),
                 }
             }
-            self.partition.resets.expire(uptime_us);
             self.partition.sweep(now, sweep_looks_max);
             self.report_levels();
         }
@@ -165,10 +165,10 @@ impl PartitionWorker {
             }
             if request.is_reset {
                 let partition = &mut self.partition;
-                let reset = checks
+                let outcomes = checks
                     .iter()
                     .map(|check| partition.reset(check, now, uptime_us));
-                answers.extend(reset);
+                answers.extend(outcomes);
                 continue;
             }
             let decided_before = answers.len();

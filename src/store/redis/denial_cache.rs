@@ -257,6 +257,34 @@ mod tests {
     }
 
     #[test]
+    fn a_denial_from_before_a_reset_is_not_cached_after_it() {
+        let known = refused();
+        let one = check(1, 1);
+        let denial = outcome(&one);
+        known.see(&one, &denial, 0);
+        let reset = Outcome {
+            allowed: true,
+            bucket_time: denial.bucket_time.plus_us(5),
+            ..denial
+        };
+        known.reset(&one, Some(&reset), 10);
+        assert!(known.outcome(&one, 10).is_none());
+        assert!(known.outcome(&check(1, u64::MAX), 10).is_none());
+        // Replies that were on their way, from before the reset and after it.
+        known.see(&one, &denial, 20);
+        assert!(known.outcome(&one, 20).is_none());
+        let newer = Outcome {
+            bucket_time: reset.bucket_time.plus_us(1),
+            ..denial
+        };
+        known.see(&one, &newer, 30);
+        assert!(known.outcome(&one, 30).is_some());
+        known.see(&one, &denial, 40);
+        known.sweep(1_000_030);
+        assert!(known.is_empty(), "no reply makes an entry live longer");
+    }
+
+    #[test]
     fn denials_that_consume_are_not_cached() {
         for algorithm in ALGORITHMS {
             for counted in CountRefused::ALL.into_iter().map(Some).chain([None]) {

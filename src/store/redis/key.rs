@@ -45,8 +45,8 @@ pub(super) fn write_digest(prefix: &str, key: Key, into: &mut Vec<u8>) {
     }
 }
 
-/// Replaces the contents of `into` with the name of this key's marker, which a reset leaves. It is in
-/// the slot of the bucket.
+/// Replaces the contents of `into` with the name of this key's marker, which a reset leaves. It is
+/// in the slot of the bucket.
 pub(super) fn write_marker(prefix: &str, key: Key, into: &mut Vec<u8>) {
     write_digest(prefix, key, into);
     into.extend_from_slice(b":reset");

@@ -212,51 +212,6 @@ async fn streams_are_bounded_and_their_places_come_back() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_misses_states_and_is_told_how_many() {
-    // A state of some size fills the buffers of the connection soon.
-    let mut rules = "domain: d\ndescriptors:\n".to_owned();
-    for number in 0..100 {
-        let key = format!("k{number}{}", "x".repeat(20_000));
-        rules.push_str(&format!(
-            "  - key: {key}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
-        ));
-    }
-    let service = Service::start(&rules, &[]).await;
-    let stream = tokio::net::TcpSocket::new_v4().unwrap();
-    stream.set_recv_buffer_size(4_096).unwrap();
-    let mut stream = stream.connect(service.admin).await.unwrap();
-    stream
-        .write_all(b"GET /events HTTP/1.0\r\nhost: localhost\r\n\r\n")
-        .await
-        .unwrap();
-    let mut slow = Events {
-        stream,
-        head: String::new(),
-        text: String::new(),
-    };
-    let mut fast = Events::open(service.admin, "").await;
-    // The fast reader sees states while the slow one does not read.
-    for _ in 0..5 {
-        fast.state_with(|_| true).await;
-    }
-    while !slow.text.contains("\r\n\r\n") {
-        slow.read().await;
-    }
-    slow.text = slow.text.split_once("\r\n\r\n").unwrap().1.to_owned();
-    let mut states = 0;
-    loop {
-        let (name, data) = slow.next().await.unwrap();
-        if name == "skipped" {
-            assert_eq!(data["skipped"], 0);
-            assert!(data["states"].as_u64().unwrap() > 0, "{data}");
-            break;
-        }
-        states += 1;
-        assert!(states < 40, "nothing was skipped");
-    }
-}
-
-#[tokio::test]
 async fn parameters_of_events_are_checked() {
     let service = Service::start(RULES, &[]).await;
     for (query, why) in [

@@ -12,7 +12,7 @@
 //! | `FaithfulReplies` | the store's reply for each check is that check's decision; a check reported as undecided took nothing |
 //! | `Capacity` | a request is shed when a mailbox is full, and with one partition only then; a partition without memory leaves undecided only checks that need memory |
 //! | `Statuses` | the response follows from the checks and the settings: one status per descriptor, in the order of the request; shadow mode never refuses |
-//! | `Promise` | the sum of admitted hits never exceeds the algorithm's promise |
+//! | `Promise` | the sum of admitted hits never exceeds the algorithm's promise, which starts anew when its bucket is reset |
 //! | `Answered` | every caller that did not leave gets an answer |
 //! | `Accounted` | at the end no check waits; each sent check was either decided or counted as shed, once; refunds were counted |
 //!
@@ -27,6 +27,7 @@
 mod answer;
 mod promise;
 mod remaining;
+mod resets;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +39,7 @@ use tollgate_limiter::{Check, Hits, Operation, Outcome};
 use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
+use self::resets::Resets;
 use crate::journal::{Entry, Ticket};
 use crate::recount::{Account, CheckInput, Counted};
 use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Scenario, Terms, Wish};
@@ -103,6 +105,9 @@ pub(crate) struct EventCounts {
     pub(crate) spared: u64,
     /// Buckets whose remaining hits were compared with the sum of admitted hits.
     pub(crate) remaining_compared: u64,
+    /// Buckets that were reset, and refunds that a reset made void.
+    pub(crate) resets: u64,
+    pub(crate) void_refunds: u64,
 }
 
 /// The state of one caller.
@@ -176,6 +181,7 @@ pub(crate) struct Judge<'s> {
     readings: Vec<u64>,
     waiting: Vec<Waiting>,
     decisions: usize,
+    resets: Resets,
     at_rest: bool,
     broken: Vec<Violation>,
     /// How many of those were printed.
@@ -208,6 +214,7 @@ impl<'s> Judge<'s> {
             readings: Vec::new(),
             waiting: Vec::new(),
             decisions: 0,
+            resets: Resets::default(),
             at_rest: false,
             broken: Vec::new(),
             broken_reported: 0,
@@ -345,6 +352,9 @@ impl<'s> Judge<'s> {
     }
 
     fn decided(&mut self, ticket: Ticket, ask: Operation, outcome: Outcome, now: Now) {
+        if let Some(number) = ticket.reset() {
+            return self.was_reset(number, outcome, now);
+        }
         let Some((
             CallerState {
                 left, deadline_us, ..
@@ -417,6 +427,7 @@ impl<'s> Judge<'s> {
         let first = check.refunded_takes == 1;
         let taken = check.decided.filter(|decided| decided.outcome.allowed);
         let window_us = check.terms.window_us();
+        let bucket = check.wish.bucket(&check.terms);
         self.ensure(
             Law::AllOrNothing,
             on_trial && first && hits > 0 && taken.is_some(),
@@ -427,9 +438,12 @@ impl<'s> Judge<'s> {
         };
         self.event_counts.refunded_late +=
             u64::from(now.now_us / window_us != taken.now_us / window_us);
-        let hits = Hits::Undo {
-            hits,
-            taken_at: taken.outcome.bucket_time,
+        let taken_at = taken.outcome.bucket_time;
+        let hits = if self.resets.void(bucket, taken_at.as_us(), now) {
+            self.event_counts.void_refunds += 1;
+            Hits::Refund(0)
+        } else {
+            Hits::Undo { hits, taken_at }
         };
         self.recount(ticket, CheckInput { hits, holder }, outcome, now);
     }
@@ -658,6 +672,8 @@ impl<'s> Judge<'s> {
                 }
             }
         }
+        sent += self.resets.sent();
+        decided += self.resets.done();
         if waiting != 0 {
             broken.push((
                 Law::Accounted,
@@ -677,10 +693,10 @@ impl<'s> Judge<'s> {
             ));
         }
         if self.scenario.promises_hold() {
-            let (remaining_compared, wrong) = remaining::mismatches(&self.callers);
+            let (remaining_compared, wrong) = remaining::mismatches(&self.callers, &self.resets);
             self.event_counts.remaining_compared += remaining_compared;
             broken.extend(wrong.into_iter().map(|words| (Law::Remaining, words)));
-            let exceeded = promise::exceeded(&self.callers, &self.generations);
+            let exceeded = promise::exceeded(&self.callers, &self.generations, &self.resets);
             broken.extend(exceeded.into_iter().map(|words| (Law::Promise, words)));
         }
         for (law, words) in broken {
@@ -755,7 +771,7 @@ impl EventCounts {
         }
     }
 
-    fn each(&mut self) -> [&mut u64; 17] {
+    fn each(&mut self) -> [&mut u64; 19] {
         [
             &mut self.passed,
             &mut self.refused,
@@ -774,10 +790,12 @@ impl EventCounts {
             &mut self.kept,
             &mut self.spared,
             &mut self.remaining_compared,
+            &mut self.resets,
+            &mut self.void_refunds,
         ]
     }
 
-    pub(crate) fn named(&self) -> [(&'static str, u64); 17] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 19] {
         [
             ("passed", self.passed),
             ("refused", self.refused),
@@ -796,6 +814,8 @@ impl EventCounts {
             ("kept", self.kept),
             ("spared", self.spared),
             ("remaining compared", self.remaining_compared),
+            ("resets", self.resets),
+            ("refunds made void", self.void_refunds),
         ]
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use tollgate_limiter::Hits;
 
-use super::{Caller, CheckRecord, RequestOutcome};
+use super::{Caller, CheckRecord, RequestOutcome, Resets};
 use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Terms};
 
 /// Admitted hits and their time.
@@ -30,8 +30,13 @@ struct Most {
 }
 
 /// Descriptions of the buckets that admitted too much.
-pub(super) fn exceeded(callers: &BTreeMap<usize, Caller>, generations: &[Rules]) -> Vec<String> {
-    let mut buckets: BTreeMap<Bucket, (Terms, Most, Vec<Passed>)> = BTreeMap::new();
+pub(super) fn exceeded(
+    callers: &BTreeMap<usize, Caller>,
+    generations: &[Rules],
+    resets: &Resets,
+) -> Vec<String> {
+    // What passes after a reset is judged for itself.
+    let mut buckets: BTreeMap<(Bucket, usize), (Terms, Most, Vec<Passed>)> = BTreeMap::new();
     for caller in callers.values() {
         for check in &caller.checks {
             let (Some(passed), false) = (passed(caller, check), check.terms.mode == Mode::Shadow)
@@ -40,7 +45,8 @@ pub(super) fn exceeded(callers: &BTreeMap<usize, Caller>, generations: &[Rules])
             };
             let bucket = check.wish.bucket(&check.terms);
             let most = || (check.terms, most(check, generations), Vec::new());
-            let entry = buckets.entry(bucket).or_insert_with(most);
+            let since = resets.before(bucket, passed.number);
+            let entry = buckets.entry((bucket, since)).or_insert_with(most);
             entry.1.at_least(&check.terms);
             entry.2.push(passed);
         }

@@ -13,18 +13,22 @@ use std::collections::BTreeMap;
 
 use tollgate_limiter::{CountRefused, Hits};
 
-use super::{Caller, CheckRecord, Decided};
+use super::{Caller, CheckRecord, Decided, Resets};
 use crate::scenario::{Bucket, Terms};
 
 type Seen<'c> = (&'c Caller, &'c CheckRecord, Decided);
 
 /// Returns how many buckets were checked, and a description of each with a wrong remaining count.
-pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
+pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>, resets: &Resets) -> (u64, Vec<String>) {
     let mut buckets: BTreeMap<Bucket, Vec<Seen<'_>>> = BTreeMap::new();
     for caller in callers.values() {
         for check in &caller.checks {
-            if let Some(decided) = check.decided {
-                let bucket = buckets.entry(check.wish.bucket(&check.terms)).or_default();
+            let bucket = check.wish.bucket(&check.terms);
+            // A reset forgets what was decided before it.
+            if let Some(decided) = check.decided
+                && resets.before(bucket, decided.number) == resets.before(bucket, usize::MAX)
+            {
+                let bucket = buckets.entry(bucket).or_default();
                 bucket.push((caller, check, decided));
             }
         }
@@ -51,6 +55,9 @@ pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>
             let most = 2 * u64::from(check.terms.burst);
             let is_debt = !outcome.allowed && !check.terms.debt_is_unbounded();
             unsure |= is_debt && weight > 0 && outcome.used_before + hits > most;
+            // What is taken in the instant of a reset may stay taken.
+            unsure |=
+                caller.must_refund(check) && resets.may_void(bucket, outcome.bucket_time.as_us());
             // A slot that was renewed before its refund stays until it expires.
             unsure |= caller.must_refund(check) && time > i128::from(decided.now_us);
         }

@@ -42,6 +42,10 @@
 //! | refunds hits that the limit counts despite the refusal | AllOrNothing, Remaining |
 //! | refunds shed checks, which took nothing | AllOrNothing, Recount |
 //! | refunds hits that their own limit denied and counted | AllOrNothing, Recount, Remaining |
+//! | **resets** (`resets`) | |
+//! | a reset leaves the bucket | Recount, Remaining |
+//! | a reset forgets another bucket too | Recount, Remaining, Promise |
+//! | a reset gives back what was taken before | Recount, Promise |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs inside an algorithm
 //! (`tests/laws/planted`).
@@ -52,6 +56,7 @@ mod all_or_nothing;
 mod answering;
 mod capacity;
 mod deciding;
+mod resets;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -70,6 +75,7 @@ use tollgate_limiter::{
     Timestamp,
 };
 
+use self::resets::{PlantedReset, ResetBug};
 use crate::DEFAULT_SEEDS;
 use crate::judge::Law;
 use crate::run::{DecisionService, run};
@@ -86,6 +92,8 @@ pub(crate) struct Bug {
 pub(crate) enum Plant {
     /// Replaces [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
+    /// Changes the checks of [`Store::reset`].
+    Reset(ResetBug),
     /// Wraps the service.
     DecisionService(fn(Arc<Pipeline>) -> Box<dyn DecisionService>),
     /// Changes the text of the rules.
@@ -128,6 +136,15 @@ struct Planted {
     around: Arc<BugContext>,
 }
 
+/// Wraps the store in a bug of its resets.
+pub(crate) fn around_resets(store: MemoryStore, bug: ResetBug) -> Arc<dyn Store> {
+    Arc::new(PlantedReset {
+        store,
+        bug,
+        before: Mutex::default(),
+    })
+}
+
 /// All planted bugs.
 pub(crate) fn bugs() -> impl Iterator<Item = &'static Bug> {
     let all = [
@@ -135,6 +152,7 @@ pub(crate) fn bugs() -> impl Iterator<Item = &'static Bug> {
         answering::BUGS,
         capacity::BUGS,
         all_or_nothing::BUGS,
+        resets::BUGS,
     ];
     all.into_iter().flatten()
 }

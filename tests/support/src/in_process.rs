@@ -11,12 +11,15 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tollgate::admin_api::Top;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
+use tollgate::decisions::Decisions;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::Generation;
+use tollgate::pipeline::{Generation, Generations};
 use tollgate::settings::Settings;
+use tollgate::top_keys::{TopKeys, TopQuery};
 use tollgate_limiter::{Algorithm, AlgorithmOption, Timestamp};
 use tonic::transport::Channel;
 
@@ -34,6 +37,9 @@ pub struct Service {
     pub client: RateLimitServiceClient<Channel>,
     pub clock: Arc<ManualClock>,
     pub metrics: Arc<Metrics>,
+    pub decisions: Decisions,
+    pub generations: Arc<Generations>,
+    pub top_keys: Arc<TopKeys>,
     /// tonic's routes of this service, without a port. Their health says "serving".
     pub routes: Routes,
     pub grpc: SocketAddr,
@@ -108,6 +114,8 @@ impl Service {
         let clock = Arc::new(ManualClock::at(START));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
+        let decisions = app.decisions();
+        let (generations, top_keys) = (app.generations(), app.top_keys());
         let health = Health::new().await;
         health.set_serving(true).await;
         let routes = app.routes(&health).expect("the routes");
@@ -123,6 +131,9 @@ impl Service {
             client: Self::connect(grpc).await,
             clock,
             metrics,
+            decisions,
+            generations,
+            top_keys,
             routes,
             grpc,
             http,
@@ -155,6 +166,12 @@ impl Service {
         assert_eq!(response.statuses.len(), 1);
         assert_eq!(response.overall_code, response.statuses[0].code);
         response.statuses[0].clone()
+    }
+
+    /// The heaviest keys.
+    pub async fn top(&self, query: &TopQuery) -> Top {
+        let rules = self.generations.current().expect("rules");
+        self.top_keys.query(query, Some(&rules.rules)).await
     }
 
     /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is

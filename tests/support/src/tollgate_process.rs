@@ -112,6 +112,20 @@ impl Tollgate {
         Self::start_by(command, (0, 0), rules, &[])
     }
 
+    /// Starts it with a pipe as its stdout whose reader has ended.
+    pub fn start_with_closed_stdout(rules: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        let mut command = Command::new("/bin/bash");
+        command
+            .args(["-c", "exec \"$0\" \"$@\" > >(exec true)"])
+            .arg(tollgate_binary());
+        let mut started = Self::start_by(command, 0, &file, arguments);
+        started.directory = Some(directory);
+        started
+    }
+
     /// The same in the control group of this `cgroup.procs` file.
     pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{CallReport, LeaseWorker, Waiter};
 use crate::store::CheckResult;
+use crate::store::refund_queue::REFUND_LATE_MAX_US;
 use tollgate_limiter::{Check, Outcome, Timestamp};
 
 impl LeaseWorker {
@@ -42,8 +43,8 @@ impl LeaseWorker {
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
-            let reset = shared.reset(vec![check.clone()]).await;
-            let counted = reset.map(|counted| counted.contains(&true));
+            let answer = shared.reset(vec![check.clone()]).await;
+            let counted = answer.map(|counted| counted.contains(&true));
             CallReport::Reset {
                 check,
                 waiters,
@@ -62,7 +63,7 @@ impl LeaseWorker {
         now_us: u64,
     ) {
         if answer.is_ok() {
-            self.leases.reset(check, now_us);
+            self.leases.reset(check, now_us, REFUND_LATE_MAX_US);
         }
         for waiter in waiters {
             self.put_answer(waiter, answer.clone());

@@ -6,9 +6,9 @@
 //!
 //! [`text`] is built from the algorithms' scripts in `algorithms/`, the arithmetic that they share,
 //! and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
-//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The keys of markers follow
-//! ([`has_marker`]). The reply is one string, which [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write
-//! or none.
+//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The keys of markers
+//! follow ([`has_marker`]). The reply is one string, which [`outcomes`] reads. A call that fails
+//! has written nothing: Redis rejects the first write or none.
 //!
 //! | file | what |
 //! | --- | --- |

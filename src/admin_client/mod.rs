@@ -1,0 +1,18 @@
+//! HTTP/1.1 client of the admin listener, for `tollgate top`, `tap`, `reset`, `shadow` and
+//! `explain --last`.
+//!
+//! An [`AdminUrl`] names one or several replicas: a headless name resolves to the address of each.
+//! A [`Replica`] opens one connection for each request. So certificates and the token file are read
+//! for each request, and a replaced file is used at the next one.
+//!
+//! What it deliberately does not do: retry, merge the answers of replicas, print (`cli`).
+
+mod admin_url;
+mod error;
+mod event_stream;
+mod replica;
+
+pub use self::admin_url::{ADMIN_URL_DEFAULT, AdminUrl, REPLICAS_MAX, lookup};
+pub use self::error::AdminError;
+pub use self::event_stream::{Event, EventStream};
+pub use self::replica::{Access, Replica};

@@ -1,0 +1,298 @@
+//! `tollgate explain --last`: the last decisions of running services, and why each was made.
+//!
+//! What it deliberately does not do: follow new decisions (`tap`).
+
+use clap::{Parser, ValueEnum};
+use serde_json::json;
+
+use super::admin_options::{self, AdminOptions};
+use super::admin_text::{descriptor_text, verdict_word};
+use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
+use super::query::percent_encoded;
+use super::visible_text::visible;
+use super::{Exit, HELP_COLUMNS};
+use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
+use crate::admin_client::{AdminError, Replica};
+
+/// The end of `explain --last --help`.
+const AFTER_HELP: &str = "\
+Each replica keeps its last decisions: all of them at low rates, a sample at high rates. Values are
+shown as --top-keys of the service says. --key finds a hashed value by the value itself.
+
+Exit codes:
+  0  every replica answered
+  2  the command line is invalid
+  4  no replica answered
+  6  some replicas answered, and others failed";
+
+/// Explain the last decisions of running services
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate explain --last",
+    max_term_width = HELP_COLUMNS,
+    after_help = AFTER_HELP
+)]
+pub(super) struct ExplainLast {
+    /// Only decisions of this domain
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    /// Only decisions by this rule: its full name, as /limits and `tollgate top` show it
+    #[arg(long, value_name = "RULE")]
+    rule: Option<String>,
+
+    /// Only decisions about a descriptor with these entries, KEY=VALUE,KEY=VALUE
+    #[arg(long, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
+    key: Option<DescriptorArgument>,
+
+    /// Most decisions of each replica
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    n: u32,
+
+    /// Format of the output
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+
+    #[command(flatten)]
+    admin: AdminOptions,
+}
+
+/// A format of output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs: what /decisions answers, one line for each replica
+    Json,
+}
+
+/// What a replica answered.
+struct Answer {
+    decisions: Decisions,
+    /// Where a rule is in shadow mode, its limits say until when.
+    limits: Option<Limits>,
+}
+
+// === impl ExplainLast ===
+
+impl ExplainLast {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let path = self.path();
+        admin_options::block_on(async {
+            let outcomes = self
+                .admin
+                .ask_all(|replica| {
+                    let path = path.clone();
+                    async move { ask(&replica, &path).await }
+                })
+                .await?;
+            let names_shown = outcomes.answers.len() > 1;
+            for (name, answer) in &outcomes.answers {
+                match self.format {
+                    Format::Json => print_line!("{}", json!(answer.decisions)),
+                    Format::Text => {
+                        if names_shown {
+                            print_line!("# {}", visible(name));
+                        }
+                        self.print(answer);
+                    }
+                }
+            }
+            Ok(outcomes.report_failures())
+        })
+    }
+
+    fn path(&self) -> String {
+        let mut path = format!("/decisions?n={}", self.n);
+        for (name, value) in [
+            ("domain", self.domain.as_deref()),
+            ("rule", self.rule.as_deref()),
+            ("key", self.key.as_ref().map(|key| key.text.as_str())),
+        ] {
+            if let Some(value) = value {
+                path.extend(["&", name, "=", &percent_encoded(value)]);
+            }
+        }
+        path
+    }
+
+    fn print(&self, answer: &Answer) {
+        let Decisions {
+            decisions,
+            kept,
+            skipped,
+            values,
+            ..
+        } = &answer.decisions;
+        for decision in decisions {
+            print_decision(decision, answer.limits.as_ref());
+        }
+        let hashed = *values != ValueMode::Plain && !decisions.is_empty();
+        let values = if hashed {
+            "; values are hashed, --top-keys plain of the service shows them"
+        } else {
+            ""
+        };
+        print_line!(
+            "{} of {kept} kept decisions; {skipped} were not kept because there were too many{values}",
+            decisions.len()
+        );
+        if decisions.is_empty() && *kept == 0 {
+            print_line!(
+                "the service keeps none: it has had no request, or --decisions-kept-max is 0"
+            );
+        }
+    }
+}
+
+async fn ask(replica: &Replica, path: &str) -> Result<Answer, AdminError> {
+    let decisions: Decisions = replica.get(path).await?;
+    let each = decisions.decisions.iter();
+    let mut each = each.flat_map(|decision| &decision.descriptors);
+    let limits = if each.any(|one| one.reason == Reason::ShadowMode) {
+        Some(replica.get("/limits").await?)
+    } else {
+        None
+    };
+    Ok(Answer { decisions, limits })
+}
+
+fn print_decision(decision: &DecisionRecord, limits: Option<&Limits>) {
+    print_line!(
+        "{} {} domain {}, rules generation {}, {} µs",
+        visible(&decision.at),
+        verdict_word(decision.verdict),
+        visible(&decision.domain),
+        decision
+            .generation
+            .map_or("none".to_owned(), |number| number.to_string()),
+        decision.took_us
+    );
+    if let Some(error) = &decision.error {
+        print_line!("  error: {}", visible(error));
+    }
+    for descriptor in &decision.descriptors {
+        print_line!("  {}", descriptor_text(&descriptor.entries));
+        print_line!("    {}", answered_by(descriptor));
+        let until = limits.and_then(|limits| shadow_until(descriptor, &decision.domain, limits));
+        print_line!("    {}", sentence(descriptor.reason, until));
+    }
+    if decision.descriptors_omitted > 0 {
+        print_line!(
+            "  {} more descriptors were not kept",
+            decision.descriptors_omitted
+        );
+    }
+}
+
+/// The rule and the limit that answered.
+fn answered_by(descriptor: &DescriptorRecord) -> String {
+    let Some(rule) = &descriptor.rule else {
+        return "no rule".to_owned();
+    };
+    let mut text = format!("rule {}", visible(rule));
+    if let Some(limit) = &descriptor.limit {
+        text.push_str(&format!(
+            ", {} ({}), {} hits, {} left, reset in {} s",
+            visible(&limit.text),
+            visible(&limit.algorithm),
+            descriptor.hits,
+            descriptor.remaining.unwrap_or_default(),
+            descriptor.reset_seconds.unwrap_or_default()
+        ));
+    }
+    text
+}
+
+/// Until when `/shadow` keeps a rule in shadow mode.
+fn shadow_until<'l>(
+    descriptor: &DescriptorRecord,
+    domain: &str,
+    limits: &'l Limits,
+) -> Option<&'l str> {
+    let rule = descriptor.rule.as_ref()?;
+    let mut limits = limits.limits.iter();
+    let found = limits.find(|limit| limit.domain == domain && &limit.rule == rule)?;
+    found.shadow_until.as_deref()
+}
+
+/// A reason in a sentence, and what to do.
+fn sentence(reason: Reason, shadow_until: Option<&str>) -> String {
+    let text = match reason {
+        Reason::WithinLimit => "Within the limit.",
+        Reason::OverLimit => {
+            "Over the limit, and refused. Wait for the reset, raise the limit, or forget the \
+             bucket with tollgate reset."
+        }
+        Reason::UnknownDomain => {
+            "The domain has no rules, so nothing is limited. Compare the domain in the rules with \
+             the one that the client sends."
+        }
+        Reason::NoRule => {
+            "No rule matches the descriptor, so it is not limited. tollgate explain RULES DOMAIN \
+             DESCRIPTOR shows at which level."
+        }
+        Reason::NoLimit => {
+            "The level matches and has no limit. Add a rate_limit to it, or send the entries of a \
+             level below it."
+        }
+        Reason::Replaced => {
+            "The rule is replaced by another rule of this request. See replaces in the rules."
+        }
+        Reason::Unlimited => "The rule is unlimited. Remove unlimited to limit it.",
+        Reason::ShadowMode => {
+            return match shadow_until {
+                Some(until) => format!(
+                    "Over the limit, but the rule is in shadow mode until {}; refusals start then, \
+                     or with tollgate shadow --end.",
+                    visible(until)
+                ),
+                None => "Over the limit, but the rule was in shadow mode; refusals start when \
+                         shadow_mode is removed from the rule."
+                    .to_owned(),
+            };
+        }
+        Reason::GlobalShadowMode => {
+            "Over the limit, but the service is in shadow mode; refusals start without \
+             --shadow-mode (SHADOW_MODE)."
+        }
+        Reason::Quota => {
+            "Over the limit, but quotas refuse only when all quotas of the request are over. \
+             Remove quota_mode to refuse on this limit alone."
+        }
+        Reason::OverLimitCache => {
+            "Refused from the denial cache, without asking the store: it was over the limit less \
+             than a second before. --store-over-limit-cache-ms 0 asks every time."
+        }
+        Reason::StoreFailureAllowed => {
+            "The shared store did not decide, and --on-store-failure let the request pass. Check \
+             the store: /readyz?verbose."
+        }
+        Reason::StoreFailureDenied => {
+            "The shared store did not decide, and --on-store-failure refused the request. Check \
+             the store: /readyz?verbose."
+        }
+        Reason::StoreFailureLocal => {
+            "The shared store did not decide; this replica decided by its part of the limit. \
+             Check the store: /readyz?verbose."
+        }
+        Reason::OverloadAllowed => {
+            "The service was overloaded, and --on-overload let the request pass. Add replicas or \
+             cores."
+        }
+        Reason::OverloadDenied => {
+            "The service was overloaded, and --on-overload refused the request. Add replicas or \
+             cores."
+        }
+        Reason::ExcessAllowed => {
+            "The request exceeds a bound (--descriptors-max, --entries-max or matching steps), and \
+             --on-excess let it pass."
+        }
+        Reason::ExcessDenied => {
+            "The request exceeds a bound (--descriptors-max, --entries-max or matching steps), and \
+             --on-excess refused it."
+        }
+        Reason::Error => "There is no answer; the error above says why.",
+    };
+    text.to_owned()
+}

@@ -1,0 +1,115 @@
+//! `tollgate shadow DOMAIN RULE --for DURATION`: puts one rule in shadow mode for a time, on every
+//! replica.
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+
+use super::Exit;
+use super::admin_options::{AdminOptions, Outcomes};
+use super::visible_text::visible;
+use crate::admin_api::{ShadowRequest, ShadowResponse, parse_time};
+use crate::settings::nonzero_duration;
+
+/// The end of `shadow --help`.
+const AFTER_HELP: &str = "\
+The mode is kept by each replica, whatever its store, and ends with the process: give --admin for
+all of them, or the name of a headless Service. A replica that starts later does not have it.
+
+Exit codes:
+  0  every replica did it
+  2  the command line is invalid
+  4  no replica did
+  6  some replicas did, and others failed";
+
+/// Arguments of `shadow`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = AFTER_HELP,
+    group(ArgGroup::new("time").args(["duration", "until", "end"]).required(true))
+)]
+pub(super) struct Shadow {
+    /// Domain of the rule
+    domain: String,
+
+    /// Full name of the rule, as /limits and `tollgate top` show it
+    rule: String,
+
+    /// How long the rule stays in shadow mode, at most 7 days
+    #[arg(long = "for", value_name = "DURATION", id = "duration", value_parser = nonzero_duration)]
+    duration: Option<Duration>,
+
+    /// When shadow mode ends: RFC 3339 in UTC, such as 2026-11-22T20:00:00Z, at most 7 days ahead
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<String>,
+
+    /// End shadow mode now; a rule whose file sets shadow_mode stays in it
+    #[arg(long)]
+    end: bool,
+
+    #[command(flatten)]
+    admin: AdminOptions,
+}
+
+// === impl Shadow ===
+
+impl Shadow {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let for_seconds = self.duration.map(whole_seconds);
+        let request = ShadowRequest {
+            domain: self.domain,
+            rule: self.rule,
+            for_seconds: if self.end { Some(0) } else { for_seconds },
+            until: self.until,
+        };
+        let admin = self.admin;
+        super::admin_options::block_on(async {
+            let outcomes: Outcomes<ShadowResponse> = admin
+                .ask_all(|replica| {
+                    let request = request.clone();
+                    async move { replica.post("/shadow", &request).await }
+                })
+                .await?;
+            for (name, response) in &outcomes.answers {
+                print_line!("{name}: {}", describe(&request, response));
+            }
+            Ok(outcomes.report_failures())
+        })
+    }
+}
+
+/// Whole seconds, rounded up: less than a second is not the end.
+fn whole_seconds(duration: Duration) -> u64 {
+    let more = u64::from(duration.subsec_nanos() > 0);
+    duration.as_secs().saturating_add(more)
+}
+
+/// What became of the rule on a replica.
+fn describe(request: &ShadowRequest, response: &ShadowResponse) -> String {
+    let rule = visible(&request.rule);
+    let mut shadowed = response.shadowed.iter();
+    let kept = shadowed.find(|it| it.domain == request.domain && it.rule == request.rule);
+    match kept {
+        Some(kept) => format!("{rule} is in shadow mode until {}", visible(&kept.until)),
+        None => format!("{rule} is in the mode of its file"),
+    }
+}
+
+/// Checks `--until`. The service reads it again.
+fn time(text: &str) -> Result<String, String> {
+    match parse_time(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("write a time in UTC, such as 2026-11-22T20:00:00Z".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_second_counts_as_one() {
+        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(whole_seconds(Duration::from_mins(30)), 1_800);
+    }
+}

@@ -1,0 +1,421 @@
+//! `tollgate tap`: decisions of running services as they happen, one line each.
+//!
+//! Each replica sends at most N decisions a second, and this command prints at most N in any second
+//! of all replicas. Both count what they leave out.
+//!
+//! What it deliberately does not do: read past decisions (`explain --last`), or every decision. Use
+//! `--decision-log` of the service for a record.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::Exit;
+use super::admin_options::{self, AdminOptions};
+use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
+use super::backoff::Backoff;
+use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
+use super::visible_text::visible;
+use crate::admin_api::{DecisionRecord, DescriptorRecord};
+use crate::admin_client::{AdminError, Event, Replica};
+use crate::clock::{Clock, SystemClock};
+
+/// The end of `tap --help`.
+const AFTER_HELP: &str = "\
+A line has the time (UTC), the verdict, its reason, the domain, and for each descriptor its entries,
+its rule and the hits left. Decisions that are left out are counted on stderr, or in a line of JSON.
+
+Exit codes:
+  0  ended by --count, Ctrl-C or a closed stdout
+  2  the command line is invalid
+  4  no replica can be reached at the start";
+
+/// Longest silence of a stream. The service sends at least a comment in this time.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
+
+/// Decisions that wait to be printed.
+const QUEUE_MAX: usize = 1_024;
+
+/// A second, in microseconds.
+const SECOND_US: u64 = 1_000_000;
+
+/// Arguments of `tap`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Tap {
+    /// Only decisions of this domain
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    /// Only decisions by this rule: its full name, as /limits and `tollgate top` show it
+    #[arg(long, value_name = "RULE")]
+    rule: Option<String>,
+
+    /// Only decisions about a descriptor with these entries, KEY=VALUE,KEY=VALUE
+    #[arg(long, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
+    key: Option<DescriptorArgument>,
+
+    /// Only decisions with this verdict
+    #[arg(long)]
+    verdict: Option<VerdictArgument>,
+
+    /// Most decisions that are printed in any second
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    per_second_max: u32,
+
+    /// End after N decisions
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Format of the lines
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+
+    #[command(flatten)]
+    admin: AdminOptions,
+}
+
+/// A verdict as typed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum VerdictArgument {
+    /// The request passed
+    Ok,
+    /// The request was over a limit
+    OverLimit,
+    /// The service answered with an error
+    Error,
+}
+
+/// A format of output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// What a replica's task sends.
+enum Message {
+    Event(String, Event),
+    /// The connection failed or ended; the task tries again.
+    Lost(String, AdminError),
+    Connected,
+}
+
+/// What is printed, and what is left out.
+struct Printer {
+    format: Format,
+    names_shown: bool,
+    per_second_max: usize,
+    /// When the last lines were printed, oldest first; at most one second back.
+    printed: VecDeque<u64>,
+    /// Left out by this command since the last report.
+    left_out: u64,
+    reported_us: u64,
+    skipped_total: u64,
+    printed_total: u64,
+}
+
+// === impl Tap ===
+
+impl Tap {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        admin_options::block_on(async {
+            tokio::select! {
+                exit = self.print_decisions() => exit,
+                signal = tokio::signal::ctrl_c() => {
+                    signal.context("cannot wait for signals")?;
+                    Ok(Exit::Success)
+                }
+            }
+        })
+    }
+
+    async fn print_decisions(&self) -> anyhow::Result<Exit> {
+        let (urls, access) = self.admin.targets()?;
+        let (replicas, failures) = admin_options::resolve(&urls, &access).await;
+        for failure in &failures {
+            eprintln!("error: {}: {}", failure.admin, failure.error);
+        }
+        let (sender, mut messages) = mpsc::channel(QUEUE_MAX);
+        let mut waiting = replicas.len();
+        let clock = SystemClock::new();
+        let mut printer = Printer {
+            format: self.format,
+            names_shown: replicas.len() > 1,
+            per_second_max: usize::try_from(self.per_second_max).unwrap_or(usize::MAX),
+            printed: VecDeque::new(),
+            left_out: 0,
+            reported_us: 0,
+            skipped_total: 0,
+            printed_total: 0,
+        };
+        for replica in replicas {
+            tokio::spawn(follow(replica, self.path(), sender.clone()));
+        }
+        drop(sender);
+        let mut connected = false;
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Connected => connected = true,
+                Message::Lost(name, error) => {
+                    eprintln!("error: {name}: {error}");
+                    waiting = waiting.saturating_sub(1);
+                    if !connected && waiting == 0 {
+                        return Ok(Exit::NoAnswer);
+                    }
+                }
+                Message::Event(name, Event::Decision(decision)) => {
+                    printer.print(&name, &decision, clock.uptime_us());
+                    if self
+                        .count
+                        .is_some_and(|count| printer.printed_total >= count)
+                    {
+                        return Ok(Exit::Success);
+                    }
+                }
+                Message::Event(name, Event::Skipped(skipped)) => {
+                    printer.report_skipped(Some(&name), skipped.skipped);
+                }
+                Message::Event(_, Event::State(_)) => {}
+            }
+        }
+        Ok(Exit::NoAnswer)
+    }
+
+    /// The path of the events with the filters.
+    fn path(&self) -> String {
+        let mut path = format!(
+            "/events?state=false&decisions_per_second_max={}",
+            self.per_second_max
+        );
+        let mut add = |name: &str, value: &str| {
+            path.extend(["&", name, "=", &super::query::percent_encoded(value)]);
+        };
+        for (name, value) in [
+            ("domain", self.domain.as_deref()),
+            ("rule", self.rule.as_deref()),
+            ("key", self.key.as_ref().map(|key| key.text.as_str())),
+        ] {
+            if let Some(value) = value {
+                add(name, value);
+            }
+        }
+        if let Some(verdict) = self.verdict.and_then(|it| it.to_possible_value()) {
+            add("verdict", verdict.get_name());
+        }
+        path
+    }
+}
+
+/// Sends the events of one replica, and connects again after an end.
+async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>) {
+    let name = || replica.name().to_owned();
+    let mut backoff = Backoff::default();
+    loop {
+        let error = match replica.events(&path).await {
+            Err(error) => error,
+            Ok(mut events) => {
+                backoff.reset();
+                if messages.send(Message::Connected).await.is_err() {
+                    return;
+                }
+                loop {
+                    match events.next(SILENCE_MAX).await {
+                        Ok(event) => {
+                            if messages.send(Message::Event(name(), event)).await.is_err() {
+                                return;
+                            }
+                        }
+                        Err(error) => break error,
+                    }
+                }
+            }
+        };
+        if messages.send(Message::Lost(name(), error)).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(backoff.next_pause()).await;
+    }
+}
+
+// === impl Printer ===
+
+impl Printer {
+    /// Prints a decision, unless that would be too many in a second.
+    fn print(&mut self, replica: &str, decision: &DecisionRecord, now_us: u64) {
+        while self
+            .printed
+            .front()
+            .is_some_and(|at| now_us.saturating_sub(*at) >= SECOND_US)
+        {
+            self.printed.pop_front();
+        }
+        if self.printed.len() >= self.per_second_max {
+            self.left_out = self.left_out.saturating_add(1);
+        } else {
+            self.printed.push_back(now_us);
+            self.printed_total = self.printed_total.saturating_add(1);
+            match self.format {
+                Format::Text => print_line!(
+                    "{}",
+                    text_line(self.names_shown.then_some(replica), decision)
+                ),
+                Format::Json => print_line!("{}", json_line(replica, decision)),
+            }
+        }
+        if self.left_out > 0 && now_us.saturating_sub(self.reported_us) >= SECOND_US {
+            self.reported_us = now_us;
+            let left_out = std::mem::take(&mut self.left_out);
+            self.report_skipped(None, left_out);
+        }
+    }
+
+    /// Says how many decisions were left out, by a replica or by this command.
+    fn report_skipped(&mut self, replica: Option<&str>, skipped: u64) {
+        self.skipped_total = self.skipped_total.saturating_add(skipped);
+        match self.format {
+            Format::Json => print_line!("{}", json!({"admin": replica, "skipped": skipped})),
+            Format::Text => {
+                let total = self.skipped_total;
+                // A closed stderr is no failure.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped {skipped} decisions, {total} so far; raise --per-second-max, or filter"
+                );
+            }
+        }
+    }
+}
+
+/// A decision as a line of text.
+fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
+    let mut line = format!(
+        "{} {:<10} {} {}",
+        time_of_day(&decision.at),
+        verdict_word(decision.verdict),
+        reason_word(decision.reason),
+        visible(&decision.domain),
+    );
+    let several = decision.descriptors.len() > 1;
+    for descriptor in &decision.descriptors {
+        line.extend([
+            if several { "; " } else { " " },
+            &descriptor_part(descriptor, several),
+        ]);
+    }
+    if let Some(error) = &decision.error {
+        line.extend([": ", &visible(error)]);
+    }
+    if let Some(replica) = replica {
+        line.extend([" from ", replica]);
+    }
+    line
+}
+
+/// A descriptor, its rule and what is left. With several descriptors, each has its own verdict.
+fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String {
+    let mut part = descriptor_text(&descriptor.entries);
+    match (with_verdict, descriptor.verdict) {
+        (true, Some(verdict)) => part.extend([" ", verdict_word(verdict)]),
+        (true, None) => part.extend([" ", &reason_word(descriptor.reason)]),
+        (false, _) => {}
+    }
+    match &descriptor.rule {
+        Some(rule) => part.extend([" rule=", &visible(rule)]),
+        None => part.push_str(" rule=none"),
+    }
+    if let Some(remaining) = descriptor.remaining {
+        part.extend([" remaining=", &remaining.to_string()]);
+    }
+    if let Some(limit) = &descriptor.limit {
+        part.extend([" limit=\"", &visible(&limit.text), "\""]);
+    }
+    part
+}
+
+/// A decision as a line of JSON: the record, and the replica as `admin`.
+fn json_line(replica: &str, decision: &DecisionRecord) -> String {
+    let mut value = serde_json::to_value(decision).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("admin".to_owned(), replica.into());
+    }
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin_api::{Entry, Reason, Verdict};
+
+    fn decision() -> DecisionRecord {
+        DecisionRecord {
+            descriptors_omitted: 0,
+            at: "2026-11-22T20:01:02.003Z".to_owned(),
+            domain: "edge".to_owned(),
+            verdict: Verdict::OverLimit,
+            reason: Reason::OverLimit,
+            error: None,
+            took_us: 3,
+            generation: Some(1),
+            descriptors: vec![DescriptorRecord {
+                entries: vec![Entry {
+                    key: "user".to_owned(),
+                    value: "\u{1b}[2J".to_owned(),
+                }],
+                verdict: Some(Verdict::OverLimit),
+                reason: Reason::OverLimit,
+                rule: Some("edge.user".to_owned()),
+                limit: None,
+                hits: 1,
+                remaining: Some(0),
+                reset_seconds: Some(7),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_line_has_every_field_and_no_control_character() {
+        assert_eq!(
+            text_line(None, &decision()),
+            "20:01:02.003 OVER_LIMIT over_limit edge user=\\u{1b}[2J rule=edge.user remaining=0"
+        );
+        let mut two = decision();
+        let mut second = two.descriptors[0].clone();
+        second.entries[0].value = "b".to_owned();
+        second.verdict = Some(Verdict::Ok);
+        two.descriptors.push(second);
+        let line = text_line(Some("http://a:1"), &two);
+        assert!(
+            line.contains("; user=b OK rule=edge.user remaining=0 from http://a:1"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn no_second_has_more_lines_than_the_bound() {
+        let mut printer = Printer {
+            format: Format::Json,
+            names_shown: false,
+            per_second_max: 2,
+            printed: VecDeque::new(),
+            left_out: 0,
+            reported_us: 0,
+            skipped_total: 0,
+            printed_total: 0,
+        };
+        for at in [0, 900_000, 999_999, 1_000_000, 1_800_000, 1_900_000] {
+            printer.print("a", &decision(), at);
+        }
+        // At 0, 0.9, 1.0 and 1.9 s.
+        assert_eq!(printer.printed_total, 4);
+        assert_eq!(printer.skipped_total + printer.left_out, 2);
+    }
+}

@@ -1,0 +1,101 @@
+//! What the screen shows of all replicas together: rules and totals added up.
+
+use std::collections::BTreeMap;
+
+use crate::admin_api::{Hits, LimitFigures, LimitState, Rates, StateEvent};
+
+/// A rule of all replicas.
+#[derive(Clone, Debug)]
+pub(super) struct RuleRow {
+    pub(super) domain: String,
+    pub(super) rule: String,
+    pub(super) limit: Option<LimitFigures>,
+    pub(super) unlimited: bool,
+    pub(super) quota_mode: bool,
+    /// On how many replicas the rule is in shadow mode, and how many have it.
+    pub(super) shadowed: usize,
+    pub(super) replicas: usize,
+    /// The latest end of shadow mode that `/shadow` has set.
+    pub(super) shadow_until: Option<String>,
+    pub(super) hits: Hits,
+    pub(super) rates: Rates,
+}
+
+/// Adds up the rules of replicas.
+pub(super) fn merge_rules<'s>(states: impl Iterator<Item = &'s StateEvent>) -> Vec<RuleRow> {
+    let mut rows: BTreeMap<(&str, &str), RuleRow> = BTreeMap::new();
+    for limit in states.flat_map(|state| &state.limits) {
+        let row = rows
+            .entry((&limit.domain, &limit.rule))
+            .or_insert_with(|| RuleRow::new(limit));
+        row.add(limit);
+    }
+    rows.into_values().collect()
+}
+
+// === impl RuleRow ===
+
+impl RuleRow {
+    fn new(limit: &LimitState) -> Self {
+        Self {
+            domain: limit.domain.clone(),
+            rule: limit.rule.clone(),
+            limit: limit.limit.clone(),
+            unlimited: limit.unlimited,
+            quota_mode: limit.quota_mode,
+            shadowed: 0,
+            replicas: 0,
+            shadow_until: None,
+            hits: Hits::default(),
+            rates: Rates::default(),
+        }
+    }
+
+    fn add(&mut self, limit: &LimitState) {
+        self.replicas = self.replicas.saturating_add(1);
+        self.shadowed = self.shadowed.saturating_add(usize::from(limit.shadow_mode));
+        self.shadow_until = self.shadow_until.take().max(limit.shadow_until.clone());
+        let (sum, more) = (&mut self.hits, &limit.hits);
+        for (sum, more) in [
+            (&mut sum.total, more.total),
+            (&mut sum.admitted, more.admitted),
+            (&mut sum.over, more.over),
+            (&mut sum.near, more.near),
+            (&mut sum.shadow, more.shadow),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        let (sum, more) = (&mut self.rates, &limit.rates);
+        sum.seconds = sum.seconds.max(more.seconds);
+        for (sum, more) in [
+            (&mut sum.total, more.total),
+            (&mut sum.admitted, more.admitted),
+            (&mut sum.over, more.over),
+            (&mut sum.near, more.near),
+            (&mut sum.shadow, more.shadow),
+        ] {
+            *sum += more;
+        }
+    }
+
+    /// The mode of the rule in a few words.
+    pub(super) fn mode(&self) -> String {
+        if self.shadowed > 0 {
+            let until = self.shadow_until.as_deref().and_then(|at| at.get(11..16));
+            let part = if self.shadowed < self.replicas {
+                format!(" {}/{}", self.shadowed, self.replicas)
+            } else {
+                String::new()
+            };
+            return match until {
+                Some(until) => format!("shadow>{until}{part}"),
+                None => format!("shadow{part}"),
+            };
+        }
+        match (self.unlimited, self.quota_mode) {
+            (true, _) => "unlimited".to_owned(),
+            (_, true) => "quota".to_owned(),
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Screens drawn without a terminal.

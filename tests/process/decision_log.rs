@@ -1,0 +1,323 @@
+//! The decision log of a real process under real load: its rate, its counts, and destinations that
+//! fail or stall.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tollgate_limiter::Timestamp;
+use tollgate_test_support::grpc_client::{Code, hits, request};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+
+/// How many lines a second the log may have under load.
+const PER_SECOND: usize = 20;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Sends this many requests one after the other; returns how many were refused.
+async fn send(running: &Tollgate, key: &str, count: usize) -> usize {
+    let mut client = Service::connect(running.grpc).await;
+    let mut refused = 0;
+    for _ in 0..count {
+        let answer = client.should_rate_limit(request("d", vec![hits(key, "x", 1)]));
+        let answer = answer.await.expect("an answer").into_inner();
+        refused += usize::from(answer.overall_code() == Code::OverLimit);
+    }
+    refused
+}
+
+fn written(running: &Tollgate) -> u64 {
+    running.metric("tollgate_decision_log_written_total")
+}
+
+fn skipped(running: &Tollgate, reason: &str) -> u64 {
+    running.metric(&format!(
+        "tollgate_decision_log_skipped_total{{reason=\"{reason}\"}}"
+    ))
+}
+
+/// Waits until every chosen decision is counted, and checks that none is counted twice.
+fn expect_counts(running: &Tollgate, chosen: usize) {
+    let sum = || {
+        let skips = ["rate", "queue_full", "write_failed"];
+        written(running) + skips.iter().map(|why| skipped(running, why)).sum::<u64>()
+    };
+    let chosen = chosen as u64;
+    let counted = wait_for(PATIENCE, || (sum() >= chosen).then_some(()));
+    assert!(counted.is_some(), "{} of {chosen}", sum());
+    assert_eq!(sum(), chosen);
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    assert!(text.is_empty() || text.ends_with('\n'), "a torn line");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
+}
+
+fn time(line: &Value) -> Timestamp {
+    let at = line["at"].as_str().expect("a time");
+    tollgate::admin_api::parse_time(at).expect(at)
+}
+
+#[test]
+fn no_second_has_more_lines_than_the_bound_and_the_counts_add_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("decisions.jsonl");
+    let rate = PER_SECOND.to_string();
+    let running = Tollgate::start(
+        RULES,
+        &[
+            "--cores",
+            "3",
+            "--decision-log",
+            file.to_str().unwrap(),
+            "--decision-log-per-second-max",
+            &rate,
+        ],
+    );
+    let enough = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    runtime().block_on(async {
+                        let mut refused = 0;
+                        while !enough.load(Ordering::Relaxed) {
+                            refused += send(&running, "user", 200).await;
+                        }
+                        refused
+                    })
+                })
+            })
+            .collect();
+        let several = || (written(&running) as usize > 3 * PER_SECOND).then_some(());
+        let seen = wait_for(PATIENCE, several);
+        enough.store(true, Ordering::Relaxed);
+        assert!(seen.is_some(), "{} lines", written(&running));
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .sum::<usize>()
+    });
+    expect_counts(&running, refused);
+    assert!(skipped(&running, "rate") > 0);
+    let lines = lines(&file);
+    assert_eq!(lines.len() as u64, written(&running));
+    let times: Vec<_> = lines.iter().map(time).collect();
+    for (first, next) in times.iter().zip(times.iter().skip(PER_SECOND)) {
+        let apart_us = next.since_us(*first);
+        assert!(
+            apart_us >= 1_000_000,
+            "{apart_us} µs for {PER_SECOND} lines"
+        );
+    }
+    let one = &lines[0];
+    assert_eq!(one["verdict"], "OVER_LIMIT");
+    assert_eq!(one["descriptors"][0]["rule"], "d.user");
+    assert!(one["instance"].is_string());
+    let shown = &one["descriptors"][0]["entries"][0]["value"];
+    assert!(shown.as_str().unwrap().starts_with('#'), "{shown}");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn verdicts_rules_and_values_are_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("decisions.jsonl");
+    let running = Tollgate::start(
+        RULES,
+        &[
+            "--decision-log",
+            file.to_str().unwrap(),
+            "--decision-log-verdicts",
+            "all",
+            "--decision-log-rules",
+            "d.watched",
+            "--decision-log-values",
+            "plain",
+        ],
+    );
+    runtime().block_on(async {
+        assert_eq!(send(&running, "user", 3).await, 2);
+        assert_eq!(send(&running, "watched", 3).await, 0);
+    });
+    expect_counts(&running, 3);
+    let lines = lines(&file);
+    let reasons: Vec<_> = lines.iter().map(|line| &line["reason"]).collect();
+    assert_eq!(reasons, ["within_limit", "shadow_mode", "shadow_mode"]);
+    assert_eq!(lines[0]["descriptors"][0]["entries"][0]["value"], "x");
+}
+
+#[test]
+fn a_full_disk_a_closed_pipe_and_a_fifo_without_reader_cost_lines_and_no_decision() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let missing = directory.path().join("missing").join("file");
+    let log = |to: &str| Tollgate::start(RULES, &["--decision-log", to]);
+    for (running, why) in [
+        (log("/dev/full"), "No space left"),
+        (log(fifo.to_str().unwrap()), "no process reads this FIFO"),
+        (log(missing.to_str().unwrap()), "No such file"),
+        (
+            Tollgate::start_with_closed_stdout(RULES, &["--decision-log", "stdout"]),
+            "Broken pipe",
+        ),
+    ] {
+        let refused = runtime().block_on(send(&running, "user", 60));
+        assert_eq!(refused, 59, "{why}");
+        expect_counts(&running, refused);
+        assert_eq!(written(&running), 0, "{why}");
+        assert_eq!(skipped(&running, "write_failed"), 59, "{why}");
+        let complained = || running.said().contains(why).then_some(());
+        assert!(wait_for(PATIENCE, complained).is_some(), "{why}");
+        let said = running.said();
+        // Once, and not for each line.
+        let complaints = said.matches("cannot write the decision log").count();
+        assert_eq!(complaints, 1, "{said}");
+    }
+    // Once the directory is there, lines are written again, and the log says so.
+    let running = log(missing.to_str().unwrap());
+    assert_eq!(runtime().block_on(send(&running, "user", 3)), 2);
+    expect_counts(&running, 2);
+    fs::create_dir(missing.parent().unwrap()).unwrap();
+    assert_eq!(runtime().block_on(send(&running, "user", 1)), 1);
+    expect_counts(&running, 3);
+    assert_eq!((lines(&missing).len(), written(&running)), (1, 1));
+    let again = || running.said().contains("written again").then_some(());
+    assert!(wait_for(PATIENCE, again).is_some(), "{}", running.said());
+}
+
+#[test]
+fn a_reader_that_stalls_slows_no_decision_and_loses_what_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Opened for both, so that opening does not wait for a writer.
+    let reader = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(0)
+        .open(&fifo)
+        .unwrap();
+    let to = fifo.to_str().unwrap();
+    let most = ["--decision-log-per-second-max", "10000"];
+    let running = Tollgate::start(RULES, &[&["--decision-log", to], &most[..]].concat());
+    // More than the pipe and the queue hold. Nothing reads, and all are answered.
+    let refused = runtime().block_on(send(&running, "user", 3_000));
+    assert_eq!(refused, 2_999);
+    assert!(skipped(&running, "queue_full") > 0);
+    let counting = std::thread::spawn(move || {
+        let mut read = 0_u64;
+        for line in BufReader::new(reader).lines() {
+            let line = line.unwrap();
+            if line == "end" {
+                break;
+            }
+            let _: Value = serde_json::from_str(&line).expect(&line);
+            read += 1;
+        }
+        read
+    });
+    expect_counts(&running, refused);
+    fs::write(&fifo, "end\n").unwrap();
+    assert_eq!(counting.join().unwrap(), written(&running));
+}
+
+#[test]
+fn a_renamed_file_is_followed_by_a_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("decisions.jsonl");
+    let rotated = directory.path().join("decisions.jsonl.1");
+    let running = Tollgate::start(RULES, &["--decision-log", file.to_str().unwrap()]);
+    assert_eq!(runtime().block_on(send(&running, "user", 11)), 10);
+    expect_counts(&running, 10);
+    fs::rename(&file, &rotated).unwrap();
+    assert_eq!(runtime().block_on(send(&running, "user", 5)), 5);
+    expect_counts(&running, 15);
+    assert_eq!((lines(&rotated).len(), lines(&file).len()), (10, 5));
+}
+
+#[test]
+fn explain_last_says_which_rule_answered_and_what_to_do() {
+    let running = Tollgate::start(RULES, &["--top-keys", "plain"]);
+    runtime().block_on(async {
+        send(&running, "user", 2).await;
+        send(&running, "watched", 2).await;
+        send(&running, "nothing", 1).await;
+    });
+    let admin = format!("http://{}", running.admin);
+    let explain = |arguments: &[&str]| {
+        let output = Command::new(tollgate_binary())
+            .args(["explain", "--last", "--admin", &admin])
+            .args(arguments)
+            .env_clear()
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text} {error}");
+        text
+    };
+    let all = explain(&[]);
+    let order: Vec<_> = all
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .collect();
+    let newest_first = [
+        "  nothing=x",
+        "  watched=x",
+        "  watched=x",
+        "  user=x",
+        "  user=x",
+    ];
+    assert_eq!(order, newest_first, "{all}");
+    for part in [
+        "OVER_LIMIT domain d, rules generation 1",
+        "rule d.user, 1 per hour (fixed_window), 1 hits, 0 left",
+        "Over the limit, and refused.",
+        "rule was in shadow mode; refusals start when shadow_mode is removed",
+        "No rule matches the descriptor",
+        "5 of 5 kept decisions; 0 were not kept",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    let one = explain(&["--domain", "d", "--key", "user=x", "--n", "1"]);
+    assert!(one.contains("1 of 5 kept decisions"), "{one}");
+    let json = explain(&["--format", "json", "--key", "watched=x"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["decisions"].as_array().unwrap().len(), 2);
+}
