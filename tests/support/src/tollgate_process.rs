@@ -121,7 +121,7 @@ impl Tollgate {
         command
             .args(["-c", "exec \"$0\" \"$@\" > >(exec true)"])
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, 0, &file, arguments);
+        let mut started = Self::start_by(command, (0, 0), &file, arguments);
         started.directory = Some(directory);
         started
     }
