@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
+use tollgate::decisions::Decisions;
+use tollgate::top_keys::TopKeys;
 use tollgate::clock::{Clock, ManualClock};
 use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
@@ -59,10 +61,12 @@ impl Decider {
         let parts = Parts {
             generations,
             store,
-            clock: dynamic,
+            clock: Arc::clone(&dynamic),
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::with_secret([7; 16]),
             traces: None,
+            decisions: Decisions::alone(&dynamic, 0).unwrap(),
+            top_keys: TopKeys::of_one_thread(&dynamic, &metrics),
         };
         let settings = settings(&[]);
         let pipeline = Arc::new(pipeline::Pipeline::new(parts, &settings));
