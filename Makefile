@@ -30,7 +30,6 @@
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make snapshots        output of check and convert for the files of the tests
-# make snapshots        output of check for the broken rules files of the tests
 # make screenshots      docs/pictures/live-*.png: the live page in Chromium
 # make pictures         docs/pictures: algorithms, measured figures, costs of leases
 # make docs-cli         shell completions and man pages, in target/cli-docs

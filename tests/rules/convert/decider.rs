@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
-use tollgate::decisions::Decisions;
-use tollgate::top_keys::TopKeys;
 use tollgate::clock::{Clock, ManualClock};
+use tollgate::decisions::Decisions;
 use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{self, Generations, Parts};
 use tollgate::rules::reload::Rules;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse, descriptor, request};
 use tollgate_test_support::in_process::settings;
