@@ -56,9 +56,6 @@ const LONG_VERSION: &str = concat!(
     env!("BUILD_TARGET")
 );
 
-/// Widest line of help, in columns.
-const HELP_COLUMNS: usize = 100;
-
 const SERVE_AFTER_HELP: &str = "\
 These are the settings that most installations set.
 All settings: tollgate serve --help, man tollgate-serve, docs/settings.md";
@@ -70,7 +67,7 @@ All settings: tollgate serve --help, man tollgate-serve, docs/settings.md";
     version,
     long_version = LONG_VERSION,
     arg_required_else_help = true,
-    max_term_width = HELP_COLUMNS,
+    max_term_width = help::COLUMNS_MAX,
     mut_subcommands(help::complete),
     after_help = "Help of a command: tollgate COMMAND --help\nFirst step: tollgate serve rules.yaml"
 )]

@@ -378,6 +378,7 @@ mod tests {
                 remaining: Some(0),
                 reset_seconds: Some(7),
             }],
+            descriptors_omitted: 0,
         }
     }
 
