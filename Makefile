@@ -240,6 +240,9 @@ fuzz: $(VENV)/.cargo-tools
 # directories, and do not use a server that a package starts as a service.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
+# A terminal whose screen tests read.
+TERMINAL := tmux
+
 # Shells and man: tests load the completions and render the man pages.
 SHELLS := zsh fish man-db
 
@@ -259,6 +262,10 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.d
 	  echo "installing $(SHELLS)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SHELLS) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(SHELLS)"; exit 1; }; }
+	@command -v tmux >/dev/null || { \
+	  echo "installing $(TERMINAL)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(TERMINAL) >/dev/null; } || \
+	  { echo "it could not be installed; run: sudo apt-get install --no-install-recommends $(TERMINAL)"; exit 1; }; }
 	@{ command -v dpkg-shlibdeps && command -v lintian && command -v systemd-analyze; } >/dev/null || { \
 	  echo "installing $(DEBIAN)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \

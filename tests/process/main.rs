@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin_commands;
 mod admin;
 mod check;
 mod cli_docs;
@@ -25,5 +26,6 @@ mod readme;
 mod rules_warnings;
 mod settings_page;
 mod signals;
+mod top;
 mod variables;
 mod version;
