@@ -24,11 +24,13 @@
 # make bench            CPU and latency of a check on the wire (docs/performance.md)
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
 # make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
+# make bench-page       CPU of the service with 100 live pages open
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make snapshots        output of check for the broken rules files of the tests
+# make screenshots      docs/pictures/live-*.png: the live page in Chromium
 # make pictures         docs/pictures: algorithms, figures, costs of leases, terminals of the on-call page
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
@@ -37,6 +39,7 @@
 VENV := target/venv
 HELM := target/helm
 CRDS := target/crds
+AXE := target/browser
 PROSE := target/prose
 SERVERS := target/redis
 ORACLE := target/oracle
@@ -60,7 +63,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme snapshots pictures docs-cli package fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -190,6 +193,10 @@ target/peers/bin/throttlecrab-server:
 	  { echo "protoc is missing and could not be installed; run: sudo apt-get install protobuf-compiler"; exit 1; }; }
 	$(CARGO) install --quiet --locked --version =$(THROTTLECRAB) --root target/peers throttlecrab-server
 
+# Optimised, about two minutes.
+bench-page:
+	$(CARGO) test --locked --release --test page-cost -- --nocapture
+
 # The test that compares the figures writes them here.
 baseline: deps
 	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
@@ -213,6 +220,10 @@ snapshots:
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
 	WRITE_PICTURES=1 $(CARGO) test --locked --test guides on_call
+
+# The test of accessibility writes them after a minute of traffic. Look at them before you commit them.
+screenshots: deps
+	WRITE_SCREENSHOTS=1 $(CARGO) test --locked --test browser axe_finds_nothing
 
 # Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
 docs-cli:
@@ -246,13 +257,16 @@ TERMINAL := tmux
 # Shells and man: tests load the completions and render the man pages.
 SHELLS := zsh fish man-db
 
+# The browser of tests/browser, its WebDriver server, and the font of the screenshots.
+BROWSER := chromium chromium-driver fonts-dejavu-core
+
 # Builds and runs images without a daemon. Debian's recommended packages would double the download.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
 # Checks of the Debian package and its unit.
 DEBIAN := dpkg-dev lintian systemd
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(AXE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
   $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
@@ -270,6 +284,10 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.d
 	  echo "installing $(DEBIAN)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(DEBIAN)"; exit 1; }; }
+	@{ command -v chromium && command -v chromedriver && dpkg-query -s fonts-dejavu-core; } >/dev/null 2>&1 || { \
+	  echo "installing $(BROWSER)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(BROWSER)"; exit 1; }; }
 	@{ command -v podman && command -v runc && command -v catatonit && command -v ip; } >/dev/null || { \
 	  echo "installing $(CONTAINERS)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CONTAINERS) >/dev/null; } || \
@@ -350,6 +368,13 @@ $(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | $(CRDS)/.done
 	mkdir -p $(PROSE)
 	cp -r docs/lint/. $(PROSE)
 	cd $(PROSE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+# axe. $(CRDS) installs Node.
+$(AXE)/.done: tests/browser/package.json tests/browser/package-lock.json | $(CRDS)/.done
+	mkdir -p $(AXE)
+	cp tests/browser/package.json tests/browser/package-lock.json $(AXE)
+	cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # A JDK and Maven from Debian's packages, if they are missing. $(CRDS) installs Node.

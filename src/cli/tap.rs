@@ -383,7 +383,6 @@ mod tests {
             error: None,
             took_us: 3,
             generation: Some(1),
-            descriptors_omitted: 0,
             descriptors: vec![DescriptorRecord {
                 entries: vec![Entry {
                     key: "user".to_owned(),
@@ -397,7 +396,6 @@ mod tests {
                 remaining: Some(0),
                 reset_seconds: Some(7),
             }],
-            descriptors_omitted: 0,
         }
     }
 

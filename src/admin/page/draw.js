@@ -104,7 +104,8 @@ export function sparkline(cell, samples, length) {
   const x = (at) => (100 * (at + length - samples.length)) / (length - 1);
   const points = (field) => samples.map((sample, at) => `${x(at).toFixed(1)},${(19 - (18 * sample[field]) / most).toFixed(1)}`);
   area.setAttribute("d", `M${x(0).toFixed(1)},20 L${points("asked").join(" ")} L100,20 Z`);
-  line.setAttribute("points", points("refused").join(" "));
+  const any = samples.some((sample) => sample.refused > 0);
+  line.setAttribute("points", any ? points("refused").join(" ") : "");
 }
 
 /** A partition as a container: its fill, and pipes for what was admitted, refused and evicted. */

@@ -20,6 +20,9 @@ let lostSince = null;
 
 // Rules
 
+/** Hits a second or since the start that were refused: those over the limit, except in shadow mode. */
+const refused = (hits) => Math.max(0, hits.over - hits.shadow);
+
 const ruleKey = (rule) => `${rule.domain}\n${rule.rule}`;
 const hot = (pick) => (cell, item) => {
   setText(cell, rate(pick(item)));
@@ -40,12 +43,12 @@ const showRules = table("rules", [
   { title: "Rule", text: (r) => r.rule, value: (r) => r.rule, head: true, draw: drawRule },
   { title: "Limit", text: (r) => (r.unlimited ? "unlimited" : r.limit?.text ?? ""), optional: true, style: "tight" },
   { title: "Last minute", draw: (cell, r) => sparkline(cell, history.get(ruleKey(r)) ?? [], SAMPLES_MAX) },
-  { title: "Refused/s", number: true, value: (r) => r.rates.over, draw: hot((r) => r.rates.over) },
+  { title: "Refused/s", number: true, value: (r) => refused(r.rates), draw: hot((r) => refused(r.rates)) },
   { title: "Asked/s", number: true, text: (r) => rate(r.rates.total), value: (r) => r.rates.total },
   { title: "Admitted/s", number: true, text: (r) => rate(r.rates.admitted), value: (r) => r.rates.admitted, optional: true },
   { title: "Near/s", number: true, text: (r) => rate(r.rates.near), value: (r) => r.rates.near, optional: true },
   { title: "Shadow/s", number: true, text: (r) => rate(r.rates.shadow), value: (r) => r.rates.shadow, optional: true },
-  { title: "Refused", number: true, text: (r) => compact(r.hits.over), value: (r) => r.hits.over, optional: true },
+  { title: "Refused", number: true, text: (r) => compact(refused(r.hits)), value: (r) => refused(r.hits), optional: true },
 ], ruleKey, "Refused/s", drawRules);
 
 function drawRules() {
@@ -95,7 +98,7 @@ async function findKey(event) {
   event.preventDefault();
   const answer = find("find-answer");
   try {
-    const parameters = { by: find("keys-by").value, window: find("keys-window").value, n: 20, key: find("find-key").value };
+    const parameters = { by: find("keys-by").value, window: find("keys-window").value, n: 20, descriptor: find("find-key").value };
     found = await getJson("top", parameters);
     answer.value = found.keys.length ? `Found ${count(found.keys.length)}` : "Not among the heaviest keys";
     answer.className = "";
@@ -256,7 +259,7 @@ function takeState(next) {
   const kept = new Map();
   for (const rule of next.limits) {
     const samples = history.get(ruleKey(rule)) ?? [];
-    samples.push({ asked: rule.rates.total, refused: rule.rates.over });
+    samples.push({ asked: rule.rates.total, refused: refused(rule.rates) });
     kept.set(ruleKey(rule), samples.slice(-SAMPLES_MAX));
   }
   history = kept;

@@ -67,14 +67,15 @@ impl Tollgate {
     /// Starts it with the rules at this path, which the test may change, and these further
     /// arguments.
     pub fn start_at(rules: &Path, arguments: &[&str]) -> Self {
-        Self::start_on(0, rules, arguments)
+        Self::start_on((0, 0), rules, arguments)
     }
 
-    /// Starts it again with the same arguments and gRPC port. It must have ended.
+    /// Starts it again with the same arguments, gRPC port and admin port. It must have ended.
     pub fn start_again(&mut self) {
         assert!(!self.running(), "it still runs");
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
-        let mut started = Self::start_on(self.grpc.port(), &self.rules, &arguments);
+        let ports = (self.grpc.port(), self.admin.port());
+        let mut started = Self::start_on(ports, &self.rules, &arguments);
         started.directory = self.directory.take();
         *self = started;
     }
@@ -93,7 +94,7 @@ impl Tollgate {
                     .map(|(name, value)| format!("{name}={value}")),
             )
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, 0, &file, arguments);
+        let mut started = Self::start_by(command, (0, 0), &file, arguments);
         started.directory = Some(directory);
         started
     }
@@ -108,7 +109,7 @@ impl Tollgate {
                     .map(|(name, value)| format!("{name}={value}")),
             )
             .arg(tollgate_binary());
-        Self::start_by(command, 0, rules, &[])
+        Self::start_by(command, (0, 0), rules, &[])
     }
 
     /// Starts it with a pipe as its stdout whose reader has ended.
@@ -120,7 +121,7 @@ impl Tollgate {
         command
             .args(["-c", "exec \"$0\" \"$@\" > >(exec true)"])
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, 0, &file, arguments);
+        let mut started = Self::start_by(command, (0, 0), &file, arguments);
         started.directory = Some(directory);
         started
     }
@@ -136,22 +137,25 @@ impl Tollgate {
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(procs)
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, 0, &file, arguments);
+        let mut started = Self::start_by(command, (0, 0), &file, arguments);
         started.directory = Some(directory);
         started
     }
 
-    fn start_on(grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
-        Self::start_by(Command::new(tollgate_binary()), grpc_port, rules, arguments)
+    fn start_on(ports: (u16, u16), rules: &Path, arguments: &[&str]) -> Self {
+        Self::start_by(Command::new(tollgate_binary()), ports, rules, arguments)
     }
 
-    fn start_by(mut command: Command, grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
+    /// Starts it on this gRPC port and this admin port; 0 is any.
+    fn start_by(mut command: Command, ports: (u16, u16), rules: &Path, arguments: &[&str]) -> Self {
+        let (grpc_port, admin_port) = ports;
         let mut child = command
             .arg("serve")
             .arg(rules)
             .args(["--grpc-host", "127.0.0.1"])
             .args(["--grpc-port", &grpc_port.to_string()])
-            .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
+            .args(["--host", "127.0.0.1", "--port", "0"])
+            .args(["--debug-port", &admin_port.to_string()])
             .args(arguments)
             .env_clear()
             .stderr(Stdio::piped())

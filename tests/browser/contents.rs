@@ -1,0 +1,154 @@
+//! What the page shows, and what it loads.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::chromium::Browser;
+use crate::traffic::{exceed, page, service};
+
+#[test]
+fn a_refused_key_is_shown_within_two_seconds() {
+    let service = service(&[]);
+    let browser = Browser::start(&[]);
+    browser.open(&page(&service));
+    browser.wait_for_text("#connection", "Live");
+    browser.wait_for_text("#health", "ready");
+    // A stall of the machine can hide one key for longer. It does not hide each of five.
+    let mut slowest = Vec::new();
+    for user in ["one", "two", "three", "four", "five"] {
+        exceed(&service, user);
+        let refused = Instant::now();
+        let key = format!("user={user}");
+        let shown = browser.text_within(Duration::from_secs(2), "#keys tbody", &key);
+        slowest.push(refused.elapsed());
+        if shown.is_some() {
+            println!("shown after {:?}", refused.elapsed());
+            browser.wait_for_text("#decisions tbody", "over the limit");
+            browser.wait_for_text("#rules tbody", "user");
+            browser.wait_for_text("#partitions", "Partition 0");
+            return;
+        }
+    }
+    panic!(
+        "no key was shown within two seconds: {slowest:?}; {}",
+        browser.text("#keys")
+    );
+}
+
+#[test]
+fn the_page_loads_nothing_of_another_host_and_its_policy_stops_what_would() {
+    let service = service(&[]);
+    let browser = Browser::start(&[]);
+    browser.open(&page(&service));
+    exceed(&service, "someone");
+    browser.wait_for_text("#keys tbody", "user=someone");
+    browser.run(
+        "document.querySelector('#keys-window').value = '1h'; \
+                 document.querySelector('#keys-window').dispatchEvent(new Event('change'))",
+    );
+    let requested = browser.requests();
+    let own = format!("http://{}/", service.admin);
+    assert!(requested.len() >= 8, "{requested:?}");
+    for url in &requested {
+        assert!(url.starts_with(&own), "{url}");
+    }
+    assert_eq!(browser.messages(), Vec::<String>::new());
+    let policy =
+        "const page = await fetch('live'); return page.headers.get('content-security-policy')";
+    let policy = browser.run(policy);
+    let policy = policy.as_str().unwrap();
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self';"),
+        "{policy}"
+    );
+    assert!(!policy.contains("unsafe"), "{policy}");
+    // A planted script and a planted request are stopped, and reported: so the log above is empty
+    // because nothing was stopped.
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let url = json!(format!("http://{}/", elsewhere.local_addr().unwrap()));
+    browser.run(&format!(
+        "const planted = document.createElement('script'); planted.textContent = 'window.planted = 1'; \
+         document.body.append(planted); await fetch({url}, {{ mode: 'no-cors' }}).catch(() => {{}})"
+    ));
+    let messages = browser.messages().join("\n");
+    for stopped in [
+        "Executing inline script violates",
+        "Connecting to 'http://127.0.0.1:",
+    ] {
+        assert!(messages.contains(stopped), "{messages}");
+    }
+    assert!(browser.run("return window.planted ?? null").is_null());
+    assert!(elsewhere.accept().is_err(), "the request was sent");
+}
+
+#[test]
+fn hostile_values_are_text() {
+    let service = service(&[]);
+    let browser = Browser::start(&[]);
+    browser.open(&page(&service));
+    let hostile =
+        "<img src=x onerror=\"window.planted=1\"><script>window.planted=1</script>\u{202e}";
+    exceed(&service, hostile);
+    browser.wait_for_text("#keys tbody", hostile);
+    browser.wait_for_text("#decisions tbody", hostile);
+    let elements = "return document.querySelectorAll('main img, main script').length";
+    assert_eq!(browser.run(elements), 0);
+    assert!(browser.run("return window.planted ?? null").is_null());
+    assert_eq!(browser.messages(), Vec::<String>::new());
+}
+
+#[test]
+fn a_hashed_page_answers_is_it_this_one() {
+    let service =
+        tollgate_test_support::tollgate_process::Tollgate::start(crate::traffic::RULES, &[]);
+    let browser = Browser::start(&[]);
+    browser.open(&page(&service));
+    exceed(&service, "someone");
+    let shown = browser.wait_for_text("#keys tbody", "user=#");
+    assert!(!shown.contains("someone"), "{shown}");
+    browser.wait_for_text("#keys-note", "--top-keys plain shows the text");
+    let find = |key: &str| {
+        let key = json!(key);
+        browser.run(&format!(
+            "document.querySelector('#find-key').value = {key}; document.querySelector('#find').requestSubmit()"
+        ));
+    };
+    find("user=someone");
+    browser.wait_for_text("#find-answer", "Found 1");
+    find("user=nobody");
+    browser.wait_for_text("#find-answer", "Not among the heaviest keys");
+    find("user");
+    browser.wait_for_text("#find-answer", "write KEY=VALUE");
+}
+
+#[test]
+fn decisions_can_be_paused_and_tables_sorted_by_keyboard() {
+    let service = service(&[]);
+    let browser = Browser::start(&[]);
+    browser.open(&page(&service));
+    exceed(&service, "before");
+    browser.wait_for_text("#decisions tbody", "user=before");
+    let press = |selector: &str| {
+        browser.run(&format!("document.querySelector('{selector}').focus()"));
+        for kind in ["rawKeyDown", "char", "keyUp"] {
+            let key = json!({"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"});
+            browser.command("Input.dispatchKeyEvent", key);
+        }
+    };
+    press("#pause");
+    browser.wait_for_text("#decisions-note", "Paused");
+    exceed(&service, "after");
+    browser.wait_for_text("#keys tbody", "user=after");
+    assert!(!browser.text("#decisions tbody").contains("user=after"));
+    press("#pause");
+    browser.wait_for_text("#decisions tbody", "user=after");
+    press("#keys thead button");
+    let order = "return document.querySelector('#keys th').ariaSort + ':' + \
+                 [...document.querySelectorAll('#keys tbody th')].map((cell) => cell.textContent)";
+    assert_eq!(browser.run(order), "ascending:user=after,user=before");
+    press("#keys thead button");
+    assert_eq!(browser.run(order), "descending:user=before,user=after");
+}

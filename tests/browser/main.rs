@@ -1,0 +1,21 @@
+//! The live page in a real Chromium, against the real service.
+//!
+//! `WRITE_SCREENSHOTS=1` also writes `docs/pictures/live-*.png`.
+//!
+//! What it deliberately does not do: the JSON that the page reads (`tests/service`), or other
+//! clients that the listener refuses (`tests/gateway`).
+// Tests: a panic is a failure.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod accessibility;
+mod chromium;
+mod connection;
+mod contents;
+mod other_origin;
+mod traffic;

@@ -1,0 +1,102 @@
+//! CPU time of the service with no page open and with 100; `make bench-page` prints it.
+//!
+//! An open page is one stream of `/events`, so that a stream that is read stands for a page here.
+// Tests: a panic is a failure.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
+
+const PAGES: u64 = 100;
+const ROUND: Duration = Duration::from_secs(20);
+
+/// Rules: 100 with a limit.
+fn rules() -> String {
+    let rule = |number| {
+        format!(
+            "  - {{ key: key_{number}, rate_limit: {{ unit: second, requests_per_unit: 5 }} }}\n"
+        )
+    };
+    let rules: String = (0..100).map(rule).collect();
+    format!("domain: edge\ndescriptors:\n{rules}")
+}
+
+/// Sends 500 requests a second for one round. Returns the CPU time of the service a second, and the
+/// mean time of a request in microseconds.
+fn round(service: &Tollgate) -> (f64, f64) {
+    let (start, before) = (Instant::now(), service.cpu_seconds());
+    let (mut sent, mut waited) = (0_u32, Duration::ZERO);
+    while start.elapsed() < ROUND {
+        let body = format!(
+            "{{\"domain\":\"edge\",\"descriptors\":[{{\"entries\":[{{\"key\":\"key_{}\",\"value\":\"{}\"}}]}}]}}",
+            sent % 100,
+            sent % 7
+        );
+        let asked = Instant::now();
+        http(service.http, "POST", "/json", &body);
+        waited += asked.elapsed();
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let cpu = (service.cpu_seconds() - before) / start.elapsed().as_secs_f64();
+    (cpu, waited.as_secs_f64() * 1e6 / f64::from(sent))
+}
+
+/// Opens one stream and reads it on a thread; counts the states.
+fn open_page(service: &Tollgate, states: Arc<AtomicU64>) {
+    let mut stream = TcpStream::connect(service.admin).unwrap();
+    let request = "GET /events?decisions_per_second_max=10 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    std::thread::spawn(move || {
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            let text = String::from_utf8_lossy(&piece[..length]);
+            let found = text.matches("event: state").count() as u64;
+            states.fetch_add(found, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn one_hundred_pages() {
+    let service = Tollgate::start(&rules(), &[]);
+    let states = Arc::new(AtomicU64::new(0));
+    round(&service);
+    let (cpu_alone, wait_alone) = round(&service);
+    for _ in 0..PAGES {
+        open_page(&service, Arc::clone(&states));
+    }
+    let opened = wait_for(PATIENCE, || {
+        (states.load(Ordering::Relaxed) >= PAGES).then_some(())
+    });
+    assert!(
+        opened.is_some(),
+        "{} states",
+        states.load(Ordering::Relaxed)
+    );
+    let before = states.load(Ordering::Relaxed);
+    let (cpu, wait) = round(&service);
+    let seen = states.load(Ordering::Relaxed) - before;
+    println!(
+        "without a page: {:.2} % of a core, {wait_alone:.0} us a request",
+        cpu_alone * 100.0
+    );
+    println!(
+        "with {PAGES} pages: {:.2} % of a core, {wait:.0} us a request, {seen} states read",
+        cpu * 100.0
+    );
+    println!("the pages: {:.2} % of a core", (cpu - cpu_alone) * 100.0);
+}
