@@ -31,7 +31,7 @@
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make snapshots        output of check and convert for the files of the tests
 # make screenshots      docs/pictures/live-*.png: the live page in Chromium
-# make pictures         docs/pictures: algorithms, measured figures, costs of leases
+# make pictures         docs/pictures: algorithms, figures, costs of leases, terminals of the on-call page
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
@@ -216,9 +216,10 @@ readme:
 snapshots:
 	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: snapshots::
 
-# The test that compares the pictures with the code writes them here.
+# The tests that compare the pictures with the code and with the commands' output write them here.
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
+	WRITE_PICTURES=1 $(CARGO) test --locked --test guides on_call
 
 # The test of accessibility writes them after a minute of traffic. Look at them before you commit them.
 screenshots: deps
