@@ -6,7 +6,6 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -110,20 +109,10 @@ impl Browser {
 
     /// Waits until an element has text that contains this, and returns it.
     pub(crate) fn wait_for_text(&self, selector: &str, part: &str) -> String {
-        let found = self.text_within(PATIENCE, selector, part);
-        found.unwrap_or_else(|| panic!("{selector} never had {part:?}: {:?}", self.text(selector)))
-    }
-
-    /// The same, for at most this long.
-    pub(crate) fn text_within(
-        &self,
-        within: Duration,
-        selector: &str,
-        part: &str,
-    ) -> Option<String> {
-        wait_for(within, || {
+        let found = wait_for(PATIENCE, || {
             Some(self.text(selector)).filter(|text| text.contains(part))
-        })
+        });
+        found.unwrap_or_else(|| panic!("{selector} never had {part:?}: {:?}", self.text(selector)))
     }
 
     /// Calls a DevTools command.

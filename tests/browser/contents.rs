@@ -15,26 +15,21 @@ fn a_refused_key_is_shown_within_two_seconds() {
     browser.open(&page(&service));
     browser.wait_for_text("#connection", "Live");
     browser.wait_for_text("#health", "ready");
-    // A stall of the machine can hide one key for longer. It does not hide each of five.
-    let mut slowest = Vec::new();
-    for user in ["one", "two", "three", "four", "five"] {
+    // A stall of the machine can delay some keys. It does not delay most of five.
+    let shown = ["one", "two", "three", "four", "five"].map(|user| {
         exceed(&service, user);
         let refused = Instant::now();
-        let key = format!("user={user}");
-        let shown = browser.text_within(Duration::from_secs(2), "#keys tbody", &key);
-        slowest.push(refused.elapsed());
-        if shown.is_some() {
-            println!("shown after {:?}", refused.elapsed());
-            browser.wait_for_text("#decisions tbody", "over the limit");
-            browser.wait_for_text("#rules tbody", "user");
-            browser.wait_for_text("#partitions", "Partition 0");
-            return;
-        }
-    }
-    panic!(
-        "no key was shown within two seconds: {slowest:?}; {}",
-        browser.text("#keys")
-    );
+        browser.wait_for_text("#keys tbody", &format!("user={user}"));
+        refused.elapsed()
+    });
+    println!("shown after {shown:?}");
+    let in_time = shown
+        .iter()
+        .filter(|after| **after <= Duration::from_secs(2));
+    assert!(in_time.count() >= 3, "{shown:?}");
+    browser.wait_for_text("#decisions tbody", "over the limit");
+    browser.wait_for_text("#rules tbody", "user");
+    browser.wait_for_text("#partitions", "Partition 0");
 }
 
 #[test]
