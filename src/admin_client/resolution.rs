@@ -119,7 +119,10 @@ mod tests {
             "{error:?}"
         );
         let many = |_: String, port: u16| async move {
-            let address = |n: u16| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], port));
+            let address = |n: u16| {
+                let [high, low] = n.to_be_bytes();
+                SocketAddr::from(([10, 0, high, low], port))
+            };
             Ok((0..=256).map(address).collect())
         };
         let error = url("edge").replicas(&Access::default(), many).await;
