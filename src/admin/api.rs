@@ -1,5 +1,5 @@
-//! What the endpoints of the admin API share: the parts that they read and change, and the bounds of
-//! their requests.
+//! What the endpoints of the admin API share: the parts that they read and change, and the bounds
+//! of their requests.
 
 use std::sync::Arc;
 

@@ -270,33 +270,4 @@ descriptors:
         let seconds = rates.counts(&rules).rates(0).seconds;
         assert_eq!(seconds.to_bits(), 2.0_f64.to_bits());
     }
-
-    /// Prints what a sample and a list of 10,000 rules cost; run it with `--ignored --nocapture`.
-    #[test]
-    #[ignore = "prints a figure"]
-    fn the_cost_of_ten_thousand_rules() {
-        use std::fmt::Write as _;
-        let mut text = "domain: d\ndescriptors:\n".to_owned();
-        for number in 0..10_000 {
-            let _ = write!(
-                text,
-                "  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
-            );
-        }
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let generations = Generations::new(Arc::clone(&metrics));
-        let rules = reload(&generations, &text);
-        let clock = crate::clock::SystemClock::new();
-        for busy in [0, 100, 10_000] {
-            let mut totals = Vec::new();
-            let mut took_us = 0;
-            for _ in 0..100 {
-                (0..busy).for_each(|index| hit(&rules, index, 1, 1));
-                let before = clock.uptime_us();
-                metrics.hit_totals(&rules.counters, &mut totals);
-                took_us += clock.uptime_us() - before;
-            }
-            println!("{busy} rules with hits: {} us a sample", took_us / 100);
-        }
-    }
 }

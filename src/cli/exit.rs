@@ -17,8 +17,8 @@ pub enum Exit {
     NoAnswer,
     /// `hit --expect-limit`: no limit matched a descriptor.
     NoLimit,
-    /// Only a part was done: `convert` left out what has no equal, or some replicas of `top --once`,
-    /// `reset` or `shadow` did not answer.
+    /// Only a part was done: `convert` left out what has no equal, or some replicas of
+    /// `top --once`, `reset` or `shadow` did not answer.
     Partial,
 }
 

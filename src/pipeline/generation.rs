@@ -3,8 +3,8 @@
 //! A request keeps one [`Generation`] from beginning to end, so rules and their counters change
 //! together. Getting one increments a reference count and takes no lock.
 //!
-//! Rules that an operator keeps in shadow mode (`shadows`) change a copy of the rules, which becomes
-//! current with the same number and the same counters.
+//! Rules that an operator keeps in shadow mode (`shadows`) change a copy of the rules, which
+//! becomes current with the same number and the same counters.
 //!
 //! What it deliberately does not do: read rules (`rules`), or hold buckets. Buckets survive a
 //! reload, because a bucket's key does not depend on the position of its rule.

@@ -140,8 +140,8 @@ pub struct Settings {
 
     /// Address of the admin listener
     ///
-    /// The admin listener shows and changes what the service does. Keep it on loopback, or set --admin-token-file or
-    /// --admin-client-cacert.
+    /// The admin listener shows and changes what the service does. Keep it on loopback, or set
+    /// --admin-token-file or --admin-client-cacert.
     ///
     /// Example: 0.0.0.0
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_name = "HOST", help_heading = LISTENERS)]
