@@ -10,8 +10,8 @@
     clippy::indexing_slicing
 )]
 
-mod admin_commands;
 mod admin;
+mod admin_commands;
 mod check;
 mod cli_docs;
 mod commands;
