@@ -43,7 +43,7 @@ const SOURCES: &[&str] = &["src", "crates/limiter/src", "crates/http2/src"];
 const HELP: &[&str] = &["src/settings", "src/cli"];
 
 /// Endings of files whose text is data or a licence.
-const DATA: &[&str] = &["svg", "lock", "tgz", "pyc", "LICENSE"];
+const DATA: &[&str] = &["svg", "png", "lock", "tgz", "pyc", "LICENSE"];
 
 /// Every file below these paths, as paths from the repository.
 fn walked(paths: &[&str]) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! `docs/guides/on-call.md`: runs every command of the page, in its order, against two replicas; and
-//! compares the pictures with what the commands print.
+//! `docs/guides/on-call.md`: runs every command of the page, in its order, against two replicas,
+//! and compares the pictures with what the commands print.
 //!
 //! How: addresses of the page become those of the replicas, and back in what is printed. Numbers
 //! and times differ in each run, so each counts as one digit. The view of `tollgate top` is
