@@ -29,9 +29,9 @@
 #
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
-# make snapshots        output of check for the broken rules files of the tests
+# make snapshots        output of check and convert for the files of the tests
 # make screenshots      docs/pictures/live-*.png: the live page in Chromium
-# make pictures         docs/pictures: algorithms, measured figures, costs of leases
+# make pictures         docs/pictures: algorithms, figures, costs of leases, terminals of the on-call page
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
@@ -214,11 +214,12 @@ readme:
 
 # What `check` prints for each broken file. Read the texts before you commit them.
 snapshots:
-	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules broken::
+	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: snapshots::
 
-# The test that compares the pictures with the code writes them here.
+# The tests that compare the pictures with the code and with the commands' output write them here.
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
+	WRITE_PICTURES=1 $(CARGO) test --locked --test guides on_call
 
 # The test of accessibility writes them after a minute of traffic. Look at them before you commit them.
 screenshots: deps
@@ -250,6 +251,9 @@ fuzz: $(VENV)/.cargo-tools
 # directories, and do not use a server that a package starts as a service.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
+# A terminal whose screen tests read.
+TERMINAL := tmux
+
 # Shells and man: tests load the completions and render the man pages.
 SHELLS := zsh fish man-db
 
@@ -272,6 +276,10 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.d
 	  echo "installing $(SHELLS)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SHELLS) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(SHELLS)"; exit 1; }; }
+	@command -v tmux >/dev/null || { \
+	  echo "installing $(TERMINAL)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(TERMINAL) >/dev/null; } || \
+	  { echo "it could not be installed; run: sudo apt-get install --no-install-recommends $(TERMINAL)"; exit 1; }; }
 	@{ command -v dpkg-shlibdeps && command -v lintian && command -v systemd-analyze; } >/dev/null || { \
 	  echo "installing $(DEBIAN)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \

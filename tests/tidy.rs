@@ -144,8 +144,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "rustix",
-        &["net/handshake_cpu.rs"],
-        "one thread measures its CPU time",
+        &["net/handshake_cpu.rs", "decisions/log/file.rs"],
+        "one thread measures its CPU time, and one file is opened without waiting",
     ),
     (
         "thread_priority",

@@ -63,7 +63,7 @@ impl ClientConnection {
         if self.is_streaming.load(Ordering::Acquire) {
             sleep(STREAM_END_WAIT_MAX).await;
         } else {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -46,9 +46,9 @@ fn store_state(state: &AdminState, store: StoreInspection) -> StoreState {
     });
     StoreState {
         kind: store.kind.to_owned(),
-        mode: is_shared.then(|| match store.is_leased {
-            true => "leased".to_owned(),
-            false => "exact".to_owned(),
+        mode: is_shared.then(|| {
+            let mode = if store.is_leased { "leased" } else { "exact" };
+            mode.to_owned()
         }),
         healthy: health.as_ref().is_none_or(|health| health.healthy),
         message: health.map_or_else(

@@ -36,13 +36,11 @@ impl BodySender {
 
     /// Sends a piece. False if the client has gone or does not read.
     pub(super) async fn send(&self, piece: Bytes) -> bool {
-        match timeout(READ_WAIT_MAX, self.pieces.send(Ok(piece))).await {
-            Ok(sent) => sent.is_ok(),
-            Err(_) => {
-                self.client.close();
-                false
-            }
+        if let Ok(sent) = timeout(READ_WAIT_MAX, self.pieces.send(Ok(piece))).await {
+            return sent.is_ok();
         }
+        self.client.close();
+        false
     }
 
     /// Waits until the client has gone.

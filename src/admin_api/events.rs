@@ -22,7 +22,7 @@ pub struct StateEvent {
     pub uptime_seconds: u64,
     /// Whether the service is ready.
     pub ready: bool,
-    /// Whether the service is draining: it was told to stop.
+    /// Whether the service is draining: a stop was requested.
     pub draining: bool,
     /// The rules.
     pub rules: RulesState,

@@ -4,8 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admin_client::REPLICAS_MAX;
 use crate::tls::TlsError;
+
+/// Most replicas of one command.
+pub const REPLICAS_MAX: usize = 256;
 
 /// Why there is no answer. The message does not name the replica: the caller prints it.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,10 @@ mod admin_url;
 mod error;
 mod event_stream;
 mod replica;
+mod resolution;
 
-pub use self::admin_url::{ADMIN_URL_DEFAULT, AdminUrl, REPLICAS_MAX, lookup};
-pub use self::error::AdminError;
+pub use self::admin_url::{ADMIN_URL_DEFAULT, AdminUrl};
+pub use self::error::{AdminError, REPLICAS_MAX};
 pub use self::event_stream::{Event, EventStream};
 pub use self::replica::{Access, Replica};
+pub use self::resolution::lookup;

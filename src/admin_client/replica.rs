@@ -9,15 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::ApiError;
-use crate::admin_client::admin_url::authority;
+use crate::admin_client::admin_url::{AdminUrl, authority};
+use crate::admin_client::error::AdminError;
 use crate::admin_client::event_stream::EventStream;
-use crate::admin_client::{AdminError, AdminUrl};
 use crate::grpc_client::{
     ChannelError, ClientTls, ConnectionFailure, ErrorRecord, ServerEndpoint, error_chain,
 };
@@ -139,7 +139,7 @@ impl Replica {
     ///
     /// When there is no response, or it is an error.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        let request = self.request(Method::GET, path, "application/json", Bytes::new());
+        let request = self.request(&Method::GET, path, "application/json", Bytes::new());
         self.within("answer", self.exchange(request?)).await
     }
 
@@ -156,7 +156,7 @@ impl Replica {
         let body = serde_json::to_vec(body).map_err(|error| AdminError::Response {
             reason: error.to_string(),
         })?;
-        let request = self.request(Method::POST, path, "application/json", body.into());
+        let request = self.request(&Method::POST, path, "application/json", body.into());
         self.within("answer", self.exchange(request?)).await
     }
 
@@ -166,7 +166,7 @@ impl Replica {
     ///
     /// When there is no response, or it is an error.
     pub async fn events(&self, path: &str) -> Result<EventStream, AdminError> {
-        let request = self.request(Method::GET, path, "text/event-stream", Bytes::new())?;
+        let request = self.request(&Method::GET, path, "text/event-stream", Bytes::new())?;
         let response = self.within("answer", self.send(request)).await?;
         Ok(EventStream::new(response.into_body()))
     }
@@ -183,18 +183,18 @@ impl Replica {
 
     fn request(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         accept: &'static str,
         body: Bytes,
     ) -> Result<Request<Full<Bytes>>, AdminError> {
         let mut builder = Request::builder()
-            .method(&method)
+            .method(method)
             .uri(path)
             .header(header::HOST, &self.authority)
             .header(header::ACCEPT, accept)
             .header(header::CONNECTION, "close");
-        if method == Method::POST {
+        if *method == Method::POST {
             builder = builder.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(value) = self.access.authorization()? {
@@ -293,6 +293,10 @@ impl fmt::Debug for Replica {
 
 /// Reads a body of at most `max_bytes`.
 async fn read_body(body: Incoming, max_bytes: usize) -> Result<Bytes, AdminError> {
+    let is_too_long = |bytes: u64| usize::try_from(bytes).is_ok_and(|it| it > max_bytes);
+    if is_too_long(body.size_hint().lower()) {
+        return Err(AdminError::TooLong { max_bytes });
+    }
     match Limited::new(body, max_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(AdminError::TooLong { max_bytes }),

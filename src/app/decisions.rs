@@ -46,7 +46,7 @@ fn start_log(
         DecisionLogTarget::Off => return Ok(None),
         DecisionLogTarget::Stdout => LogDestination::Stdout,
         DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
-        DecisionLogTarget::Otlp => LogDestination::Otlp(collector(tracing)?),
+        DecisionLogTarget::Otlp => LogDestination::Otlp(Box::new(collector(tracing)?)),
     };
     let values = match settings.decision_log_values {
         None => values,

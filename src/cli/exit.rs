@@ -17,7 +17,8 @@ pub enum Exit {
     NoAnswer,
     /// `hit --expect-limit`: no limit matched a descriptor.
     NoLimit,
-    /// `top --once`, `reset`, `shadow`: some replicas answered, and others did not.
+    /// Only a part was done: `convert` left out what has no equal, or some replicas of `top --once`,
+    /// `reset` or `shadow` did not answer.
     Partial,
 }
 

@@ -2,17 +2,20 @@
 //!
 //! What it deliberately does not do: follow new decisions (`tap`).
 
+use std::fmt::Write as _;
+
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
+use super::Exit;
 use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, verdict_word};
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::query::percent_encoded;
 use super::visible_text::visible;
-use super::{Exit, HELP_COLUMNS};
 use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
 use crate::admin_client::{AdminError, Replica};
+use crate::settings::help;
 
 /// The end of `explain --last --help`.
 const AFTER_HELP: &str = "\
@@ -29,7 +32,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate explain --last",
-    max_term_width = HELP_COLUMNS,
+    max_term_width = help::COLUMNS_MAX,
     after_help = AFTER_HELP
 )]
 pub(super) struct ExplainLast {
@@ -94,7 +97,7 @@ impl ExplainLast {
                         if names_shown {
                             print_line!("# {}", visible(name));
                         }
-                        self.print(answer);
+                        Self::print(answer);
                     }
                 }
             }
@@ -116,7 +119,7 @@ impl ExplainLast {
         path
     }
 
-    fn print(&self, answer: &Answer) {
+    fn print(answer: &Answer) {
         let Decisions {
             decisions,
             kept,
@@ -192,14 +195,16 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
     };
     let mut text = format!("rule {}", visible(rule));
     if let Some(limit) = &descriptor.limit {
-        text.push_str(&format!(
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
             ", {} ({}), {} hits, {} left, reset in {} s",
             visible(&limit.text),
             visible(&limit.algorithm),
             descriptor.hits,
             descriptor.remaining.unwrap_or_default(),
             descriptor.reset_seconds.unwrap_or_default()
-        ));
+        );
     }
     text
 }

@@ -19,6 +19,7 @@ mod backoff;
 mod check;
 mod check_format;
 mod check_schema;
+mod convert;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -56,9 +57,6 @@ const LONG_VERSION: &str = concat!(
     env!("BUILD_TARGET")
 );
 
-/// Widest line of help, in columns.
-const HELP_COLUMNS: usize = 100;
-
 const SERVE_AFTER_HELP: &str = "\
 These are the settings that most installations set.
 All settings: tollgate serve --help, man tollgate-serve, docs/settings.md";
@@ -70,7 +68,7 @@ All settings: tollgate serve --help, man tollgate-serve, docs/settings.md";
     version,
     long_version = LONG_VERSION,
     arg_required_else_help = true,
-    max_term_width = HELP_COLUMNS,
+    max_term_width = help::COLUMNS_MAX,
     mut_subcommands(help::complete),
     after_help = "Help of a command: tollgate COMMAND --help\nFirst step: tollgate serve rules.yaml"
 )]
@@ -95,6 +93,9 @@ enum Command {
     ExplainLast(Box<ExplainLast>),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
+    /// Convert limits of limitador or AspNetCoreRateLimit to rules, or print Envoy's actions
+    #[command(after_help = convert::AFTER_HELP)]
+    Convert(convert::Convert),
     /// Show rules, keys, partitions and replicas of running services, live
     Top(Box<top::TopCommand>),
     /// Print decisions of running services as they happen
@@ -185,6 +186,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Explain(explain) => explain.run(),
         Command::ExplainLast(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
+        Command::Convert(convert) => convert.run(),
         Command::Top(top) => top.run(),
         Command::Tap(tap) => tap.run(),
         Command::Reset(reset) => reset.run(),

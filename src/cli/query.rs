@@ -1,5 +1,7 @@
 //! Queries of URLs.
 
+use std::fmt::Write as _;
+
 /// A value with every byte escaped that is not a letter, a digit or one of `-._~`.
 pub(super) fn percent_encoded(value: &str) -> String {
     let mut encoded = String::with_capacity(value.len());
@@ -7,7 +9,8 @@ pub(super) fn percent_encoded(value: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
         }
     }
     encoded

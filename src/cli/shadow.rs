@@ -110,6 +110,6 @@ mod tests {
     #[test]
     fn a_part_of_a_second_counts_as_one() {
         assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
-        assert_eq!(whole_seconds(Duration::from_mins(30)), 1_800);
+        assert_eq!(whole_seconds(Duration::from_secs(1_800)), 1_800);
     }
 }

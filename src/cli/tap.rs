@@ -21,7 +21,7 @@ use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word}
 use super::backoff::Backoff;
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::visible_text::visible;
-use crate::admin_api::{DecisionRecord, DescriptorRecord};
+use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{AdminError, Event, Replica};
 use crate::clock::{Clock, SystemClock};
 
@@ -36,7 +36,7 @@ Exit codes:
   4  no replica can be reached at the start";
 
 /// Longest silence of a stream. The service sends at least a comment in this time.
-const SILENCE_MAX: Duration = Duration::from_mins(1);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Decisions that wait to be printed.
 const QUEUE_MAX: usize = 1_024;
@@ -123,6 +123,19 @@ struct Printer {
     printed_total: u64,
 }
 
+// === impl VerdictArgument ===
+
+impl VerdictArgument {
+    /// The verdict as the service names it.
+    fn word(self) -> &'static str {
+        verdict_word(match self {
+            Self::Ok => Verdict::Ok,
+            Self::OverLimit => Verdict::OverLimit,
+            Self::Error => Verdict::Error,
+        })
+    }
+}
+
 // === impl Tap ===
 
 impl Tap {
@@ -171,6 +184,7 @@ impl Tap {
                     if !connected && waiting == 0 {
                         return Ok(Exit::NoAnswer);
                     }
+                    eprintln!("{name}: trying again");
                 }
                 Message::Event(name, Event::Decision(decision)) => {
                     printer.print(&name, &decision, clock.uptime_us());
@@ -208,8 +222,8 @@ impl Tap {
                 add(name, value);
             }
         }
-        if let Some(verdict) = self.verdict.and_then(|it| it.to_possible_value()) {
-            add("verdict", verdict.get_name());
+        if let Some(verdict) = self.verdict {
+            add("verdict", verdict.word());
         }
         path
     }
@@ -219,11 +233,13 @@ impl Tap {
 async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>) {
     let name = || replica.name().to_owned();
     let mut backoff = Backoff::default();
+    let mut is_lost = false;
     loop {
         let error = match replica.events(&path).await {
             Err(error) => error,
             Ok(mut events) => {
                 backoff.reset();
+                is_lost = false;
                 if messages.send(Message::Connected).await.is_err() {
                     return;
                 }
@@ -239,9 +255,11 @@ async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>)
                 }
             }
         };
-        if messages.send(Message::Lost(name(), error)).await.is_err() {
+        // Once for each outage, and not for each attempt.
+        if !is_lost && messages.send(Message::Lost(name(), error)).await.is_err() {
             return;
         }
+        is_lost = true;
         tokio::time::sleep(backoff.next_pause()).await;
     }
 }
@@ -353,7 +371,7 @@ fn json_line(replica: &str, decision: &DecisionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_api::{Entry, Reason, Verdict};
+    use crate::admin_api::{Entry, Reason};
 
     fn decision() -> DecisionRecord {
         DecisionRecord {

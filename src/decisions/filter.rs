@@ -41,7 +41,7 @@ impl DecisionFilter {
         self.entries.is_empty()
             || request.descriptors().any(|descriptor| {
                 let entries = descriptor.entries.iter();
-                self.has_entries(entries.map(|entry| (entry.key, entry.value)), values)
+                self.has_entries(&entries.map(|entry| (entry.key, entry.value)), values)
             })
     }
 
@@ -74,13 +74,13 @@ impl DecisionFilter {
                 None => true,
                 Some(asked) => rule == Some(asked.as_bytes()),
             };
-            same_rule && self.has_entries(entries, values)
+            same_rule && self.has_entries(&entries, values)
         })
     }
 
     fn has_entries<'e>(
         &self,
-        entries: impl Iterator<Item = (&'e [u8], &'e [u8])> + Clone,
+        entries: &(impl Iterator<Item = (&'e [u8], &'e [u8])> + Clone),
         values: &ShownValues,
     ) -> bool {
         self.entries.iter().all(|asked| {

@@ -330,6 +330,7 @@ impl KeptDecision {
     }
 
     /// Each descriptor's rule, if any, and its entries.
+    #[allow(clippy::type_complexity)] // an iterator has no name
     pub(super) fn descriptors(
         &self,
     ) -> impl Iterator<Item = (Option<&[u8]>, impl Iterator<Item = (&[u8], &[u8])> + Clone)> {

@@ -104,12 +104,14 @@ impl MatchedRequest<'_> {
 pub(super) fn overall(verdict: Verdict, reasons: impl Iterator<Item = Reason>) -> Reason {
     match verdict {
         Verdict::Error => Reason::Error,
-        Verdict::Ok | Verdict::OverLimit => reasons.min_by_key(rank).unwrap_or(Reason::WithinLimit),
+        Verdict::Ok | Verdict::OverLimit => reasons
+            .min_by_key(|reason| rank(*reason))
+            .unwrap_or(Reason::WithinLimit),
     }
 }
 
 /// Reasons that explain more come first.
-fn rank(reason: &Reason) -> u8 {
+fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::OverLimit => 0,
         Reason::OverLimitCache => 1,

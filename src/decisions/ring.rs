@@ -2,8 +2,8 @@
 //!
 //! Its thread writes, and readers of other threads load the slots: no lock, no message, and a
 //! reader never stops the writer. A token bucket says which decisions are kept. At low rates these
-//! are all. At high rates they are a sample of [`KEPT_PER_SECOND_MAX`] a second, which spans seconds
-//! and not milliseconds; the others are counted.
+//! are all. At high rates they are a sample of [`KEPT_PER_SECOND_MAX`] a second, which spans
+//! seconds and not milliseconds; the others are counted.
 //!
 //! Memory of the decision that a new one replaces is used again, unless a reader still has it.
 

@@ -1,8 +1,8 @@
 //! Subscriptions: decisions as they are made, filtered and sampled.
 //!
 //! Subscriptions with the same filter share one sampling: a hundred open pages cost as much as one.
-//! A decision that passes the filter and the rate is put into a bounded channel, once. A reader that
-//! is too slow loses the oldest, which count as skipped; it never slows a decision.
+//! A decision that passes the filter and the rate is put into a bounded channel, once. A reader
+//! that is too slow loses the oldest, which count as skipped; it never slows a decision.
 //!
 //! Without a subscription a request costs one atomic load.
 

@@ -164,8 +164,8 @@ impl Pipeline {
 
     /// The decision, or a setting's answer for checks that the store did not decide: the one on
     /// overload or, for the store that replicas share, the one on its failure, which a domain may
-    /// override. A check that refuses the request refuses it whatever became of the others. `reason`
-    /// is set where a setting answers.
+    /// override. A check that refuses the request refuses it whatever became of the others.
+    /// `reason` is set where a setting answers.
     fn conclude<'r>(
         &self,
         plan: &Plan<'r>,
@@ -217,6 +217,23 @@ impl Pipeline {
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
         Ok(plan.decide(outcomes, undecided, modes))
+    }
+
+    /// Passes a request that the store did not decide to the readers that want it.
+    #[cold]
+    fn record_undecided<G>(
+        &self,
+        pending: &PendingRequest<G>,
+        scratch: &mut Scratch,
+        took_us: u64,
+        rules: &Generation,
+        plan: &Plan<'_>,
+        error: &RequestError,
+    ) {
+        let modes = self.response_policy.modes;
+        let decision = plan.decide(&pending.results.outcomes, Code::Ok, modes);
+        let ending = Ending::Undecided(matched(rules, plan, &decision, pending), error);
+        self.record(pending, scratch, took_us, Some(rules.number), ending);
     }
 
     /// Encodes the fields that only some responses have: headers, a body, dynamic metadata.

@@ -112,6 +112,7 @@ impl Pipeline {
 }
 
 /// Counts the hits of each check that was decided.
+#[inline]
 fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
     recorder.begin(now_us);
     for (position, (check, outcome)) in plan.checks().iter().zip(outcomes).enumerate() {

@@ -1,6 +1,6 @@
 //! Passing a request that has ended to the readers of decisions. Most requests have none.
 
-use tollgate_limiter::{Code, Decision, Plan, Request};
+use tollgate_limiter::{Decision, Plan, Request};
 
 use crate::decisions::{EndedRequest, Ending, MatchedRequest};
 use crate::pipeline::decode::decode;
@@ -67,23 +67,6 @@ impl Pipeline {
             recorder.flush();
         }
         scratch.request = request.recycle();
-    }
-
-    /// The same for a request that the store did not decide.
-    #[cold]
-    pub(super) fn record_undecided<G>(
-        &self,
-        pending: &PendingRequest<G>,
-        scratch: &mut Scratch,
-        took_us: u64,
-        rules: &Generation,
-        plan: &Plan<'_>,
-        error: &RequestError,
-    ) {
-        let modes = self.response_policy.modes;
-        let decision = plan.decide(&pending.results.outcomes, Code::Ok, modes);
-        let ending = Ending::Undecided(matched(rules, plan, &decision, pending), error);
-        self.record(pending, scratch, took_us, Some(rules.number), ending);
     }
 
     /// The same for a message that is no request.

@@ -12,10 +12,10 @@
 //! | `yaml` | YAML as a tree of nodes with positions |
 
 pub mod calendar;
-mod excerpt;
+pub(crate) mod excerpt;
 pub mod file;
 pub mod path;
 pub mod patterns;
 pub mod reload;
 pub mod xds;
-mod yaml;
+pub(crate) mod yaml;

@@ -104,6 +104,7 @@ pub enum LoggedValues {
     Plain,
 }
 
+#[allow(clippy::unnecessary_wraps)] // clap takes a function that can fail
 fn target(text: &str) -> Result<DecisionLogTarget, Infallible> {
     Ok(match text {
         "" => DecisionLogTarget::Off,

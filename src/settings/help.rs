@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use clap::{Arg, Command};
 
+/// Widest line of help, in columns.
+pub const COLUMNS_MAX: usize = 100;
+
 /// The settings that `serve -h` lists: those that most installations set.
 pub const ESSENTIAL: [&str; 20] = [
     "rules",

@@ -136,9 +136,11 @@ impl History {
             ),
         };
         let in_window = |number: u64| now.saturating_sub(number) <= KEPT as u64;
-        let kept = ring.0.iter().filter_map(|(number, extract)| {
-            in_window(number.checked_sub(1)?).then(|| extract.clone())
+        let kept = ring.0.iter().filter(|(number, _)| {
+            let number = number.checked_sub(1);
+            number.is_some_and(in_window)
         });
+        let kept = kept.map(|(_, extract)| extract.clone());
         let mut extracts: Vec<_> = kept.collect();
         if in_window(own) {
             extracts.push(self.current.copy());

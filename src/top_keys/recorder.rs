@@ -74,8 +74,9 @@ pub struct Recorder {
 #[derive(Debug)]
 struct KnownKeys(Box<[u32]>);
 
-/// How many there are at most: a power of two.
-const KNOWN_KEYS_MAX: usize = 1_024;
+/// How many places there are at most, and for how many bytes of the recorder there is one.
+const KNOWN_KEYS_MAX: usize = 4_096;
+const BYTES_PER_KNOWN_KEY: usize = 256;
 
 /// The text of a key.
 #[derive(Debug)]
@@ -102,7 +103,9 @@ impl Recorder {
         let mut budget = Budget::new(bytes_max.saturating_sub(texts_max), Arc::clone(all));
         // It must have space when there is none for others.
         let scratch = capacity_max.saturating_mul(size_of::<u64>());
-        budget.take(scratch.saturating_add(KNOWN_KEYS_MAX * size_of::<u32>()));
+        let known_keys = (bytes_max / BYTES_PER_KNOWN_KEY).clamp(64, KNOWN_KEYS_MAX);
+        let known_keys = known_keys.next_power_of_two();
+        budget.take(scratch.saturating_add(known_keys.saturating_mul(size_of::<u32>())));
         let shared = History::with_all_space(capacity_max, &mut budget);
         Self {
             tick_end_us: 0,
@@ -110,7 +113,7 @@ impl Recorder {
             rules: KeyTable::new(),
             shared,
             texts: KeyTable::new(),
-            known: KnownKeys::new(),
+            known: KnownKeys::new(known_keys),
             budget,
             text_budget: Budget::new(texts_max, Arc::clone(all)),
             texts_max: (texts_max / BYTES_PER_TEXT).min(CAPACITY_MAX),
@@ -348,26 +351,27 @@ impl Recorder {
 // === impl KnownKeys ===
 
 impl KnownKeys {
-    fn new() -> Self {
-        Self(vec![0; KNOWN_KEYS_MAX].into())
+    /// `places` is a power of two.
+    fn new(places: usize) -> Self {
+        Self(vec![0; places].into())
     }
 
     /// The place of a key, and 32 other bits of it.
     #[inline]
-    fn place(key: u128) -> (usize, u32) {
+    fn place(&self, key: u128) -> (usize, u32) {
         let low = u64::try_from(key & u128::from(u64::MAX)).unwrap_or_default();
-        let place = usize::try_from(low).unwrap_or_default() & (KNOWN_KEYS_MAX - 1);
+        let place = usize::try_from(low).unwrap_or_default() & self.0.len().saturating_sub(1);
         (place, u32::try_from(low >> 32).unwrap_or_default() | 1)
     }
 
     #[inline]
     fn has(&self, key: u128) -> bool {
-        let (place, bits) = Self::place(key);
+        let (place, bits) = self.place(key);
         self.0.get(place) == Some(&bits)
     }
 
     fn add(&mut self, key: u128) {
-        let (place, bits) = Self::place(key);
+        let (place, bits) = self.place(key);
         if let Some(known) = self.0.get_mut(place) {
             *known = bits;
         }

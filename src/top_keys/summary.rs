@@ -50,8 +50,8 @@ pub(super) struct Summary {
     capacity_max: usize,
     /// By how much a count can be too small.
     error: Pair,
-    /// All hits that were counted.
-    total: Pair,
+    /// Hits that were counted and are in no count any more.
+    gone: Pair,
 }
 
 /// A part of a summary that is no longer changed: its heaviest keys.
@@ -111,8 +111,14 @@ impl Summary {
             table: KeyTable::new(),
             capacity_max,
             error: [0; 2],
-            total: [0; 2],
+            gone: [0; 2],
         }
+    }
+
+    /// All hits that were counted.
+    fn total(&self) -> Pair {
+        let counts = self.table.entries().iter();
+        counts.fold(self.gone, |sum, (_, counts)| plus(sum, counts.hits))
     }
 
     /// The bytes of a summary of this capacity.
@@ -126,9 +132,8 @@ impl Summary {
         let Hit {
             hits, refused_at, ..
         } = *hit;
-        let refused = if refused_at == 0 { 0 } else { hits };
-        self.total = plus(self.total, [hits, refused]);
         let Some(known) = self.table.get_mut(hit.key) else {
+            let refused = if refused_at == 0 { 0 } else { hits };
             let counts = Counts {
                 rule: hit.rule,
                 hits: [hits, refused],
@@ -137,8 +142,10 @@ impl Summary {
             self.insert(hit.key, &counts, budget, scratch);
             return;
         };
-        known.hits = plus(known.hits, [hits, refused]);
+        let [known_asked, known_refused] = &mut known.hits;
+        *known_asked = known_asked.saturating_add(hits);
         if refused_at != 0 {
+            *known_refused = known_refused.saturating_add(hits);
             let [since, last] = &mut known.refused_at;
             if *since == 0 {
                 *since = refused_at;
@@ -155,6 +162,7 @@ impl Summary {
         if self.table.is_full() {
             // There is no space at all.
             self.error = plus(self.error, counts.hits);
+            self.gone = plus(self.gone, counts.hits);
         } else {
             self.table.insert(key, *counts);
         }
@@ -191,8 +199,11 @@ impl Summary {
     fn subtract(&mut self, rank: usize, scratch: &mut Vec<u64>) {
         let [asked, refused] = [0, 1].map(|kind| self.count_at(rank, kind, scratch));
         self.error = plus(self.error, [asked, refused]);
+        let gone = &mut self.gone;
         self.table.retain(|_, counts| {
             let [own_asked, own_refused] = &mut counts.hits;
+            let less = [asked.min(*own_asked), refused.min(*own_refused)];
+            *gone = plus(*gone, less);
             *own_asked = own_asked.saturating_sub(asked);
             *own_refused = own_refused.saturating_sub(refused);
             *own_asked > 0 || *own_refused > 0
@@ -220,19 +231,19 @@ impl Summary {
             }
         }
         self.error = plus(self.error, other.error);
-        self.total = plus(self.total, other.total);
+        self.gone = plus(self.gone, other.gone);
     }
 
     /// Forgets everything and keeps the space.
     pub(super) fn clear(&mut self) {
         self.table.clear();
-        (self.error, self.total) = ([0; 2], [0; 2]);
+        (self.error, self.gone) = ([0; 2], [0; 2]);
     }
 
     /// Writes its heaviest keys of both kinds into `into`, whose memory is used again.
     pub(super) fn extract(&self, into: &mut Extract, budget: &mut Budget, scratch: &mut Vec<u64>) {
         into.entries.clear();
-        (into.error, into.total) = (self.error, self.total);
+        (into.error, into.total) = (self.error, self.total());
         into.left_out = [0; 2];
         let wanted = self.table.len().min(EXTRACT_KEYS_MAX);
         into.reserve(wanted, budget);
@@ -271,7 +282,7 @@ impl Summary {
             entries: self.table.entries().to_vec(),
             error: self.error,
             left_out: [0; 2],
-            total: self.total,
+            total: self.total(),
         }
     }
 

@@ -8,7 +8,15 @@ use crate::rendering::{HELMS, helm, read, refusal, rendered};
 type InvalidValue = (&'static str, &'static [&'static str]);
 
 /// Values that the schema rejects. The last text is what is allowed.
-const INVALID: [InvalidValue; 26] = [
+const INVALID: [InvalidValue; 28] = [
+    (
+        "--set=adminService.host=127.0.0.1",
+        &["/adminService/host", "'0.0.0.0', '::'"],
+    ),
+    (
+        "--set=adminService.token.key=",
+        &["/adminService/token/key", "minLength"],
+    ),
     (
         "--set=tests.tls.serverName=a b",
         &["/tests/tls/serverName", "'^[A-Za-z0-9.:-]*$'"],
@@ -165,7 +173,7 @@ const UNKNOWN: [InvalidValue; 11] = [
 ];
 
 /// Contradicting values, one case for each guard except those of `settings` and of names.
-const CONTRADICTIONS: [(&str, &str); 65] = [
+const CONTRADICTIONS: [(&str, &str); 72] = [
     (
         "rules.a=b,existingConfigMap=mine",
         "rules and existingConfigMap are both given; keep one",
@@ -257,6 +265,34 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     (
         "tls.enabled=true,tls.existingSecret=a,readinessProbe.handler=grpc",
         "readinessProbe.handler is grpc, and Kubernetes' gRPC probe supports neither TLS nor unix sockets",
+    ),
+    (
+        "adminService.enabled=true",
+        "adminService.enabled opens the admin port to other pods, so it needs a token or client certificates: give adminService.token.existingSecret, or adminService.tls.clientCA.existingSecret",
+    ),
+    (
+        "adminService.enabled=true,adminService.tls.enabled=true,adminService.tls.existingSecret=a",
+        "adminService.enabled opens the admin port to other pods, so it needs a token or client certificates",
+    ),
+    (
+        "adminService.enabled=true,adminService.token.existingSecret=a,adminService.tls.enabled=true",
+        "adminService.tls.enabled needs a certificate: give adminService.tls.existingSecret, or set tls.enabled to true",
+    ),
+    (
+        "adminService.enabled=true,adminService.tls.clientCA.existingSecret=a",
+        "adminService.tls.clientCA.existingSecret is given, and adminService.tls.enabled is false: the admin port would be plain",
+    ),
+    (
+        "adminService.token.existingSecret=a",
+        "adminService.token.existingSecret is given, and adminService.enabled is false; set it to true, or remove adminService.token.existingSecret",
+    ),
+    (
+        "networkPolicy.enabled=true,networkPolicy.ingress.adminFrom[0].podSelector.matchLabels.a=b",
+        "networkPolicy.ingress.adminFrom is given, and adminService.enabled is false",
+    ),
+    (
+        "adminService.enabled=true,adminService.token.existingSecret=a,settings.DEBUG_HOST=127.0.0.1",
+        "settings.DEBUG_HOST and adminService.host both set it; keep one",
     ),
     (
         "redis.url=redis://:hush@cache",
@@ -475,7 +511,8 @@ fn duplicate_list_items_are_reported_with_both_positions() {
 
 /// Maps with free keys. In Helm 4 the schema would report an invalid key at a path that changes
 /// from run to run.
-const MAP_KEYS: [&str; 18] = [
+const MAP_KEYS: [&str; 19] = [
+    "adminService.annotations",
     "alertsConfigMap.labels",
     "commonLabels",
     "dashboard.annotations",

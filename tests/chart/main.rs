@@ -15,6 +15,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin_service;
 mod arbitrary;
 mod image;
 mod invalid_values;

@@ -354,6 +354,12 @@ fn every_command_of_the_charts_readme_runs() {
                 let name = objects.only("Job")["metadata"]["name"].as_str().unwrap();
                 assert_eq!(job, format!("job/{name}"));
             }
+            ["kubectl", "port-forward", deployment, "6070"] => {
+                let all = ["template", "limits", "helm/tollgate"];
+                let objects = Rendered(yaml(&helm(HELMS[1], &all).unwrap()));
+                let name = &objects.only("Deployment")["metadata"]["name"];
+                assert_eq!(deployment, format!("deployment/{}", name.as_str().unwrap()));
+            }
             [
                 "kubectl",
                 "apply",

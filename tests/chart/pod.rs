@@ -25,6 +25,7 @@ pub(crate) struct Pod {
     child: Child,
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) admin: SocketAddr,
     /// Its first line of output, with the addresses.
     pub(crate) said: String,
     _rules: TempDir,
@@ -183,6 +184,7 @@ impl Pod {
         Self {
             grpc: address("gRPC "),
             http: address("HTTP "),
+            admin: address("admin "),
             child,
             said,
             _rules: rules,

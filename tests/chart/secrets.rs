@@ -16,6 +16,12 @@ redis-cluster TOLLGATE_STORE_HASH_KEY_FILE redis tollgate-redis hash-key
 tls GRPC_SERVER_TLS_CERT tls tollgate-grpc tls.crt
 tls GRPC_SERVER_TLS_KEY tls tollgate-grpc tls.key
 tls GRPC_CLIENT_TLS_CACERT client-ca envoy-ca ca.pem
+production TOLLGATE_ADMIN_TOKEN_FILE admin-token tollgate-admin token
+production TOLLGATE_ADMIN_TLS_CERT admin-tls tollgate-admin-tls tls.crt
+production TOLLGATE_ADMIN_TLS_KEY admin-tls tollgate-admin-tls tls.key
+production TOLLGATE_VALUE_HASH_KEY_FILE value-hash-key tollgate-admin hash-key
+cert-manager TOLLGATE_ADMIN_TLS_CERT admin-tls demo-tollgate-tls tls.crt
+cert-manager TOLLGATE_ADMIN_CLIENT_CACERT admin-client-ca on-call-ca ca.crt
 cert-manager GRPC_SERVER_TLS_CERT tls demo-tollgate-tls tls.crt
 cert-manager GRPC_SERVER_TLS_KEY tls demo-tollgate-tls tls.key
 xds CONFIG_GRPC_XDS_SERVER_TLS_CACERT xds-tls tollgate-xds ca.crt
@@ -62,7 +68,7 @@ fn secrets_are_files_named_by_variables() {
 }
 
 #[test]
-fn the_certificate_has_the_names_of_both_services() {
+fn the_certificate_has_the_names_of_all_services() {
     let rendered = rendered(&["--values=helm/tollgate/ci/cert-manager-values.yaml"]);
     let certificate = &rendered.only("Certificate")["spec"];
     let names = certificate["dnsNames"].as_array().unwrap();

@@ -19,6 +19,7 @@
 
 mod client_responses;
 mod connection_age;
+mod convert;
 mod dotnet;
 mod example_bootstrap;
 mod in_flight;

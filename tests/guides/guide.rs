@@ -132,6 +132,10 @@ fn every_link_of_a_guide_resolves() {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let path = if file.is_empty() { name.as_str() } else { file };
             let path = root().join("docs/guides").join(path);
+            if path.extension().is_some_and(|ending| ending == "png") {
+                assert!(path.is_file(), "{name}: {link}");
+                continue;
+            }
             let text = std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{name}: {link}: {error}"));
             let linked = Guide { text };
@@ -154,7 +158,8 @@ fn every_block_names_its_language_and_yaml_parses() {
         for block in guide.blocks() {
             match block.language {
                 "yaml" => assert!(!yaml(&block.text).is_empty(), "{name}: {}", block.heading),
-                // Blocks of `sh` are run by a test, so there are none here.
+                // Blocks of `sh` are run by `on_call`, so there are none elsewhere.
+                "sh" if name == "on-call.md" => {}
                 "text" | "python" => {}
                 other => panic!("{name}: {}: {other:?}", block.heading),
             }

@@ -18,7 +18,7 @@ use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
-use tollgate_test_support::tollgate_process::Tollgate;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guide::{Guide, yaml};
 
@@ -104,6 +104,31 @@ fn descriptors(actions: &Value, asked: &RequestFields<'_>) -> Vec<Vec<(String, S
         actions.iter().map(entry).collect()
     };
     limits.iter().filter_map(entries).collect()
+}
+
+#[test]
+fn the_commands_print_the_page_s_rules_and_actions() {
+    let guide = Guide::of(PAGE);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let limits = guide.only("Limits of limitador", "yaml");
+    std::fs::write(directory.path().join("limits.yaml"), limits).expect("the limits");
+    let commands = guide.under("Convert a limits file", "text").remove(0);
+    let mut printed = Vec::new();
+    for command in commands.lines() {
+        let (command, file) = command.split_once(" > ").expect("a file for the output");
+        let arguments = command.strip_prefix("tollgate ").expect("a command");
+        let output = Command::new(tollgate_binary())
+            .args(arguments.split(' '))
+            .current_dir(&directory)
+            .output()
+            .expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{command}");
+        assert!(output.status.success(), "{command}");
+        std::fs::write(directory.path().join(file), &output.stdout).expect("its output");
+        printed.push(String::from_utf8(output.stdout).expect("text"));
+    }
+    assert_eq!(printed[0], guide.only("Rules of tollgate", "yaml"));
+    assert_eq!(printed[1], guide.only("What Envoy sends", "yaml"));
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod guide;
 mod installing;
 mod istio;
 mod limitador;
+mod on_call;
 mod promql;
 mod reference;
 mod sizing;

@@ -51,7 +51,9 @@ fn files_have_the_names_that_debian_loads() {
     let completions = names(&folder.path().join("completions"));
     assert_eq!(completions, ["_tollgate", "tollgate", "tollgate.fish"]);
     let pages = names(&folder.path().join("man"));
-    let commands = ["", "-check", "-explain", "-hit", "-schema", "-serve"];
+    let commands = [
+        "", "-check", "-explain", "-hit", "-reset", "-schema", "-serve", "-shadow", "-tap", "-top",
+    ];
     for command in commands {
         let page = format!("tollgate{command}.1");
         assert!(pages.contains(&page), "{page}: {pages:?}");

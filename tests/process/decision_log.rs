@@ -115,7 +115,8 @@ fn no_second_has_more_lines_than_the_bound_and_the_counts_add_up() {
                 })
             })
             .collect();
-        let several = || (written(&running) as usize > 3 * PER_SECOND).then_some(());
+        let several =
+            || (usize::try_from(written(&running)).unwrap() > 3 * PER_SECOND).then_some(());
         let seen = wait_for(PATIENCE, several);
         enough.store(true, Ordering::Relaxed);
         assert!(seen.is_some(), "{} lines", written(&running));

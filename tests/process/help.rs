@@ -14,7 +14,9 @@ const LINES_MAX: usize = 60;
 const COLUMNS_MAX: usize = 100;
 
 /// Every command with arguments of its own; "" is the program itself.
-const COMMANDS: [&str; 6] = ["", "serve", "check", "explain", "hit", "schema"];
+const COMMANDS: [&str; 10] = [
+    "", "serve", "check", "explain", "hit", "top", "tap", "reset", "shadow", "schema",
+];
 
 fn help(command: &str, option: &str) -> String {
     let output = Command::new(tollgate_binary())

@@ -11,9 +11,11 @@
 )]
 
 mod admin;
+mod admin_commands;
 mod check;
 mod cli_docs;
 mod commands;
+mod convert;
 mod decision_log;
 mod explain;
 mod help;
@@ -25,5 +27,6 @@ mod readme;
 mod rules_warnings;
 mod settings_page;
 mod signals;
+mod top;
 mod variables;
 mod version;

@@ -45,7 +45,7 @@ fn a_limits_file_of_limitador_is_recognised() {
         (
             "error loading config file: yaml: cannot read a list as a mapping",
             "1:3",
-            "this is a limits file of limitador; docs/guides/from-limitador.md says how to write its limits as rules",
+            "this is a limits file of limitador; `tollgate convert --from limitador FILE` prints it as rules: docs/guides/from-limitador.md",
         )
     );
 }
@@ -62,7 +62,7 @@ fn a_settings_file_of_asp_net_core_rate_limit_is_recognised() {
         (
             "config error, unknown key 'Logging'",
             "2:3",
-            "this is a settings file of AspNetCoreRateLimit; docs/dotnet.md has the rule for each of its options",
+            "this is a settings file of AspNetCoreRateLimit; `tollgate convert --from aspnetcoreratelimit FILE` prints it as rules: docs/dotnet.md",
         )
     );
     for section in [

@@ -18,6 +18,7 @@
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
 //! | `values` | lists, prefixes and regular expressions: results and errors |
+//! | `convert` | files of limitador and AspNetCoreRateLimit as rules |
 //! | `fuzz` | mutations of the files below `fuzz/corpus`, and hostile shapes |
 //!
 //! What it deliberately does not do: start a service (`tests/service`), start a process
@@ -34,6 +35,7 @@
 mod accepted;
 mod bounds;
 mod broken;
+mod convert;
 mod files;
 mod foreign;
 mod fuzz;

@@ -161,7 +161,6 @@ impl<'s> World<'s> {
         let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
-                store: Arc::new(Tap::new(store)),
                 decisions: Decisions::alone(&shared, 16).unwrap(),
                 store: Arc::clone(&store),
                 clock: shared,

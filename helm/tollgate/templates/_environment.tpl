@@ -26,6 +26,20 @@ What it deliberately does not do: check anything.
 {{- if or .Values.tls.enabled .Values.settings.GRPC_SERVER_USE_TLS }}true{{ end -}}
 {{- end -}}
 
+{{- /* Whether the admin port requires a token. */ -}}
+{{- define "tollgate.adminHasToken" -}}
+{{- if or .Values.adminService.token.existingSecret .Values.settings.TOLLGATE_ADMIN_TOKEN_FILE }}true{{ end -}}
+{{- end -}}
+
+{{- /* Whether clients of the admin port must send a certificate. */ -}}
+{{- define "tollgate.adminClientsAreKnown" -}}
+{{- if or .Values.adminService.tls.clientCA.existingSecret .Values.settings.TOLLGATE_ADMIN_CLIENT_CACERT }}true{{ end -}}
+{{- end -}}
+
+{{- define "tollgate.adminIsTls" -}}
+{{- if or .Values.adminService.tls.enabled .Values.settings.TOLLGATE_ADMIN_TLS_CERT }}true{{ end -}}
+{{- end -}}
+
 {{- /* Handler of the readiness probe. Kubernetes' gRPC probe supports neither TLS nor unix sockets. */ -}}
 {{- define "tollgate.readinessHandler" -}}
 {{- $handler := (.Values.readinessProbe).handler | default "auto" -}}
@@ -77,6 +91,27 @@ grpc
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.adminService -}}
+{{- if .enabled -}}
+{{- $_ := set $all "DEBUG_HOST" (dict "by" "adminService.host" "value" .host) -}}
+{{- $_ := set $all "DEBUG_PORT" (dict "by" "adminService" "value" "6070") -}}
+{{- if .token.existingSecret -}}
+{{- $_ := set $all "TOLLGATE_ADMIN_TOKEN_FILE" (dict "by" "adminService.token" "value" (printf "%s/admin-token/%s" $files .token.key)) -}}
+{{- end -}}
+{{- if .tls.enabled -}}
+{{- $_ := set $all "TOLLGATE_ADMIN_TLS_CERT" (dict "by" "adminService.tls" "value" (printf "%s/admin-tls/tls.crt" $files)) -}}
+{{- $_ := set $all "TOLLGATE_ADMIN_TLS_KEY" (dict "by" "adminService.tls" "value" (printf "%s/admin-tls/tls.key" $files)) -}}
+{{- if .tls.clientCA.existingSecret -}}
+{{- $_ := set $all "TOLLGATE_ADMIN_CLIENT_CACERT" (dict "by" "adminService.tls.clientCA" "value" (printf "%s/admin-client-ca/%s" $files .tls.clientCA.key)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.valueHashKey -}}
+{{- if .existingSecret -}}
+{{- $_ := set $all "TOLLGATE_VALUE_HASH_KEY_FILE" (dict "by" "valueHashKey" "value" (printf "%s/value-hash-key/%s" $files .key)) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.redis -}}
 {{- if .url -}}
 {{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.url" "value" (include "tollgate.redisUrl" $)) -}}
@@ -113,6 +148,16 @@ grpc
 {{- $_ := set $all "tls" (include "tollgate.tlsSecretName" .) -}}
 {{- with .Values.tls.clientCA.existingSecret }}{{ $_ := set $all "client-ca" . }}{{ end -}}
 {{- end -}}
+{{- with .Values.adminService -}}
+{{- if .enabled -}}
+{{- with .token.existingSecret }}{{ $_ := set $all "admin-token" . }}{{ end -}}
+{{- if .tls.enabled -}}
+{{- $_ := set $all "admin-tls" (include "tollgate.adminTlsSecretName" $) -}}
+{{- with .tls.clientCA.existingSecret }}{{ $_ := set $all "admin-client-ca" . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.valueHashKey.existingSecret }}{{ $_ := set $all "value-hash-key" . }}{{ end -}}
 {{- with .Values.redis -}}
 {{- if or .passwordKey .hashKeyKey }}{{ $_ := set $all "redis" .existingSecret }}{{ end -}}
 {{- with .tls.existingSecret }}{{ $_ := set $all "redis-tls" . }}{{ end -}}

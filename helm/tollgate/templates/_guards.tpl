@@ -9,6 +9,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- include "tollgate.guardKeys" . -}}
 {{- include "tollgate.guardRules" . -}}
 {{- include "tollgate.guardTls" . -}}
+{{- include "tollgate.guardAdmin" . -}}
 {{- include "tollgate.guardRedis" . -}}
 {{- include "tollgate.guardReplicas" . -}}
 {{- include "tollgate.guardServices" . -}}
@@ -32,7 +33,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- range $block := list "serviceMonitor" "podMonitor" "prometheusRule" "alertsConfigMap" "dashboard" -}}
 {{- $_ := set $all (printf "%s.labels" $block) (get $.Values $block).labels -}}
 {{- end -}}
-{{- range $block := list "service" "headlessService" "dashboard" "serviceAccount" -}}
+{{- range $block := list "service" "headlessService" "adminService" "dashboard" "serviceAccount" -}}
 {{- $_ := set $all (printf "%s.annotations" $block) (get $.Values $block).annotations -}}
 {{- end -}}
 {{- range $path, $resources := dict "resources" .Values.resources "rulesCheck.resources" .Values.rulesCheck.resources -}}
@@ -135,6 +136,33 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- if eq ((.Values.readinessProbe).handler | default "auto") "grpc" -}}
 {{- if or (include "tollgate.grpcIsTls" .) .Values.settings.GRPC_UDS -}}
 {{- fail "readinessProbe.handler is grpc, and Kubernetes' gRPC probe supports neither TLS nor unix sockets; set it to auto or httpGet" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tollgate.guardAdmin" -}}
+{{- with .Values.adminService -}}
+{{- if .enabled -}}
+{{- if and (not (include "tollgate.adminHasToken" $)) (not (include "tollgate.adminClientsAreKnown" $)) -}}
+{{- fail "adminService.enabled opens the admin port to other pods, so it needs a token or client certificates: give adminService.token.existingSecret, or adminService.tls.clientCA.existingSecret" -}}
+{{- end -}}
+{{- if and .tls.enabled (not (include "tollgate.adminTlsSecretName" $)) -}}
+{{- fail "adminService.tls.enabled needs a certificate: give adminService.tls.existingSecret, or set tls.enabled to true to use that of gRPC" -}}
+{{- end -}}
+{{- range $name, $given := dict "existingSecret" .tls.existingSecret "clientCA.existingSecret" .tls.clientCA.existingSecret -}}
+{{- if and $given (not $.Values.adminService.tls.enabled) -}}
+{{- fail (printf "adminService.tls.%s is given, and adminService.tls.enabled is false: the admin port would be plain; set it to true" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- range $name, $given := dict "token.existingSecret" .token.existingSecret "tls.enabled" .tls.enabled "tls.existingSecret" .tls.existingSecret "tls.clientCA.existingSecret" .tls.clientCA.existingSecret -}}
+{{- if $given -}}
+{{- fail (printf "adminService.%s is given, and adminService.enabled is false; set it to true, or remove adminService.%s" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if $.Values.networkPolicy.ingress.adminFrom -}}
+{{- fail "networkPolicy.ingress.adminFrom is given, and adminService.enabled is false: the admin port listens on the pod's loopback; set it to true, or remove adminFrom" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -29,6 +29,10 @@ What it deliberately does not do: render objects, reject values (_guards.tpl), o
 {{- include "tollgate.suffixed" (list . "headless") -}}
 {{- end -}}
 
+{{- define "tollgate.adminName" -}}
+{{- include "tollgate.suffixed" (list . "admin") -}}
+{{- end -}}
+
 {{- /* The Service that has the HTTP port. */ -}}
 {{- define "tollgate.httpServiceName" -}}
 {{- if .Values.service.exposeHttp }}{{ include "tollgate.fullname" . }}{{ else }}{{ include "tollgate.suffixed" (list . "http") }}{{ end -}}
@@ -40,6 +44,11 @@ What it deliberately does not do: render objects, reject values (_guards.tpl), o
 
 {{- define "tollgate.tlsSecretName" -}}
 {{- .Values.tls.existingSecret | default (include "tollgate.suffixed" (list . "tls")) -}}
+{{- end -}}
+
+{{- /* The Secret of the admin port's certificate; empty if there is none. */ -}}
+{{- define "tollgate.adminTlsSecretName" -}}
+{{- .Values.adminService.tls.existingSecret | default (ternary (include "tollgate.tlsSecretName" .) "" .Values.tls.enabled) -}}
 {{- end -}}
 
 {{- define "tollgate.serviceAccountName" -}}

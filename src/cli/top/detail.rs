@@ -1,6 +1,6 @@
 //! The detail of a rule, a key or a replica, in lines of text.
 
-use super::model::{Connection, DecisionsQuery, Key, ReplicaRow};
+use super::messages::{Connection, DecisionsQuery, Key, ReplicaRow};
 use super::rows::RuleRow;
 use crate::admin_api::{DecisionRecord, Entry, StateEvent, TopKey, ValueMode};
 use crate::cli::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
@@ -87,7 +87,7 @@ impl Detail {
             Connection::Connecting => lines.push("state     connecting".to_owned()),
             Connection::Live => {}
             Connection::Lost { error, .. } => {
-                lines.push(format!("state     LOST: {}", visible(error)))
+                lines.push(format!("state     LOST: {}", visible(error)));
             }
         }
         if let Some(state) = &row.state {
@@ -104,8 +104,8 @@ impl Detail {
     pub(super) fn add_decisions(
         &mut self,
         query: &DecisionsQuery,
-        decisions: Vec<DecisionRecord>,
-        errors: Vec<String>,
+        decisions: &[DecisionRecord],
+        errors: &[String],
     ) {
         if self.query.as_ref() != Some(query) {
             return;
@@ -269,10 +269,10 @@ fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
             line.extend([" ", &descriptor_text(&part.entries)]);
         }
         if let Some(remaining) = part.remaining {
-            line.push_str(&format!(" remaining={remaining}"));
+            line.extend([" remaining=", &remaining.to_string()]);
         }
         if let Some(seconds) = part.reset_seconds {
-            line.push_str(&format!(" resets in {seconds} s"));
+            line.extend([" resets in ", &seconds.to_string(), " s"]);
         }
     }
     line

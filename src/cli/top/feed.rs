@@ -4,13 +4,14 @@
 //! appears. A connection that ends is opened again with backoff.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::TopQuery;
-use super::model::{DecisionsQuery, Effect, Message};
+use super::messages::{DecisionsQuery, Effect, Message};
 use crate::admin_api::{DecisionRecord, Decisions, ResetResponse, ShadowResponse, Top};
 use crate::admin_client::{Access, AdminError, AdminUrl, Event, Replica};
 use crate::cli::admin_options;
@@ -111,10 +112,9 @@ async fn discover(
         let (replicas, failures) = admin_options::resolve(&urls, &access).await;
         for replica in &replicas {
             let name = replica.name().to_owned();
-            if !followed.contains_key(&name) {
-                send(&messages, Message::Found(name.clone())).await;
-                let task = tasks.spawn(follow(replica.clone(), messages.clone()));
-                followed.insert(name, task);
+            if let Entry::Vacant(entry) = followed.entry(name) {
+                send(&messages, Message::Found(entry.key().clone())).await;
+                entry.insert(tasks.spawn(follow(replica.clone(), messages.clone())));
             }
         }
         for name in unresolved.drain(..) {
@@ -267,7 +267,7 @@ fn report<T>(action: &str, answers: Vec<(String, Result<T, AdminError>)>) -> Mes
     let mut failures = answers.into_iter();
     let failure = failures.find_map(|(name, answer)| Some((name, answer.err()?)));
     if let Some((name, error)) = failure {
-        words.push_str(&format!("; {name}: {error}"));
+        words.extend(["; ", &name, ": ", &error.to_string()]);
     }
     Message::Report(words)
 }

@@ -2,11 +2,12 @@
 //! once as text or JSON.
 //!
 //! The parts: `feed` follows every replica, `model` holds what is shown and what a key press does,
-//! `rows` merges the replicas, `view` draws, `screen` connects them to the terminal. Model, rows and
-//! view do no I/O, so that tests draw screens without a terminal.
+//! `rows` merges the replicas, `view` draws, `screen` connects them to the terminal. Model, rows
+//! and view do no I/O, so that tests draw screens without a terminal.
 
 mod detail;
 mod feed;
+mod messages;
 mod model;
 mod once;
 mod rows;

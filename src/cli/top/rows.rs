@@ -82,14 +82,12 @@ impl RuleRow {
     pub(super) fn mode(&self) -> String {
         if self.shadowed > 0 {
             let until = self.shadow_until.as_deref().and_then(|at| at.get(11..16));
-            let part = if self.shadowed < self.replicas {
-                format!(" {}/{}", self.shadowed, self.replicas)
-            } else {
-                String::new()
-            };
             return match until {
-                Some(until) => format!("shadow>{until}{part}"),
-                None => format!("shadow{part}"),
+                _ if self.shadowed < self.replicas => {
+                    format!("shadow {}/{}", self.shadowed, self.replicas)
+                }
+                Some(until) => format!("shadow>{until}"),
+                None => "shadow".to_owned(),
             };
         }
         match (self.unlimited, self.quota_mode) {

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 
 use super::TopQuery;
 use super::feed::Feed;
-use super::model::{Effect, Key, Model};
+use super::messages::{Effect, Key};
+use super::model::Model;
 use super::view::{self, Styles};
 use crate::cli::Exit;
 use crate::cli::admin_options::AdminOptions;

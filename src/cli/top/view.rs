@@ -9,7 +9,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
-use super::model::{Connection, Model, Overlay, ReplicaRow, RuleOrder, View};
+use super::messages::{Connection, ReplicaRow};
+use super::model::{Model, Overlay, RuleOrder, View};
 use crate::admin_api::{RankBy, ValueMode, Window};
 use crate::cli::admin_text::{descriptor_text, time_of_day};
 use crate::cli::visible_text::visible;
@@ -243,6 +244,7 @@ fn empty_words(model: &Model) -> &'static str {
         _ if !live => "no replica is connected",
         _ if !model.filter.is_empty() => "nothing matches the filter; escape clears it",
         View::Rules => "there are no rules",
+        View::Keys if model.merged.keys.instances.is_empty() => "reading the keys…",
         View::Keys if model.merged.keys.values == ValueMode::Off => {
             "keys are not counted; set --top-keys hashed or plain of the service"
         }
@@ -355,7 +357,7 @@ fn partitions_table(model: &Model, styles: Styles, width: u16) -> (Table<'static
 }
 
 fn replicas_table(model: &Model, styles: Styles, width: u16) -> (Table<'static>, usize) {
-    let fixed = [14, 16, 7, 14];
+    let fixed = [14, 17, 7, 14];
     let name_columns = left(width, &fixed);
     let rows = model.replicas.iter().map(|(name, row)| {
         let mut cells = vec![
@@ -373,7 +375,7 @@ fn replicas_table(model: &Model, styles: Styles, width: u16) -> (Table<'static>,
             };
             let leases = store.leases.map(|it| count(it.leases));
             cells.extend([
-                fit(&visible(&format!("{health}{} {mode}", store.kind)), 16),
+                fit(&visible(&format!("{health}{} {mode}", store.kind)), 17),
                 right(&leases.unwrap_or_default(), 7),
                 fit(&rules, 14),
             ]);

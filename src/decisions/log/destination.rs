@@ -19,7 +19,7 @@ pub enum LogDestination {
     /// A file, to which lines are appended.
     File(PathBuf),
     /// A collector of OpenTelemetry log records.
-    Otlp(LogExport),
+    Otlp(Box<LogExport>),
 }
 
 /// An open destination.
@@ -28,7 +28,7 @@ pub(super) enum Output {
     /// None if standard output is closed.
     Stdout(Option<File>),
     File(LogFile),
-    Otlp(LogExport),
+    Otlp(Box<LogExport>),
 }
 
 // === impl Output ===
@@ -68,7 +68,9 @@ impl Output {
         if let Self::Otlp(export) = self {
             return export.send(lines).map_err(io::Error::other);
         }
-        lines.iter_mut().for_each(|line| line.body.push('\n'));
+        for line in &mut lines {
+            line.body.push('\n');
+        }
         lines
             .iter()
             .try_for_each(|line| self.write_line(&line.body))

@@ -21,17 +21,13 @@ use tokio::time::{sleep, timeout};
 use tollgate_limiter::Timestamp;
 
 pub use self::destination::LogDestination;
-use self::writer::{Backlog, Writer};
+use self::writer::{Backlog, LOG_TARGET, Writer};
 use super::kept_decision::KeptDecision;
 use crate::admin_api::Verdict;
 use crate::clock::Clock;
 use crate::event_rate::EventRate;
 use crate::metrics::DecisionLogMetrics;
 use crate::value_hash::ShownValues;
-
-/// The module of log lines about the decision log. `tollgate::decisions` logs each decision, and
-/// only where the log filter names it.
-const LOG_TARGET: &str = "tollgate::decision_log";
 
 /// How many decisions wait to be written.
 const QUEUE_MAX: usize = 1_024;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate_limiter::Timestamp;
 
-use super::LOG_TARGET;
 use super::destination::{LogDestination, Output};
 use crate::admin_api::{DecisionRecord, Verdict, instance_name};
 use crate::clock::Clock;
@@ -18,6 +17,10 @@ use crate::event_rate::EventRate;
 use crate::metrics::DecisionLogMetrics;
 use crate::tracing::LogEntry;
 use crate::value_hash::ShownValues;
+
+/// The module of log lines about the decision log. `tollgate::decisions` logs each decision, and
+/// only where the log filter names it.
+pub(super) const LOG_TARGET: &str = "tollgate::decision_log";
 
 /// Value of `waiting` after all lines were abandoned. No queue is that long.
 const ABANDONED: usize = usize::MAX;
@@ -47,7 +50,7 @@ pub(super) struct Writer {
 
 /// One line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     /// The replica: its host name.
     instance: &'a str,
     #[serde(flatten)]
@@ -153,7 +156,7 @@ impl Writer {
     }
 
     fn line(&self, decision: &KeptDecision) -> LogEntry {
-        let line = Line {
+        let line = LogLine {
             instance: &self.instance,
             record: decision.record(&self.values),
         };

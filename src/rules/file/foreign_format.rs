@@ -173,11 +173,13 @@ impl ForeignFormat {
         match self {
             Self::Limitador => {
                 format!(
-                    "{what}; docs/guides/from-limitador.md says how to write its limits as rules"
+                    "{what}; `tollgate convert --from limitador FILE` prints it as rules: docs/guides/from-limitador.md"
                 )
             }
             Self::AspNetCoreRateLimit => {
-                format!("{what}; docs/dotnet.md has the rule for each of its options")
+                format!(
+                    "{what}; `tollgate convert --from aspnetcoreratelimit FILE` prints it as rules: docs/dotnet.md"
+                )
             }
             Self::ConfigMap(name) => format!(
                 "{what}; save the text of its entry '{}' as a file of its own",

@@ -394,9 +394,9 @@ async fn an_invalid_shadow_mode_changes_nothing() {
 async fn a_hundred_rules_can_be_in_shadow_mode_and_no_more() {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     for number in 0..101 {
-        rules.push_str(&format!(
-            "  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
-        ));
+        let rule =
+            format!("  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n");
+        rules.push_str(&rule);
     }
     let service = Service::start(&rules, &[]).await;
     for number in 0..101 {

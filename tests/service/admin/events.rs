@@ -133,9 +133,9 @@ async fn a_stream_begins_with_the_state_and_follows_it() {
 async fn a_state_has_the_hundred_rules_with_the_most_refusals() {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     for number in 0..150 {
-        rules.push_str(&format!(
-            "  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n"
-        ));
+        let rule =
+            format!("  - key: k{number}\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n");
+        rules.push_str(&rule);
     }
     let mut service = Service::start(&rules, &[]).await;
     let mut events = Events::open(service.admin, "").await;

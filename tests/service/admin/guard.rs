@@ -122,6 +122,7 @@ async fn a_post_must_be_json() {
         "content-type: application/jsonp\r\n",
         "content-type: text/plain; application/json\r\n",
         "content-type: text/plain\r\ncontent-type: application/json\r\n",
+        "content-type: application/json\r\ncontent-type: text/plain\r\n",
     ] {
         for path in ["/reset", "/shadow", "/", "/healthcheck"] {
             let headers = format!("host: localhost\r\n{header}");

@@ -7,12 +7,23 @@ use crate::polling::PATIENCE;
 
 /// Sends one HTTP/1.1 request and returns the response's status and body.
 pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    http_with(address, method, path, "", body)
+}
+
+/// The same with more headers, each a line that ends with `\r\n`.
+pub fn http_with(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .expect("the request is sent");
     let mut answer = String::new();

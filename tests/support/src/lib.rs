@@ -27,6 +27,7 @@
 //! | `redis_server` | a Redis server or cluster for one test |
 //! | `rules_grammar` | the names that a rules file may have at each place |
 //! | `seeded_rng` | random choices that depend on a seed alone |
+//! | `terminal_picture` | a picture of a terminal, and its lines |
 //! | `tls_client` | a TLS client |
 //! | `tollgate_process` | a `tollgate serve` process |
 //! | `wire_bench_options` | the command line options of `benches/wire` |
@@ -57,6 +58,7 @@ pub mod ratelimit_process;
 pub mod redis_server;
 pub mod rules_grammar;
 pub mod seeded_rng;
+pub mod terminal_picture;
 pub mod tls_client;
 pub mod tollgate_process;
 pub mod wire_bench_options;

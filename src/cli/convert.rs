@@ -1,0 +1,194 @@
+//! `tollgate convert`: prints configurations of other rate limiters as rules, or Envoy's actions
+//! for rules.
+//!
+//! What it deliberately does not do: change files, except those that --out names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{ArgGroup, Args, ValueEnum};
+
+use super::{Exit, rules_argument};
+use crate::convert::envoy_actions::{KeySources, actions};
+use crate::convert::{Conversion, ConvertError, ConvertedRules, asp_net_core, limitador};
+use crate::rules::path::{ReadError, Source, read_all};
+use crate::settings::RulesSettings;
+
+pub(super) const AFTER_HELP: &str = "\
+stdout has the result, stderr what has no equal: file, line, reason and what to do.
+
+Exit codes: 0 everything is converted, 6 a part has no equal and is left out, 1 nothing is
+converted, 2 the command line is invalid.
+
+Examples:
+  tollgate convert --from limitador limits.yaml > rules.yaml
+  tollgate convert --from aspnetcoreratelimit appsettings.json > rules.yaml
+  tollgate convert --envoy rules.yaml --header user=x-user";
+
+/// Arguments of `convert`.
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("direction").args(["from", "envoy"]).required(true)))]
+pub(super) struct Convert {
+    /// Files to convert; - reads standard input. Settings files of .NET override the ones before
+    #[arg(required_unless_present = "envoy", conflicts_with = "envoy")]
+    files: Vec<PathBuf>,
+
+    /// What the files are
+    #[arg(long, value_enum, value_name = "ORIGIN")]
+    from: Option<Origin>,
+
+    /// Print Envoy's rate limit actions for these rules: a file or a directory
+    #[arg(long, value_name = "RULES")]
+    envoy: Option<PathBuf>,
+
+    /// Domain: of limitador, convert this namespace only; of AspNetCoreRateLimit, the domain of the
+    /// rules (default: api)
+    #[arg(long, value_name = "DOMAIN", conflicts_with = "envoy")]
+    domain: Option<String>,
+
+    /// Write one file for each domain into this directory, DOMAIN.yaml, instead of to stdout
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "envoy")]
+    out: Option<PathBuf>,
+
+    /// Header that a key's value comes from; can be repeated
+    #[arg(long, value_name = "KEY=HEADER", value_parser = parse_pair, conflicts_with = "from")]
+    header: Vec<(String, String)>,
+
+    /// Value of a key for requests without its header; can be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, conflicts_with = "from")]
+    absent: Vec<(String, String)>,
+
+    #[command(flatten)]
+    settings: RulesSettings,
+}
+
+/// The programs whose files can be converted.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Origin {
+    /// A limits file of limitador
+    Limitador,
+    /// Settings of AspNetCoreRateLimit (appsettings.json)
+    #[value(name = "aspnetcoreratelimit")]
+    AspNetCoreRateLimit,
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=');
+    let pair = pair.filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pair.ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+// === impl Convert ===
+
+impl Convert {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        if let Some(rules) = &self.envoy {
+            return self.print_actions(rules);
+        }
+        let mut sources = Vec::new();
+        for path in &self.files {
+            sources.push(read(path)?);
+        }
+        let domain = self.domain.as_deref();
+        let converted = match self.from {
+            Some(Origin::AspNetCoreRateLimit) => asp_net_core::convert(&sources, domain),
+            Some(Origin::Limitador) | None => limitador::convert(&sources, domain),
+        };
+        match converted {
+            Ok(conversion) => self.print(&conversion),
+            Err(error @ ConvertError::Defect(_)) => Err(error.into()),
+            Err(ConvertError::Input(finding)) => {
+                eprintln!(
+                    "{}",
+                    finding.to_string().replacen(": warning: ", ": error: ", 1)
+                );
+                Ok(Exit::Failure)
+            }
+        }
+    }
+
+    fn print_actions(&self, rules: &Path) -> anyhow::Result<Exit> {
+        let rules = match rules_argument::load(Some(rules), &self.settings)? {
+            Ok(rules) => rules.loaded.rules,
+            Err(exit) => return Ok(exit),
+        };
+        let sources = KeySources {
+            headers: self.header.clone(),
+            absent: self.absent.clone(),
+        };
+        print_line!("{}", actions(&rules, &sources).trim_end());
+        Ok(Exit::Success)
+    }
+
+    fn print(&self, conversion: &Conversion) -> anyhow::Result<Exit> {
+        for finding in &conversion.findings {
+            eprintln!("{finding}");
+        }
+        match (&self.out, conversion.rules.as_slice()) {
+            (Some(directory), rules) => write_files(directory, rules)?,
+            (None, [rules]) => print_line!("{}", rules.text.trim_end()),
+            (None, []) => {
+                eprintln!("error: no limit was converted");
+                return Ok(Exit::Failure);
+            }
+            (None, several) => {
+                let domains: Vec<_> = several.iter().map(|it| it.domain.as_str()).collect();
+                eprintln!(
+                    "error: the limits have {} namespaces ({}), and a rules file has one domain\n  help: add --domain NAMESPACE to print one of them, or --out DIRECTORY to write them all",
+                    domains.len(),
+                    domains.join(", ")
+                );
+                return Ok(Exit::Failure);
+            }
+        }
+        Ok(if conversion.is_complete() {
+            Exit::Success
+        } else {
+            Exit::Partial
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Source, ReadError> {
+    if path == Path::new("-") {
+        return read_all(Path::new("<stdin>"), std::io::stdin().lock());
+    }
+    let io = |error| ReadError::Io {
+        path: path.display().to_string(),
+        error,
+    };
+    read_all(path, fs::File::open(path).map_err(io)?)
+}
+
+/// Writes each domain's rules. No file is overwritten, and none is written if one exists.
+fn write_files(directory: &Path, rules: &[ConvertedRules]) -> anyhow::Result<()> {
+    let path = |rules: &ConvertedRules| {
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let name: String = rules
+            .domain
+            .chars()
+            .map(|c| if safe(c) { c } else { '_' })
+            .collect();
+        directory.join(format!("{name}.yaml"))
+    };
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    for rules in rules {
+        let path = path(rules);
+        anyhow::ensure!(
+            !path.exists(),
+            "{} exists; remove it, or name another directory",
+            path.display()
+        );
+    }
+    for rules in rules {
+        let path = path(rules);
+        let file = fs::File::create_new(&path);
+        let mut file = file.with_context(|| path.display().to_string())?;
+        std::io::Write::write_all(&mut file, rules.text.as_bytes())
+            .with_context(|| path.display().to_string())?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The two middlewares: by address and by client.
+
+/// What a middleware counts by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Ip,
+    Client,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Client => "client",
+        }
+    }
+
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Ip => "remote_address",
+            Self::Client => "client_id",
+        }
+    }
+
+    pub(super) fn section(self) -> &'static str {
+        match self {
+            Self::Ip => "IpRateLimiting",
+            Self::Client => "ClientRateLimiting",
+        }
+    }
+
+    /// The section of the policies, its list, and the member that says whose they are.
+    pub(super) fn policies(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Ip => ("IpRateLimitPolicies", "IpRules", "Ip"),
+            Self::Client => ("ClientRateLimitPolicies", "ClientRules", "ClientId"),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Settings of AspNetCoreRateLimit as rules files.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `configuration` | .NET's configuration: JSON with comments, from several files |
+//! | `period`, `prefixes`, `endpoint` | periods, addresses and endpoints as they are written |
+//! | `rate_rule` | one rule |
+//! | `kind` | the two middlewares |
+//! | `policies` | policies, and to whom which of them apply |
+//! | `middleware` | the rules by address or by client, and their levels |
+//! | `whitelist` | white lists of another key than the one counted by |
+//!
+//! Envoy sends the address, the client's ID, and where endpoints count, verb and path without the
+//! query. A refused request counts as in the library, in every window that can still refuse.
+
+mod configuration;
+mod endpoint;
+mod kind;
+mod middleware;
+mod period;
+mod policies;
+mod prefixes;
+mod rate_rule;
+mod whitelist;
+
+use std::fmt::Write as _;
+
+use self::configuration::Setting;
+use self::kind::Kind;
+use self::middleware::Middleware;
+use crate::convert::rules_text::RulesText;
+use crate::convert::{Conversion, ConvertError, Finding};
+use crate::rules::path::Source;
+use crate::rules::yaml::{Position, Span};
+
+/// The domain of the rules, if none is given.
+pub const DOMAIN: &str = "api";
+
+/// The default of `ClientIdHeader`, and of the key `client_id` in `envoy_actions`.
+const CLIENT_ID_HEADER: &str = "x-clientid";
+
+/// Options that are converted, or need no equal.
+const OPTIONS: [&str; 13] = [
+    "GeneralRules",
+    "EndpointWhitelist",
+    "ClientWhitelist",
+    "IpWhitelist",
+    "ClientIdHeader",
+    "RealIpHeader",
+    "HttpStatusCode",
+    "QuotaExceededMessage",
+    "QuotaExceededResponse",
+    "StackBlockedRequests",
+    "EnableEndpointRateLimiting",
+    "EnableRegexRuleMatching",
+    "DisableRateLimitHeaders",
+];
+
+/// Options without an equal: why, and what to do.
+const WITHOUT_EQUAL: [(&str, &str); 4] = [
+    (
+        "RateLimitCounterPrefix",
+        "tollgate separates counters by domain; set another one with --domain",
+    ),
+    (
+        "IpPolicyPrefix",
+        "policies are in the rules file, not in a store",
+    ),
+    (
+        "ClientPolicyPrefix",
+        "policies are in the rules file, not in a store",
+    ),
+    (
+        "RequestBlockedBehaviorAsync",
+        "a service cannot run your code; /metrics counts refusals by rule",
+    ),
+];
+
+/// Converts settings files, each over those before it.
+///
+/// # Errors
+///
+/// When a file is not JSON, or no file has a section of the library.
+pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, ConvertError> {
+    let root = configuration::read(sources)?;
+    let mut findings = Vec::new();
+    let mut descriptors = Vec::new();
+    let mut comments = vec![
+        "Converted from AspNetCoreRateLimit by `tollgate convert --from aspnetcoreratelimit`."
+            .to_owned(),
+        "Windows begin at the full second, minute, hour or day, not with the first hit.".to_owned(),
+    ];
+    let mut read = Vec::new();
+    for kind in [Kind::Ip, Kind::Client] {
+        let Some(root) = &root else { break };
+        let (policies_section, ..) = kind.policies();
+        let policies = root.get(policies_section);
+        let Some(options) = root.get(kind.section()).or(policies) else {
+            continue;
+        };
+        note_options(kind, options, &mut findings);
+        let middleware = Middleware::read(kind, options, policies, &mut findings);
+        descriptors.extend(middleware.levels(&mut findings));
+        read.push(middleware);
+    }
+    let Some(last) = read.last() else {
+        let name = sources.first().map_or("", |source| source.name.as_str());
+        let message = "no section of AspNetCoreRateLimit";
+        let help = "give the file with IpRateLimiting or ClientRateLimiting";
+        let start = Span {
+            at: Position { line: 1, column: 1 },
+            ..Span::default()
+        };
+        let finding = Finding::gap(name, start, message, help);
+        return Err(ConvertError::Input(finding));
+    };
+    if read.len() > 1 {
+        let message = "limits by address and by client are checked together";
+        let help = "a request that one refuses counts in none; in the library it counts in the middleware that ran first";
+        findings.push(last.options.note(message, help));
+    }
+    comments.push(actions_comment(&read));
+    Conversion::checked(
+        vec![RulesText {
+            comments,
+            domain: domain.unwrap_or(DOMAIN).to_owned(),
+            descriptors,
+        }],
+        findings,
+    )
+}
+
+/// Notes options that Envoy sets, that have no equal, or that do not exist.
+fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
+    let (_, list, _) = kind.policies();
+    for (name, value) in options.members() {
+        let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        if let Some((known, help)) = WITHOUT_EQUAL.iter().find(|(known, _)| is(known)) {
+            findings.push(value.note(format!("{known} has no equal"), *help));
+        } else if is(&"RealIpHeader") {
+            let message = format!(
+                "Envoy finds the client's address, not the header {}",
+                value.text().unwrap_or_default()
+            );
+            let help = "set use_remote_address and xff_num_trusted_hops in Envoy: docs/dotnet.md#envoy-real-ip";
+            findings.push(value.note(message, help));
+        } else if !OPTIONS.iter().any(is) && !is(&list) {
+            let message = format!("`{name}` is no option of {}", kind.section());
+            findings.push(value.note(message, "the library ignores it too; remove it"));
+        }
+    }
+}
+
+/// The command that prints Envoy's actions.
+fn actions_comment(read: &[Middleware<'_>]) -> String {
+    let mut command = "tollgate convert --envoy RULES".to_owned();
+    let mut by_client = read
+        .iter()
+        .filter(|it| it.kind == Kind::Client || it.options.get("ClientWhitelist").is_some());
+    if let Some(middleware) = by_client.next_back() {
+        command.push_str(" --absent client_id=anon");
+        let header = middleware.options.text_of("ClientIdHeader");
+        let header = header.unwrap_or(CLIENT_ID_HEADER).to_lowercase();
+        if header != CLIENT_ID_HEADER {
+            let _ = write!(command, " --header client_id={header}");
+        }
+    }
+    format!("Envoy's actions: {command}")
+}

@@ -1,0 +1,208 @@
+//! White lists of another key than the one that a middleware counts by.
+//!
+//! Their descriptor has a limit that no client reaches, which replaces the limits of the
+//! middleware.
+
+use super::configuration::Setting;
+use super::kind::Kind;
+use super::prefixes::networks;
+use super::rate_rule::{Matching, endpoint_finding, parse};
+use crate::convert::Finding;
+use crate::convert::rules_text::{Level, LimitText, Values};
+use crate::convert::window::Window;
+
+/// An endpoint of the white list: its verbs, or none for all; its paths; its text.
+type Listed = (Option<Vec<String>>, Values, String);
+
+/// The levels of the white lists that `options` has for a middleware of this kind; `names` are the
+/// names of its limits.
+pub(super) fn levels(
+    kind: Kind,
+    options: &Setting,
+    matching: Matching,
+    names: &[String],
+    findings: &mut Vec<Finding>,
+) -> Option<Level> {
+    let mut whitelist = Level::new(
+        "generic_key",
+        Values::Text(format!("{}_whitelist", kind.name())),
+    );
+    whitelist.comments.push(format!(
+        "White lists of {}: their requests count in none of its limits.",
+        kind.section()
+    ));
+    let end = exempt_level(kind, names);
+    if kind == Kind::Ip {
+        let clients = options.texts_of("ClientWhitelist");
+        let clients: Vec<_> = clients.iter().map(|(text, _)| (*text).to_owned()).collect();
+        if !clients.is_empty() {
+            add(
+                &mut whitelist,
+                "ClientWhitelist",
+                Kind::Client.key(),
+                Values::any_of(&clients),
+                &end,
+            );
+        }
+    } else {
+        let addresses = options.texts_of("IpWhitelist");
+        let prefixes: Vec<_> = addresses
+            .iter()
+            .filter_map(|(text, at)| known_networks(text, at, findings))
+            .flatten()
+            .collect();
+        if !prefixes.is_empty() {
+            add(
+                &mut whitelist,
+                "IpWhitelist",
+                Kind::Ip.key(),
+                Values::Prefixes(prefixes),
+                &end,
+            );
+        }
+    }
+    endpoints(&mut whitelist, options, matching, &end, findings);
+    (!whitelist.below.is_empty()).then_some(whitelist)
+}
+
+/// The prefixes of an address; none and a finding if it is no address.
+pub(super) fn known_networks(
+    text: &str,
+    at: &Setting,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<String>> {
+    let found = networks(text);
+    if found.is_none() {
+        let message = format!("'{text}' is left out: it is no address, CIDR or range");
+        findings.push(at.gap(
+            message,
+            "write an address, a CIDR such as 10.0.0.0/8, or begin-end",
+        ));
+    }
+    Some(
+        found?
+            .into_iter()
+            .map(super::prefixes::Network::text)
+            .collect(),
+    )
+}
+
+fn exempt_level(kind: Kind, names: &[String]) -> Level {
+    let mut end = Level::new("", Values::Any);
+    if let Some(window) = Window::of_seconds(1) {
+        end.limits.push(LimitText {
+            comment: String::new(),
+            window,
+            requests: u32::MAX,
+            name: format!("{}_whitelist", kind.name()),
+            count_refused: None,
+            replaces: names.to_vec(),
+        });
+    }
+    end
+}
+
+/// Adds a level with this key and these values.
+fn add(parent: &mut Level, comment: &str, key: &str, values: Values, end: &Level) {
+    let mut level = end.clone();
+    level.comments.push(comment.to_owned());
+    key.clone_into(&mut level.key);
+    level.is_shared = values.match_many();
+    level.values = values;
+    parent.below.push(level);
+}
+
+/// Adds the white list of endpoints. A verb has its own endpoints and those of all verbs, since the
+/// branch that an entry takes is final.
+fn endpoints(
+    whitelist: &mut Level,
+    options: &Setting,
+    matching: Matching,
+    end: &Level,
+    findings: &mut Vec<Finding>,
+) {
+    let mut listed: Vec<Listed> = Vec::new();
+    for (text, at) in options.texts_of("EndpointWhitelist") {
+        let text = text.to_lowercase();
+        let parsed = parse(&text, matching.is_regex);
+        if let Ok(endpoint) = &parsed
+            && matching.is_regex
+            && !endpoint.is_one_path
+        {
+            let message = format!(
+                "the white list's endpoint '{text}' is compared with the path and a `/` at its end"
+            );
+            let help = "the library removes that `/`; check what the expression matches";
+            findings.push(at.note(message, help));
+        }
+        match parsed {
+            Ok(endpoint) => match (&endpoint.method, endpoint.method.exact()) {
+                (Values::Any, _) => listed.push((None, endpoint.path, text)),
+                (_, Some(verbs)) => listed.push((Some(verbs), endpoint.path, text)),
+                _ => findings.push(at.gap(
+                    format!(
+                        "the white list's endpoint '{text}' is left out: its verb is an expression"
+                    ),
+                    "list its verbs one by one",
+                )),
+            },
+            Err(error) => findings.push(endpoint_finding(at, "the white list", &text, &error)),
+        }
+    }
+    if listed.is_empty() {
+        return;
+    }
+    let mut verbs: Vec<String> = Vec::new();
+    for verb in listed
+        .iter()
+        .filter_map(|(verbs, ..)| verbs.as_ref())
+        .flatten()
+    {
+        if !verbs.contains(verb) {
+            verbs.push(verb.clone());
+        }
+    }
+    let mut paths = Level::new("method", Values::Any);
+    for (path, text) in for_verb(&listed, None) {
+        add_path(&mut paths, path, text, end);
+    }
+    if verbs.is_empty() {
+        whitelist.below.append(&mut paths.below);
+        return;
+    }
+    for verb in verbs {
+        let mut method = Level::new("method", Values::Text(verb.clone()));
+        for (path, text) in for_verb(&listed, Some(&verb)) {
+            add_path(&mut method, path, text, end);
+        }
+        whitelist.below.push(method);
+    }
+    if !paths.below.is_empty() {
+        whitelist.below.push(paths);
+    }
+}
+
+/// The endpoints of a verb; without one, of verbs that the list does not name.
+fn for_verb<'l>(
+    listed: &'l [Listed],
+    verb: Option<&'l String>,
+) -> impl Iterator<Item = (&'l Values, &'l str)> {
+    let applies = move |verbs: &Option<Vec<String>>| match (verbs, verb) {
+        (None, _) => true,
+        (Some(verbs), Some(verb)) => verbs.contains(verb),
+        (Some(_), None) => false,
+    };
+    let listed = listed.iter().filter(move |(verbs, ..)| applies(verbs));
+    listed.map(|(_, path, text)| (path, text.as_str()))
+}
+
+fn add_path(method: &mut Level, path: &Values, text: &str, end: &Level) {
+    let path = match path {
+        Values::Any => Values::Pattern("*".to_owned()),
+        path => path.clone(),
+    };
+    if !method.below.iter().any(|level| level.values == path) {
+        let comment = format!("EndpointWhitelist: {text}");
+        add(method, &comment, "url_path", path, end);
+    }
+}

@@ -1,0 +1,165 @@
+//! Limits files of limitador as rules files.
+//!
+//! limitador gets one descriptor with everything, and evaluates each limit on it. tollgate gets a
+//! descriptor for each limit: its entries are those that the limit's conditions and variables read,
+//! in their order. A test of an entry becomes a level that shares its bucket, and a variable a
+//! level without a value. Limits whose entries have the same keys share a tree, unless a value
+//! could then take the branch of another limit. Such a limit gets an entry of its own,
+//! `generic_key`, in front.
+//!
+//! What it deliberately does not do: CEL beyond tests of entries (`expression`).
+
+mod expression;
+mod levels;
+mod source_limit;
+mod tokens;
+
+use std::collections::BTreeSet;
+
+use self::levels::{Step, levels};
+use self::source_limit::{NOT_A_LIMITS_FILE, SourceLimit, read};
+use crate::convert::rules_text::RulesText;
+use crate::convert::{Conversion, ConvertError, Finding, document};
+use crate::rules::path::Source;
+use crate::rules::yaml::{Content, Node};
+
+/// How many limits one descriptor may have.
+const LIMITS_MAX: usize = 16;
+
+/// The rules of one namespace, and what is in them.
+struct Domain {
+    text: RulesText,
+    placed: Vec<Vec<Step>>,
+    names: BTreeSet<String>,
+}
+
+/// Converts limits files. With `domain`, only the limits of that namespace.
+///
+/// # Errors
+///
+/// When a file is not a list of limits.
+pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, ConvertError> {
+    let mut findings = Vec::new();
+    let mut documents = Vec::new();
+    for source in sources {
+        documents.push((source, document(&source.name, &source.text)?));
+    }
+    let mut domains: Vec<Domain> = Vec::new();
+    let mut seen: Vec<(String, u64, String, String)> = Vec::new();
+    let mut number: usize = 0;
+    for (source, root) in &documents {
+        let Some(root) = root.as_deref().filter(|root| !root.is_null()) else {
+            continue;
+        };
+        let Content::Sequence(items) = &root.content else {
+            let message = "this is not a limits file of limitador";
+            let finding = Finding::gap(&source.name, root.span, message, NOT_A_LIMITS_FILE);
+            return Err(ConvertError::Input(finding));
+        };
+        for item in items {
+            number = number.saturating_add(1);
+            let namespace = item.field("namespace").and_then(Node::text);
+            if domain.is_some_and(|domain| namespace != Some(domain)) {
+                continue;
+            }
+            match read(&source.name, item, number, &mut findings) {
+                Ok(Some(limit)) => {
+                    let identity = limit.identity();
+                    if seen.contains(&identity) {
+                        findings.push(limit.duplicate());
+                        continue;
+                    }
+                    seen.push(identity);
+                    place(&mut domains, &limit, &mut findings);
+                }
+                Ok(None) => {}
+                Err(finding) => findings.push(finding),
+            }
+        }
+    }
+    Conversion::checked(
+        domains.into_iter().map(|domain| domain.text).collect(),
+        findings,
+    )
+}
+
+/// Adds a limit to the rules of its namespace.
+fn place(domains: &mut Vec<Domain>, limit: &SourceLimit<'_>, findings: &mut Vec<Finding>) {
+    let found = domains
+        .iter()
+        .position(|domain| domain.text.domain == limit.namespace);
+    let index = found.unwrap_or_else(|| {
+        domains.push(Domain::new(&limit.namespace));
+        domains.len().saturating_sub(1)
+    });
+    let Some(domain) = domains.get_mut(index) else {
+        return;
+    };
+    let name = domain.unique_name(limit);
+    let mut steps = limit.steps.clone();
+    if !domain.has_place_for(&steps) {
+        // Envoy sends it, so it has no pattern's sign.
+        let own = if name.contains('*') {
+            format!("limit_{}", limit.number)
+        } else {
+            name.clone()
+        };
+        if !steps.is_empty() {
+            let message = format!(
+                "limit {} gets the entry generic_key={own} in front, since another limit has the same keys with other values",
+                limit.number
+            );
+            let help = "send it from Envoy: tollgate convert --envoy prints the actions";
+            findings.push(Finding::note(limit.file, limit.node.span, message, help));
+        }
+        steps.insert(0, Step::of_limit(&own));
+    }
+    for level in levels(&steps, limit.text(name)) {
+        level.add_to(&mut domain.text.descriptors);
+    }
+    domain.placed.push(steps);
+}
+
+// === impl Domain ===
+
+impl Domain {
+    fn new(namespace: &str) -> Self {
+        let comments = [
+            "Converted from limitador by `tollgate convert --from limitador`.",
+            "Envoy sends one descriptor for each list of keys; `tollgate convert --envoy` prints the actions.",
+            "Windows begin at the full minute, hour or day, not with the first hit.",
+        ];
+        Self {
+            text: RulesText {
+                comments: comments.map(str::to_owned).to_vec(),
+                domain: namespace.to_owned(),
+                descriptors: Vec::new(),
+            },
+            placed: Vec::new(),
+            names: BTreeSet::new(),
+        }
+    }
+
+    /// The limit's name, or one by its number if it has none or another limit has it.
+    fn unique_name(&mut self, limit: &SourceLimit<'_>) -> String {
+        let mut name = limit.name.clone();
+        if name.is_empty() {
+            name = format!("limit_{}", limit.number);
+        }
+        while !self.names.insert(name.clone()) {
+            name = format!("{name}_{}", limit.number);
+        }
+        name
+    }
+
+    /// Whether a limit of these steps takes no value from another limit, and loses none.
+    fn has_place_for(&self, steps: &[Step]) -> bool {
+        let same = self.placed.iter().filter(|other| *other == steps);
+        !steps.is_empty()
+            && same.count() < LIMITS_MAX
+            && self
+                .placed
+                .iter()
+                .all(|other| Step::are_apart(steps, other))
+    }
+}

@@ -1,0 +1,243 @@
+//! A rules file as it is written: levels, limits and comments, in a fixed order.
+
+use std::fmt;
+
+use crate::convert::window::Window;
+use crate::convert::yaml_text::{comment, list, scalar};
+
+/// A rules file.
+#[derive(Clone, Debug)]
+pub(super) struct RulesText {
+    pub(super) comments: Vec<String>,
+    pub(super) domain: String,
+    pub(super) descriptors: Vec<Level>,
+}
+
+/// One descriptor of a rules file, and those below it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Level {
+    pub(super) comments: Vec<String>,
+    pub(super) key: String,
+    pub(super) values: Values,
+    /// All its values share one bucket.
+    pub(super) is_shared: bool,
+    pub(super) is_shadow: bool,
+    pub(super) over_limit: Option<Response>,
+    pub(super) limits: Vec<LimitText>,
+    pub(super) below: Vec<Level>,
+}
+
+/// The values of a level.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Values {
+    Any,
+    /// Exactly this text.
+    Text(String),
+    /// One of these texts.
+    List(Vec<String>),
+    /// A text with `*`.
+    Pattern(String),
+    Regex(String),
+    Prefixes(Vec<String>),
+}
+
+/// A limit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct LimitText {
+    pub(super) comment: String,
+    pub(super) window: Window,
+    pub(super) requests: u32,
+    pub(super) name: String,
+    /// `count_refused`; none for the default.
+    pub(super) count_refused: Option<&'static str>,
+    pub(super) replaces: Vec<String>,
+}
+
+/// The response on a refusal.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Response {
+    pub(super) body: String,
+    pub(super) content_type: Option<String>,
+}
+
+// === impl Values ===
+
+impl Values {
+    /// One text, also if it has a `*` or is empty.
+    pub(super) fn exactly(text: &str) -> Self {
+        if text.is_empty() {
+            Self::Regex("^$".to_owned())
+        } else if text.contains('*') {
+            Self::Regex(escaped(text))
+        } else {
+            Self::Text(text.to_owned())
+        }
+    }
+
+    /// Any of these texts.
+    pub(super) fn any_of(texts: &[String]) -> Self {
+        match texts {
+            [one] => Self::exactly(one),
+            several
+                if several
+                    .iter()
+                    .any(|text| text.is_empty() || text.contains('*')) =>
+            {
+                let texts: Vec<_> = several.iter().map(|text| escaped(text)).collect();
+                Self::Regex(texts.join("|"))
+            }
+            several => Self::List(several.to_vec()),
+        }
+    }
+
+    /// Whether it matches several values, so that they may share a bucket.
+    pub(super) fn match_many(&self) -> bool {
+        !matches!(self, Self::Any | Self::Text(_))
+    }
+}
+
+/// A text as a regular expression that matches it alone.
+pub(super) fn escaped(text: &str) -> String {
+    let mut regex = String::new();
+    for c in text.chars() {
+        if "\\.+*?()|[]{}^$".contains(c) {
+            regex.push('\\');
+        }
+        regex.push(c);
+    }
+    regex
+}
+
+// === impl Level ===
+
+impl Level {
+    pub(super) fn new(key: impl Into<String>, values: Values) -> Self {
+        Self {
+            comments: Vec::new(),
+            key: key.into(),
+            values,
+            is_shared: false,
+            is_shadow: false,
+            over_limit: None,
+            limits: Vec::new(),
+            below: Vec::new(),
+        }
+    }
+
+    /// Whether two levels match the same entries and count them alike.
+    fn is_same(&self, other: &Self) -> bool {
+        self.key == other.key && self.values == other.values && self.is_shared == other.is_shared
+    }
+
+    /// Adds a level to its siblings. What both have is joined.
+    pub(super) fn add_to(self, siblings: &mut Vec<Self>) {
+        let Some(same) = siblings.iter_mut().find(|level| level.is_same(&self)) else {
+            return siblings.push(self);
+        };
+        let mut comments = self.comments;
+        comments.retain(|line| !same.comments.contains(line));
+        same.comments.append(&mut comments);
+        same.limits.extend(self.limits);
+        for level in self.below {
+            level.add_to(&mut same.below);
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
+        for line in &self.comments {
+            writeln!(f, "{:indent$}# {}", "", comment(line))?;
+        }
+        writeln!(f, "{:indent$}- key: {}", "", scalar(&self.key))?;
+        let indent = indent.saturating_add(2);
+        match &self.values {
+            Values::Any => {}
+            Values::Text(text) | Values::Pattern(text) => {
+                writeln!(f, "{:indent$}value: {}", "", scalar(text))?;
+            }
+            Values::List(texts) => writeln!(f, "{:indent$}values: {}", "", list(texts))?,
+            Values::Regex(regex) => writeln!(f, "{:indent$}regex: {}", "", scalar(regex))?,
+            Values::Prefixes(prefixes) => writeln!(f, "{:indent$}cidr: {}", "", list(prefixes))?,
+        }
+        if self.is_shared {
+            writeln!(f, "{:indent$}share_threshold: true", "")?;
+        }
+        if self.is_shadow {
+            writeln!(f, "{:indent$}shadow_mode: true", "")?;
+        }
+        match self.limits.as_slice() {
+            [] => {}
+            [one] if one.comment.is_empty() => writeln!(f, "{:indent$}rate_limit: {one}", "")?,
+            several => {
+                writeln!(f, "{:indent$}rate_limits:", "")?;
+                for limit in several {
+                    if !limit.comment.is_empty() {
+                        writeln!(f, "{:indent$}  # {}", "", comment(&limit.comment))?;
+                    }
+                    writeln!(f, "{:indent$}  - {limit}", "")?;
+                }
+            }
+        }
+        if let Some(response) = &self.over_limit {
+            writeln!(f, "{:indent$}over_limit:", "")?;
+            writeln!(f, "{:indent$}  body: {}", "", scalar(&response.body))?;
+            if let Some(content_type) = &response.content_type {
+                let content_type = scalar(content_type);
+                writeln!(
+                    f,
+                    "{:indent$}  headers: {{ content-type: {content_type} }}",
+                    ""
+                )?;
+            }
+        }
+        if !self.below.is_empty() {
+            writeln!(f, "{:indent$}descriptors:", "")?;
+        }
+        for level in &self.below {
+            level.write(f, indent.saturating_add(2))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LimitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, multiplier) = self.window.unit();
+        write!(f, "{{ unit: {unit}")?;
+        if multiplier != 1 {
+            write!(f, ", unit_multiplier: {multiplier}")?;
+        }
+        write!(f, ", requests_per_unit: {}", self.requests)?;
+        if !self.name.is_empty() {
+            write!(f, ", name: {}", scalar(&self.name))?;
+        }
+        if let Some(choice) = self.count_refused {
+            write!(f, ", count_refused: {choice}")?;
+        }
+        if !self.replaces.is_empty() {
+            let names = self.replaces.iter();
+            let names: Vec<_> = names
+                .map(|name| format!("{{ name: {} }}", scalar(name)))
+                .collect();
+            write!(f, ", replaces: [{}]", names.join(", "))?;
+        }
+        f.write_str(" }")
+    }
+}
+
+impl fmt::Display for RulesText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.comments {
+            writeln!(f, "{}", format!("# {}", comment(line)).trim_end())?;
+        }
+        writeln!(f, "domain: {}", scalar(&self.domain))?;
+        writeln!(f, "all_or_nothing: true")?;
+        if self.descriptors.is_empty() {
+            return writeln!(f, "descriptors: []");
+        }
+        writeln!(f, "descriptors:")?;
+        for level in &self.descriptors {
+            level.write(f, 2)?;
+        }
+        Ok(())
+    }
+}
