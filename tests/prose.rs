@@ -42,7 +42,7 @@ const TEXTS: &[&str] = &[
 const SOURCES: &[&str] = &["src", "crates/limiter/src", "crates/http2/src"];
 const HELP: &[&str] = &["src/settings", "src/cli"];
 
-/// Endings of files whose text is data or a licence.
+/// Endings of files that are data, pictures or a licence.
 const DATA: &[&str] = &["svg", "png", "lock", "tgz", "pyc", "LICENSE"];
 
 /// Every file below these paths, as paths from the repository.

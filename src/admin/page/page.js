@@ -6,7 +6,7 @@ import { element, fillVessel, find, setText, sparkline, sync, table, vessel } fr
 
 const SAMPLES_MAX = 60;
 const DECISIONS_MAX = 100;
-const EVENTS = "events?decisions_per_second_max=10";
+const EVENTS = "events?decisions_per_second_max=5";
 
 let state = null;
 let before = null;
