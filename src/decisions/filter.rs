@@ -72,7 +72,7 @@ impl DecisionFilter {
         decision.descriptors().any(|(rule, entries)| {
             let same_rule = match &self.rule {
                 None => true,
-                Some(asked) => rule == Some(asked.as_bytes()),
+                Some(asked) => rule == Some(asked.as_str()),
             };
             same_rule && self.has_entries(&entries, values)
         })

@@ -11,7 +11,7 @@ use tollgate_limiter::{
 
 use super::reason::{MatchedRequest, overall, verdict};
 use crate::admin_api::{
-    DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, Verdict, rule_name, time_text,
+    DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, Verdict, time_text,
 };
 use crate::value_hash::{ShownValues, plain_text};
 
@@ -23,7 +23,7 @@ const TEXT_BYTES_MAX: usize = 8 * 1_024;
 pub(super) const OVERRIDE: &str = "(override)";
 
 /// How many bytes of memory a decision keeps for the next one.
-const IDLE_BYTES_MAX: usize = 1_024;
+const IDLE_BYTES_MAX: usize = 4_096;
 
 /// A request that has ended.
 #[derive(Clone, Copy)]
@@ -82,11 +82,30 @@ struct KeptDescriptor {
     entries: Range<usize>,
     verdict: Option<Verdict>,
     reason: Reason,
-    rule: Option<Span>,
+    rule: Option<RuleName>,
     limit: Option<(Limit, &'static dyn Algorithm)>,
     hits: Hits,
     remaining: u32,
     until_reset_us: Option<u64>,
+}
+
+/// The name of a rule, as its generation holds it.
+#[derive(Debug)]
+enum RuleName {
+    Configured(Arc<str>),
+    /// The limit came with its request.
+    Override,
+}
+
+// === impl RuleName ===
+
+impl RuleName {
+    fn text(&self) -> &str {
+        match self {
+            Self::Configured(name) => name,
+            Self::Override => OVERRIDE,
+        }
+    }
 }
 
 // === impl Text ===
@@ -228,7 +247,7 @@ impl KeptDecision {
     fn fill_unmatched(&mut self, request: &Request<'_>, reason: Reason) {
         self.reason = reason;
         for descriptor in request.descriptors() {
-            let Some(entries) = self.push_entries(descriptor.entries, "") else {
+            let Some(entries) = self.push_entries(descriptor.entries) else {
                 self.descriptors_omitted = self.descriptors_omitted.saturating_add(1);
                 continue;
             };
@@ -257,11 +276,10 @@ impl KeptDecision {
         for (position, ((descriptor, rules), status)) in each.zip(statuses).enumerate() {
             let reason = matched.descriptor_reason(request, position, &rules, status);
             let rule = answering_rule(matched, &rules, status);
-            let Some(entries) = self.push_entries(descriptor.entries, &rule) else {
+            let Some(entries) = self.push_entries(descriptor.entries) else {
                 self.descriptors_omitted = self.descriptors_omitted.saturating_add(1);
                 continue;
             };
-            let rule = (!rule.is_empty()).then(|| self.text.push(rule.as_bytes()));
             let check = status
                 .check_index
                 .filter(|_| status.current_limit.is_some());
@@ -279,13 +297,9 @@ impl KeptDecision {
         }
     }
 
-    /// Keeps the entries of a descriptor; none if they and `more` text are too long.
-    fn push_entries(
-        &mut self,
-        entries: &[tollgate_limiter::Entry<'_>],
-        more: &str,
-    ) -> Option<Range<usize>> {
-        let bytes = entries.iter().fold(more.len(), |sum, entry| {
+    /// Keeps the entries of a descriptor; none if they are too long.
+    fn push_entries(&mut self, entries: &[tollgate_limiter::Entry<'_>]) -> Option<Range<usize>> {
+        let bytes = entries.iter().fold(0_usize, |sum, entry| {
             // The spans of an entry count too, so that empty entries are bounded.
             let spans = size_of::<(Span, Span)>();
             sum.saturating_add(spans)
@@ -324,22 +338,22 @@ impl KeptDecision {
     }
 
     /// The names of the rules that answered.
-    pub(super) fn rules(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn rules(&self) -> impl Iterator<Item = &str> {
         let rules = self.descriptors.iter().filter_map(|one| one.rule.as_ref());
-        rules.map(|rule| self.text.get(rule))
+        rules.map(RuleName::text)
     }
 
     /// Each descriptor's rule, if any, and its entries.
     #[allow(clippy::type_complexity)] // an iterator has no name
     pub(super) fn descriptors(
         &self,
-    ) -> impl Iterator<Item = (Option<&[u8]>, impl Iterator<Item = (&[u8], &[u8])> + Clone)> {
+    ) -> impl Iterator<Item = (Option<&str>, impl Iterator<Item = (&[u8], &[u8])> + Clone)> {
         self.descriptors.iter().map(|one| {
             let entries = self.entries.get(one.entries.clone()).unwrap_or_default();
             let entries = entries
                 .iter()
                 .map(|(key, value)| (self.text.get(key), self.text.get(value)));
-            (one.rule.as_ref().map(|rule| self.text.get(rule)), entries)
+            (one.rule.as_ref().map(RuleName::text), entries)
         })
     }
 
@@ -390,10 +404,7 @@ impl KeptDecision {
                 .collect(),
             verdict: kept.verdict,
             reason: kept.reason,
-            rule: kept
-                .rule
-                .as_ref()
-                .map(|rule| plain_text(self.text.get(rule))),
+            rule: kept.rule.as_ref().map(|rule| rule.text().to_owned()),
             limit: kept
                 .limit
                 .map(|(limit, algorithm)| LimitFigures::of(&limit, algorithm)),
@@ -410,18 +421,20 @@ impl KeptDecision {
     }
 }
 
-/// The name of the rule that answered a descriptor; empty if none matched.
+/// The name of the rule that answered a descriptor; none if none matched.
 fn answering_rule(
     matched: &MatchedRequest<'_>,
     rules: &MatchedRules<'_>,
     status: &Status<'_>,
-) -> String {
+) -> Option<RuleName> {
     let check = status.check_index;
-    match check.and_then(|index| matched.plan.planned_check(index)) {
+    let rule = match check.and_then(|index| matched.plan.planned_check(index)) {
         Some(planned) => match planned.origin {
-            LimitOrigin::Rule(rule) => rule_name(rule),
-            LimitOrigin::Override => OVERRIDE.to_owned(),
+            LimitOrigin::Rule(rule) => rule,
+            LimitOrigin::Override => return Some(RuleName::Override),
         },
-        None => rules.rules.first().map(rule_name).unwrap_or_default(),
-    }
+        None => rules.rules.first()?,
+    };
+    let name = matched.names.get(rule.index)?;
+    Some(RuleName::Configured(Arc::clone(name)))
 }

@@ -1,5 +1,7 @@
 //! Why a descriptor and a request were answered as they were.
 
+use std::sync::Arc;
+
 use tollgate_limiter::{Code, Decision, DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
 use tollgate_limiter::{MatchedRules, RuleSet, Status};
 
@@ -10,6 +12,8 @@ use crate::admin_api::{Reason, Verdict};
 pub(crate) struct MatchedRequest<'a> {
     /// The rules.
     pub(crate) rules: &'a RuleSet,
+    /// The names of the rules, by their index.
+    pub(crate) names: &'a [Arc<str>],
     /// The plan by these rules.
     pub(crate) plan: &'a Plan<'a>,
     /// The decision.

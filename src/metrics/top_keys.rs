@@ -6,7 +6,7 @@ use super::declaration::{Counter, metrics};
 metrics! {
     /// Metrics of top keys.
     pub struct TopKeysMetrics {
-        /// Bytes that top keys use, at most `--top-keys-memory-max`.
+        /// Bytes that top keys use, within --top-keys-memory-max.
         PolledGauge "tollgate_top_keys_memory_bytes" => pub memory_bytes;
 
         /// Checks of rules without memory for top keys of their own; their keys share a summary.

@@ -33,6 +33,8 @@ pub struct Generation {
     pub rules: RuleSet,
     /// Their counters.
     pub counters: RuleCounters,
+    /// The names of the rules, by their index.
+    pub names: Arc<[Arc<str>]>,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
     /// Warnings of the rules.
@@ -163,7 +165,9 @@ impl Generations {
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         let (shadowed, gone) = shadows.apply(&mut rules);
+        let names = rules.rules().iter().map(rule_name).map(Arc::from);
         self.current.store(Some(Arc::new(Generation {
+            names: names.collect(),
             rules,
             counters,
             sources,
@@ -267,6 +271,7 @@ impl Generations {
         self.current.store(Some(Arc::new(Generation {
             rules,
             counters: current.counters.clone(),
+            names: Arc::clone(&current.names),
             sources: current.sources,
             warnings: current.warnings.clone(),
             number: current.number,

@@ -17,6 +17,7 @@ pub(super) fn matched<'a, G>(
     let results = &pending.results;
     MatchedRequest {
         rules: &rules.rules,
+        names: &rules.names,
         plan,
         decision,
         outcomes: &results.outcomes,

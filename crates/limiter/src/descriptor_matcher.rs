@@ -151,7 +151,7 @@ impl DescriptorMatcher {
         entry: &Entry<'_>,
         steps: &StepBudget,
     ) -> Option<(MatchKind, NodeIndex)> {
-        let key_matcher = self.keys.get(entry.key);
+        let key_matcher = get(&self.keys, entry.key);
         let matchers = key_matcher.and_then(|key_matcher| key_matcher.values.as_deref());
         key_matcher
             .and_then(|key_matcher| key_matcher.exact(entry.value))
@@ -265,4 +265,15 @@ impl ValueMatchers {
     fn listed(&self, value: &[u8]) -> Option<(MatchKind, NodeIndex)> {
         Some((MatchKind::Listed, *self.listed.get(value)?))
     }
+}
+
+/// The value of a name. Most maps of domains and keys have one name, which is compared without a
+/// hash.
+#[inline]
+pub(super) fn get<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'m V> {
+    if map.len() != 1 {
+        return map.get(name);
+    }
+    let (only, value) = map.iter().next()?;
+    (only == name).then_some(value)
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::descriptor_matcher::DescriptorMatcher;
+use super::descriptor_matcher::{DescriptorMatcher, get};
 use super::node_match::NodeIndex;
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
@@ -339,7 +339,7 @@ impl RuleSet {
     /// The rules of a domain; none when it is unknown.
     #[inline]
     pub fn domain(&self, domain: &[u8]) -> Option<DomainRules<'_>> {
-        let domain = self.domains.get(domain)?;
+        let domain = get(&self.domains, domain)?;
         Some(DomainRules {
             rules: self,
             domain,

@@ -114,8 +114,7 @@ impl DecisionLog {
     pub(super) fn covers(&self, decision: &KeptDecision) -> bool {
         self.rules.is_empty()
             || self.rules.iter().any(|asked| {
-                asked.as_bytes() == decision.domain()
-                    || decision.rules().any(|rule| rule == asked.as_bytes())
+                asked.as_bytes() == decision.domain() || decision.rules().any(|rule| rule == *asked)
             })
     }
 
