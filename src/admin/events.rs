@@ -4,6 +4,7 @@
 //! and gets `skipped` with their number; one that does not read at all is closed (`streamed`). The
 //! number of streams is bounded.
 
+use std::future::ready;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::AdminState;
 use super::decisions::filter;
@@ -35,6 +36,13 @@ const SILENT_TICKS_MAX: u32 = 15;
 
 /// How many decisions a second a stream has if the query does not say.
 const PER_SECOND_DEFAULT: u64 = 10;
+
+/// How long decisions wait for others, so that one write carries several. A write costs more than a
+/// decision.
+const GATHER_WAIT: Duration = Duration::from_millis(100);
+
+/// Decisions that are gathered stop at this many bytes.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
 
 const PARAMETERS: &[&str] = &[
     "decisions_per_second_max",
@@ -145,7 +153,12 @@ impl EventStream {
                     }
                     None => return,
                 },
-                decision = next_decision(&mut self.decisions) => event_bytes("decision", &decision),
+                decision = next_decision(&mut self.decisions) => {
+                    match self.gather(&decision).await {
+                        Some(piece) => piece,
+                        None => return,
+                    }
+                },
                 _ = ticks.tick() => match self.skipped() {
                     Some(piece) => piece,
                     None if silent >= SILENT_TICKS_MAX => Bytes::from_static(b": keep-alive\n\n"),
@@ -160,6 +173,25 @@ impl EventStream {
                 return;
             }
         }
+    }
+
+    /// The event of a decision and of those that come within a moment; none if the client has gone.
+    async fn gather(&mut self, first: &str) -> Option<Bytes> {
+        tokio::select! {
+            () = self.sender.closed() => return None,
+            () = sleep(GATHER_WAIT) => {}
+        }
+        let mut piece = event_bytes("decision", first).to_vec();
+        while piece.len() < GATHERED_BYTES_MAX {
+            tokio::select! {
+                biased;
+                decision = next_decision(&mut self.decisions) => {
+                    piece.extend_from_slice(&event_bytes("decision", &decision));
+                }
+                () = ready(()) => break,
+            }
+        }
+        Some(piece.into())
     }
 
     /// The event of a state, and whether it is the last one; none at the end without a state.
@@ -205,7 +237,6 @@ async fn next_decision(decisions: &mut Option<Subscription>) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tokio::time::sleep;
     use tokio_stream::StreamExt as _;
 
     use super::super::state::StateHub;
