@@ -41,6 +41,9 @@ const PER_SECOND_DEFAULT: u64 = 10;
 /// decision.
 const GATHER_WAIT: Duration = Duration::from_millis(100);
 
+/// Streams of more decisions a second do not wait: a burst would exceed the queue of the stream.
+const GATHER_PER_SECOND_MAX: u32 = 64;
+
 /// Decisions that are gathered stop at this many bytes.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
 
@@ -85,7 +88,8 @@ pub(super) async fn events(
         open: metrics.event_streams.clone(),
         _permit: permit,
     };
-    let decisions = subscribe(&state, &query)?;
+    let per_second = decisions_per_second(&query)?;
+    let decisions = subscribe(&state, &query, per_second)?;
     client.set_streaming();
     let (sender, body) = BodySender::pair(client);
     let states = state.api.states.watch(states.unwrap_or(true));
@@ -93,6 +97,10 @@ pub(super) async fn events(
         sender,
         states,
         decisions,
+        gather_wait: match per_second {
+            Some(per_second) if per_second.get() > GATHER_PER_SECOND_MAX => Duration::ZERO,
+            _ => GATHER_WAIT,
+        },
         seen: 0,
         missed: 0,
     };
@@ -108,13 +116,22 @@ pub(super) async fn events(
     Ok((StatusCode::OK, headers, body).into_response())
 }
 
-/// The decisions that a query asks for; none if it asks for none a second.
-fn subscribe(state: &AdminState, query: &Query) -> Result<Option<Subscription>, ApiFailure> {
+/// How many decisions a second a query asks for; none if it asks for none.
+fn decisions_per_second(query: &Query) -> Result<Option<NonZeroU32>, ApiFailure> {
     let most = u64::from(PER_SECOND_MAX);
     let per_second = query.number("decisions_per_second_max", most)?;
     let per_second = u32::try_from(per_second.unwrap_or(PER_SECOND_DEFAULT)).ok();
+    Ok(per_second.and_then(NonZeroU32::new))
+}
+
+/// The decisions that a query asks for; none if it asks for none a second.
+fn subscribe(
+    state: &AdminState,
+    query: &Query,
+    per_second: Option<NonZeroU32>,
+) -> Result<Option<Subscription>, ApiFailure> {
     let filter = filter(query)?;
-    let Some(per_second) = per_second.and_then(NonZeroU32::new) else {
+    let Some(per_second) = per_second else {
         return Ok(None);
     };
     let subscribed = state.api.decisions.subscribe(filter, per_second);
@@ -128,6 +145,8 @@ struct EventStream {
     sender: BodySender,
     states: StateWatcher,
     decisions: Option<Subscription>,
+    /// How long a decision waits for others.
+    gather_wait: Duration,
     /// The number of the last state that was sent.
     seen: u64,
     /// States that were not sent and not reported.
@@ -179,7 +198,7 @@ impl EventStream {
     async fn gather(&mut self, first: &str) -> Option<Bytes> {
         tokio::select! {
             () = self.sender.closed() => return None,
-            () = sleep(GATHER_WAIT) => {}
+            () = sleep(self.gather_wait) => {}
         }
         let mut piece = event_bytes("decision", first).to_vec();
         while piece.len() < GATHERED_BYTES_MAX {
@@ -257,6 +276,7 @@ mod tests {
             sender,
             states: hub.watch(true),
             decisions: None,
+            gather_wait: Duration::ZERO,
             seen: 0,
             missed: 0,
         };
