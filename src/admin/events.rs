@@ -4,6 +4,7 @@
 //! and gets `skipped` with their number; one that does not read at all is closed (`streamed`). The
 //! number of streams is bounded.
 
+use std::future::ready;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::AdminState;
 use super::decisions::filter;
@@ -35,6 +36,16 @@ const SILENT_TICKS_MAX: u32 = 15;
 
 /// How many decisions a second a stream has if the query does not say.
 const PER_SECOND_DEFAULT: u64 = 10;
+
+/// How long decisions wait for others, so that one write carries several. A write costs more than a
+/// decision.
+const GATHER_WAIT: Duration = Duration::from_millis(100);
+
+/// Streams of more decisions a second do not wait: a burst would exceed the queue of the stream.
+const GATHER_PER_SECOND_MAX: u32 = 64;
+
+/// Decisions that are gathered stop at this many bytes.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
 
 const PARAMETERS: &[&str] = &[
     "decisions_per_second_max",
@@ -77,7 +88,8 @@ pub(super) async fn events(
         open: metrics.event_streams.clone(),
         _permit: permit,
     };
-    let decisions = subscribe(&state, &query)?;
+    let per_second = decisions_per_second(&query)?;
+    let decisions = subscribe(&state, &query, per_second)?;
     client.set_streaming();
     let (sender, body) = BodySender::pair(client);
     let states = state.api.states.watch(states.unwrap_or(true));
@@ -85,6 +97,10 @@ pub(super) async fn events(
         sender,
         states,
         decisions,
+        gather_wait: match per_second {
+            Some(per_second) if per_second.get() > GATHER_PER_SECOND_MAX => Duration::ZERO,
+            _ => GATHER_WAIT,
+        },
         seen: 0,
         missed: 0,
     };
@@ -100,13 +116,22 @@ pub(super) async fn events(
     Ok((StatusCode::OK, headers, body).into_response())
 }
 
-/// The decisions that a query asks for; none if it asks for none a second.
-fn subscribe(state: &AdminState, query: &Query) -> Result<Option<Subscription>, ApiFailure> {
+/// How many decisions a second a query asks for; none if it asks for none.
+fn decisions_per_second(query: &Query) -> Result<Option<NonZeroU32>, ApiFailure> {
     let most = u64::from(PER_SECOND_MAX);
     let per_second = query.number("decisions_per_second_max", most)?;
     let per_second = u32::try_from(per_second.unwrap_or(PER_SECOND_DEFAULT)).ok();
+    Ok(per_second.and_then(NonZeroU32::new))
+}
+
+/// The decisions that a query asks for; none if it asks for none a second.
+fn subscribe(
+    state: &AdminState,
+    query: &Query,
+    per_second: Option<NonZeroU32>,
+) -> Result<Option<Subscription>, ApiFailure> {
     let filter = filter(query)?;
-    let Some(per_second) = per_second.and_then(NonZeroU32::new) else {
+    let Some(per_second) = per_second else {
         return Ok(None);
     };
     let subscribed = state.api.decisions.subscribe(filter, per_second);
@@ -120,6 +145,8 @@ struct EventStream {
     sender: BodySender,
     states: StateWatcher,
     decisions: Option<Subscription>,
+    /// How long a decision waits for others.
+    gather_wait: Duration,
     /// The number of the last state that was sent.
     seen: u64,
     /// States that were not sent and not reported.
@@ -145,7 +172,12 @@ impl EventStream {
                     }
                     None => return,
                 },
-                decision = next_decision(&mut self.decisions) => event_bytes("decision", &decision),
+                decision = next_decision(&mut self.decisions) => {
+                    match self.gather(&decision).await {
+                        Some(piece) => piece,
+                        None => return,
+                    }
+                },
                 _ = ticks.tick() => match self.skipped() {
                     Some(piece) => piece,
                     None if silent >= SILENT_TICKS_MAX => Bytes::from_static(b": keep-alive\n\n"),
@@ -160,6 +192,25 @@ impl EventStream {
                 return;
             }
         }
+    }
+
+    /// The event of a decision and of those that come within a moment; none if the client has gone.
+    async fn gather(&mut self, first: &str) -> Option<Bytes> {
+        tokio::select! {
+            () = self.sender.closed() => return None,
+            () = sleep(self.gather_wait) => {}
+        }
+        let mut piece = event_bytes("decision", first).to_vec();
+        while piece.len() < GATHERED_BYTES_MAX {
+            tokio::select! {
+                biased;
+                decision = next_decision(&mut self.decisions) => {
+                    piece.extend_from_slice(&event_bytes("decision", &decision));
+                }
+                () = ready(()) => break,
+            }
+        }
+        Some(piece.into())
     }
 
     /// The event of a state, and whether it is the last one; none at the end without a state.
@@ -205,7 +256,6 @@ async fn next_decision(decisions: &mut Option<Subscription>) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tokio::time::sleep;
     use tokio_stream::StreamExt as _;
 
     use super::super::state::StateHub;
@@ -226,6 +276,7 @@ mod tests {
             sender,
             states: hub.watch(true),
             decisions: None,
+            gather_wait: Duration::ZERO,
             seen: 0,
             missed: 0,
         };

@@ -8,7 +8,6 @@ use crate::chromium::Browser;
 use crate::traffic::{exceed, page, service};
 
 #[test]
-#[allow(clippy::disallowed_methods)] // the delay is under test
 fn a_refused_key_its_rule_and_its_decision_are_shown() {
     let service = service(&[]);
     let browser = Browser::start(&[]);
