@@ -35,13 +35,17 @@ fn run(text: &str) -> String {
         // `cargo run --release --` is replaced by the binary under test.
         let tollgate = command
             .strip_prefix("cargo run --release -- ")
-            .or_else(|| command.strip_prefix("target/release/tollgate "));
+            .or_else(|| command.strip_prefix("target/release/tollgate "))
+            .or_else(|| command.strip_prefix("tollgate "));
         let curl = command.strip_prefix("curl -s ");
         match (tollgate, curl, command.as_str()) {
             // This service runs already, with the same rules.
             (Some("serve examples/edge.yaml"), ..) => assert!(running.running()),
+            (Some(serve), ..) if serve.starts_with("serve rules.yaml ") => starts(&rules, serve),
             (Some(arguments), ..) => {
-                let arguments = arguments.replace("127.0.0.1:8081", &running.grpc.to_string());
+                let arguments = arguments
+                    .replace("127.0.0.1:8081", &running.grpc.to_string())
+                    .replace("127.0.0.1:6070", &running.admin.to_string());
                 let output = Command::new(tollgate_binary())
                     .args(arguments.split(' '))
                     .output()
@@ -86,6 +90,14 @@ fn run(text: &str) -> String {
         }
     }
     printed
+}
+
+/// Starts a service with the settings of a command, and its logs in a temporary directory.
+fn starts(rules: &str, serve: &str) {
+    let logs = tempfile::tempdir().unwrap();
+    let serve = serve.replace("/var/log/tollgate", logs.path().to_str().unwrap());
+    let settings: Vec<&str> = serve.split(' ').skip(2).collect();
+    assert!(Tollgate::start(rules, &settings).running());
 }
 
 /// Checks that the package of this folder has the binary. The tests have built it already.
