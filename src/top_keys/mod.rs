@@ -254,7 +254,8 @@ impl TopKeys {
                 domain: domain.to_owned(),
                 rule: rule.to_owned(),
                 descriptor: text.map(|text| text.entries.clone()).unwrap_or_default(),
-                asked,
+                // Each is a lower bound of its own, and what was refused was asked for.
+                asked: asked.max(refused),
                 refused,
                 error: merged.error.into_iter().max().unwrap_or_default(),
                 refused_since: time(since),
