@@ -39,7 +39,13 @@ impl Change<'_> {
                     status if status.is_server_error() => "failed",
                     _ => "invalid",
                 };
-                (result, failure.message.clone())
+                // The reader's words may quote what the body has, such as a value.
+                let details = if self.what.is_empty() {
+                    "the body is not what this endpoint reads".to_owned()
+                } else {
+                    failure.message.clone()
+                };
+                (result, details)
             }
         };
         let at = time_text(state.api.clock.now());

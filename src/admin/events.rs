@@ -39,7 +39,7 @@ const PER_SECOND_DEFAULT: u64 = 10;
 
 /// How long decisions wait for others, so that one write carries several. A write costs more than a
 /// decision.
-const GATHER_WAIT: Duration = Duration::from_millis(100);
+const GATHER_WAIT: Duration = Duration::from_millis(250);
 
 /// Streams of more decisions a second do not wait: a burst would exceed the queue of the stream.
 const GATHER_PER_SECOND_MAX: u32 = 64;

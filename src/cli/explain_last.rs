@@ -198,10 +198,11 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            ", {} ({}), {} hits, {} left, reset in {} s",
+            ", {} ({}), {} {}, {} left, reset in {} s",
             visible(&limit.text),
             visible(&limit.algorithm),
             descriptor.hits,
+            if descriptor.hits == 1 { "hit" } else { "hits" },
             descriptor.remaining.unwrap_or_default(),
             descriptor.reset_seconds.unwrap_or_default()
         );

@@ -308,7 +308,7 @@ fn explain_last_says_which_rule_answered_and_what_to_do() {
     assert_eq!(order, newest_first, "{all}");
     for part in [
         "OVER_LIMIT domain d, rules generation 1",
-        "rule d.user, 1 per hour (fixed_window), 1 hits, 0 left",
+        "rule d.user, 1 per hour (fixed_window), 1 hit, 0 left",
         "Over the limit, and refused.",
         "rule was in shadow mode; refusals start when shadow_mode is removed",
         "No rule matches the descriptor",
