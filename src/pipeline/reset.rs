@@ -33,7 +33,7 @@ pub enum ResetError {
     #[error("{0}")]
     Excess(String),
     /// The store did not do it. Some buckets may be forgotten.
-    #[error("the store did not forget the buckets: {0}; try again")]
+    #[error("the reset failed, or its result is unknown: {0}; reset again")]
     Store(#[from] StoreError),
 }
 
