@@ -38,6 +38,7 @@ fn rules() -> String {
 
 /// Sends 50 requests a second for one round. More requests would hide what the pages cost.
 /// Returns the CPU time of the service a second, and the mean time of a request in microseconds.
+#[allow(clippy::disallowed_methods)] // the delay is measured
 fn round(service: &Tollgate) -> (f64, f64) {
     let (start, before) = (Instant::now(), service.cpu_seconds());
     let (mut sent, mut waited) = (0_u32, Duration::ZERO);
