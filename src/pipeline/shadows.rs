@@ -79,7 +79,7 @@ impl Shadows {
             .retain(|known| known.domain != domain || known.rule != rule);
     }
 
-    /// Removes those whose time has come, and returns them.
+    /// Removes the shadow modes that have ended, and returns them.
     pub(super) fn end(&mut self, now: Timestamp) -> Vec<Shadow> {
         self.list
             .extract_if(.., |known| known.until <= now)
