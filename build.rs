@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_server(true)
         .compile_fds_with_config(compiled, config)?;
     compile_xds(&out_dir)?;
+    compile_recording()?;
     write_algorithm_scripts(&out_dir)
 }
 
@@ -105,6 +106,14 @@ fn compile_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
         .build_client(true)
         .build_server(true)
         .compile_fds(compiled)?;
+    Ok(())
+}
+
+/// Generates the messages of recordings, which are not published by reflection.
+fn compile_recording() -> Result<(), Box<dyn Error>> {
+    let file = "tollgate/recording/v1/recording.proto";
+    let compiled = protox::compile([file], ["proto"])?;
+    prost_build::Config::new().compile_fds(compiled)?;
     Ok(())
 }
 

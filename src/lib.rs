@@ -37,6 +37,7 @@
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions` | the one decision path |
+//! | `simulation` | `clock`, `keyed_hash`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
@@ -64,6 +65,7 @@ pub mod pipeline;
 pub mod proto;
 pub mod rules;
 pub mod settings;
+pub mod simulation;
 pub mod statsd;
 pub mod store;
 pub mod tls;

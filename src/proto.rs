@@ -35,6 +35,14 @@ pub mod envoy {
     }
 }
 
+pub mod tollgate {
+    pub mod recording {
+        pub mod v1 {
+            tonic::include_proto!("tollgate.recording.v1");
+        }
+    }
+}
+
 /// File descriptors of all of `proto/`, with Envoy's own types: reflection publishes them and
 /// `/json` follows them.
 pub const PUBLISHED_DESCRIPTORS: &[u8] =

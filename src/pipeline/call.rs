@@ -78,7 +78,7 @@ const UNREADABLE: &str = "the message cannot be decoded";
 
 /// The same message with each field once. Protobuf allows a field several times and merges
 /// them, which the decoder leaves to prost.
-fn merge_fields(message: &[u8]) -> Result<Vec<u8>, RequestError> {
+pub(crate) fn merge_fields(message: &[u8]) -> Result<Vec<u8>, RequestError> {
     RateLimitRequest::decode(message)
         .map(|request| request.encode_to_vec())
         .map_err(|error| RequestError::Malformed(error.to_string()))

@@ -52,6 +52,11 @@ impl<'d> EncodedResponse<'d> {
         self.decision.code
     }
 
+    /// The decision.
+    pub(crate) fn decision(&self) -> &Decision<'d> {
+        self.decision
+    }
+
     /// How many bytes [`EncodedResponse::write_frame`] writes.
     pub(crate) fn frame_bytes(&self) -> usize {
         frame_bytes(self.decision, self.extras)

@@ -48,6 +48,7 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
+pub(crate) use self::call::merge_fields;
 pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;

@@ -4,7 +4,7 @@
 //! that wait for the store at the same time. Both keep their memory from request to request, so
 //! the steady state allocates nothing.
 
-use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
+use tollgate_limiter::{Check, Code, Outcome, Plan, PlanBuffer, Request, RuleSet, Status};
 
 use crate::admin_api::Reason;
 use crate::decisions::{Recorder, Wanted};
@@ -140,6 +140,17 @@ impl<G> PendingRequest<G> {
     /// Where the answers to [`PendingRequest::checks`] go.
     pub(crate) fn results(&mut self) -> &mut CheckResults {
         &mut self.results
+    }
+
+    /// The plan of a request that has ended, under the rules that it began with. The request keeps
+    /// no plan then.
+    pub(crate) fn take_plan<'r>(&mut self, rules: &'r RuleSet) -> Plan<'r> {
+        Plan::from_buffer(std::mem::take(&mut self.plan), rules)
+    }
+
+    /// The outcomes of the checks, in the plan's order.
+    pub(crate) fn outcomes(&self) -> &[Option<Outcome>] {
+        &self.results.outcomes
     }
 
     /// Whether hits were taken that go back unless the request passes.

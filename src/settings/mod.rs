@@ -33,10 +33,12 @@ mod tracing;
 pub mod unknown_variables;
 mod xds;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::builder::Resettable;
+use clap::{ArgAction, Args, FromArgMatches as _};
 
 use crate::settings::headings::{
     CONNECTIONS, DECISIONS, LISTENERS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS,
@@ -406,6 +408,21 @@ pub struct Settings {
 // === impl Settings ===
 
 impl Settings {
+    /// The settings that these flags of `tollgate serve` make, with the defaults of all others.
+    /// Environment variables have no effect.
+    ///
+    /// # Errors
+    ///
+    /// When a flag is unknown or its value is invalid.
+    pub fn from_flags<F>(flags: impl IntoIterator<Item = F>) -> Result<Self, clap::Error>
+    where
+        F: Into<OsString> + Clone,
+    {
+        let command = clap::Command::new("serve").no_binary_name(true);
+        let command = Self::augment_args(command).mut_args(|arg| arg.env(Resettable::Reset));
+        Self::from_arg_matches(&command.try_get_matches_from(flags)?)
+    }
+
     /// Whether /json answers.
     pub fn json_enabled(&self) -> bool {
         self.json

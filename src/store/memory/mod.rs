@@ -13,6 +13,7 @@
 
 mod backend;
 mod bucket;
+mod direct;
 mod eviction;
 mod marks_table;
 mod partition;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 pub use self::backend::BACKEND;
+pub use self::direct::DirectStore;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};

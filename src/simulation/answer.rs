@@ -1,0 +1,106 @@
+//! The answer to a simulated request.
+
+use tollgate_limiter::{
+    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Outcome, Plan, Status,
+};
+
+use crate::pipeline::RequestError;
+
+/// What a client would have got, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The overall code, or why there is no answer.
+    pub code: Result<Code, RequestError>,
+    /// An encoded `RateLimitResponse`; empty without an answer.
+    pub message: Vec<u8>,
+    /// One for each descriptor, in the order sent. Empty where a setting answered.
+    pub descriptors: Vec<DescriptorAnswer>,
+    /// The checks, in the plan's order.
+    pub checks: Vec<CheckAnswer>,
+    /// Hits that go back to their buckets, because the request was refused.
+    pub refunds: Vec<Check>,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DescriptorAnswer {
+    /// Whether it passes.
+    pub code: Code,
+    /// Hits left; `u32::MAX` when unlimited.
+    pub remaining: u32,
+    /// Retry time when over limit, reset time otherwise; none when no limit applies.
+    pub until_reset_us: Option<u64>,
+    /// The position of the check that it reports.
+    pub check: Option<usize>,
+}
+
+/// The answer to one check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CheckAnswer {
+    /// The position of its descriptor.
+    pub descriptor: usize,
+    /// The index of its rule; none for a limit of the request itself.
+    pub rule: Option<usize>,
+    /// Its bucket.
+    pub key: Key,
+    /// What the bucket said; none when it did not decide.
+    pub outcome: Option<Outcome>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(super) fn of(decision: &Decision<'_>, message: Vec<u8>) -> Self {
+        Self {
+            code: Ok(decision.code),
+            message,
+            descriptors: decision.statuses.iter().map(DescriptorAnswer::of).collect(),
+            checks: Vec::new(),
+            refunds: Vec::new(),
+        }
+    }
+
+    pub(super) fn without(error: RequestError) -> Self {
+        Self {
+            code: Err(error),
+            message: Vec::new(),
+            descriptors: Vec::new(),
+            checks: Vec::new(),
+            refunds: Vec::new(),
+        }
+    }
+
+    pub(super) fn add_checks(&mut self, plan: &Plan<'_>, outcomes: &[Option<Outcome>]) {
+        for (descriptor, planned) in plan.descriptors().iter().enumerate() {
+            let DescriptorPlan::Checks(positions) = planned else {
+                continue;
+            };
+            let checks = positions.clone().filter_map(|position| {
+                let planned = plan.planned_check(position)?;
+                Some(CheckAnswer {
+                    descriptor,
+                    rule: match planned.origin {
+                        LimitOrigin::Rule(rule) => Some(rule.index),
+                        LimitOrigin::Override => None,
+                    },
+                    key: planned.check.key,
+                    outcome: outcomes.get(position).copied().flatten(),
+                })
+            });
+            self.checks.extend(checks);
+        }
+    }
+}
+
+// === impl DescriptorAnswer ===
+
+impl DescriptorAnswer {
+    fn of(status: &Status<'_>) -> Self {
+        Self {
+            code: status.code,
+            remaining: status.remaining,
+            until_reset_us: status.until_reset_us,
+            check: status.check_index,
+        }
+    }
+}

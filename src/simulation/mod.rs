@@ -1,0 +1,291 @@
+//! Decides requests at times that the caller chooses, by the pipeline and the memory partition of
+//! the service.
+//!
+//! Why: tests of rules and replays of recordings need the answers that the service would give, of
+//! a month in a millisecond, and always the same. So there is one thread, a manual clock and no
+//! queue; decoding, planning, deciding and encoding are those of the service.
+//!
+//! [`Simulation::decide`] decides a request at once. [`Simulation::begin`],
+//! [`Simulation::apply`] and [`Simulation::finish`] decide it check by check, where the checks of
+//! several requests took place in between.
+//!
+//! What it deliberately does not do: read the system's clock, wait, share a store.
+
+mod answer;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tollgate_limiter::{Check, Timestamp};
+
+pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
+use crate::clock::{Clock, ManualClock};
+use crate::decisions::Decisions;
+use crate::keyed_hash::KeyedHash;
+use crate::metrics::Metrics;
+use crate::pipeline::{
+    BucketReset, Call, Generation, Generations, KeyCounts, Parts, PendingRequest, Pipeline,
+    RequestError, ResetError, Scratch, Undecodable, merge_fields,
+};
+use crate::rules::reload::Rules;
+use crate::settings::Settings;
+use crate::store::memory::DirectStore;
+use crate::store::{CheckResult, CommitMode, RefundSink, TentativeTake};
+use crate::top_keys::TopKeys;
+
+/// The secret of the hash of buckets: nobody outside chooses the keys of a simulation.
+const SECRET: [u8; 16] = *b"simulated bucket";
+
+/// Decides requests on a manual clock.
+pub struct Simulation {
+    clock: Arc<ManualClock>,
+    metrics: Arc<Metrics>,
+    generations: Arc<Generations>,
+    store: DirectStore,
+    pipeline: Pipeline,
+    scratch: Scratch,
+    refunds: Arc<HeldRefunds>,
+}
+
+/// A request that has begun: its checks wait for [`Simulation::apply`].
+pub struct PlannedRequest {
+    pending: PendingRequest<Arc<Generation>>,
+    rules: Option<Arc<Generation>>,
+    /// The checks as they were decided: a store may change a check.
+    decided: Vec<(Check, CheckResult)>,
+}
+
+/// Why there is no simulation.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// The system provides no randomness.
+    #[error("the system provides no randomness: {0}")]
+    Randomness(getrandom::Error),
+    /// A defect in tollgate.
+    #[error("{0}; this is a defect in tollgate")]
+    Defect(String),
+}
+
+/// Keeps the refunds of a request until its caller says when they are carried out.
+#[derive(Default)]
+struct HeldRefunds(Mutex<Vec<Check>>);
+
+// === impl Simulation ===
+
+impl Simulation {
+    /// A simulation without rules and without buckets, whose clock shows `start`. Buckets take at
+    /// most `memory_max` bytes; a check without space is an error.
+    ///
+    /// # Errors
+    ///
+    /// When the system provides no randomness, or tollgate has a defect.
+    pub fn new(
+        settings: &Settings,
+        memory_max: usize,
+        start: Timestamp,
+    ) -> Result<Self, SimulationError> {
+        let manual = Arc::new(ManualClock::at(start));
+        let clock: Arc<dyn Clock> = Arc::clone(&manual) as Arc<dyn Clock>;
+        let metrics = Metrics::new().map_err(|error| SimulationError::Defect(error.to_string()))?;
+        let metrics = Arc::new(metrics);
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let store = DirectStore::new(memory_max, Arc::clone(&clock));
+        let parts = Parts {
+            generations: Arc::clone(&generations),
+            store: Arc::new(store.clone()),
+            metrics: Arc::clone(&metrics),
+            hash: KeyedHash::with_secret(SECRET),
+            traces: None,
+            decisions: Decisions::alone(&clock, 0).map_err(SimulationError::Randomness)?,
+            top_keys: TopKeys::of_one_thread(&clock, &metrics),
+            clock,
+        };
+        Ok(Self {
+            clock: manual,
+            scratch: Scratch::new(&metrics, KeyCounts::Off, None),
+            metrics,
+            generations,
+            store,
+            pipeline: Pipeline::new(parts, settings),
+            refunds: Arc::default(),
+        })
+    }
+
+    /// Makes these rules current. Buckets stay, as when the service reloads.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.generations.take(Some(Ok(rules)));
+    }
+
+    /// The rules in use.
+    pub fn rules(&self) -> Option<Arc<Generation>> {
+        self.generations.current()
+    }
+
+    /// The time of the clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Sets the clock, in either direction.
+    pub fn set_time(&mut self, now: Timestamp) {
+        let before = self.clock.now();
+        self.clock.advance_us(now.since_us(before));
+        self.clock.set(now);
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.store.buckets()
+    }
+
+    /// Decides an encoded `RateLimitRequest` at the time of the clock. Hits of a refused request
+    /// that go back do so at once.
+    ///
+    /// # Errors
+    ///
+    /// When the message is no request.
+    pub fn decide(&mut self, message: &[u8]) -> Result<Answer, RequestError> {
+        let now = self.now();
+        let mut request = self.begin(message)?;
+        for position in 0..request.checks().len() {
+            self.apply(&mut request, position, now);
+        }
+        let mut answer = self.finish(request);
+        self.give_back(std::mem::take(&mut answer.refunds), now);
+        Ok(answer)
+    }
+
+    /// Begins a request: decodes it and plans its checks.
+    ///
+    /// # Errors
+    ///
+    /// When the message is no request.
+    pub fn begin(&mut self, message: &[u8]) -> Result<PlannedRequest, RequestError> {
+        let mut pending = PendingRequest::default();
+        let rules = self.generations.current();
+        let call = Call {
+            message,
+            parent: None,
+            now_us: self.clock.uptime_us(),
+        };
+        let begun = self
+            .pipeline
+            .begin(call, rules.clone(), &mut self.scratch, &mut pending);
+        if begun.is_err() {
+            let plain = merge_fields(message)?;
+            let call = Call {
+                message: &plain,
+                ..call
+            };
+            self.pipeline
+                .begin(call, rules.clone(), &mut self.scratch, &mut pending)
+                .map_err(|Undecodable| RequestError::Malformed("it cannot be decoded".into()))?;
+        }
+        Ok(PlannedRequest {
+            pending,
+            rules,
+            decided: Vec::new(),
+        })
+    }
+
+    /// Applies the check at `position` of a request, at this time. A position that does not exist
+    /// has no effect. Each is to be applied once.
+    pub fn apply(&mut self, request: &mut PlannedRequest, position: usize, now: Timestamp) {
+        let Some(check) = request.checks().get(position) else {
+            return;
+        };
+        let mut check = check.clone();
+        self.set_time(now);
+        let answer = self.store.decide(&mut check, now);
+        request.pending.results().record(position, answer.clone());
+        request.decided.push((check, answer));
+    }
+
+    /// Decides a request from the answers to its checks. The hits that go back are in the answer:
+    /// [`Simulation::give_back`] carries them out.
+    pub fn finish(&mut self, request: PlannedRequest) -> Answer {
+        let PlannedRequest {
+            mut pending,
+            rules,
+            decided,
+        } = request;
+        if pending.commit_mode() == CommitMode::Tentative {
+            let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
+            let decided = decided.iter().map(|(check, answer)| (check, answer));
+            let tentative = TentativeTake::new(sink, decided);
+            pending.results().join_tentative_take(Some(tentative));
+        }
+        let now_us = self.clock.uptime_us();
+        let mut answer = self.pipeline.finish(
+            &mut pending,
+            &mut self.scratch,
+            now_us,
+            |response| match response {
+                Ok(response) => Answer::of(response.decision(), response.message()),
+                Err(error) => Answer::without(error),
+            },
+        );
+        self.scratch.flush_counts(&self.metrics);
+        answer.refunds = self.refunds.take();
+        if let Some(rules) = rules {
+            let plan = pending.take_plan(&rules.rules);
+            answer.add_checks(&plan, pending.outcomes());
+        }
+        answer
+    }
+
+    /// Gives back hits at this time.
+    pub fn give_back(&mut self, mut refunds: Vec<Check>, now: Timestamp) {
+        if !refunds.is_empty() {
+            self.set_time(now);
+            self.store.give_back(&mut refunds, now);
+        }
+    }
+
+    /// Forgets the buckets of a descriptor, as `tollgate reset` does.
+    ///
+    /// # Errors
+    ///
+    /// When no limit applies to the descriptor.
+    pub fn reset(
+        &mut self,
+        domain: &str,
+        entries: &[(String, String)],
+    ) -> Result<Vec<BucketReset>, ResetError> {
+        let reset = pin!(self.pipeline.reset(domain, entries));
+        match reset.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reset) => reset,
+            // The store answers at once.
+            Poll::Pending => Ok(Vec::new()),
+        }
+    }
+}
+
+// === impl PlannedRequest ===
+
+impl PlannedRequest {
+    /// The checks to apply. Empty where the answer needs none.
+    pub fn checks(&self) -> &[Check] {
+        self.pending.checks()
+    }
+}
+
+// === impl HeldRefunds ===
+
+impl HeldRefunds {
+    fn take(&self) -> Vec<Check> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl RefundSink for HeldRefunds {
+    fn refund(&self, mut checks: Vec<Check>) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.append(&mut checks);
+    }
+}
+
+#[cfg(test)]
+mod tests;
