@@ -12,6 +12,7 @@
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
 //! | `broken` | broken files and what `check` prints for each |
 //! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
+//! | `candidates` | candidates of single rules, and the set of only them |
 //! | `files` | the files of a path, and their order |
 //! | `warnings` | warnings of rules that load and do not do what was meant |
 //! | `foreign` | files of other programs |
@@ -35,6 +36,7 @@
 mod accepted;
 mod bounds;
 mod broken;
+mod candidates;
 mod convert;
 mod files;
 mod foreign;

@@ -111,6 +111,7 @@ impl Mapping {
             "rules" => "the root of the file",
             "descriptor" => "a descriptor",
             "limit" => "`rate_limit`",
+            "candidate" => "`candidate`",
             "replaced" => "an entry of `replaces`",
             _ => "`over_limit`",
         }

@@ -10,7 +10,7 @@ use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Phase};
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::{MAPPINGS, origin_of};
+use crate::rules::file::grammar::{CANDIDATE, MAPPINGS, origin_of};
 use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
 use crate::rules::file::loader::Loader;
 use crate::rules::file::nearest::nearest;
@@ -144,7 +144,7 @@ impl Loader<'_> {
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
         let meant = nearest(name, here.fields.iter().map(|field| field.name));
         let elsewhere = || {
-            let names = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
+            let names = named_alone().flat_map(|mapping| mapping.fields);
             nearest(name, names.map(|field| field.name))
         };
         let error = match meant {
@@ -228,9 +228,15 @@ fn range_holds(range: &RangeInclusive<u32>, number: f64) -> bool {
     (f64::from(*range.start())..=f64::from(*range.end())).contains(&number)
 }
 
+/// The mappings that messages name. What a candidate may have, a limit may have.
+fn named_alone() -> impl Iterator<Item = &'static Mapping> {
+    let mappings = MAPPINGS.iter().copied();
+    mappings.filter(|mapping| mapping.name != CANDIDATE.name)
+}
+
 /// The mappings that have a key, for messages.
 fn homes(name: &str) -> String {
-    let homes = MAPPINGS.iter().filter(|mapping| mapping.has(name));
+    let homes = named_alone().filter(|mapping| mapping.has(name));
     let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
     homes.join(" or ")
 }

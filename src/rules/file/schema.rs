@@ -11,7 +11,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{LIMIT, MAPPINGS, ROOT, choices};
+use crate::rules::file::grammar::{CANDIDATE, LIMIT, MAPPINGS, ROOT, choices};
 use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
@@ -46,7 +46,7 @@ fn object(mapping: &Mapping) -> Value {
         _ => json!([]),
     };
     let together = match mapping.name {
-        "limit" => limit_constraints(),
+        "limit" | "candidate" => limit_constraints(),
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
@@ -156,6 +156,8 @@ fn limit_constraints() -> Value {
         .fields
         .iter()
         .filter(|field| matches!(field.origin, Origin::Tollgate));
+    // A limit can be tried where there is none.
+    let ours = ours.filter(|field| field.name != CANDIDATE.name);
     let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
