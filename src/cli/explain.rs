@@ -17,6 +17,7 @@ use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use crate::rules::file::RuleOrigin;
 use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
@@ -78,8 +79,8 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let rules = match rules_argument::load(Some(&self.rules), &self.settings)? {
-            Ok(rules) => rules.loaded.rules,
+        let (rules, origins) = match rules_argument::load(Some(&self.rules), &self.settings)? {
+            Ok(rules) => (rules.loaded.rules, rules.loaded.origins),
             Err(exit) => return Ok(exit),
         };
         let entries: Vec<Entry<'_>> = self
@@ -113,7 +114,7 @@ impl Explain {
                 let names = self.key.then(|| BucketNames::new(&self.naming));
                 let names = names.transpose()?;
                 for rule in matched.rules {
-                    print_rule(rule, entries);
+                    print_rule(rule, entries, origins.of(rule.index));
                     let name = names.as_ref();
                     let alone = matched.rules.len() == 1;
                     let domain = self.domain.as_bytes();
@@ -262,8 +263,14 @@ fn alternatives(names: &[String]) -> String {
     }
 }
 
-fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
+fn print_rule(rule: &Rule, entries: &[Entry<'_>], origin: Option<RuleOrigin>) {
     print_line!("rule {}", rule.full_name());
+    if let Some(RuleOrigin { rule, overlay }) = origin {
+        print_line!("  written in {rule}");
+        if let Some(overlay) = overlay {
+            print_line!("  with the overlay's entry in {overlay}");
+        }
+    }
     match rule.allowance {
         Allowance::Unlimited => print_line!("  unlimited: never counted, always passes"),
         Allowance::Limited { limit, algorithm } => {

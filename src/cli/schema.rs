@@ -1,4 +1,4 @@
-//! `tollgate schema`: prints the JSON Schema of a rules file, for editors, of a report, or of the
+//! `tollgate schema`: prints the JSON Schema of a rules file or an overlay, for editors, of a report, or of the
 //! admin listener.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
@@ -21,6 +21,8 @@ pub(super) struct Schema {
 enum Subject {
     /// A rules file
     Rules,
+    /// An overlay of rules
+    Overlay,
     /// The output of `check --format json`
     Check,
     /// The JSON of the admin listener
@@ -37,6 +39,7 @@ impl Schema {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
+            Subject::Overlay => file::overlay_schema(),
             Subject::Check => check_schema::schema(),
             Subject::Admin => {
                 print_line!("{}", ADMIN.trim_end());

@@ -119,7 +119,7 @@ fn some_traffic_reaches_the_bound_at_every_length() {
                 .map_or(1, |number| number.get().into());
             let ends = (1..=segments).map(|number| (number * WINDOW_US).div_ceil(segments) - 1);
             let requests = limited.limit.requests();
-            let refills = |number: u64| (number * WINDOW_US).div_ceil(requests);
+            let refills = |number: u64| (number * WINDOW_US).div_ceil(requests) + number;
             let asked = (0..requests).map(refills).filter(|at| *at < span);
             let asked: Vec<_> = asked.chain([span - 1]).collect();
             let most = ends.map(|begin| {

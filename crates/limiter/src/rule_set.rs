@@ -212,6 +212,14 @@ impl RuleSet {
         Some(set)
     }
 
+    /// Replaces the rule with this index by one of the same path. Gives whether there is one.
+    pub fn replace_rule(&mut self, index: usize, mut rule: Rule) -> bool {
+        rule.index = index;
+        rule.fingerprint = rule.compute_fingerprint();
+        let replaced = self.rules.get_mut(index);
+        replaced.map(|replaced| *replaced = rule).is_some()
+    }
+
     /// Sets the shadow mode of the rule with this index. Gives whether there is one.
     #[inline]
     pub fn set_shadow_mode(&mut self, index: usize, shadow_mode: bool) -> bool {

@@ -118,6 +118,7 @@ impl Loader<'_> {
         self.warn_unused_over_limit(&fields, path, &rules);
         self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
+            self.record_origins(&fields, rules.len());
             self.rules.set_rules(node, rules);
         }
         let context = DescriptorContext {
@@ -149,6 +150,18 @@ impl Loader<'_> {
                 .label("as the last entry of a request, this key names the holder of a slot");
             let help = "use another key here or as holder_key, or remove this descriptor's limit";
             self.report(path, warning.help(help));
+        }
+    }
+
+    /// Records where the limits of a descriptor were written.
+    fn record_origins(&mut self, fields: &Fields<'_>, count: usize) {
+        let name = match fields.given("rate_limit") {
+            Some(_) => "rate_limit",
+            None => "rate_limits",
+        };
+        let place = self.place(fields.key_span(name));
+        for _ in 0..count {
+            self.origins.push(place.file, place.span.at.line);
         }
     }
 

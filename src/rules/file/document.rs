@@ -34,13 +34,16 @@ impl Loader<'_> {
                 let message = format!("error loading config file: yaml: {message}");
                 self.foreign_file(error.span, message, &ForeignFormat::AspNetCoreRateLimit);
             }
-            Err(error) => {
-                let help = self.syntax_help(&error);
-                let message = excerpt(&error.message).into_owned();
-                let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
-                self.type_error(&path, error.help(help));
-            }
+            Err(error) => self.syntax_error(&error),
         }
+    }
+
+    /// Reports a text that is not YAML.
+    pub(super) fn syntax_error(&mut self, error: &yaml::YamlError) {
+        let help = self.syntax_help(error);
+        let message = excerpt(&error.message).into_owned();
+        let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
+        self.type_error(&FieldPath::ROOT, error.help(help));
     }
 
     /// Loads the root mapping: the domain and its descriptors.

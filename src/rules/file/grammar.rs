@@ -32,19 +32,8 @@ pub(crate) static ROOT: Mapping = Mapping {
             Kind::MappingList(&DESCRIPTOR),
             "The descriptors of this domain.",
         ),
-        tollgate(
-            "all_or_nothing",
-            Kind::Boolean,
-            "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
-        ),
-        tollgate(
-            "on_store_failure",
-            Kind::Enum {
-                words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
-                ignore_case: false,
-            },
-            "The response when the shared store makes no decision. Default: --on-store-failure.",
-        ),
+        ALL_OR_NOTHING,
+        ON_STORE_FAILURE,
     ],
 };
 
@@ -93,21 +82,13 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
             Kind::MappingList(&LIMIT),
             "Several limits; the tightest one sets the status.",
         ),
-        tollgate(
-            "over_limit",
-            Kind::Mapping(&OVER_LIMIT),
-            "The response sent to the client when a limit refuses.",
-        ),
+        OVER_LIMIT_OF_LEVEL,
         reference(
             "descriptors",
             Kind::MappingList(&DESCRIPTOR),
             "The next entries of the descriptor.",
         ),
-        reference(
-            "shadow_mode",
-            Kind::Boolean,
-            "Hits are counted and measured, and never refused.",
-        ),
+        SHADOW_MODE,
         reference(
             "quota_mode",
             Kind::Boolean,
@@ -157,11 +138,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         COUNT_REFUSED,
         HOLDER_KEY,
         SLOT_SECONDS,
-        tollgate(
-            "candidate",
-            Kind::Mapping(&CANDIDATE),
-            "A limit that is decided beside this one and never enforced.",
-        ),
+        CANDIDATE_OF_LIMIT,
     ],
 };
 
@@ -199,7 +176,7 @@ const UNIT_MULTIPLIER: Field = tollgate(
     "The number of units in the window. Default: 1.",
 );
 
-const REQUESTS_PER_UNIT: Field = reference(
+pub(super) const REQUESTS_PER_UNIT: Field = reference(
     "requests_per_unit",
     Kind::Integer(ANY_NUMBER),
     "The number of requests; 0 refuses all.",
@@ -211,7 +188,7 @@ const UNLIMITED: Field = reference(
     "Requests pass and are not counted. It excludes all other fields but `candidate`.",
 );
 
-const NAME: Field = reference(
+pub(super) const NAME: Field = reference(
     "name",
     Kind::Text,
     "The name of the limit: returned with the status, and used by `replaces`.",
@@ -223,7 +200,7 @@ const REPLACES: Field = reference(
     "The limits that are not counted if this one matches the same request.",
 );
 
-const ALGORITHM: Field = tollgate(
+pub(super) const ALGORITHM: Field = tollgate(
     "algorithm",
     Kind::Enum {
         words: algorithm_names,
@@ -232,14 +209,14 @@ const ALGORITHM: Field = tollgate(
     "The algorithm. Default: fixed_window.",
 );
 
-const BURST: Field = choice(
+pub(super) const BURST: Field = choice(
     "burst",
     AlgorithmOption::Burst,
     Kind::Integer(1..=u32::MAX),
     "The number of requests that may pass at once.",
 );
 
-const SEGMENTS: Field = choice(
+pub(super) const SEGMENTS: Field = choice(
     "segments",
     AlgorithmOption::Segments,
     Kind::Integer(1..=SEGMENTS_MAX as u32),
@@ -280,7 +257,7 @@ const WEEK_START: Field = choice(
     "The day on which weeks begin. Default: monday.",
 );
 
-const COUNT_REFUSED: Field = choice(
+pub(super) const COUNT_REFUSED: Field = choice(
     "count_refused",
     AlgorithmOption::CountRefused,
     Kind::Enum {
@@ -302,6 +279,39 @@ const SLOT_SECONDS: Field = choice(
     AlgorithmOption::Slots,
     Kind::Integer(1..=u32::MAX),
     "How long a slot is held without a refund, in seconds.",
+);
+
+pub(super) const ALL_OR_NOTHING: Field = tollgate(
+    "all_or_nothing",
+    Kind::Boolean,
+    "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
+);
+
+pub(super) const ON_STORE_FAILURE: Field = tollgate(
+    "on_store_failure",
+    Kind::Enum {
+        words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
+        ignore_case: false,
+    },
+    "The response when the shared store makes no decision. Default: --on-store-failure.",
+);
+
+pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate(
+    "over_limit",
+    Kind::Mapping(&OVER_LIMIT),
+    "The response sent to the client when a limit refuses.",
+);
+
+pub(super) const SHADOW_MODE: Field = reference(
+    "shadow_mode",
+    Kind::Boolean,
+    "Hits are counted and measured, and never refused.",
+);
+
+pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate(
+    "candidate",
+    Kind::Mapping(&CANDIDATE),
+    "A limit that is decided beside this one and never enforced.",
 );
 
 /// A reference to a rule that is replaced.

@@ -113,6 +113,9 @@ impl Mapping {
             "limit" => "`rate_limit`",
             "candidate" => "`candidate`",
             "replaced" => "an entry of `replaces`",
+            "overlay" => "the root of an overlay",
+            "entry" => "an entry of an overlay",
+            "level" => "an entry of `path`",
             _ => "`over_limit`",
         }
     }

@@ -3,6 +3,7 @@
 //! The other files of this folder add the methods that read each part of a file.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
@@ -10,7 +11,9 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
+use crate::rules::file::overlay::Overlay;
 use crate::rules::file::report::Report;
+use crate::rules::file::rule_origin::RuleOrigins;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::Node;
@@ -28,11 +31,13 @@ const UNFOLDING_MIN: usize = 100_000;
 /// What a node counts, without its text.
 const UNFOLDING_OF_A_NODE: usize = 4;
 
-/// How several files are combined.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// How several files are combined, and what is added to them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Options {
     /// Several files may hold rules of one domain.
     pub merge_domains: bool,
+    /// The file of an overlay.
+    pub overlay: Option<PathBuf>,
 }
 
 /// The result of loading files.
@@ -44,12 +49,17 @@ pub struct LoadedRules {
     pub warnings: Vec<Diagnostic>,
     /// How many more warnings there are.
     pub warnings_omitted: usize,
+    /// Where the rules were written.
+    pub origins: RuleOrigins,
 }
 
 /// Walks rules files and collects rules and diagnostics.
 pub(super) struct Loader<'s> {
     pub(super) options: Options,
+    /// The file is an overlay.
+    pub(super) is_overlay: bool,
     pub(super) rules: RuleSet,
+    pub(super) origins: RuleOrigins,
     report: Report,
     /// How many diagnostics there are so far.
     found: usize,
@@ -92,6 +102,7 @@ impl From<&RulesSettings> for Options {
     fn from(settings: &RulesSettings) -> Self {
         Self {
             merge_domains: settings.merge_domain_config,
+            overlay: settings.overlay.clone(),
         }
     }
 }
@@ -102,7 +113,9 @@ impl<'s> Loader<'s> {
     pub(super) fn new(options: Options) -> Self {
         Self {
             options,
+            is_overlay: false,
             rules: RuleSet::default(),
+            origins: RuleOrigins::default(),
             report: Report::default(),
             found: 0,
             files: Vec::new(),
@@ -124,20 +137,48 @@ impl<'s> Loader<'s> {
         self.unfolding_left = Some(budget);
     }
 
-    /// Compiles the patterns of all files, and gives the rules or the errors.
-    pub(super) fn finish(mut self, sources: &[Source]) -> Result<LoadedRules, Report> {
+    /// Reads an overlay, not rules.
+    pub(super) fn of_an_overlay(self) -> Self {
+        Self {
+            is_overlay: true,
+            ..self
+        }
+    }
+
+    /// The diagnostics, in the order in which they were found.
+    pub(super) fn into_report(self) -> Report {
+        self.report
+    }
+
+    /// Compiles the patterns of all files, applies the overlay, and gives the rules or the errors.
+    pub(super) fn finish(
+        mut self,
+        sources: &[&Source],
+        mut overlay: Option<Overlay<'_>>,
+    ) -> Result<LoadedRules, Report> {
         self.compile();
-        if self.report.errors.is_empty() {
+        let are_valid = self.report.errors.is_empty();
+        if are_valid {
             self.warn_unreachable_nodes();
+            if let Some(overlay) = &mut overlay {
+                overlay.apply(&mut self.rules, &mut self.origins);
+            }
             self.warn_unknown_replaced_names();
         }
         let mut report = self.report;
+        let name = overlay.as_ref().map(Overlay::name);
+        self.origins.name_files(&self.files, name);
+        if let Some(overlay) = overlay {
+            report.append(overlay.into_report(), self.files.len());
+            report.only_overlay = are_valid && !report.errors.is_empty();
+        }
         report.complete(sources);
         if report.errors.is_empty() {
             Ok(LoadedRules {
                 rules: self.rules,
                 warnings: report.warnings,
                 warnings_omitted: report.warnings_omitted,
+                origins: self.origins,
             })
         } else {
             Err(report)
@@ -318,4 +359,49 @@ impl<'s> Loader<'s> {
         let mut warnings = self.report.warnings.iter();
         warnings.any(|one| one.found.file == file && one.path == path)
     }
+
+    /// How many errors and warnings there are.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.report.errors.len(), self.report.warnings.len())
+    }
+
+    /// Completes what was reported since a mark: an error without a place gets this one, a warning
+    /// without a place and what was reported before are removed, and each gets the path.
+    pub(super) fn place_since(&mut self, (errors, warnings): (usize, usize), at: Span, path: &str) {
+        let report = &mut self.report;
+        report.warnings = without_repeats(&mut report.warnings, warnings, |warning| {
+            warning.span.at.line > 0
+        });
+        for error in report.errors.iter_mut().skip(errors) {
+            if error.span.at.line == 0 {
+                error.span = at;
+            }
+            error.related.retain(|related| related.span.at.line > 0);
+        }
+        report.errors = without_repeats(&mut report.errors, errors, |_| true);
+        let later = report.errors.iter_mut().skip(errors);
+        for one in later.chain(report.warnings.iter_mut().skip(warnings)) {
+            path.clone_into(&mut one.path);
+        }
+    }
+}
+
+/// The diagnostics without those after the first `known` that are not kept or repeat another.
+fn without_repeats(
+    all: &mut Vec<Diagnostic>,
+    known: usize,
+    keep: impl Fn(&Diagnostic) -> bool,
+) -> Vec<Diagnostic> {
+    let mut later = all.split_off(known.min(all.len()));
+    later.retain(&keep);
+    let mut kept = std::mem::take(all);
+    for one in later {
+        let is_same = |other: &Diagnostic| {
+            (other.code, other.span, &other.message) == (one.code, one.span, &one.message)
+        };
+        if !kept.iter().any(is_same) {
+            kept.push(one);
+        }
+    }
+    kept
 }

@@ -102,6 +102,14 @@ impl Loader<'_> {
     ) -> Option<&'static str> {
         let name = key.text().unwrap_or_default();
         let help = || format!("move it into {}", homes(name));
+        if self.is_overlay && origin_of(name).is_some() {
+            let message = format!("'{name}' has no effect here");
+            let error = Diagnostic::error(Code::MisplacedKey, key.span, message);
+            let error = error.label(format!("not a key of {}", here.place()));
+            let help = format!("the keys of {} are {}", here.place(), here.names());
+            self.report(path, error.help(help));
+            return None;
+        }
         match origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {

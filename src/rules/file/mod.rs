@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
+//! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
 //! | `loader` | the state of one load, and its bounds |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
@@ -20,7 +21,9 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
+//! | `overlay` | what a file of another owner adds to the rules |
 //! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
+//! | `rule_origin` | where each rule was written |
 //! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
 //! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
@@ -43,6 +46,7 @@ mod fields;
 mod foreign_format;
 mod grammar;
 mod grammar_field;
+mod grammar_overlay;
 mod loader;
 mod metadata;
 mod misplaced;
@@ -51,18 +55,21 @@ mod node_diagnostics;
 mod node_kind;
 mod node_origin;
 mod over_limit;
+mod overlay;
 mod patterns;
 mod rate_limit;
 mod replaced_names;
 mod report;
+mod rule_origin;
 mod schema;
 mod unreachable;
 mod unused_fields;
 mod values;
 
 use self::loader::Loader;
+use self::overlay::Overlay;
 use crate::rules::path::Source;
-use crate::rules::yaml::Node;
+use crate::rules::yaml::{self, Node};
 
 pub use self::bounds::DIAGNOSTICS_MAX;
 pub use self::code::Code;
@@ -70,33 +77,62 @@ pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
 pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
 pub use self::report::Report;
-pub use self::schema::schema;
+pub use self::rule_origin::{RuleOrigin, RuleOrigins};
+pub use self::schema::{overlay_schema, schema};
 pub use self::values::LIST_ITEMS_MAX;
 
-/// Loads the rule set that `sources` describe.
+/// Loads the rule set that `sources` describe. [`Options::overlay`] is not read.
 ///
 /// # Errors
 ///
 /// Every error of every file, at most [`DIAGNOSTICS_MAX`], and the warnings.
 pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options);
+    load_overlaid(sources, None, &options)
+}
+
+/// Loads the rule set that `sources` describe, with an overlay.
+///
+/// # Errors
+///
+/// As for [`load`]; the overlay's errors come last.
+pub fn load_overlaid(
+    sources: &[Source],
+    overlay: Option<&Source>,
+    options: &Options,
+) -> Result<LoadedRules, Report> {
+    let mut loader = Loader::new(options.clone());
     for source in sources {
         let budget = loader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }
-    loader.finish(sources)
+    finish(loader, sources, overlay, options)
 }
 
-/// Loads documents that are no text, each with its name. They have no aliases, so nothing unfolds.
+/// Loads documents that are no text, each with its name, with an overlay. They have no aliases, so
+/// nothing unfolds.
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
-    options: Options,
+    overlay: Option<&Source>,
+    options: &Options,
 ) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options);
+    let mut loader = Loader::new(options.clone());
     for (name, root) in documents {
         loader.file(name, "", usize::MAX);
         loader.document(root);
     }
-    loader.finish(&[])
+    finish(loader, &[], overlay, options)
+}
+
+fn finish(
+    loader: Loader<'_>,
+    sources: &[Source],
+    overlay: Option<&Source>,
+    options: &Options,
+) -> Result<LoadedRules, Report> {
+    let document = overlay.map(|overlay| yaml::parse(&overlay.text));
+    let read = overlay.zip(document.as_ref());
+    let read = read.map(|(source, document)| Overlay::read(source, document, options));
+    let sources: Vec<_> = sources.iter().chain(overlay).collect();
+    loader.finish(&sources, read)
 }

@@ -178,7 +178,11 @@ impl Loader<'_> {
     }
 
     /// The limit that is tried beside this one.
-    fn candidate(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Box<Candidate>> {
+    pub(super) fn candidate(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<Box<Candidate>> {
         let node = fields.given("candidate")?;
         let path = path.field("candidate");
         let fields = self.fields(node, &path, &grammar::CANDIDATE)?;
@@ -191,7 +195,7 @@ impl Loader<'_> {
     }
 
     /// What a limit allows, and the key of its holders.
-    fn allowance(
+    pub(super) fn allowance(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
@@ -286,12 +290,12 @@ impl Loader<'_> {
 }
 
 /// Whether two limits of one descriptor would share a bucket.
-fn same_bucket(one: &Rule, other: &Rule) -> bool {
+pub(super) fn same_bucket(one: &Rule, other: &Rule) -> bool {
     share_bucket(&one.allowance, &other.allowance) && one.name == other.name
 }
 
 /// Whether two limits would share a bucket if they had one name.
-fn share_bucket(one: &Allowance, other: &Allowance) -> bool {
+pub(super) fn share_bucket(one: &Allowance, other: &Allowance) -> bool {
     match (one, other) {
         (
             Allowance::Limited { limit, algorithm },
