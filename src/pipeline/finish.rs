@@ -108,7 +108,15 @@ impl Pipeline {
     }
 
     /// Ends a request whose caller has gone. Hits that it took tentatively go back.
-    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
+    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>)
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let rules = pending.rules.as_deref().map(AsRef::as_ref);
+        if rules.is_some_and(|rules| rules.candidate.is_some()) {
+            self.skip_without_verdict();
+        }
         self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
         pending.results.tentative = None;
     }

@@ -187,7 +187,7 @@ async fn a_candidate_without_memory_skips_and_evicts_no_live_bucket() {
 domain: d
 descriptors:
   - key: k
-    rate_limit: { algorithm: sliding_log, unit: day, requests_per_unit: 1 }
+    rate_limit: { algorithm: sliding_log, unit: day, requests_per_unit: 2 }
 ";
     let arguments = [
         "--candidate-memory-max=1MiB",
