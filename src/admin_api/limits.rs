@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::candidate::{CandidateLimit, CandidateState};
+
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Limits {
@@ -13,6 +15,9 @@ pub struct Limits {
     pub limits: Vec<LimitState>,
     /// How many rules are left out because of a bound.
     pub omitted: u64,
+    /// The candidate; null if none is tried.
+    #[serde(default)]
+    pub candidate: Option<CandidateState>,
 }
 
 /// One rule, its limit and its counts.
@@ -36,6 +41,9 @@ pub struct LimitState {
     pub hits: Hits,
     /// Hits a second, over the last `rates.seconds` seconds.
     pub rates: Rates,
+    /// What is tried in its place; null if the candidate has no rule of this name.
+    #[serde(default)]
+    pub candidate: Option<CandidateLimit>,
 }
 
 /// The figures of a limit.
