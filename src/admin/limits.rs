@@ -91,7 +91,10 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
             continue;
         }
         if limits.limits.len() < LIMITS_MAX {
-            let state = limit_state(rule, &counts, &ends, candidates.as_ref());
+            let mut state = limit_state(rule, &counts, &ends, candidates.as_ref());
+            if let Some(origin) = generation.origins.of(rule.index) {
+                (state.source, state.overlay) = (Some(origin.rule), origin.overlay);
+            }
             limits.limits.push(state);
         } else {
             limits.omitted = limits.omitted.saturating_add(1);
@@ -116,6 +119,8 @@ pub(super) fn limit_state(
         unlimited: matches!(rule.allowance, Allowance::Unlimited),
         shadow_mode: rule.shadow_mode,
         shadow_until: ends.of(&rule.domain, &name),
+        source: None,
+        overlay: None,
         quota_mode: rule.quota_mode,
         hits: counts.hits(rule.index),
         rates: counts.rates(rule.index),

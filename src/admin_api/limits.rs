@@ -35,6 +35,12 @@ pub struct LimitState {
     pub shadow_mode: bool,
     /// Until when `/shadow` keeps it in shadow mode; null if it does not.
     pub shadow_until: Option<String>,
+    /// Where the rule was written: `FILE:LINE`, or the name of a resource of an xDS server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// `FILE:LINE` of the overlay's entry that matches the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<String>,
     /// Whether the rule is a quota.
     pub quota_mode: bool,
     /// Hits since the start of the service.

@@ -18,7 +18,7 @@ use super::candidate::{CandidateContext, CandidateRules};
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::clock::Clock;
 use crate::metrics::{AUDIT_LOG, Metrics, RuleCounters};
-use crate::rules::file::LoadedRules;
+use crate::rules::file::{LoadedRules, RuleOrigins};
 use crate::rules::reload::{Rules, RulesUpdate};
 use tollgate_limiter::{RuleSet, Timestamp};
 
@@ -38,6 +38,8 @@ pub struct Generation {
     pub names: Arc<[Arc<str>]>,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
+    /// Where the rules were written.
+    pub origins: Arc<RuleOrigins>,
     /// Warnings of the rules.
     pub warnings: RulesWarnings,
     /// Counted from 1. A change of shadow mode by an operator does not change it.
@@ -176,7 +178,8 @@ impl Generations {
     }
 
     /// Makes `rules` current for new requests.
-    fn publish(&self, mut rules: RuleSet, sources: usize, warnings: RulesWarnings, hash: u64) {
+    fn publish(&self, loaded: Rules, warnings: RulesWarnings) {
+        let (mut rules, hash) = (loaded.loaded.rules, loaded.hash);
         let mut shadows = self.shadows();
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
@@ -189,7 +192,8 @@ impl Generations {
             candidate,
             rules,
             counters,
-            sources,
+            sources: loaded.sources,
+            origins: Arc::new(loaded.loaded.origins),
             warnings,
             number,
             loaded_at: self.clock.as_ref().map(|clock| clock.now()),
@@ -294,6 +298,7 @@ impl Generations {
             counters: current.counters.clone(),
             names: Arc::clone(&current.names),
             sources: current.sources,
+            origins: Arc::clone(&current.origins),
             warnings: current.warnings.clone(),
             number: current.number,
             loaded_at: current.loaded_at,
@@ -406,8 +411,8 @@ impl Generations {
                 warnings.log();
                 let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
                 let was_refused = self.refused().is_some();
-                self.publish(rules.loaded.rules, sources, warnings, rules.hash);
-                let hash = format_args!("{:012x}", rules.hash);
+                let hash = format!("{:012x}", rules.hash);
+                self.publish(rules, warnings);
                 if was_refused {
                     // At the level of the refusal, so that a reader of that level sees its end.
                     tracing::error!(sources, limits, %hash, "rules are valid again and in use");

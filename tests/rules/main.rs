@@ -44,6 +44,7 @@ mod fuzz;
 mod hostile_snippets;
 mod limits;
 mod misplaced;
+mod overlay;
 mod reading;
 mod refused;
 mod schema;

@@ -30,6 +30,8 @@ fn limit(rule: &str, over: f64) -> LimitState {
         unlimited: false,
         shadow_mode: false,
         shadow_until: None,
+        source: None,
+        overlay: None,
         quota_mode: false,
         hits: Hits {
             total: 500,

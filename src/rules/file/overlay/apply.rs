@@ -122,7 +122,11 @@ impl Overlay<'_> {
     }
 
     fn warn_without_match(&mut self) {
-        for entry in self.entries.iter().filter(|entry| !entry.has_match) {
+        for entry in self
+            .entries
+            .iter()
+            .filter(|one| one.is_valid && !one.has_match)
+        {
             let (message, help) = if entry.is_hidden {
                 (
                     "this entry never applies: earlier entries take every limit that it matches",
