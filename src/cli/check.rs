@@ -66,8 +66,7 @@ impl Check {
             }
         });
         let options = (&self.settings).into();
-        let (mut report, rules) = match reload::load_overlaid(&sources, overlay.as_ref(), &options)
-        {
+        let (mut report, rules) = match reload::load_overlaid(&sources, overlay.as_ref(), options) {
             Ok(rules) => {
                 let loaded = rules.loaded;
                 let report = Report {

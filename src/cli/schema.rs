@@ -1,5 +1,5 @@
-//! `tollgate schema`: prints the JSON Schema of a rules file or an overlay, for editors, of a report, or of the
-//! admin listener.
+//! `tollgate schema`: prints the JSON Schema of a rules file or an overlay, for editors, of a
+//! report, or of the admin listener.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
 

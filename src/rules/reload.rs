@@ -73,7 +73,7 @@ type Snapshot = Result<Vec<FileStamp>, String>;
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
     let overlay = read_overlay(&options)?;
-    load_overlaid(&sources, overlay.as_ref(), &options).map_err(LoadError::Diagnostics)
+    load_overlaid(&sources, overlay.as_ref(), options).map_err(LoadError::Diagnostics)
 }
 
 /// Reads the overlay that the options name.
@@ -88,7 +88,7 @@ pub(crate) fn read_overlay(options: &Options) -> Result<Option<Source>, LoadErro
 ///
 /// When they have errors.
 pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Report> {
-    load_overlaid(sources, None, &options)
+    load_overlaid(sources, None, options)
 }
 
 /// Loads the rules of these texts, with the text of an overlay.
@@ -99,7 +99,7 @@ pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Repor
 pub fn load_overlaid(
     sources: &[Source],
     overlay: Option<&Source>,
-    options: &Options,
+    options: Options,
 ) -> Result<Rules, Report> {
     let loaded = file::load_overlaid(sources, overlay, options)?;
     Ok(Rules {

@@ -28,7 +28,7 @@ fn rules() -> Source {
 }
 
 fn read(name: &str, text: &str) -> Result<LoadedRules, Report> {
-    load_overlaid(&[rules()], Some(&source(name, text)), &APART)
+    load_overlaid(&[rules()], Some(&source(name, text)), APART)
 }
 
 /// The report of an overlay, and whether the rules are used with it.
@@ -122,7 +122,7 @@ fn a_permission_lets_every_raise_pass() {
         assert_eq!(refused.errors.len(), 1, "{refused}");
         assert_eq!(refused.errors[0].code.name(), "raised-limit", "{refused}");
         let raised = overlaid(&entry(", may_raise: true"));
-        let plain = load_overlaid(&[rules()], None, &APART).unwrap();
+        let plain = load_overlaid(&[rules()], None, APART).unwrap();
         assert_ne!(rule(&raised, key), rule(&plain, key));
     }
     let whole = overlaid(
@@ -173,7 +173,7 @@ fn a_limit_keeps_what_an_entry_does_not_set() {
   requests_per_unit: 2
 ",
     );
-    let plain = load_overlaid(&[rules()], None, &APART).unwrap();
+    let plain = load_overlaid(&[rules()], None, APART).unwrap();
     let (plan, before) = (rule(&loaded, "plan"), rule(&plain, "plan"));
     let (Allowance::Limited { limit: new, .. }, Allowance::Limited { limit: old, .. }) =
         (plan.allowance, before.allowance)
@@ -256,7 +256,7 @@ fn errors_of_rules_and_overlay_are_reported_together() {
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: x}}]",
     );
     let bad = source("overlay.yaml", "overlay: [{domain: d, algorithm: x}]");
-    let report = load_overlaid(&[bad_rules], Some(&bad), &APART).unwrap_err();
+    let report = load_overlaid(&[bad_rules], Some(&bad), APART).unwrap_err();
     let files: Vec<_> = report.errors.iter().map(|error| &*error.file).collect();
     assert_eq!(files, ["rules.yaml", "overlay.yaml"], "{report}");
     assert!(!report.only_overlay);
@@ -271,7 +271,7 @@ fn the_hash_of_rules_covers_the_overlay() {
         source("overlay.yaml", &text)
     };
     let hash = |overlay: Option<&Source>| {
-        let rules = reload::load_overlaid(&[rules()], overlay, &APART);
+        let rules = reload::load_overlaid(&[rules()], overlay, APART);
         rules.unwrap_or_else(|report| panic!("{report}")).hash
     };
     let hashes = [hash(None), hash(Some(&overlay(5))), hash(Some(&overlay(6)))];
@@ -294,4 +294,36 @@ fn the_committed_schema_of_an_overlay_is_the_one_the_code_makes() {
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == made, "run make readme");
+}
+
+#[test]
+fn the_documented_overlay_is_valid() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/overlay.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("```yaml\n").skip(1);
+    let blocks = blocks.map(|block| block.split("```").next().unwrap());
+    let overlays: Vec<_> = blocks
+        .filter(|block| block.starts_with("overlay:"))
+        .collect();
+    let [text] = overlays[..] else {
+        panic!("{overlays:?}")
+    };
+    let rules = source(
+        "rules.yaml",
+        "domain: default/eg/http
+descriptors:
+- key: httproute/default/app/rule/0/match/0/*
+  descriptors:
+  - {key: rule-0-match-0, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: rule-1-match-0, rate_limit: {unit: minute, requests_per_unit: 100}}
+",
+    );
+    let loaded = load_overlaid(&[rules], Some(&source("overlay.yaml", text)), APART);
+    let loaded = loaded.unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(
+        limit(rule(&loaded, "rule-0-match-0")),
+        (100, "token_bucket", 20)
+    );
+    assert!(rule(&loaded, "rule-1-match-0").over_limit.is_some());
 }

@@ -118,7 +118,9 @@ impl Loader<'_> {
         self.warn_unused_over_limit(&fields, path, &rules);
         self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
-            self.record_origins(&fields, rules.len());
+            if !rules.is_empty() {
+                self.record_rules_origin(&fields);
+            }
             self.rules.set_rules(node, rules);
         }
         let context = DescriptorContext {
@@ -153,16 +155,15 @@ impl Loader<'_> {
         }
     }
 
-    /// Records where the limits of a descriptor were written.
-    fn record_origins(&mut self, fields: &Fields<'_>, count: usize) {
+    /// Records where the next rules were written.
+    fn record_rules_origin(&mut self, fields: &Fields<'_>) {
         let name = match fields.given("rate_limit") {
             Some(_) => "rate_limit",
             None => "rate_limits",
         };
         let place = self.place(fields.key_span(name));
-        for _ in 0..count {
-            self.origins.push(place.file, place.span.at.line);
-        }
+        let next = self.rules.rules().len();
+        self.origins.push(next, place.file, place.span.at.line);
     }
 
     fn add_node(

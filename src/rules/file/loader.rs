@@ -11,7 +11,6 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
-use crate::rules::file::overlay::Overlay;
 use crate::rules::file::report::Report;
 use crate::rules::file::rule_origin::RuleOrigins;
 use crate::rules::path::Source;
@@ -150,26 +149,28 @@ impl<'s> Loader<'s> {
         self.report
     }
 
-    /// Compiles the patterns of all files, applies the overlay, and gives the rules or the errors.
-    pub(super) fn finish(
-        mut self,
-        sources: &[&Source],
-        mut overlay: Option<Overlay<'_>>,
-    ) -> Result<LoadedRules, Report> {
+    /// Compiles the patterns of all files. Gives whether the rules are valid.
+    pub(super) fn complete(&mut self) -> bool {
         self.compile();
         let are_valid = self.report.errors.is_empty();
         if are_valid {
             self.warn_unreachable_nodes();
-            if let Some(overlay) = &mut overlay {
-                overlay.apply(&mut self.rules, &mut self.origins);
-            }
-            self.warn_unknown_replaced_names();
         }
-        let mut report = self.report;
-        let name = overlay.as_ref().map(Overlay::name);
+        are_valid
+    }
+
+    /// The rules, or the errors; with the report of an overlay, and its name.
+    pub(super) fn into_result(
+        mut self,
+        sources: &[&Source],
+        overlay: Option<(Report, &str)>,
+    ) -> Result<LoadedRules, Report> {
+        let name = overlay.as_ref().map(|(_, name)| *name);
         self.origins.name_files(&self.files, name);
-        if let Some(overlay) = overlay {
-            report.append(overlay.into_report(), self.files.len());
+        let mut report = self.report;
+        if let Some((of_overlay, _)) = overlay {
+            let are_valid = report.errors.is_empty();
+            report.append(of_overlay, self.files.len());
             report.only_overlay = are_valid && !report.errors.is_empty();
         }
         report.complete(sources);

@@ -87,7 +87,7 @@ pub use self::values::LIST_ITEMS_MAX;
 ///
 /// Every error of every file, at most [`DIAGNOSTICS_MAX`], and the warnings.
 pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
-    load_overlaid(sources, None, &options)
+    load_overlaid(sources, None, options)
 }
 
 /// Loads the rule set that `sources` describe, with an overlay.
@@ -98,15 +98,15 @@ pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report>
 pub fn load_overlaid(
     sources: &[Source],
     overlay: Option<&Source>,
-    options: &Options,
+    options: Options,
 ) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options.clone());
+    let mut loader = Loader::new(options);
     for source in sources {
         let budget = loader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }
-    finish(loader, sources, overlay, options)
+    finish(loader, sources, overlay)
 }
 
 /// Loads documents that are no text, each with its name, with an overlay. They have no aliases, so
@@ -114,25 +114,34 @@ pub fn load_overlaid(
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
     overlay: Option<&Source>,
-    options: &Options,
+    options: Options,
 ) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options.clone());
+    let mut loader = Loader::new(options);
     for (name, root) in documents {
         loader.file(name, "", usize::MAX);
         loader.document(root);
     }
-    finish(loader, &[], overlay, options)
+    finish(loader, &[], overlay)
 }
 
+/// Applies the overlay to rules that are valid, and gives the rules or the errors.
 fn finish(
-    loader: Loader<'_>,
+    mut loader: Loader<'_>,
     sources: &[Source],
     overlay: Option<&Source>,
-    options: &Options,
 ) -> Result<LoadedRules, Report> {
-    let document = overlay.map(|overlay| yaml::parse(&overlay.text));
-    let read = overlay.zip(document.as_ref());
-    let read = read.map(|(source, document)| Overlay::read(source, document, options));
+    let are_valid = loader.complete();
+    let applied = overlay.map(|overlay| {
+        let document = yaml::parse(&overlay.text);
+        let mut read = Overlay::read(overlay, &document);
+        if are_valid {
+            read.apply(&mut loader.rules, &mut loader.origins);
+        }
+        (read.into_report(), &*overlay.name)
+    });
+    if are_valid {
+        loader.warn_unknown_replaced_names();
+    }
     let sources: Vec<_> = sources.iter().chain(overlay).collect();
-    loader.finish(&sources, read)
+    loader.into_result(&sources, applied)
 }

@@ -1,24 +1,30 @@
 //! Where each rule was written: its file or resource, and the entry of an overlay that matches it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where the rules of a set were written, by their index. A large set has very many, so a place is
-/// three numbers.
+/// Where the rules of a set were written, by their index. A large set has very many rules, so the
+/// rules of one descriptor have one place.
 #[derive(Clone, Debug, Default)]
 pub struct RuleOrigins {
-    /// The names of the files, the overlay's last.
+    /// The names of the files.
     files: Vec<Arc<str>>,
+    /// In the order of the rules.
+    descriptors: Vec<DescriptorOrigin>,
+    /// The name of the overlay.
     overlay: Option<Arc<str>>,
-    places: Vec<Place>,
+    /// The line of the entry that matches a rule.
+    entries: HashMap<usize, usize>,
 }
 
+/// Where the limits of one descriptor were written.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct DescriptorOrigin {
+    /// The index of its first rule.
+    rule: usize,
     file: u32,
     /// 0 for a resource of an xDS server.
     line: u32,
-    /// 0 when no entry matches.
-    overlay_line: u32,
 }
 
 /// Where one rule was written.
@@ -33,13 +39,13 @@ pub struct RuleOrigin {
 // === impl RuleOrigins ===
 
 impl RuleOrigins {
-    /// Adds the next rule.
-    pub(super) fn push(&mut self, file: usize, line: usize) {
+    /// Adds a descriptor whose limits begin with the rule of this index.
+    pub(super) fn push(&mut self, rule: usize, file: usize, line: usize) {
         let number = |number: usize| u32::try_from(number).unwrap_or_default();
-        self.places.push(Place {
+        self.descriptors.push(DescriptorOrigin {
+            rule,
             file: number(file),
             line: number(line),
-            overlay_line: 0,
         });
     }
 
@@ -50,22 +56,22 @@ impl RuleOrigins {
     }
 
     /// Notes that the entry in this line of the overlay matches a rule.
-    pub(super) fn set_overlay(&mut self, rule: usize, line: usize) {
-        if let Some(place) = self.places.get_mut(rule) {
-            place.overlay_line = u32::try_from(line).unwrap_or_default();
-        }
+    pub(super) fn set_entry(&mut self, rule: usize, line: usize) {
+        self.entries.insert(rule, line);
     }
 
     /// Where the rule with this index was written.
     pub fn of(&self, rule: usize) -> Option<RuleOrigin> {
-        let place = self.places.get(rule)?;
-        let file = self.files.get(usize::try_from(place.file).ok()?)?;
-        let rule = match place.line {
-            0 => file.to_string(),
-            line => format!("{file}:{line}"),
-        };
-        let overlay = self.overlay.as_ref().filter(|_| place.overlay_line > 0);
-        let overlay = overlay.map(|file| format!("{file}:{}", place.overlay_line));
-        Some(RuleOrigin { rule, overlay })
+        let after = self.descriptors.partition_point(|one| one.rule <= rule);
+        let descriptor = self.descriptors.get(after.checked_sub(1)?)?;
+        let file = self.files.get(usize::try_from(descriptor.file).ok()?)?;
+        let entry = self.overlay.as_ref().zip(self.entries.get(&rule));
+        Some(RuleOrigin {
+            rule: match descriptor.line {
+                0 => file.to_string(),
+                line => format!("{file}:{line}"),
+            },
+            overlay: entry.map(|(file, line)| format!("{file}:{line}")),
+        })
     }
 }

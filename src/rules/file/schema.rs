@@ -51,10 +51,9 @@ fn object(mapping: &Mapping) -> Value {
         .map(|field| (field.name.to_owned(), property(field)))
         .collect();
     let required = match mapping.name {
-        "rules" => json!(["domain"]),
+        "rules" | "entry" => json!(["domain"]),
         "descriptor" | "level" => json!(["key"]),
         "overlay" => json!(["overlay"]),
-        "entry" => json!(["domain"]),
         "replaced" => json!(["name"]),
         _ => json!([]),
     };

@@ -54,7 +54,7 @@ fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpd
         .map(|config| (excerpt(&config.name).into_owned(), document(config)))
         .collect();
     let overlay = read_overlay(&options)?;
-    let loaded = file::load_documents(&documents, overlay.as_ref(), &options)
+    let loaded = file::load_documents(&documents, overlay.as_ref(), options)
         .map_err(LoadError::Diagnostics)?;
     let texts: Vec<_> = configs.iter().map(RateLimitConfig::encode_to_vec).collect();
     Ok(Rules {

@@ -50,7 +50,9 @@ impl Algorithm for FixedWindow {
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
         let windows = span_us.min(2);
-        MostAdmitted::constant(limit.requests().saturating_mul(windows))
+        Some(MostAdmitted::constant(
+            limit.requests().saturating_mul(windows),
+        ))
     }
 
     fn decide(

@@ -159,8 +159,8 @@ pub trait Algorithm: Sync {
     }
 
     /// The most hits that any interval of `span_us` can admit, over all requests: a bound that some
-    /// requests reach. `span_us` is from 1 to the window, in microseconds. None when there is no such
-    /// bound, which is the default.
+    /// requests reach. `span_us` is from 1 to the window, in microseconds. None when there is no
+    /// such bound, which is the default.
     fn most_admitted(&self, _limit: &Limit, _span_us: u64) -> Option<MostAdmitted> {
         None
     }

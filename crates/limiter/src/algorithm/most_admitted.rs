@@ -22,6 +22,8 @@
 //! What it deliberately does not do: compare limits of different windows. They can always admit
 //! more.
 
+use std::num::NonZeroU16;
+
 use super::{Algorithm, Limit};
 
 /// The most hits that an interval can admit.
@@ -40,23 +42,23 @@ pub struct MostAdmitted {
 
 impl MostAdmitted {
     /// This number, however long the interval is.
-    pub(super) fn constant(hits: u64) -> Option<Self> {
-        Some(Self {
+    pub(super) fn constant(hits: u64) -> Self {
+        Self {
             base: hits,
             growth: 0,
             window_us: 1,
             grows: false,
-        })
+        }
     }
 
     /// `base`, and the limit's rate for `us`.
-    pub(super) fn growing(base: u64, limit: &Limit, us: u64) -> Option<Self> {
-        Some(Self {
+    pub(super) fn growing(base: u64, limit: &Limit, us: u64) -> Self {
+        Self {
             base,
             growth: u128::from(limit.requests()).saturating_mul(u128::from(us)),
             window_us: limit.window().as_us(),
             grows: true,
-        })
+        }
     }
 
     /// The number of hits.
@@ -111,7 +113,7 @@ pub fn can_admit_more(
 /// The longest interval that the segments of one window always contain.
 pub(super) fn shortest_turn_us(limit: &Limit) -> u64 {
     let window_us = limit.window().as_us();
-    let segments = limit.segments().map_or(1, |segments| segments.get());
+    let segments = limit.segments().map_or(1, NonZeroU16::get);
     let longest_us = window_us.div_ceil(u64::from(segments));
     window_us.saturating_sub(longest_us).saturating_add(1)
 }

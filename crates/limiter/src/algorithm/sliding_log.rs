@@ -54,7 +54,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn most_admitted(&self, limit: &Limit, _span_us: u64) -> Option<MostAdmitted> {
-        MostAdmitted::constant(limit.requests())
+        Some(MostAdmitted::constant(limit.requests()))
     }
 
     fn decide(

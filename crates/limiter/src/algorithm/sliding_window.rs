@@ -163,10 +163,10 @@ impl Algorithm for SlidingWindow {
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
         let us = span_us.saturating_sub(2);
-        match span_us {
+        Some(match span_us {
             1 => MostAdmitted::constant(limit.requests()),
             _ => MostAdmitted::growing(limit.requests(), limit, us),
-        }
+        })
     }
 
     fn decide(

@@ -61,7 +61,9 @@ impl Algorithm for SlidingWindowSegments {
         } else {
             1
         };
-        MostAdmitted::constant(limit.requests().saturating_mul(turns))
+        Some(MostAdmitted::constant(
+            limit.requests().saturating_mul(turns),
+        ))
     }
 
     fn decide(

@@ -67,7 +67,11 @@ impl Algorithm for TokenBucket {
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
-        MostAdmitted::growing(limit.burst(), limit, span_us.saturating_sub(1))
+        Some(MostAdmitted::growing(
+            limit.burst(),
+            limit,
+            span_us.saturating_sub(1),
+        ))
     }
 
     fn decide(

@@ -47,7 +47,9 @@ impl Algorithm for TokenBucketInterval {
             1 => 0,
             _ => limit.requests().min(limit.burst()),
         };
-        MostAdmitted::constant(limit.burst().saturating_add(refilled))
+        Some(MostAdmitted::constant(
+            limit.burst().saturating_add(refilled),
+        ))
     }
 
     fn decide(

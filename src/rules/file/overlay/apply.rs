@@ -11,7 +11,7 @@ use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::overlay::Overlay;
-use crate::rules::file::overlay::entry::Entry;
+use crate::rules::file::overlay::entry::{Entry, Found};
 use crate::rules::file::overlay::raise::{Raise, ReplacedNames, raises_of_domain, raises_of_rule};
 use crate::rules::file::rate_limit::{same_bucket, share_bucket};
 use crate::rules::file::rule_origin::RuleOrigins;
@@ -36,7 +36,7 @@ impl Overlay<'_> {
             let Some(entry) = self.entries.get(position) else {
                 continue;
             };
-            origins.set_overlay(index, entry.fields.span.at.line);
+            origins.set_entry(index, entry.fields.span.at.line);
             if entry.is_valid
                 && let Some(after) = self.loader.apply(entry, rule, &replaced)
                 && after != *rule
@@ -58,7 +58,7 @@ impl Overlay<'_> {
                 if !entry.is_about_domains() || !entry.matches_domain(&domain) {
                     continue;
                 }
-                entry.has_match = true;
+                entry.found = Found::Match;
                 if !entry.is_valid {
                     continue;
                 }
@@ -82,15 +82,15 @@ impl Overlay<'_> {
     fn first_match(&mut self, rule: &Rule) -> Option<usize> {
         let mut first = None;
         for (position, entry) in self.entries.iter_mut().enumerate() {
-            if first.is_some() && (entry.has_match || entry.is_hidden) || !entry.matches(rule) {
+            if first.is_some() && entry.found != Found::Nothing || !entry.matches(rule) {
                 continue;
             }
             match first {
                 None => {
                     first = Some(position);
-                    entry.has_match = true;
+                    entry.found = Found::Match;
                 }
-                Some(_) => entry.is_hidden = true,
+                Some(_) => entry.found = Found::Hidden,
             }
         }
         first
@@ -122,21 +122,17 @@ impl Overlay<'_> {
     }
 
     fn warn_without_match(&mut self) {
-        for entry in self
-            .entries
-            .iter()
-            .filter(|one| one.is_valid && !one.has_match)
-        {
-            let (message, help) = if entry.is_hidden {
-                (
+        for entry in self.entries.iter().filter(|one| one.is_valid) {
+            let (message, help) = match entry.found {
+                Found::Match => continue,
+                Found::Hidden => (
                     "this entry never applies: earlier entries take every limit that it matches",
                     "move it before them, or remove it",
-                )
-            } else {
-                (
+                ),
+                Found::Nothing => (
                     "this entry matches no limit of the rules",
                     "compare it with the domains and keys of the rules; `tollgate explain` lists the keys of a domain",
-                )
+                ),
             };
             let span = entry.span_of("domain");
             let warning = Diagnostic::warning(Code::UnmatchedEntry, span, message).help(help);

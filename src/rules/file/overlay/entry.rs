@@ -49,10 +49,17 @@ pub(super) struct Entry<'n> {
     pub(super) on_store_failure: Option<OnStoreFailure>,
     /// It has no error.
     pub(super) is_valid: bool,
-    /// Something matched it.
-    pub(super) has_match: bool,
-    /// An earlier entry took a limit that it matches.
-    pub(super) is_hidden: bool,
+    pub(super) found: Found,
+}
+
+/// What of the rules an entry matches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Found {
+    Nothing,
+    /// Only limits that earlier entries take.
+    Hidden,
+    /// Something that it applies to.
+    Match,
 }
 
 /// One level of a path.
@@ -191,8 +198,7 @@ impl Loader<'_> {
                 .then(|| self.boolean(&fields, path, "all_or_nothing")),
             on_store_failure: self.store_failure(&fields, path),
             is_valid: self.error_count() == before,
-            has_match: false,
-            is_hidden: false,
+            found: Found::Nothing,
             fields,
         };
         Some(entry)

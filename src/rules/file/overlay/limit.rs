@@ -109,20 +109,17 @@ fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFiel
         ("algorithm", text(algorithm.name())),
         ("requests_per_unit", number(&requests)),
     ];
-    match limit.unit() {
-        Some(unit) => {
-            fields.push(("unit", text(unit.name())));
-            fields.push(("unit_multiplier", number(&limit.unit_multiplier())));
-        }
-        None => {
-            let seconds = limit.window().as_us() / 1_000_000;
-            fields.push(("slot_seconds", number(&seconds)));
-            fields.extend(
-                rule.holder_key
-                    .as_ref()
-                    .map(|key| ("holder_key", text(key))),
-            );
-        }
+    if let Some(unit) = limit.unit() {
+        fields.push(("unit", text(unit.name())));
+        fields.push(("unit_multiplier", number(&limit.unit_multiplier())));
+    } else {
+        let seconds = limit.window().as_us() / 1_000_000;
+        fields.push(("slot_seconds", number(&seconds)));
+        fields.extend(
+            rule.holder_key
+                .as_ref()
+                .map(|key| ("holder_key", text(key))),
+        );
     }
     let has_burst = algorithm.options().contains(&AlgorithmOption::Burst);
     if has_burst && limit.burst() != u64::from(algorithm.default_burst(requests)) {

@@ -50,8 +50,8 @@ pub(super) struct Overlay<'s> {
 
 impl<'s> Overlay<'s> {
     /// Reads the entries.
-    pub(super) fn read(source: &'s Source, document: &'s Document, options: &Options) -> Self {
-        let mut loader = Loader::new(options.clone()).of_an_overlay();
+    pub(super) fn read(source: &'s Source, document: &'s Document) -> Self {
+        let mut loader = Loader::new(Options::default()).of_an_overlay();
         let budget = loader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         let entries = match document {
@@ -66,11 +66,6 @@ impl<'s> Overlay<'s> {
             }
         };
         Self { loader, entries }
-    }
-
-    /// The name of the file.
-    pub(super) fn name(&self) -> &str {
-        self.loader.file_name(0)
     }
 
     /// The diagnostics, in the order in which they were found.
