@@ -265,11 +265,13 @@ fn alternatives(names: &[String]) -> String {
 
 fn print_rule(rule: &Rule, entries: &[Entry<'_>], origin: Option<RuleOrigin>) {
     print_line!("rule {}", rule.full_name());
-    if let Some(RuleOrigin { rule, overlay }) = origin {
+    if let Some(RuleOrigin {
+        rule,
+        overlay: Some(overlay),
+    }) = origin
+    {
         print_line!("  written in {rule}");
-        if let Some(overlay) = overlay {
-            print_line!("  with the overlay's entry in {overlay}");
-        }
+        print_line!("  with the overlay's entry in {overlay}");
     }
     match rule.allowance {
         Allowance::Unlimited => print_line!("  unlimited: never counted, always passes"),
