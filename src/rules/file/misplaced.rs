@@ -237,6 +237,6 @@ fn named_alone() -> impl Iterator<Item = &'static Mapping> {
 /// The mappings that have a key, for messages.
 fn homes(name: &str) -> String {
     let homes = named_alone().filter(|mapping| mapping.has(name));
-    let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+    let homes: Vec<_> = homes.map(Mapping::place).collect();
     homes.join(" or ")
 }
