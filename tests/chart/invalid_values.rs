@@ -173,7 +173,7 @@ const UNKNOWN: [InvalidValue; 11] = [
 ];
 
 /// Contradicting values, one case for each guard except those of `settings` and of names.
-const CONTRADICTIONS: [(&str, &str); 72] = [
+const CONTRADICTIONS: [(&str, &str); 73] = [
     (
         "rules.a=b,existingConfigMap=mine",
         "rules and existingConfigMap are both given; keep one",

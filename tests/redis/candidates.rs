@@ -12,12 +12,8 @@ async fn four(arguments: &[&str], counted: impl Fn(&Tollgate)) -> usize {
     let url = redis.url();
     let rules = RULES.replace("1000", "3");
     let tollgate = replica(&rules, &[&["--store", &url], arguments].concat());
-    let shown = || {
-        tollgate
-            .said()
-            .contains("candidate rules loaded")
-            .then_some(())
-    };
+    let loaded = "tollgate_candidate_rules_accepted_total";
+    let shown = || (tollgate.metric(loaded) == 1).then_some(());
     if arguments.contains(&"--candidate") {
         assert!(wait_for(RECOVERY, shown).is_some(), "{}", tollgate.said());
     }
