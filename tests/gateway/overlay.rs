@@ -83,6 +83,7 @@ fn ask(replica: &RatelimitProcess, user: &str, hits: u32) -> (String, u64) {
     let (_, answer) = http(replica.http, "POST", "/json", &body.to_string());
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let status = &answer["statuses"][0];
+    assert!(status.is_object(), "{answer}: {}", replica.said());
     let wait = status["durationUntilReset"].as_str().unwrap_or("0s");
     let wait = wait.trim_end_matches('s').parse().unwrap();
     (status["code"].as_str().unwrap().to_owned(), wait)
@@ -134,6 +135,8 @@ async fn an_overlay_makes_a_gateways_policy_a_token_bucket_and_without_it_a_fixe
     ads.send("1", &policy(100));
     assert_eq!(ads.answer_to("1").1, None);
     wait_for_rules(&replica, "token_bucket");
+    let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
+    assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
     let with_overlay = replica.rules_hash();
     // A bucket has one request more after 600 ms, in whichever minute.
     assert_eq!(wait_after_a_hundred(&replica, "bob"), Some(1));
