@@ -12,6 +12,7 @@
 //! | `entry` | one entry: what it matches, what it sets |
 //! | `apply` | the entries applied to loaded rules |
 //! | `limit` | one limit, changed |
+//! | `placing` | where its diagnostics are shown |
 //! | `raise` | what lets more pass |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or change the levels of rules.
@@ -19,6 +20,7 @@
 mod apply;
 mod entry;
 mod limit;
+mod placing;
 mod raise;
 
 use std::rc::Rc;
