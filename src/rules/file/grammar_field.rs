@@ -4,7 +4,17 @@ use std::ops::RangeInclusive;
 
 use tollgate_limiter::AlgorithmOption;
 
-/// A mapping of a rules file.
+/// The mappings of a kind of file.
+#[derive(Debug)]
+pub(crate) struct Grammar {
+    /// Every mapping, the root first.
+    pub(crate) mappings: &'static [&'static Mapping],
+    /// Whether the reference reads such files: errors then begin with its words, and numbers that
+    /// it rejects anywhere are errors.
+    pub(crate) is_reference: bool,
+}
+
+/// A mapping of a file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Its name in the schema.
@@ -75,7 +85,7 @@ pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static st
     }
 }
 
-pub(super) const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
+pub(crate) const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
         origin: Origin::Tollgate,
@@ -100,7 +110,35 @@ pub(super) const fn choice(
     }
 }
 
-pub(super) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+pub(crate) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+
+// === impl Grammar ===
+
+impl Grammar {
+    /// The origin of a field of this name in any mapping.
+    pub(crate) fn origin_of(&self, name: &str) -> Option<Origin> {
+        let mut fields = self.mappings.iter().flat_map(|mapping| mapping.fields);
+        fields
+            .find(|field| field.name == name)
+            .map(|field| field.origin)
+    }
+
+    /// The mappings that have a key, for messages.
+    pub(crate) fn homes(&self, name: &str) -> String {
+        let homes = self.mappings.iter().filter(|mapping| mapping.has(name));
+        let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+        homes.join(" or ")
+    }
+
+    /// The words that precede the reference's message about a name; none in other files.
+    pub(crate) fn config_error(&self) -> &'static str {
+        if self.is_reference {
+            "config error, "
+        } else {
+            ""
+        }
+    }
+}
 
 // === impl Mapping ===
 

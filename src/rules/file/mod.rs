@@ -14,7 +14,8 @@
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
 //! | `schema` | the JSON Schema |
-//! | `loader` | the state of one load, and its bounds |
+//! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
+//! | `loader` | the state of one load |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
@@ -53,6 +54,7 @@ mod node_origin;
 mod over_limit;
 mod patterns;
 mod rate_limit;
+mod reader;
 mod replaced_names;
 mod report;
 mod schema;
@@ -81,7 +83,7 @@ pub use self::values::LIST_ITEMS_MAX;
 pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
-        let budget = loader::unfolding_budget(&source.text);
+        let budget = reader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }
