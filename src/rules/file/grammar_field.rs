@@ -73,6 +73,14 @@ pub(crate) enum Kind {
     Headers,
     /// A mapping of any names to any values.
     AnyMapping,
+    /// A text, or a mapping.
+    TextOrMapping(&'static Mapping),
+    /// A length of time, such as `500ms` or `1h30m`.
+    Duration,
+    /// A length of time in whole seconds, a number of seconds, or `never`.
+    Wait,
+    /// A time in RFC 3339, with an optional `[Zone]`.
+    Time,
 }
 
 pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
@@ -150,7 +158,15 @@ impl Mapping {
             "descriptor" => "a descriptor",
             "limit" => "`rate_limit`",
             "replaced" => "an entry of `replaces`",
-            _ => "`over_limit`",
+            "over_limit" => "`over_limit`",
+            "tests" => "the root of a file of tests",
+            "test" => "a test",
+            "step" => "a step",
+            "entry" => "an entry",
+            "override" => "`limit`",
+            "expected_descriptor" => "an entry of `expect.descriptors`",
+            "ask" => "`ask`",
+            _ => "`expect`",
         }
     }
 

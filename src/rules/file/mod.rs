@@ -66,6 +66,14 @@ use self::loader::Loader;
 use crate::rules::path::Source;
 use crate::rules::yaml::Node;
 
+pub(crate) use self::field_path::FieldPath;
+pub(crate) use self::fields::Fields;
+pub(crate) use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+pub(crate) use self::nearest::nearest;
+pub(crate) use self::node_kind::kind;
+pub(crate) use self::reader::{Reader, unfolding_budget};
+pub(crate) use self::schema::{object_of, reference};
+
 pub use self::bounds::DIAGNOSTICS_MAX;
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;

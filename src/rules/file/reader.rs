@@ -6,16 +6,19 @@
 
 use std::rc::Rc;
 
+use crate::rules::excerpt::excerpt;
 use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
+use crate::rules::file::document::did_you_mean;
 use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar_field::Grammar;
 use crate::rules::file::loader::TEXT_BYTES_MAX;
 use crate::rules::file::node_origin::FilePlace;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
-use crate::rules::yaml::Node;
+use crate::rules::yaml::{Node, YamlError};
 
 /// How much is walked for each byte of a file, aliases unfolded, and how much at least. A byte of
 /// text counts 1.
@@ -249,5 +252,51 @@ impl<'s> Reader<'s> {
     pub(super) fn has_warning(&self, file: usize, path: &str) -> bool {
         let mut warnings = self.report.warnings.iter();
         warnings.any(|one| one.found.file == file && one.path == path)
+    }
+
+    /// Reports a text that is no YAML.
+    pub(crate) fn syntax_error(&mut self, error: &YamlError) {
+        let help = self.syntax_help(error);
+        let message = excerpt(&error.message).into_owned();
+        let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
+        self.type_error(&FieldPath::ROOT, error.help(help));
+    }
+
+    /// What to do about a syntax error.
+    fn syntax_help(&self, error: &YamlError) -> &'static str {
+        let at = self.text.get(error.span.start..).unwrap_or_default();
+        let begins = self.text.get(..error.span.start).unwrap_or_default();
+        let line = begins.rsplit('\n').next().unwrap_or_default();
+        let indent = line.trim_start_matches(' ');
+        if at.starts_with('\t') || indent.starts_with('\t') {
+            "indent with spaces; YAML does not allow tabs there"
+        } else if at.starts_with(['@', '`', '%']) {
+            "put the value in quotes; it begins with a character that YAML reserves"
+        } else if error.message.contains("mapping values are not allowed") {
+            "put the value in quotes if it has a `: `, or check the indentation of this line"
+        } else if error.message.contains("illegal placement of ':'") {
+            "check that every `[` and `{` before this place is closed"
+        } else if error.message.contains("expected '-'")
+            || error.message.contains("expected <block")
+        {
+            "check the indentation of this line"
+        } else if error.message.contains("unknown anchor") {
+            "define the anchor first: `&name`; put the value in quotes if the `*` is text"
+        } else {
+            "fix the YAML syntax here"
+        }
+    }
+
+    /// Reports a word that is none of those a field knows.
+    pub(crate) fn unknown_word(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        field: &str,
+        (word, known): (&str, &[&str]),
+    ) {
+        let message = format!("unknown {field} '{}'", excerpt(word));
+        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
+        self.report(path, did_you_mean(error, word, known));
     }
 }
