@@ -77,7 +77,17 @@ pub fn run(
     test: &Test,
     coverage: &mut Coverage,
 ) -> Result<TestResult, SimulationError> {
-    let mut simulation = Simulation::new(&file.settings, MEMORY_MAX, test.start.at)?;
+    run_within(MEMORY_MAX, file, test, coverage)
+}
+
+/// Runs one test whose buckets take at most so many bytes.
+pub(super) fn run_within(
+    memory_max: usize,
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> Result<TestResult, SimulationError> {
+    let mut simulation = Simulation::new(&file.settings, memory_max, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
     coverage.require(&file.rules);
     let mut run = Run {

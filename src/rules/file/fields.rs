@@ -311,9 +311,8 @@ impl Reader<'_> {
         self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
-        let spoken_of = self.grammar.is_reference
-            && (node.float().is_some()
-                || node.integer().is_some_and(|n| i64::try_from(n).is_err()));
+        let spoken_of =
+            node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
         if number.is_none() && !spoken_of {
             let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
             let error = Diagnostic::error(Code::WrongType, node.span, message);

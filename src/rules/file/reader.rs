@@ -209,6 +209,9 @@ impl<'s> Reader<'s> {
         let name = self.file_name(file);
         name.clone_into(&mut diagnostic.file);
         diagnostic.path = path();
+        if !self.grammar.is_reference {
+            diagnostic.path_name = "field";
+        }
         match diagnostic.severity {
             Severity::Error => self.report.errors.push(diagnostic),
             Severity::Warning => self.report.warnings.push(diagnostic),
