@@ -7,8 +7,6 @@ use jiff::Zoned;
 use jiff::tz::TimeZone;
 use tollgate_limiter::Timestamp;
 
-use crate::rule_tests::test_file::Wait;
-
 /// Units of durations. Months and years have different lengths, so they are none.
 const UNITS: [&str; 7] = ["us", "ms", "s", "m", "h", "d", "w"];
 
@@ -21,6 +19,15 @@ pub(super) struct Moment {
     pub(super) at: Timestamp,
     /// None for UTC.
     pub(super) zone: Option<TimeZone>,
+}
+
+/// A time to wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wait {
+    /// In whole seconds.
+    Seconds(u64),
+    /// For ever.
+    Never,
 }
 
 /// A text that is none of what a field takes.
