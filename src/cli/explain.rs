@@ -90,8 +90,8 @@ impl Explain {
             Match::Rules(matched) => matched.entries,
             Match::UnknownDomain | Match::None => entries.len(),
         };
-        let named = (self.domain.as_str(), self.descriptor.pairs.as_slice());
-        for line in level_lines(&rules, named, &entries, levels) {
+        let asked = (self.domain.as_str(), self.descriptor.pairs.as_slice());
+        for line in level_lines(&rules, asked, &entries, levels) {
             print_line!("{line}");
         }
         match found {

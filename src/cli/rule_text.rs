@@ -60,9 +60,10 @@ pub(super) fn level_lines(
             ));
         }
         if level == last && step.matched.is_some() && !step.has_rule {
-            lines.push(format!(
+            lines.push(
                 "  this level has no limit, and only the level of the last entry applies"
-            ));
+                    .to_owned(),
+            );
         }
     }
     lines
@@ -121,7 +122,7 @@ pub(super) fn rule_lines(
         }
     }
     match rule.allowance {
-        Allowance::Unlimited => lines.push(format!("  unlimited: never counted, always passes")),
+        Allowance::Unlimited => lines.push("  unlimited: never counted, always passes".to_owned()),
         Allowance::Limited { limit, algorithm } => {
             let (requests, name) = (limit.requests_per_unit(), algorithm.name());
             match limit.unit() {

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; reader and JSON Schema use it |
 //! | [`schema`] | the JSON Schema |
-//! | `load`, `steps`, `requests`, `expectations` | a file as tests |
+//! | `load`, `rule_files`, `settings`, `steps`, `expectations` | a file as tests |
+//! | `requests`, `json_requests` | requests in each of their forms |
 //! | `moments` | times and durations as a file has them |
 //! | `test_file` | what a file says |
 //! | `runner` | runs a test |
@@ -22,11 +23,14 @@ mod coverage;
 mod differences;
 mod expectations;
 mod grammar;
+mod json_requests;
 mod load;
 mod moments;
 mod requests;
+mod rule_files;
 mod runner;
 mod schema;
+mod settings;
 mod steps;
 mod test_file;
 mod watched_path;

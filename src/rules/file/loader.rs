@@ -79,7 +79,7 @@ impl From<&RulesSettings> for Options {
 
 // === impl Loader ===
 
-impl<'s> Loader<'s> {
+impl Loader<'_> {
     pub(super) fn new(options: Options) -> Self {
         Self {
             options,
