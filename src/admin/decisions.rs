@@ -41,13 +41,6 @@ const REASONS: [(&str, Reason); 19] = [
     ("error", Reason::Error),
 ];
 
-const CANDIDATES: [(&str, CandidateFilter); 4] = [
-    ("differing", CandidateFilter::Differing),
-    ("all", CandidateFilter::All),
-    ("only", CandidateFilter::Only),
-    ("none", CandidateFilter::None),
-];
-
 pub(super) async fn decisions(
     State(state): State<AdminState>,
     RawQuery(query): RawQuery,
@@ -76,7 +69,8 @@ pub(super) fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
         entries: entries.map(|(key, value)| Entry { key, value }).collect(),
         verdict: query.choice("verdict", &VERDICTS)?,
         reason: query.choice("reason", &REASONS)?,
-        candidates: query.choice("candidates", &CANDIDATES)?.unwrap_or_default(),
+        // Kept decisions are answers.
+        candidates: CandidateFilter::default(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::LimitFigures;
+use super::limit_figures::LimitFigures;
 
 /// The candidate that is tried beside the rules in force.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::LimitFigures;
+use super::limit_figures::LimitFigures;
 use super::top::{Entry, ValueMode};
 
 /// The response of `GET /decisions`.

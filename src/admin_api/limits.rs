@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::candidate::{CandidateLimit, CandidateState};
+use super::limit_figures::LimitFigures;
 
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -50,23 +51,6 @@ pub struct LimitState {
     /// What is tried in its place; null if the candidate has no rule of this name.
     #[serde(default)]
     pub candidate: Option<CandidateLimit>,
-}
-
-/// The figures of a limit.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct LimitFigures {
-    /// Requests per unit.
-    pub requests_per_unit: u64,
-    /// The unit, in lower case; null for slots.
-    pub unit: Option<String>,
-    /// How many units a window has.
-    pub unit_multiplier: u32,
-    /// The algorithm.
-    pub algorithm: String,
-    /// The burst.
-    pub burst: u64,
-    /// The limit in words, such as `10 per minute`.
-    pub text: String,
 }
 
 /// Hits of one rule. Limits of one descriptor without names share their counts.

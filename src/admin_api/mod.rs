@@ -13,6 +13,7 @@
 mod candidate;
 mod decisions;
 mod events;
+mod limit_figures;
 mod limits;
 mod merged;
 mod partitions;
@@ -25,7 +26,8 @@ pub use self::candidate::{
 };
 pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
-pub use self::limits::{Hits, LimitFigures, LimitState, Limits, Rates};
+pub use self::limit_figures::LimitFigures;
+pub use self::limits::{Hits, LimitState, Limits, Rates};
 pub use self::merged::{FailedReplica, MergedTop};
 pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
 pub use self::requests::{

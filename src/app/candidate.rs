@@ -26,8 +26,7 @@ pub(super) fn build(
         memory_max: settings.candidate.candidate_memory_max,
         ..live
     };
-    CandidatePartitions::new(limits, clock, metrics)
-        .map_err(|error| AppError::Defect(error.to_string()))
+    CandidatePartitions::new(limits, clock, metrics).map_err(AppError::Defect)
 }
 
 /// The task that reloads the candidate's rules; none without files of its own.

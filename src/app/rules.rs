@@ -17,8 +17,8 @@ use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
 
 /// Reloads rules files for ever, and passes each result to `take`: when a poll finds a change, and
-/// at once on a message of `reload`. Reads happen on a blocking thread, and so does `take`: a pipe or
-/// a network file system may take for ever.
+/// at once on a message of `reload`. Reads happen on a blocking thread, and so does `take`: a pipe
+/// or a network file system may take for ever.
 pub(super) async fn watch(
     mut rules: RulesWatcher,
     mut reload: Option<mpsc::Receiver<()>>,

@@ -115,11 +115,13 @@ pub(super) fn rule_lines(
     origin: Option<RuleOrigin>,
 ) -> Vec<String> {
     let mut lines = vec![format!("rule {}", rule.full_name())];
-    if let Some(RuleOrigin { rule, overlay }) = origin {
+    if let Some(RuleOrigin {
+        rule,
+        overlay: Some(overlay),
+    }) = origin
+    {
         lines.push(format!("  written in {rule}"));
-        if let Some(overlay) = overlay {
-            lines.push(format!("  with the overlay's entry in {overlay}"));
-        }
+        lines.push(format!("  with the overlay's entry in {overlay}"));
     }
     match rule.allowance {
         Allowance::Unlimited => lines.push("  unlimited: never counted, always passes".to_owned()),

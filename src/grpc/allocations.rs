@@ -25,8 +25,7 @@ mod tests {
     use crate::admin_api::{RankBy, Window};
     use crate::clock::{Clock, ManualClock};
     use crate::decisions::Decisions;
-    use crate::grpc::batcher::{Batcher, SharedRules};
-    use crate::grpc::candidate_batcher::CandidateBatcher;
+    use crate::grpc::batcher::{Batcher, ThreadCandidates};
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
     use crate::grpc::context::{ServerContext, ThreadContext};
@@ -83,7 +82,7 @@ descriptors:
         batcher: Batcher<Caller>,
         workers: Vec<Worker>,
         /// Decides the candidate; none without one.
-        candidates: Option<Rc<CandidateBatcher<Rc<SharedRules>>>>,
+        candidates: Option<ThreadCandidates>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         /// Memory of earlier responses.
         spare: Rc<RefCell<Vec<Vec<u8>>>>,

@@ -51,8 +51,11 @@ pub(crate) struct Batcher<R> {
     /// The uptime of this turn; none until it is first needed.
     turn_us: Cell<Option<u64>>,
     /// Decides candidates; none where there can be none.
-    candidates: Option<Rc<CandidateBatcher<Rc<SharedRules>>>>,
+    candidates: Option<ThreadCandidates>,
 }
+
+/// The candidate's part of a thread's requests.
+pub(super) type ThreadCandidates = Rc<CandidateBatcher<Rc<SharedRules>>>;
 
 /// The mutable state of a batcher.
 struct BatchState<R> {
@@ -119,7 +122,7 @@ impl<R: Responder> Batcher<R> {
     }
 
     /// The part of it that decides candidates, for a task of its own.
-    pub(super) fn candidates(&self) -> Option<Rc<CandidateBatcher<Rc<SharedRules>>>> {
+    pub(super) fn candidates(&self) -> Option<ThreadCandidates> {
         self.candidates.clone()
     }
 

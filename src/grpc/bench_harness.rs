@@ -13,8 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use crate::grpc::batcher::{Batcher, SharedRules};
-use crate::grpc::candidate_batcher::CandidateBatcher;
+use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::responder::Responder;
 use crate::metrics::Metrics;
 use crate::pipeline::{Pipeline, RequestError};
@@ -27,7 +26,7 @@ pub struct BenchHarness {
     workers: Vec<Worker>,
     /// Decides candidates, and the workers of its partitions; none while no candidate is tried,
     /// when its tasks sleep.
-    candidates: Option<(Rc<CandidateBatcher<Rc<SharedRules>>>, Vec<Worker>)>,
+    candidates: Option<(ThreadCandidates, Vec<Worker>)>,
     answer: Rc<RefCell<Vec<u8>>>,
 }
 

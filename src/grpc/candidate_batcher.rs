@@ -2,7 +2,8 @@
 //!
 //! The batcher hands in each request whose response it has written ([`CandidateBatcher::put`]): the
 //! memory of both requests changes places, so nothing is copied or allocated. A task of its own
-//! decides them. It is woken after the connections, which flush their responses first.
+//! decides them. It is woken after the connections, which flush their responses first, and lets
+//! them run again after [`TURN_MAX`] requests.
 //!
 //! The requests that wait for a turn or for the candidate's partitions are bounded in number and in
 //! bytes. Beyond that a request is skipped and counted.
@@ -26,6 +27,9 @@ const WAITING_MAX: usize = 4_096;
 
 /// How many bytes their messages have together.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// How many requests are planned, and how many decided, before the connections run again.
+const TURN_MAX: usize = 64;
 
 /// How many bytes of its last request's message a free slot keeps.
 const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
@@ -134,10 +138,14 @@ where
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         if self.is_due.replace(false) {
-            while let Some(ticket) = state.arrived.pop_front() {
+            for _ in 0..TURN_MAX {
+                let Some(ticket) = state.arrived.pop_front() else {
+                    break;
+                };
                 self.start(state, ticket);
             }
             state.client.send();
+            self.is_due.set(!state.arrived.is_empty());
         }
         let (slots, complete) = (&mut state.slots, &mut state.complete);
         state.client.take_replies(cx, &mut |reply| {
@@ -150,10 +158,17 @@ where
         });
         if !state.complete.is_empty() {
             let now_us = self.pipeline.uptime_us();
-            while let Some(ticket) = state.complete.pop_front() {
+            for _ in 0..TURN_MAX {
+                let Some(ticket) = state.complete.pop_front() else {
+                    break;
+                };
                 self.finish(state, ticket, now_us);
             }
             state.sums.flush();
+        }
+        if self.is_due.get() || !state.complete.is_empty() {
+            // Behind the tasks that are ready.
+            cx.waker().wake_by_ref();
         }
         Poll::Pending
     }

@@ -19,8 +19,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
 
-use crate::grpc::batcher::{Batcher, SharedRules};
-use crate::grpc::candidate_batcher::CandidateBatcher;
+use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::responder::StreamResponder;
@@ -145,7 +144,7 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
 }
 
 /// Decides candidates without end. A panic is a defect: the requests of that turn are not decided.
-async fn run_candidates(candidates: Rc<CandidateBatcher<Rc<SharedRules>>>) {
+async fn run_candidates(candidates: ThreadCandidates) {
     loop {
         let Err(error) = task::spawn_local(Rc::clone(&candidates).run()).await;
         tracing::error!(%error, "this is a defect in tollgate: decisions of a candidate were lost");

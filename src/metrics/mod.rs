@@ -215,8 +215,8 @@ impl Metrics {
         self.show_leases.turn_on();
     }
 
-    /// Counters for the domains and the rules of a candidate, which becomes the newest. Each rule is
-    /// its domain and its name. From now on the metrics of candidates are shown.
+    /// Counters for the domains and the rules of a candidate, which becomes the newest. Each rule
+    /// is its domain and its name. From now on the metrics of candidates are shown.
     pub fn candidate_counters(
         &self,
         domains: &[String],

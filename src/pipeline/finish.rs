@@ -7,11 +7,11 @@ use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, S
 
 use crate::admin_api::Reason;
 use crate::decisions::Ending;
-use crate::pipeline::candidate::LiveVerdict;
 use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
+use crate::pipeline::live_verdict::LiveVerdict;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
 use crate::pipeline::recording::matched;
 use crate::pipeline::{Generation, Pipeline, RequestError, over_limit};
@@ -198,7 +198,7 @@ impl Pipeline {
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.response_policy.modes;
         let Some(error) = error else {
-            return Ok(plan.decide_into(statuses, outcomes, Code::Ok, modes));
+            return Ok(self.decide_plan(plan, outcomes, statuses));
         };
         let verdict = match &error {
             StoreError::DeadlineExceeded => Verdict::Error,
@@ -239,6 +239,17 @@ impl Pipeline {
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
         Ok(plan.decide(outcomes, undecided, modes))
+    }
+
+    /// The decision when every check was decided.
+    #[inline]
+    pub(super) fn decide_plan<'r>(
+        &self,
+        plan: &Plan<'r>,
+        outcomes: &[Option<Outcome>],
+        statuses: Vec<Status<'r>>,
+    ) -> Decision<'r> {
+        plan.decide_into(statuses, outcomes, Code::Ok, self.response_policy.modes)
     }
 
     /// Passes a request that the store did not decide to the readers that want it.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
-use super::candidate::{CandidateContext, CandidateRules};
+use super::candidate_rules::{CandidateContext, CandidateRules};
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::clock::Clock;
 use crate::metrics::{AUDIT_LOG, Metrics, RuleCounters};

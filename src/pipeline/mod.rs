@@ -13,6 +13,7 @@ pub mod agreement;
 mod begin;
 mod call;
 mod candidate;
+mod candidate_rules;
 mod count;
 mod decision_log;
 mod decode;
@@ -23,6 +24,7 @@ mod finish;
 mod generation;
 mod headers;
 mod key_counts;
+mod live_verdict;
 mod message;
 mod over_limit;
 mod pending;
@@ -50,9 +52,8 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
 pub(crate) use self::call::merge_fields;
-pub use self::candidate::{
-    CandidatePartitions, CandidateRules, CandidateSource, CandidateTasks, SingleQueue,
-};
+pub use self::candidate::{CandidatePartitions, CandidateTasks, SingleQueue};
+pub use self::candidate_rules::{CandidateRules, CandidateSource};
 pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;

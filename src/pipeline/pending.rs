@@ -10,7 +10,7 @@ use crate::admin_api::Reason;
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
-use crate::pipeline::candidate::{CandidateRequest, LiveVerdict};
+use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
 use crate::store::{CheckResult, CommitMode, PartialReply, StoreError, StoreReply, TentativeTake};
 use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use tempfile::TempDir;
 use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
@@ -14,6 +15,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::ads::Ads;
 use crate::dropin::{ROUTE, start};
@@ -101,6 +103,18 @@ fn wait_for_rules(replica: &RatelimitProcess, words: &str) {
     assert!(shown.is_some(), "{}\n{}", replica.rules(), replica.said());
 }
 
+/// What `tollgate explain --last` prints.
+fn explain_last(replica: &RatelimitProcess) -> String {
+    let admin = format!("http://{}", replica.admin);
+    let output = Command::new(tollgate_binary())
+        .args(["explain", "--last", "--admin", &admin])
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn readiness(replica: &RatelimitProcess) -> String {
     http(replica.admin, "GET", "/readyz?verbose", "").1
 }
@@ -127,6 +141,17 @@ async fn an_overlay_makes_a_gateways_policy_a_token_bucket_and_without_it_a_fixe
         (ask(&replica, "bob", 1).0 == "OK").then_some(())
     });
     assert!(again.is_some(), "{}", replica.said());
+
+    // The running service names the resource and the entry.
+    let limits = http(replica.admin, "GET", "/limits", "").1;
+    let limits: serde_json::Value = serde_json::from_str(&limits).unwrap();
+    let limit = &limits["limits"][0];
+    assert_eq!(limit["source"], "default/eg/http.resource", "{limit}");
+    assert_eq!(limit["overlay"], format!("{path}:3"), "{limit}");
+    let last = explain_last(&replica);
+    let words =
+        format!("written in default/eg/http.resource, with the overlay's entry in {path}:3");
+    assert!(last.contains(&words), "{last}");
 
     // A new snapshot is overlaid before it is published.
     ads.send("2", &policy(99));

@@ -4,6 +4,7 @@
 //! algorithm, some traffic reaches it at every length, and the comparison agrees with the bounds at
 //! every length. The table in `docs/overlay.md` is compared too.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
@@ -240,10 +241,12 @@ fn the_documented_table_is_what_the_comparison_says() {
         .collect();
     let head: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     let mut table = format!("| from \\ to | {} |\n", head.join(" | "));
-    table += &format!("|{}\n", " --- |".repeat(names.len() + 1));
+    table += "|";
+    table += &" --- |".repeat(names.len() + 1);
+    table.push('\n');
     for old in &names {
         let row: Vec<_> = names.iter().map(|new| in_the_table(old, new)).collect();
-        table += &format!("| `{old}` | {} |\n", row.join(" | "));
+        writeln!(table, "| `{old}` | {} |", row.join(" | ")).unwrap();
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/overlay.md");
     let page = fs::read_to_string(page).unwrap();

@@ -106,7 +106,6 @@ step 1: ask edge user=ada
     actual:   0
   explain:
     rule edge.user
-      written in ./rules.yaml:3
       limit: 3 in 1 minute, fixed_window
 ";
     assert!(stdout.starts_with(expected), "{stdout}");

@@ -173,8 +173,8 @@ fn a_limit_keeps_what_an_entry_does_not_set() {
   requests_per_unit: 2
 ",
     );
-    let plain = load_overlaid(&[rules()], None, APART).unwrap();
-    let (plan, before) = (rule(&loaded, "plan"), rule(&plain, "plan"));
+    let alone = load_overlaid(&[rules()], None, APART).unwrap();
+    let (plan, before) = (rule(&loaded, "plan"), rule(&alone, "plan"));
     let (Allowance::Limited { limit: new, .. }, Allowance::Limited { limit: old, .. }) =
         (plan.allowance, before.allowance)
     else {

@@ -90,7 +90,7 @@ async fn answers(service: &Service) -> Vec<Vec<u8>> {
     let mut raw = Raw::connect(service.grpc).await;
     let mut bodies = Vec::new();
     for _ in 0..6 {
-        bodies.push(raw.ask(&asked()).await.body.to_vec());
+        bodies.push(raw.ask(&asked()).await.body);
     }
     bodies
 }

@@ -165,7 +165,16 @@ fn alert_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {
         count => format!(" (+{} more: 4)", count.saturating_sub(1)),
     };
     let Some(first) = alerts.first() else {
-        return Line::default();
+        return match model.candidate() {
+            None => Line::default(),
+            Some(counts) => {
+                let requests = count(counts.requests());
+                Line::raw(format!(
+                    " candidate {}, of {requests} requests",
+                    counts.text()
+                ))
+            }
+        };
     };
     let left = usize::from(width).saturating_sub(columns(&more).saturating_add(2));
     let words = format!(" {}{more}", fit(&visible(first), left));
@@ -197,9 +206,6 @@ fn tabs_line(model: &Model, styles: Styles) -> Line<'static> {
         _ => "",
     };
     parts.push(Span::raw(format!("  {order}{window}")));
-    if let (View::Rules, Some(counts)) = (model.view, model.candidate()) {
-        parts.push(Span::raw(format!("  candidate {}", counts.text())));
-    }
     if !model.filter.is_empty() {
         parts.push(Span::styled(
             format!("  /{}", visible(&model.filter)),

@@ -3,79 +3,17 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Outcome, Plan, Request};
+use tollgate_limiter::{Code, Decision, LimitOrigin, Plan};
 
-use super::{CandidateRequest, CandidateRules, CandidateSource, LiveVerdict};
 use crate::admin_api::Verdict;
 use crate::decisions::{EndedRequest, Ending, MatchedRequest};
 use crate::metrics::{CandidateResult, CandidateSums};
+use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
 use crate::pipeline::decode::decode;
+use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict, takes};
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline};
 use crate::store::{BatchClient, CommitMode, StoreError};
-
-// === impl LiveVerdict ===
-
-impl LiveVerdict {
-    /// The live answer, by the plan and its outcomes.
-    #[cold]
-    pub(in crate::pipeline) fn new(
-        candidate: &CandidateRules,
-        plan: &Plan<'_>,
-        outcomes: &[Option<Outcome>],
-        decision: &Decision<'_>,
-    ) -> Self {
-        let refused = decision.code == Code::OverLimit;
-        let refuses_elsewhere = |position: usize| {
-            let refused = outcomes
-                .get(position)
-                .is_some_and(|outcome| outcome.is_some_and(|outcome| !outcome.allowed));
-            refused
-                && plan.planned_check(position).is_some_and(|planned| {
-                    !planned.origin.shadow_mode() && !has_candidate(planned.origin)
-                })
-        };
-        Self {
-            refused,
-            refused_elsewhere: refused
-                && candidate.source == CandidateSource::Fields
-                && (0..plan.checks().len()).any(refuses_elsewhere),
-        }
-    }
-
-    /// The answer to the request if the candidate were in force.
-    fn with(self, candidate: Code) -> Code {
-        match candidate {
-            Code::Ok if !self.refused_elsewhere => Code::Ok,
-            _ => Code::OverLimit,
-        }
-    }
-}
-
-/// Whether a limit has a candidate.
-fn has_candidate(origin: LimitOrigin<'_>) -> bool {
-    match origin {
-        LimitOrigin::Rule(rule) => rule.candidate.is_some(),
-        LimitOrigin::Override => false,
-    }
-}
-
-/// Whether hits are asked for.
-fn takes(hits: Hits) -> bool {
-    matches!(hits, Hits::Take(hits) if hits > 0)
-}
-
-// === impl CandidateRequest ===
-
-impl CandidateRequest {
-    fn new(candidate: &CandidateRules, request: &Request<'_>) -> Self {
-        let mut descriptors = request.descriptors();
-        Self {
-            domain: candidate.domain_number(request.domain),
-            takes: descriptors.any(|descriptor| takes(descriptor.hits)),
-        }
-    }
-}
 
 // === impl Pipeline ===
 
@@ -185,8 +123,7 @@ impl Pipeline {
             self.count_skipped(&error);
         } else {
             let statuses = std::mem::take(&mut scratch.statuses);
-            let modes = self.response_policy.modes;
-            let mut decision = plan.decide_into(statuses, outcomes, Code::Ok, modes);
+            let mut decision = self.decide_plan(&plan, outcomes, statuses);
             decision.code = live.with(decision.code);
             if let Some(tentative) = tentative {
                 match decision.code {

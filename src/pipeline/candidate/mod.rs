@@ -1,8 +1,8 @@
 //! Candidates: rules that are decided beside those in force, and never enforced.
 //!
 //! A candidate is a rule set of its own (`--candidate`), or the limits that rules name in
-//! `rate_limit.candidate`. It belongs to a [`Generation`](crate::pipeline::Generation), so a request
-//! keeps both. Its buckets are in memory partitions of their own: they take no space from the live
+//! `rate_limit.candidate`. It belongs to a generation of the rules in force, so a request keeps
+//! both. Its buckets are in memory partitions of their own: they take no space from the live
 //! buckets, also where those are in a shared store.
 //!
 //! A request is decided by the candidate after its response was written: its message and the live
@@ -13,15 +13,12 @@
 //! and counts it.
 
 mod decide;
-mod rules;
 mod single;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(in crate::pipeline) use self::rules::CandidateContext;
-pub use self::rules::{CandidateRules, CandidateSource};
 pub use self::single::SingleQueue;
 use self::single::SingleSender;
 use crate::clock::Clock;
@@ -43,24 +40,6 @@ pub struct CandidateTasks {
     pub queue: SingleQueue,
 }
 
-/// The live answer to a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct LiveVerdict {
-    /// Whether it was refused.
-    pub(crate) refused: bool,
-    /// Whether a limit refused it that has no candidate. Only known where rules name candidates.
-    pub(crate) refused_elsewhere: bool,
-}
-
-/// What a candidate's decision needs of its request, beside its plan.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CandidateRequest {
-    /// The number of its domain, where the domain has counters.
-    domain: Option<usize>,
-    /// Whether it asks for hits. If not, it is not counted.
-    takes: bool,
-}
-
 // === impl CandidatePartitions ===
 
 impl CandidatePartitions {
@@ -73,14 +52,15 @@ impl CandidatePartitions {
         limits: MemoryLimits,
         clock: &Arc<dyn Clock>,
         metrics: &Metrics,
-    ) -> Result<(Self, CandidateTasks), prometheus::Error> {
+    ) -> Result<(Self, CandidateTasks), String> {
         let limits = MemoryLimits {
             // A shared bucket would give a verdict that means nothing: such a check is skipped.
             when_full: WhenFull::Error,
             ..limits
         };
         // Metrics of their own: those of buckets are of live buckets.
-        let own = Arc::new(Metrics::new()?);
+        let own = Metrics::new().map_err(|error| error.to_string())?;
+        let own = Arc::new(own);
         let (store, workers) = MemoryStore::pair(&limits, clock, &own);
         let memory_max = i64::try_from(limits.memory_max).unwrap_or(i64::MAX);
         metrics.candidates.memory_max_bytes.set(memory_max);

@@ -40,29 +40,26 @@ pub struct CandidateRules {
 }
 
 /// What a new candidate is made with.
-pub(in crate::pipeline) struct CandidateContext<'a> {
+pub(super) struct CandidateContext<'a> {
     /// The rules in force.
-    pub(in crate::pipeline) live: &'a RuleSet,
+    pub(super) live: &'a RuleSet,
     /// The candidate before this one.
-    pub(in crate::pipeline) before: Option<&'a CandidateRules>,
-    pub(in crate::pipeline) metrics: &'a Metrics,
-    pub(in crate::pipeline) now: Option<Timestamp>,
+    pub(super) before: Option<&'a CandidateRules>,
+    pub(super) metrics: &'a Metrics,
+    pub(super) now: Option<Timestamp>,
 }
 
 // === impl CandidateRules ===
 
 impl CandidateRules {
     /// The candidate of these files.
-    pub(in crate::pipeline) fn of_files(files: &Rules, context: &CandidateContext<'_>) -> Self {
+    pub(super) fn of_files(files: &Rules, context: &CandidateContext<'_>) -> Self {
         let rules = files.loaded.rules.clone();
         Self::new(rules, CandidateSource::Files, files.hash, context)
     }
 
     /// The candidate that the rules in force name; none if they name none.
-    pub(in crate::pipeline) fn of_fields(
-        hash: u64,
-        context: &CandidateContext<'_>,
-    ) -> Option<Self> {
+    pub(super) fn of_fields(hash: u64, context: &CandidateContext<'_>) -> Option<Self> {
         let rules = context.live.candidates()?;
         Some(Self::new(rules, CandidateSource::Fields, hash, context))
     }
