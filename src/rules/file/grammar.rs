@@ -12,7 +12,7 @@
 //! (`descriptor`, `rate_limit`).
 
 use crate::rules::file::grammar_field::{
-    ANY_NUMBER, Field, Kind, Mapping, Origin, choice, reference, tollgate,
+    ANY_NUMBER, Field, Grammar, Kind, Mapping, choice, reference, tollgate,
 };
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, OnStoreFailure, Weekday};
@@ -345,6 +345,23 @@ pub(crate) static MAPPINGS: [&Mapping; 6] = [
     &OVER_LIMIT,
 ];
 
+/// The grammar of rules files.
+pub(crate) static RULES: Grammar = Grammar {
+    mappings: &NAMED,
+    is_reference: true,
+    is_overlay: false,
+};
+
+/// The grammar of overlays: its messages know the names of rules files.
+pub(crate) static OVERLAY: Grammar = Grammar {
+    mappings: &NAMED,
+    is_reference: true,
+    is_overlay: true,
+};
+
+/// The mappings that messages name. What a candidate may have, a limit may have.
+static NAMED: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
+
 /// The fields of a limit that are choices of its algorithm, in the order of the table.
 pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {
     let fields = LIMIT.fields.iter();
@@ -370,12 +387,4 @@ fn weekday_names() -> Vec<&'static str> {
 
 fn count_refused_names() -> Vec<&'static str> {
     CountRefused::ALL.map(CountRefused::name).to_vec()
-}
-
-/// The origin of a field of this name in any mapping.
-pub(crate) fn origin_of(name: &str) -> Option<Origin> {
-    let mut fields = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
-    fields
-        .find(|field| field.name == name)
-        .map(|field| field.origin)
 }

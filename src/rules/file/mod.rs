@@ -15,7 +15,8 @@
 //! | `grammar_field` | the types of that table |
 //! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
-//! | `loader` | the state of one load, and its bounds |
+//! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
+//! | `loader` | the state of one load |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
@@ -58,6 +59,7 @@ mod over_limit;
 mod overlay;
 mod patterns;
 mod rate_limit;
+mod reader;
 mod replaced_names;
 mod report;
 mod rule_origin;
@@ -71,11 +73,19 @@ use self::overlay::Overlay;
 use crate::rules::path::Source;
 use crate::rules::yaml::{self, Node};
 
-pub use self::bounds::DIAGNOSTICS_MAX;
+pub(crate) use self::field_path::FieldPath;
+pub(crate) use self::fields::Fields;
+pub(crate) use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+pub(crate) use self::nearest::nearest;
+pub(crate) use self::node_kind::kind;
+pub(crate) use self::reader::{Reader, unfolding_budget};
+pub(crate) use self::schema::{object_of, reference};
+
+pub use self::bounds::{DIAGNOSTICS_MAX, TEXT_BYTES_MAX};
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
-pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::loader::{LoadedRules, Options};
 pub use self::report::Report;
 pub use self::rule_origin::{RuleOrigin, RuleOrigins};
 pub use self::schema::{overlay_schema, schema};
@@ -102,7 +112,7 @@ pub fn load_overlaid(
 ) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
-        let budget = loader::unfolding_budget(&source.text);
+        let budget = reader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }

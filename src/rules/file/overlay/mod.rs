@@ -12,7 +12,6 @@
 //! | `entry` | one entry: what it matches, what it sets |
 //! | `apply` | the entries applied to loaded rules |
 //! | `limit` | one limit, changed |
-//! | `placing` | where its diagnostics are shown |
 //! | `raise` | what lets more pass |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or change the levels of rules.
@@ -20,7 +19,6 @@
 mod apply;
 mod entry;
 mod limit;
-mod placing;
 mod raise;
 
 use std::rc::Rc;
@@ -30,7 +28,8 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_overlay;
-use crate::rules::file::loader::{self, Loader, Options};
+use crate::rules::file::loader::{Loader, Options};
+use crate::rules::file::reader::unfolding_budget;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
 use crate::rules::yaml::{Node, YamlError};
@@ -54,7 +53,7 @@ impl<'s> Overlay<'s> {
     /// Reads the entries.
     pub(super) fn read(source: &'s Source, document: &'s Document) -> Self {
         let mut loader = Loader::new(Options::default()).of_an_overlay();
-        let budget = loader::unfolding_budget(&source.text);
+        let budget = unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         let entries = match document {
             Ok(Some(root)) if !root.is_null() => loader.entries(root),
