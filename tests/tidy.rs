@@ -31,7 +31,14 @@ use tollgate_test_support::import_graph::ImportGraph;
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &["rules", "admin", "decisions", "cli"],
+        &[
+            "rules",
+            "admin",
+            "decisions",
+            "cli",
+            "protobuf_json.rs",
+            "rule_tests",
+        ],
         "domain types are not serialisable; the edges mirror them",
     ),
     (
@@ -47,7 +54,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "pipeline",
             "grpc",
             "grpc_client",
-            "admin/protobuf_json.rs",
+            "protobuf_json.rs",
+            "rule_tests",
             "rules/xds",
         ],
         "protobuf types end where they are decoded",
@@ -57,7 +65,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["proto.rs", "pipeline", "rules/xds"],
         "as prost",
     ),
-    ("prost_reflect", &["admin/protobuf_json.rs"], "as prost"),
+    ("prost_reflect", &["protobuf_json.rs"], "as prost"),
     (
         "tonic",
         &[

@@ -17,7 +17,7 @@
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
 //! | `query`, `failure` | parameters and errors |
-//! | `json`, `protobuf_json` | `/json` |
+//! | `json`, `json_service` | `/json` |
 //! | `readiness` | readiness and its report |
 //! | `rlconfig` | the rules in the reference's format |
 //!
@@ -35,10 +35,10 @@ mod failure;
 mod guard;
 mod http;
 mod json;
+mod json_service;
 mod limits;
 mod page;
 mod partitions;
-mod protobuf_json;
 mod query;
 mod rates;
 mod readiness;
@@ -65,14 +65,14 @@ use axum::routing::{any, get, post, put};
 pub use self::api::{AdminApi, AdminParts};
 pub use self::guard::{Guard, GuardRules};
 pub use self::http::serve;
-pub use self::protobuf_json::JsonService;
-#[cfg(fuzzing)]
-pub use self::protobuf_json::round_trip;
+pub use self::json_service::JsonService;
 pub use self::readiness::Readiness;
 pub use self::state::run_states;
 pub use self::token::AdminToken;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
+#[cfg(fuzzing)]
+pub use crate::protobuf_json::round_trip;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 

@@ -33,6 +33,7 @@ mod schema;
 mod serve;
 mod shadow;
 mod tap;
+mod test;
 mod tls_options;
 mod top;
 mod visible_text;
@@ -91,6 +92,8 @@ enum Command {
     /// `explain --last`, which [`parse`] makes.
     #[command(skip)]
     ExplainLast(Box<ExplainLast>),
+    /// Run tests of rules: requests at chosen times, and the answers they are to get
+    Test(test::TestCommand),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
     /// Convert limits of limitador or AspNetCoreRateLimit to rules, or print Envoy's actions
@@ -185,6 +188,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::ExplainLast(explain) => explain.run(),
+        Command::Test(test) => Ok(test.run()),
         Command::Hit(hit) => hit.run(),
         Command::Convert(convert) => convert.run(),
         Command::Top(top) => top.run(),

@@ -423,6 +423,21 @@ impl Settings {
         Self::from_arg_matches(&command.try_get_matches_from(flags)?)
     }
 
+    /// The names of the flags that a decision depends on, without dashes before them.
+    pub fn decision_flags() -> Vec<String> {
+        let headings = [DECISIONS, headings::HEADERS, REQUEST_LIMITS];
+        let command = Self::augment_args(clap::Command::new("serve"));
+        let flags = command.get_arguments().filter(|argument| {
+            argument.get_long() == Some("merge-domain-config")
+                || argument
+                    .get_help_heading()
+                    .is_some_and(|heading| headings.contains(&heading))
+        });
+        flags
+            .filter_map(|argument| argument.get_long().map(str::to_owned))
+            .collect()
+    }
+
     /// Whether /json answers.
     pub fn json_enabled(&self) -> bool {
         self.json

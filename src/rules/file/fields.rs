@@ -16,10 +16,10 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
-use crate::rules::file::loader::Loader;
 use crate::rules::file::misplaced::keys_and_values;
 use crate::rules::file::nearest::{meant_boolean, meant_integer};
 use crate::rules::file::node_kind::kind;
+use crate::rules::file::reader::Reader;
 use crate::rules::yaml::{Content, Node};
 
 /// The fields of one mapping, by name.
@@ -82,9 +82,9 @@ impl<'n> Fields<'n> {
     }
 }
 
-// === impl Loader ===
+// === impl Reader ===
 
-impl Loader<'_> {
+impl Reader<'_> {
     /// Reads a mapping whose fields are those of `here`. None when the node is no mapping.
     pub(crate) fn fields<'n>(
         &mut self,
@@ -178,7 +178,8 @@ impl Loader<'_> {
     }
 
     fn invalid_key(&mut self, span: Span, path: &FieldPath<'_>, found: &str) {
-        let message = format!("config error, key is not of type string: {found}");
+        let words = self.grammar.config_error();
+        let message = format!("{words}key is not of type string: {found}");
         let error = Diagnostic::error(Code::InvalidKey, span, message);
         let error = error
             .label("not a name")
@@ -310,8 +311,9 @@ impl Loader<'_> {
         self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
-        let spoken_of =
-            node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
+        let spoken_of = self.grammar.is_reference
+            && (node.float().is_some()
+                || node.integer().is_some_and(|n| i64::try_from(n).is_err()));
         if number.is_none() && !spoken_of {
             let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
             let error = Diagnostic::error(Code::WrongType, node.span, message);

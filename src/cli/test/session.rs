@@ -1,0 +1,143 @@
+//! One run of all files of tests.
+
+use std::path::{Path, PathBuf};
+
+use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult};
+use crate::rules::file::Span;
+use crate::rules::path::{ReadError, RulesPath};
+
+/// The results of one run.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// The files that could be read, in order.
+    pub(super) files: Vec<FileResult>,
+    /// The files that could not, in order.
+    pub(super) failures: Vec<FileFailure>,
+    pub(super) coverage: Coverage,
+    /// How many tests `--filter` left out.
+    pub(super) filtered: usize,
+}
+
+/// The results of one file.
+#[derive(Debug)]
+pub(super) struct FileResult {
+    pub(super) file: TestFile,
+    pub(super) tests: Vec<TestOutcome>,
+}
+
+/// The result of one test.
+#[derive(Debug)]
+pub(super) struct TestOutcome {
+    pub(super) name: String,
+    pub(super) span: Span,
+    /// Or why there was no simulation.
+    pub(super) result: Result<TestResult, String>,
+}
+
+/// A file that could not be read, or has errors.
+#[derive(Debug)]
+pub(super) struct FileFailure {
+    pub(super) path: String,
+    pub(super) failure: LoadFailure,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Runs the tests of these files and directories whose names contain `filter`.
+    pub(super) fn run(paths: &[PathBuf], filter: Option<&str>) -> Self {
+        let mut session = Self::default();
+        for path in paths {
+            match files_of(path) {
+                Ok(files) => {
+                    for file in files {
+                        session.file(&file, filter);
+                    }
+                }
+                Err(error) => session.failures.push(FileFailure {
+                    path: path.display().to_string(),
+                    failure: LoadFailure::Read(error),
+                }),
+            }
+        }
+        session
+    }
+
+    fn file(&mut self, path: &Path, filter: Option<&str>) {
+        let file = match rule_tests::load(path) {
+            Ok(file) => file,
+            Err(failure) => {
+                let path = path.display().to_string();
+                self.failures.push(FileFailure { path, failure });
+                return;
+            }
+        };
+        let mut tests = Vec::new();
+        for test in &file.tests {
+            if filter.is_some_and(|filter| !test.name.contains(filter)) {
+                self.filtered = self.filtered.saturating_add(1);
+                continue;
+            }
+            let result = rule_tests::run(&file, test, &mut self.coverage);
+            tests.push(TestOutcome {
+                name: test.name.clone(),
+                span: test.span,
+                result: result.map_err(|error| error.to_string()),
+            });
+        }
+        self.files.push(FileResult { file, tests });
+    }
+
+    /// Every test, with the file that it is in.
+    pub(super) fn tests(&self) -> impl Iterator<Item = (&FileResult, &TestOutcome)> {
+        let files = self.files.iter();
+        files.flat_map(|file| file.tests.iter().map(move |test| (file, test)))
+    }
+
+    /// How many tests passed, and how many failed.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let passed = self.tests().filter(|(_, test)| test.passed()).count();
+        (passed, self.tests().count().saturating_sub(passed))
+    }
+
+    /// Whether everything is as it is to be.
+    pub(super) fn passed(&self, coverage_min: Option<f64>) -> bool {
+        self.failures.is_empty() && self.counts().1 == 0 && self.is_covered(coverage_min)
+    }
+
+    /// Whether the tests reach enough of the rules.
+    pub(super) fn is_covered(&self, coverage_min: Option<f64>) -> bool {
+        coverage_min.is_none_or(|least| self.coverage.percent() >= least)
+    }
+}
+
+// === impl TestOutcome ===
+
+impl TestOutcome {
+    pub(super) fn passed(&self) -> bool {
+        self.result.as_ref().is_ok_and(TestResult::passed)
+    }
+}
+
+/// The end of the names of files of tests, in a directory.
+const SUFFIXES: [&str; 2] = [".test.yaml", ".test.yml"];
+
+/// The files of tests at a path: itself, or those below a directory.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = RulesPath::Path(path.to_owned()).list()?;
+    let files = files.into_iter().map(|stamp| stamp.path().to_owned());
+    let is_test = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    };
+    let files: Vec<_> = files.filter(is_test).collect();
+    if files.is_empty() {
+        let what = "no file of tests in this directory; their names end in .test.yaml".to_owned();
+        let path = path.display().to_string();
+        return Err(ReadError::LimitExceeded { path, what });
+    }
+    Ok(files)
+}
