@@ -77,8 +77,27 @@ pub fn run(
     test: &Test,
     coverage: &mut Coverage,
 ) -> Result<TestResult, SimulationError> {
+    Ok(run_on(simulation(file, test)?, file, test, coverage))
+}
+
+/// The simulation in which a test of a file begins.
+///
+/// # Errors
+///
+/// When there can be no simulation.
+pub fn simulation(file: &TestFile, test: &Test) -> Result<Simulation, SimulationError> {
     let mut simulation = Simulation::new(&file.settings, MEMORY_MAX, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
+    Ok(simulation)
+}
+
+/// Runs one test of a file in its simulation.
+pub fn run_on(
+    simulation: Simulation,
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> TestResult {
     coverage.require(&file.rules);
     let mut run = Run {
         simulation,
@@ -94,7 +113,7 @@ pub fn run(
     for (position, step) in test.steps.iter().enumerate() {
         run.step(step, position.saturating_add(1));
     }
-    Ok(run.result)
+    run.result
 }
 
 // === impl TestResult ===
