@@ -13,8 +13,17 @@ use tollgate_limiter::{ALGORITHMS, Algorithm};
 
 use super::Planted;
 
-/// Bugs that no answer to a request of the API shows.
-const NOT_FOUND: &[(&str, &str)] = &[];
+/// Bugs that no test of rules can show: hits are less than 2^64, a refused request gives its hits
+/// back at the time of its take, and `never_forgets` changes no answer.
+const NOT_FOUND: &[(&str, &str)] = &[
+    ("fixed_window", "count_wraps"),
+    ("fixed_window", "undoes_into_a_turned_window"),
+    ("leaky_bucket", "undoes_what_has_leaked_already"),
+    ("sliding_log", "never_forgets"),
+    ("sliding_window", "undoes_in_the_present_window"),
+    ("token_bucket", "undoes_what_has_come_back_already"),
+    ("token_bucket_interval", "undoes_what_has_come_back_already"),
+];
 
 type Bugs = &'static [(&'static str, Planted)];
 
@@ -66,7 +75,6 @@ fn the_file_of_an_algorithm_finds_each_of_its_bugs() {
     for (name, bug) in BUGS.iter().copied().flatten() {
         algorithms.insert(bug.base.name());
         let failing = failing(&file_of(bug.base), bug);
-        println!("{} {name}: {failing:?}", bug.base.name());
         if failing.is_empty() {
             not_found.push((bug.base.name(), *name));
         }
