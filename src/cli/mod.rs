@@ -28,6 +28,7 @@ mod hit;
 mod logging;
 mod query;
 mod reset;
+mod rule_text;
 mod rules_argument;
 mod schema;
 mod serve;
@@ -107,7 +108,7 @@ enum Command {
     Reset(Box<reset::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
     Shadow(Box<shadow::Shadow>),
-    /// Print the JSON Schema of a rules file, for editors, or of a report of check
+    /// Print the JSON Schema of a rules file or a file of tests, for editors, or of a report of check
     Schema(schema::Schema),
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::rule_tests::grammar::{ROOT, TEST, TESTS};
 use crate::rule_tests::moments::{Invalid, Moment, moment};
 use crate::rule_tests::test_file::{RuleFiles, Test, TestFile};
+use crate::rule_tests::watched_path::WatchedPath;
 use crate::rule_tests::{ASKS_MAX, FILE_BYTES_MAX, STEPS_MAX, TESTS_MAX};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
@@ -24,7 +25,12 @@ pub enum LoadFailure {
     /// It cannot be read.
     Read(ReadError),
     /// It, or rules that it names, have errors.
-    Reports(Vec<Report>),
+    Reports {
+        /// The errors, a report for each set of files that is read as one.
+        reports: Vec<Report>,
+        /// Every path that the file names, as it was before it was read.
+        watched: Vec<WatchedPath>,
+    },
 }
 
 /// Reads one file of tests.
@@ -35,8 +41,7 @@ pub(super) struct Loader<'s> {
     settings: Box<Settings>,
     /// Rules that were read, by their paths.
     rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
-    /// Every path that the file names.
-    paths: Vec<PathBuf>,
+    watched: Vec<WatchedPath>,
     /// Errors of rules.
     reports: Vec<Report>,
     /// How often all steps ask.
@@ -74,7 +79,7 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
         folder,
         settings: default_settings(),
         rules: HashMap::new(),
-        paths: Vec::new(),
+        watched: Vec::new(),
         reports: Vec::new(),
         asks: 0,
     };
@@ -88,14 +93,15 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
             rules,
             settings: loader.settings,
             tests,
-            paths: loader.paths,
+            watched: loader.watched,
             warnings,
         }),
         _ => {
             let mut reports = vec![report];
             reports.append(&mut loader.reports);
             reports.retain(|report| !report.errors.is_empty());
-            Err(LoadFailure::Reports(reports))
+            let watched = loader.watched;
+            Err(LoadFailure::Reports { reports, watched })
         }
     }
 }
@@ -292,7 +298,8 @@ impl Loader<'_> {
         if let Some(rules) = self.rules.get(&paths) {
             return rules.clone();
         }
-        self.paths.extend(paths.iter().cloned());
+        let watched = paths.iter().map(|path| WatchedPath::at(path));
+        self.watched.extend(watched);
         let rules = self.read_rules(&paths, node.span, path);
         self.rules.insert(paths, rules.clone());
         rules

@@ -14,6 +14,7 @@
 //! | `runner` | runs a test |
 //! | `differences` | an answer compared with what was expected |
 //! | `coverage` | the rules that tests reached |
+//! | `watched_path` | whether files of a run have changed |
 //!
 //! What it deliberately does not do: print (`cli::test`), read the system's clock.
 
@@ -28,6 +29,7 @@ mod runner;
 mod schema;
 mod steps;
 mod test_file;
+mod watched_path;
 
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
@@ -35,6 +37,7 @@ pub use self::load::{LoadFailure, load};
 pub use self::runner::{Explained, Failure, TestResult, run, run_on, simulation};
 pub use self::schema::schema;
 pub use self::test_file::{RuleFiles, Test, TestFile};
+pub use self::watched_path::WatchedPath;
 
 /// How large a file of tests may be, in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;

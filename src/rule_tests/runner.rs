@@ -25,7 +25,7 @@ pub struct TestResult {
     /// How many more steps failed.
     pub failures_omitted: usize,
     /// How many requests were sent.
-    pub asks: u64,
+    pub requests: u64,
 }
 
 /// A step that failed.
@@ -107,7 +107,7 @@ pub fn run_on(
         result: TestResult {
             failures: Vec::new(),
             failures_omitted: 0,
-            asks: 0,
+            requests: 0,
         },
     };
     for (position, step) in test.steps.iter().enumerate() {
@@ -169,7 +169,7 @@ impl<'t> Run<'t> {
             }
             let message = once.message(&ask.request, time);
             let decided = self.simulation.decide(message);
-            self.result.asks = self.result.asks.saturating_add(1);
+            self.result.requests = self.result.requests.saturating_add(1);
             let decided = decided.and_then(|answer| match &answer.code {
                 Ok(_) => Ok(answer),
                 Err(error) => Err(error.clone()),

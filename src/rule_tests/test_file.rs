@@ -1,10 +1,10 @@
 //! What a file of tests says.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::rule_tests::moments::Moment;
+use crate::rule_tests::watched_path::WatchedPath;
 use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::Source;
 use crate::rules::reload::Rules;
@@ -21,8 +21,8 @@ pub struct TestFile {
     pub(super) settings: Box<Settings>,
     /// The tests, in the order of the file.
     pub tests: Vec<Test>,
-    /// Every path that it names, to watch them.
-    pub paths: Vec<PathBuf>,
+    /// Every path that it names, as it was before it was read.
+    pub watched: Vec<WatchedPath>,
     /// Warnings about it.
     pub warnings: Vec<Diagnostic>,
 }

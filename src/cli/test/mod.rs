@@ -2,12 +2,17 @@
 //!
 //! What it deliberately does not do: start a service, or read the time.
 
+mod cases;
+mod json;
+mod junit;
 mod session;
+mod tap;
 mod text;
+mod watch;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use self::session::Session;
 use super::Exit;
@@ -15,9 +20,13 @@ use super::Exit;
 /// Arguments of `test`.
 #[derive(Args, Debug)]
 pub(super) struct TestCommand {
-    /// Files of tests, or directories of them
+    /// Files of tests, or directories: their files whose names end in .test.yaml
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
 
     /// Run only tests whose names contain this text
     #[arg(long, value_name = "TEXT")]
@@ -26,6 +35,23 @@ pub(super) struct TestCommand {
     /// Fail if the tests reach less than this share of the rules, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     coverage_min: Option<f64>,
+
+    /// Run again whenever a file of tests or a rules file changes
+    #[arg(long)]
+    watch: bool,
+}
+
+/// An output format.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs, as docs/rule-tests.md describes
+    Json,
+    /// JUnit's XML, for CI systems
+    Junit,
+    /// Test Anything Protocol, version 14
+    Tap,
 }
 
 /// A percentage.
@@ -40,12 +66,28 @@ fn percent(text: &str) -> Result<f64, String> {
 
 impl TestCommand {
     pub(super) fn run(self) -> Exit {
-        let session = Session::run(&self.files, self.filter.as_deref());
-        text::print(&session, self.coverage_min);
-        if session.passed(self.coverage_min) {
+        let mut session = self.run_once();
+        while self.watch {
+            watch::wait_for_change(&session);
+            eprintln!("\na file has changed; running again");
+            session = self.run_once();
+        }
+        if session.passed() {
             Exit::Success
         } else {
             Exit::Failure
         }
+    }
+
+    /// Runs all tests, and prints the results.
+    fn run_once(&self) -> Session {
+        let session = Session::run(&self.files, self.filter.as_deref(), self.coverage_min);
+        match self.format {
+            Format::Text => text::print(&session),
+            Format::Json => print_line!("{:#}", json::report(&session)),
+            Format::Junit => print_line!("{}", junit::report(&session)),
+            Format::Tap => print_line!("{}", tap::report(&session)),
+        }
+        session
     }
 }

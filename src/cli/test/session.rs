@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult};
+use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult, WatchedPath};
 use crate::rules::file::Span;
 use crate::rules::path::{ReadError, RulesPath};
 
@@ -14,8 +14,12 @@ pub(super) struct Session {
     /// The files that could not, in order.
     pub(super) failures: Vec<FileFailure>,
     pub(super) coverage: Coverage,
+    /// The least share of the rules that tests are to reach, in percent.
+    pub(super) coverage_min: Option<f64>,
     /// How many tests `--filter` left out.
     pub(super) filtered: usize,
+    /// Every path of the run, as it was before it was read.
+    pub(super) watched: Vec<WatchedPath>,
 }
 
 /// The results of one file.
@@ -45,9 +49,13 @@ pub(super) struct FileFailure {
 
 impl Session {
     /// Runs the tests of these files and directories whose names contain `filter`.
-    pub(super) fn run(paths: &[PathBuf], filter: Option<&str>) -> Self {
-        let mut session = Self::default();
+    pub(super) fn run(paths: &[PathBuf], filter: Option<&str>, coverage_min: Option<f64>) -> Self {
+        let mut session = Self {
+            coverage_min,
+            ..Self::default()
+        };
         for path in paths {
+            session.watched.push(WatchedPath::at(path));
             match files_of(path) {
                 Ok(files) => {
                     for file in files {
@@ -67,11 +75,15 @@ impl Session {
         let file = match rule_tests::load(path) {
             Ok(file) => file,
             Err(failure) => {
+                if let LoadFailure::Reports { watched, .. } = &failure {
+                    self.watched.extend(watched.iter().cloned());
+                }
                 let path = path.display().to_string();
                 self.failures.push(FileFailure { path, failure });
                 return;
             }
         };
+        self.watched.extend(file.watched.iter().cloned());
         let mut tests = Vec::new();
         for test in &file.tests {
             if filter.is_some_and(|filter| !test.name.contains(filter)) {
@@ -101,13 +113,14 @@ impl Session {
     }
 
     /// Whether everything is as it is to be.
-    pub(super) fn passed(&self, coverage_min: Option<f64>) -> bool {
-        self.failures.is_empty() && self.counts().1 == 0 && self.is_covered(coverage_min)
+    pub(super) fn passed(&self) -> bool {
+        self.failures.is_empty() && self.counts().1 == 0 && self.is_covered()
     }
 
     /// Whether the tests reach enough of the rules.
-    pub(super) fn is_covered(&self, coverage_min: Option<f64>) -> bool {
-        coverage_min.is_none_or(|least| self.coverage.percent() >= least)
+    pub(super) fn is_covered(&self) -> bool {
+        self.coverage_min
+            .is_none_or(|least| self.coverage.percent() >= least)
     }
 }
 

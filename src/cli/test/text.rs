@@ -1,14 +1,17 @@
 //! The results as text, as `cargo test` has them.
 
+use tollgate_limiter::{Entry, Match};
+
 use super::session::{Session, TestOutcome};
 use crate::cli::check_format::stderr_is_coloured;
+use crate::cli::rule_text::{level_lines, rule_lines};
 use crate::rule_tests::{Failure, LoadFailure};
 
 /// How many rules that no test reached are listed.
 const UNREACHED_MAX: usize = 50;
 
 /// Prints the results. Errors of files go to stderr.
-pub(super) fn print(session: &Session, coverage_min: Option<f64>) {
+pub(super) fn print(session: &Session) {
     print_file_failures(session);
     for (file, test) in session.tests() {
         let result = if test.passed() { "ok" } else { "FAILED" };
@@ -22,8 +25,11 @@ pub(super) fn print(session: &Session, coverage_min: Option<f64>) {
             print_failures(&file.file.name, test);
         }
     }
-    print_coverage(session, coverage_min);
-    print_summary(session, coverage_min);
+    let coverage = coverage_lines(session);
+    if !coverage.is_empty() {
+        print_line!("\n{}", coverage.join("\n"));
+    }
+    print_summary(session);
 }
 
 /// Prints errors of files, and warnings.
@@ -36,7 +42,7 @@ pub(super) fn print_file_failures(session: &Session) {
     for failure in &session.failures {
         match &failure.failure {
             LoadFailure::Read(error) => eprintln!("error: {error}\n"),
-            LoadFailure::Reports(reports) => {
+            LoadFailure::Reports { reports, .. } => {
                 for report in reports {
                     eprintln!("{}\n", report.render(stderr_is_coloured()));
                 }
@@ -75,48 +81,67 @@ pub(super) fn failure_lines(file: &str, failure: &Failure) -> Vec<String> {
         lines.push(format!("    expected: {}", difference.expected));
         lines.push(format!("    actual:   {}", difference.actual));
     }
+    let explained = explained_lines(failure);
+    if !explained.is_empty() {
+        lines.push("  explain:".to_owned());
+        lines.extend(explained.into_iter().map(|line| format!("    {line}")));
+    }
     lines
 }
 
-fn print_coverage(session: &Session, coverage_min: Option<f64>) {
-    let coverage = &session.coverage;
-    if coverage.rules() == 0 {
-        return;
-    }
-    let unreached = coverage.unreached();
-    print_line!(
-        "\ncoverage: {} of {} rules reached ({:.1}%)",
-        coverage.reached(),
-        coverage.rules(),
-        coverage.percent()
-    );
-    for rule in unreached.iter().take(UNREACHED_MAX) {
-        print_line!(
-            "  not reached: {} ({}), {}",
-            rule.rule,
-            rule.limit,
-            rule.file
-        );
-    }
-    if let Some(more) = unreached
-        .len()
-        .checked_sub(UNREACHED_MAX)
-        .filter(|it| *it > 0)
-    {
-        print_line!("  and {more} more");
-    }
-    if let Some(least) = coverage_min.filter(|_| !session.is_covered(coverage_min)) {
-        print_line!("  the coverage is below {least}% (--coverage-min)");
+/// What `explain` says about the descriptor that decided: its rules, or why it has none.
+pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
+    let Some(explained) = &failure.explained else {
+        return Vec::new();
+    };
+    let entries = explained.entries.iter().map(|(key, value)| Entry {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+    });
+    let entries: Vec<_> = entries.collect();
+    let rules = &explained.rules.rules;
+    match rules.find(explained.domain.as_bytes(), &entries) {
+        Match::Rules(matched) if !matched.rules.is_empty() => {
+            let entries = entries.get(..matched.entries).unwrap_or_default();
+            let rules = matched.rules.iter();
+            rules.flat_map(|rule| rule_lines(rule, entries)).collect()
+        }
+        Match::Rules(_) | Match::UnknownDomain | Match::None => {
+            let named = (explained.domain.as_str(), explained.entries.as_slice());
+            level_lines(rules, named, &entries, entries.len())
+        }
     }
 }
 
-fn print_summary(session: &Session, coverage_min: Option<f64>) {
+/// The rules that tests reached, in lines. Empty where there are no rules.
+pub(super) fn coverage_lines(session: &Session) -> Vec<String> {
+    let coverage = &session.coverage;
+    if coverage.rules() == 0 {
+        return Vec::new();
+    }
+    let (reached, rules) = (coverage.reached(), coverage.rules());
+    let percent = coverage.percent();
+    let mut lines = vec![format!(
+        "coverage: {reached} of {rules} rules reached ({percent:.1}%)"
+    )];
+    let unreached = coverage.unreached();
+    for rule in unreached.iter().take(UNREACHED_MAX) {
+        let (name, limit, file) = (&rule.rule, &rule.limit, &rule.file);
+        lines.push(format!("  not reached: {name} ({limit}), {file}"));
+    }
+    let more = unreached.len().saturating_sub(UNREACHED_MAX);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    if let Some(least) = session.coverage_min.filter(|_| !session.is_covered()) {
+        lines.push(format!("  the coverage is below {least}% (--coverage-min)"));
+    }
+    lines
+}
+
+fn print_summary(session: &Session) {
     let (passed, failed) = session.counts();
-    let result = if session.passed(coverage_min) {
-        "ok"
-    } else {
-        "FAILED"
-    };
+    let result = if session.passed() { "ok" } else { "FAILED" };
     let files = match session.failures.len() {
         0 => String::new(),
         1 => "; 1 file cannot run".to_owned(),
