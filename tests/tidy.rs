@@ -57,6 +57,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "protobuf_json.rs",
             "rule_tests",
             "rules/xds",
+            "simulation/tests.rs",
         ],
         "protobuf types end where they are decoded",
     ),
@@ -112,8 +113,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "jiff",
-        &["rules/calendar"],
-        "time zones end where calendars begin",
+        &["rules/calendar", "rule_tests/moments.rs"],
+        "time zones end where calendars begin, and where a file of tests has times",
     ),
     (
         "regex_automata",
@@ -773,7 +774,10 @@ fn one_pipeline_decides_every_request() {
         (".decide_into(", &["pipeline/finish.rs"]),
         ("plan.decide(", &["pipeline/finish.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),
-        (".begin(call", &["grpc/batcher.rs", "pipeline/call.rs"]),
+        (
+            ".begin(call",
+            &["grpc/batcher.rs", "pipeline/call.rs", "simulation/mod.rs"],
+        ),
         ("fn begin<", &["pipeline/begin.rs"]),
         ("fn finish<", &["pipeline/finish.rs"]),
     ];

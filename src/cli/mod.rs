@@ -108,7 +108,7 @@ enum Command {
     Reset(Box<reset::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
     Shadow(Box<shadow::Shadow>),
-    /// Print the JSON Schema of a rules file or a file of tests, for editors, or of a report of check
+    /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
     Schema(schema::Schema),
 }
 

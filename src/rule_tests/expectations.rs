@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, VERDICTS};
 use crate::rule_tests::load::Loader;
-use crate::rule_tests::moments::wait;
+use crate::rule_tests::moments::{Wait, wait};
 use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
 use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, kind};
 use crate::rules::yaml::{Content, Node};
@@ -98,7 +98,7 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         name: &str,
-    ) -> Option<Value<crate::rule_tests::test_file::Wait>> {
+    ) -> Option<Value<Wait>> {
         let value = self.parsed(fields, path, name, wait)?;
         let span = fields.span_of(name);
         Some(Value { value, span })

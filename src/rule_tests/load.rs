@@ -265,7 +265,7 @@ impl Loader<'_> {
             Ok(value) => Some(value),
             Err(invalid) => {
                 let span = fields.span_of(name);
-                let message = format!("`{name}` is {}", invalid.message);
+                let message = format!("`{name}` {}", invalid.message);
                 self.reader
                     .error(Code::UnknownValue, span, path, message, invalid.help);
                 None

@@ -56,3 +56,6 @@ pub const ASKS_MAX: u64 = 10_000_000;
 
 /// How many bytes the buckets of one test may take.
 pub const MEMORY_MAX: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,6 @@ use jiff::Zoned;
 use jiff::tz::TimeZone;
 use tollgate_limiter::Timestamp;
 
-use crate::rule_tests::test_file::Wait;
-
 /// Units of durations. Months and years have different lengths, so they are none.
 const UNITS: [&str; 7] = ["us", "ms", "s", "m", "h", "d", "w"];
 
@@ -21,6 +19,15 @@ pub(super) struct Moment {
     pub(super) at: Timestamp,
     /// None for UTC.
     pub(super) zone: Option<TimeZone>,
+}
+
+/// A time to wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wait {
+    /// In whole seconds.
+    Seconds(u64),
+    /// For ever.
+    Never,
 }
 
 /// A text that is none of what a field takes.
@@ -40,7 +47,7 @@ pub(super) fn moment(text: &str) -> Result<Moment, Invalid> {
         timestamp.map(|timestamp| (timestamp, None))
     };
     let (timestamp, zone) = parsed.map_err(|error| Invalid {
-        message: format!("not a time: {error}"),
+        message: why_no_time(&error.to_string()).to_owned(),
         help: "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T01:30:00+01:00[Europe/Berlin]"
             .to_owned(),
     })?;
@@ -51,9 +58,20 @@ pub(super) fn moment(text: &str) -> Result<Moment, Invalid> {
             zone,
         }),
         None => Err(Invalid {
-            message: "a time before 1970 or after 2255".to_owned(),
+            message: "is before 1970 or after 2255".to_owned(),
             help: "use a time between 1970 and 2255".to_owned(),
         }),
+    }
+}
+
+/// What is wrong with a time, by jiff's error: its words are for programmers.
+fn why_no_time(error: &str) -> &'static str {
+    if error.contains("conflict resolution") {
+        "has an offset that its zone does not have then"
+    } else if error.contains("time zone database") {
+        "names an unknown time zone"
+    } else {
+        "is not a time in RFC 3339 with an offset"
     }
 }
 
@@ -65,14 +83,17 @@ pub(super) fn duration(text: &str) -> Result<u64, Invalid> {
         .filter(|it| !it.is_empty());
     if let Some(unit) = units.find(|unit| !UNITS.contains(unit)) {
         return Err(Invalid {
-            message: format!("unknown unit '{}'", crate::rules::excerpt::excerpt(unit)),
+            message: format!(
+                "has the unknown unit '{}'",
+                crate::rules::excerpt::excerpt(unit)
+            ),
             help: format!("use one of {}; a day is 24 hours", UNITS.join(", ")),
         });
     }
     let duration = humantime::parse_duration(text).ok();
     let us = duration.and_then(|it: Duration| u64::try_from(it.as_micros()).ok());
     us.filter(|us| *us <= DURATION_MAX_US).ok_or(Invalid {
-        message: "not a duration of at most 100 years".to_owned(),
+        message: "is not a duration of at most 100 years".to_owned(),
         help: "write numbers with units, such as 500ms, 1h30m or 28d".to_owned(),
     })
 }
@@ -90,7 +111,7 @@ pub(super) fn wait(text: &str) -> Result<Wait, Invalid> {
         return Ok(Wait::Seconds(us / 1_000_000));
     }
     Err(Invalid {
-        message: "a fraction of a second".to_owned(),
+        message: "has a fraction of a second".to_owned(),
         help: "write whole seconds; an answer has them rounded up".to_owned(),
     })
 }
@@ -164,9 +185,10 @@ mod tests {
     fn a_duration_has_units_of_one_length() {
         assert_eq!(duration("500ms"), Ok(500_000));
         assert_eq!(duration("1h 30m"), Ok(5_400_000_000));
+        assert_eq!(duration("1.5s"), Ok(1_500_000));
         assert_eq!(duration("28d"), Ok(28 * 86_400_000_000));
         assert!(duration("1month").unwrap_err().message.contains("month"));
-        for text in ["", "5", "-1s", "1.5s", "s", "1y", "99999999999d"] {
+        for text in ["", "5", "-1s", "s", "1y", "99999999999d"] {
             assert!(duration(text).is_err(), "{text}");
         }
         assert_eq!(wait("60"), Ok(Wait::Seconds(60)));

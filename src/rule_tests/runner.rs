@@ -80,13 +80,33 @@ pub fn run(
     Ok(run_on(simulation(file, test)?, file, test, coverage))
 }
 
+/// Runs one test whose buckets take at most so many bytes.
+#[cfg(test)]
+pub(super) fn run_within(
+    memory_max: usize,
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> Result<TestResult, SimulationError> {
+    let simulation = simulation_within(memory_max, file, test)?;
+    Ok(run_on(simulation, file, test, coverage))
+}
+
 /// The simulation in which a test of a file begins.
 ///
 /// # Errors
 ///
 /// When there can be no simulation.
 pub fn simulation(file: &TestFile, test: &Test) -> Result<Simulation, SimulationError> {
-    let mut simulation = Simulation::new(&file.settings, MEMORY_MAX, test.start.at)?;
+    simulation_within(MEMORY_MAX, file, test)
+}
+
+fn simulation_within(
+    memory_max: usize,
+    file: &TestFile,
+    test: &Test,
+) -> Result<Simulation, SimulationError> {
+    let mut simulation = Simulation::new(&file.settings, memory_max, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
     Ok(simulation)
 }

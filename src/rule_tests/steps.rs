@@ -343,7 +343,7 @@ impl Loader<'_> {
             let message = "a reset has no hits and no limit";
             let help = "remove `hits` and `limit`";
             self.reader
-                .error(Code::MisplacedKey, span, path, message, help);
+                .error(Code::ConflictingKeys, span, path, message, help);
         }
         Some(Action::Reset {
             domain: request.domain,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::rule_tests::moments::Moment;
+use crate::rule_tests::moments::{Moment, Wait};
 use crate::rule_tests::watched_path::WatchedPath;
 use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::Source;
@@ -134,13 +134,4 @@ pub(super) struct ExpectedStatus {
     pub(super) remaining: Option<Value<u32>>,
     pub(super) rule: Option<Value<String>>,
     pub(super) reset_after: Option<Value<Wait>>,
-}
-
-/// A time to wait.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wait {
-    /// In whole seconds.
-    Seconds(u64),
-    /// For ever.
-    Never,
 }

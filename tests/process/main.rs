@@ -25,6 +25,7 @@ mod load;
 mod logs;
 mod readme;
 mod rule_examples;
+mod rule_tests;
 mod rules_warnings;
 mod settings_page;
 mod signals;

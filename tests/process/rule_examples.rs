@@ -1,8 +1,8 @@
 //! Every rules file that a page shows has a file of tests, which `tollgate test` runs.
 //!
-//! The tests of the example under a heading are `tests/rule_tests/examples/PAGE/HEADING.yaml`. They
-//! name the rules as `rules/HEADING.yaml`, where this module writes the example, so no copy of it
-//! can differ from the page.
+//! The tests of the example under a heading are `PAGE/HEADING.test.yaml` in
+//! `tests/rule_tests/examples`. They name the rules as `rules/HEADING.yaml`, where this module
+//! writes the example, so no copy of it can differ from the page.
 //!
 //! What it deliberately does not do: run a page's commands (`readme`), or YAML of other programs.
 
@@ -46,7 +46,8 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// The rules in a YAML block: the mapping that has both `domain` and `descriptors`, at any depth.
+/// The rules in a YAML block: the mapping that has both `domain` and `descriptors`, at any depth. A
+/// request also has both; its descriptors have entries.
 fn rules_in(block: &str) -> Option<String> {
     let lines: Vec<_> = block.lines().collect();
     let is_at = |line: &str, indent: usize, key: &str| {
@@ -59,6 +60,9 @@ fn rules_in(block: &str) -> Option<String> {
         let has_descriptors = lines.iter().any(|line| is_at(line, indent, "descriptors:"));
         (is_at(line, indent, "domain:") && has_descriptors).then_some((number, indent))
     })?;
+    if block.contains("entries:") {
+        return None;
+    }
     if indent == 0 {
         return Some(block.to_owned());
     }
@@ -105,8 +109,11 @@ fn tests() -> BTreeMap<Name, PathBuf> {
         let page = page.unwrap().path();
         for file in std::fs::read_dir(&page).unwrap() {
             let file = file.unwrap().path();
-            let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
-            tests.insert((name(&page), name(&file)), file);
+            let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+            let heading = name(&file);
+            let heading = heading.strip_suffix(".test.yaml");
+            let heading = heading.unwrap_or_else(|| panic!("{}: no .test.yaml", file.display()));
+            tests.insert((name(&page), heading.to_owned()), file);
         }
     }
     tests
@@ -125,10 +132,11 @@ fn run(files: &[PathBuf]) -> Output {
 fn write(folder: &Path, (page, heading): &Name, rules: &str, tests: &str) -> PathBuf {
     let folder = folder.join(page);
     std::fs::create_dir_all(folder.join("rules")).unwrap();
-    let file = format!("{heading}.yaml");
-    std::fs::write(folder.join("rules").join(&file), rules).unwrap();
-    std::fs::write(folder.join(&file), tests).unwrap();
-    folder.join(file)
+    let rules_file = folder.join("rules").join(format!("{heading}.yaml"));
+    std::fs::write(rules_file, rules).unwrap();
+    let file = folder.join(format!("{heading}.test.yaml"));
+    std::fs::write(&file, tests).unwrap();
+    file
 }
 
 #[test]
@@ -137,7 +145,7 @@ fn every_example_has_tests_and_all_tests_an_example() {
     let tests: BTreeSet<_> = tests().into_keys().collect();
     assert!(examples.len() > 40, "{}", examples.len());
     let without: Vec<_> = examples.difference(&tests).collect();
-    assert!(without.is_empty(), "examples without {TESTS}/PAGE/HEADING.yaml: {without:?}");
+    assert!(without.is_empty(), "examples without {TESTS}/PAGE/HEADING.test.yaml: {without:?}");
     let without: Vec<_> = tests.difference(&examples).collect();
     assert!(without.is_empty(), "tests whose page shows no such example: {without:?}");
 }
@@ -193,17 +201,11 @@ fn another_number_in_an_example_fails_its_tests() {
     assert!(changed > 80, "{changed}");
 }
 
-/// The files beside this folder name rules of their own.
+/// These files name rules of their own.
 #[test]
 fn the_tests_of_algorithms_and_changes_pass() {
     let folders = ["algorithms", "changes"].map(|it| repository().join("tests/rule_tests").join(it));
-    let files = folders.iter().flat_map(|folder| {
-        let entries = std::fs::read_dir(folder).unwrap();
-        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
-    });
-    let files: Vec<_> = files.collect();
-    assert!(files.len() > 10, "{files:?}");
-    let output = run(&files);
+    let output = run(&folders);
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}");
@@ -215,5 +217,7 @@ fn rules_are_found_at_any_depth() {
     let found = rules_in(nested).unwrap();
     assert_eq!(found, "domain: edge\ndescriptors:\n  - key: a");
     assert_eq!(rules_in("domain: edge\ntimeout: 1s\n"), None);
+    let request = "- ask:\n    domain: edge\n    descriptors:\n      - entries: []\n";
+    assert_eq!(rules_in(request), None);
     assert_eq!(anchor("## What Envoy sends, and why"), "what-envoy-sends-and-why");
 }

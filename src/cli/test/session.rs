@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult, WatchedPath};
 use crate::rules::file::Span;
-use crate::rules::path::{ReadError, RulesPath};
+use crate::rules::path::test_files;
 
 /// The results of one run.
 #[derive(Debug, Default)]
@@ -56,10 +56,10 @@ impl Session {
         };
         for path in paths {
             session.watched.push(WatchedPath::at(path));
-            match files_of(path) {
+            match test_files(path) {
                 Ok(files) => {
                     for file in files {
-                        session.file(&file, filter);
+                        session.file(file.path(), filter);
                     }
                 }
                 Err(error) => session.failures.push(FileFailure {
@@ -130,27 +130,4 @@ impl TestOutcome {
     pub(super) fn passed(&self) -> bool {
         self.result.as_ref().is_ok_and(TestResult::passed)
     }
-}
-
-/// The end of the names of files of tests, in a directory.
-const SUFFIXES: [&str; 2] = [".test.yaml", ".test.yml"];
-
-/// The files of tests at a path: itself, or those below a directory.
-fn files_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let files = RulesPath::Path(path.to_owned()).list()?;
-    let files = files.into_iter().map(|stamp| stamp.path().to_owned());
-    let is_test = |file: &PathBuf| {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-    };
-    let files: Vec<_> = files.filter(is_test).collect();
-    if files.is_empty() {
-        let what = "no file of tests in this directory; their names end in .test.yaml".to_owned();
-        let path = path.display().to_string();
-        return Err(ReadError::LimitExceeded { path, what });
-    }
-    Ok(files)
 }

@@ -11,7 +11,6 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
 use crate::rules::file::loader::{DomainOrigin, Loader};
-use crate::rules::file::nearest::nearest;
 use crate::rules::yaml::{self, Content, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
@@ -198,19 +197,5 @@ impl Loader<'_> {
         let message = "config file cannot have empty domain";
         let help = "add `domain: NAME`, the domain that Envoy's rate limit filter names";
         self.error(Code::MissingKey, at, path, message, help);
-    }
-}
-
-/// Adds the known word that was probably meant, or all of them.
-pub(crate) fn did_you_mean(error: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
-    let span = error.span;
-    match nearest(word, known.iter().copied()) {
-        Some(meant) => error
-            .help(format!(
-                "did you mean `{meant}`? Possible values: {}",
-                known.join(", ")
-            ))
-            .edit(span, meant),
-        None => error.help(format!("use one of {}", known.join(", "))),
     }
 }

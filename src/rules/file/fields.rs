@@ -17,7 +17,7 @@ use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
 use crate::rules::file::misplaced::keys_and_values;
-use crate::rules::file::nearest::{meant_boolean, meant_integer};
+use crate::rules::file::nearest::{did_you_mean, meant_boolean, meant_integer};
 use crate::rules::file::node_kind::kind;
 use crate::rules::file::reader::Reader;
 use crate::rules::yaml::{Content, Node};
@@ -311,9 +311,8 @@ impl Reader<'_> {
         self.warn_octal(node, path);
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
         // A float, or a number beyond 64 bits, has been reported.
-        let spoken_of = self.grammar.is_reference
-            && (node.float().is_some()
-                || node.integer().is_some_and(|n| i64::try_from(n).is_err()));
+        let spoken_of =
+            node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
         if number.is_none() && !spoken_of {
             let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
             let error = Diagnostic::error(Code::WrongType, node.span, message);
@@ -358,5 +357,18 @@ impl Reader<'_> {
         } else {
             &[]
         }
+    }
+
+    /// Reports a word that is none of those a field knows.
+    pub(crate) fn unknown_word(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        field: &str,
+        (word, known): (&str, &[&str]),
+    ) {
+        let message = format!("unknown {field} '{}'", excerpt(word));
+        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
+        self.report(path, did_you_mean(error, word, known));
     }
 }

@@ -15,9 +15,6 @@ use crate::rules::patterns::Automata;
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
 
-/// How long a domain, key, value or name may be, in bytes.
-pub const TEXT_BYTES_MAX: usize = 16 << 10;
-
 /// How several files are combined.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Options {

@@ -191,11 +191,15 @@ impl Reader<'_> {
             .integer()
             .is_some_and(|number| i64::try_from(number).is_err());
         let float = node.float();
-        let is_rejected = self.grammar.is_reference && name != "metadata";
-        if !is_rejected || float.is_none() && !beyond {
+        if name == "metadata" || float.is_none() && !beyond {
             return;
         }
-        let error = Diagnostic::error(Code::WrongType, node.span, "error checking config");
+        let message = if self.grammar.is_reference {
+            "error checking config".to_owned()
+        } else {
+            format!("{name} is not text or a whole number")
+        };
+        let error = Diagnostic::error(Code::WrongType, node.span, message);
         let label = if beyond {
             "a number beyond 64 bits"
         } else {

@@ -74,11 +74,11 @@ pub(crate) use self::node_kind::kind;
 pub(crate) use self::reader::{Reader, unfolding_budget};
 pub(crate) use self::schema::{object_of, reference};
 
-pub use self::bounds::DIAGNOSTICS_MAX;
+pub use self::bounds::{DIAGNOSTICS_MAX, TEXT_BYTES_MAX};
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
-pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::loader::{LoadedRules, Options};
 pub use self::report::Report;
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;

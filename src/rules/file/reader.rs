@@ -7,14 +7,11 @@
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
+use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX, TEXT_BYTES_MAX};
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
-use crate::rules::file::document::did_you_mean;
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar_field::Grammar;
-use crate::rules::file::loader::TEXT_BYTES_MAX;
 use crate::rules::file::node_origin::FilePlace;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
@@ -209,6 +206,9 @@ impl<'s> Reader<'s> {
         let name = self.file_name(file);
         name.clone_into(&mut diagnostic.file);
         diagnostic.path = path();
+        if !self.grammar.is_reference {
+            diagnostic.path_name = "field";
+        }
         match diagnostic.severity {
             Severity::Error => self.report.errors.push(diagnostic),
             Severity::Warning => self.report.warnings.push(diagnostic),
@@ -285,18 +285,5 @@ impl<'s> Reader<'s> {
         } else {
             "fix the YAML syntax here"
         }
-    }
-
-    /// Reports a word that is none of those a field knows.
-    pub(crate) fn unknown_word(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        field: &str,
-        (word, known): (&str, &[&str]),
-    ) {
-        let message = format!("unknown {field} '{}'", excerpt(word));
-        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
-        self.report(path, did_you_mean(error, word, known));
     }
 }

@@ -30,7 +30,7 @@ pub fn schema() -> Value {
 }
 
 /// A duration, as a pattern.
-const DURATION: &str = "^ *([0-9]+ *(us|ms|s|m|h|d|w) *)+$";
+const DURATION: &str = "^ *([0-9]+([.][0-9]+)? *(us|ms|s|m|h|d|w) *)+$";
 
 /// A time, as a pattern.
 const TIME: &str =

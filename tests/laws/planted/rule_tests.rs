@@ -41,7 +41,7 @@ static BUGS: &[Bugs] = &[
 
 /// The test file of an algorithm.
 fn file_of(algorithm: &dyn Algorithm) -> TestFile {
-    let name = format!("tests/rule_tests/algorithms/{}.yaml", algorithm.name());
+    let name = format!("tests/rule_tests/algorithms/{}.test.yaml", algorithm.name());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     load(&path).unwrap_or_else(|failure| panic!("{}: {failure:?}", path.display()))
 }
