@@ -51,9 +51,10 @@ fn anchor(heading: &str) -> String {
 fn rules_in(block: &str) -> Option<String> {
     let lines: Vec<_> = block.lines().collect();
     let is_at = |line: &str, indent: usize, key: &str| {
-        line.len() > indent
-            && line[..indent].trim().is_empty()
-            && line[indent..].starts_with(key)
+        let is_blank = line
+            .get(..indent)
+            .is_some_and(|start| start.trim().is_empty());
+        is_blank && line.get(indent..).is_some_and(|rest| rest.starts_with(key))
     };
     let (first, indent) = lines.iter().enumerate().find_map(|(number, line)| {
         let indent = line.len() - line.trim_start().len();
@@ -66,7 +67,9 @@ fn rules_in(block: &str) -> Option<String> {
     if indent == 0 {
         return Some(block.to_owned());
     }
-    let rules = lines[first..].iter().map(|line| line.get(indent..).unwrap_or_default());
+    let rules = lines[first..]
+        .iter()
+        .map(|line| line.get(indent..).unwrap_or_default());
     Some(rules.collect::<Vec<_>>().join("\n"))
 }
 
@@ -81,7 +84,10 @@ fn examples(page: &str, text: &str) -> BTreeMap<Name, String> {
                 if let Some(rules) = rules_in(inside).filter(|_| *is_yaml) {
                     let name = (page.to_owned(), heading.clone());
                     let earlier = examples.insert(name, rules);
-                    assert_eq!(earlier, None, "{page}#{heading}: two examples under a heading");
+                    assert_eq!(
+                        earlier, None,
+                        "{page}#{heading}: two examples under a heading"
+                    );
                 }
                 block = None;
             }
@@ -145,9 +151,15 @@ fn every_example_has_tests_and_all_tests_an_example() {
     let tests: BTreeSet<_> = tests().into_keys().collect();
     assert!(examples.len() > 40, "{}", examples.len());
     let without: Vec<_> = examples.difference(&tests).collect();
-    assert!(without.is_empty(), "examples without {TESTS}/PAGE/HEADING.test.yaml: {without:?}");
+    assert!(
+        without.is_empty(),
+        "examples without {TESTS}/PAGE/HEADING.test.yaml: {without:?}"
+    );
     let without: Vec<_> = tests.difference(&examples).collect();
-    assert!(without.is_empty(), "tests whose page shows no such example: {without:?}");
+    assert!(
+        without.is_empty(),
+        "tests whose page shows no such example: {without:?}"
+    );
 }
 
 #[test]
@@ -181,10 +193,18 @@ fn another_number_in_an_example_fails_its_tests() {
             continue;
         };
         let tests = std::fs::read_to_string(tests).unwrap();
-        for key in ["requests_per_unit: ", "burst: ", "unit_multiplier: ", "slot_seconds: "] {
+        for key in [
+            "requests_per_unit: ",
+            "burst: ",
+            "unit_multiplier: ",
+            "slot_seconds: ",
+        ] {
             for (at, _) in rules.match_indices(key) {
                 let (before, after) = rules.split_at(at + key.len());
-                let is_comment = before.lines().next_back().is_some_and(|line| line.contains('#'));
+                let is_comment = before
+                    .lines()
+                    .next_back()
+                    .is_some_and(|line| line.contains('#'));
                 let digits = after.chars().take_while(char::is_ascii_digit).count();
                 let number: u32 = after[..digits].parse().unwrap();
                 let other = format!("{before}{}{}", number + 1, &after[digits..]);
@@ -204,7 +224,8 @@ fn another_number_in_an_example_fails_its_tests() {
 /// These files name rules of their own.
 #[test]
 fn the_tests_of_algorithms_and_changes_pass() {
-    let folders = ["algorithms", "changes"].map(|it| repository().join("tests/rule_tests").join(it));
+    let folders =
+        ["algorithms", "changes"].map(|it| repository().join("tests/rule_tests").join(it));
     let output = run(&folders);
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -219,5 +240,8 @@ fn rules_are_found_at_any_depth() {
     assert_eq!(rules_in("domain: edge\ntimeout: 1s\n"), None);
     let request = "- ask:\n    domain: edge\n    descriptors:\n      - entries: []\n";
     assert_eq!(rules_in(request), None);
-    assert_eq!(anchor("## What Envoy sends, and why"), "what-envoy-sends-and-why");
+    assert_eq!(
+        anchor("## What Envoy sends, and why"),
+        "what-envoy-sends-and-why"
+    );
 }

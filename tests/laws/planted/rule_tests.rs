@@ -79,7 +79,10 @@ fn the_file_of_an_algorithm_finds_each_of_its_bugs() {
             not_found.push((bug.base.name(), *name));
         }
     }
-    let all: BTreeSet<_> = ALGORITHMS.iter().map(|algorithm| algorithm.name()).collect();
+    let all: BTreeSet<_> = ALGORITHMS
+        .iter()
+        .map(|algorithm| algorithm.name())
+        .collect();
     assert_eq!(algorithms, all);
     assert_eq!(not_found, NOT_FOUND);
 }
