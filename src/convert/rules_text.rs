@@ -41,7 +41,8 @@ pub(super) struct Level {
 }
 
 /// The values of a level.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash)]
+#[allow(clippy::derived_hash_with_manual_eq)] // it compares as a derived one would, and counts
 pub(super) enum Values {
     Any,
     /// Exactly this text.
@@ -74,6 +75,22 @@ pub(super) struct Response {
 }
 
 // === impl Values ===
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        comparisons::COUNT.with(|count| count.set(count.get().saturating_add(1)));
+        match (self, other) {
+            (Self::Any, Self::Any) => true,
+            (Self::Text(one), Self::Text(other))
+            | (Self::Pattern(one), Self::Pattern(other))
+            | (Self::Regex(one), Self::Regex(other)) => one == other,
+            (Self::List(some), Self::List(others))
+            | (Self::Prefixes(some), Self::Prefixes(others)) => some == others,
+            _ => false,
+        }
+    }
+}
 
 impl Values {
     /// One text, also if it has a `*` or is empty.
@@ -300,5 +317,15 @@ impl fmt::Display for RulesText {
             level.write(f, 2)?;
         }
         Ok(())
+    }
+}
+
+/// How often values were compared on this thread.
+#[cfg(test)]
+pub(super) mod comparisons {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(in crate::convert) static COUNT: Cell<usize> = const { Cell::new(0) };
     }
 }

@@ -168,3 +168,35 @@ impl Domain {
         name
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::rules_text::comparisons::COUNT;
+
+    /// How often values are compared to convert so many limits that are all apart.
+    fn comparisons(limits: usize) -> usize {
+        let limit = |number: usize| {
+            let path = format!("descriptors[0].path == '/{number}'");
+            format!(
+                "- {{ namespace: shop, max_value: 5, seconds: 60, conditions: [\"{path}\"] }}\n"
+            )
+        };
+        let source = Source {
+            name: "limits.yaml".to_owned(),
+            text: (0..limits).map(limit).collect(),
+        };
+        COUNT.set(0);
+        let conversion = convert(&[source], None).unwrap();
+        assert!(conversion.findings.is_empty(), "{:?}", conversion.findings);
+        COUNT.get()
+    }
+
+    /// A comparison with all limits before would be 19,900 for 200, and four times that for 400.
+    #[test]
+    fn a_limit_is_placed_without_comparing_it_with_all_others() {
+        let (some, twice) = (comparisons(200), comparisons(400));
+        assert!(some <= 200 * 8, "{some}");
+        assert!(twice <= some * 2 + 8, "{some}, {twice}");
+    }
+}
