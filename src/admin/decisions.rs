@@ -8,7 +8,7 @@ use super::AdminState;
 use super::failure::{ApiFailure, json_response};
 use super::query::Query;
 use crate::admin_api::{Entry, Reason, Verdict};
-use crate::decisions::{DecisionFilter, RECENT_MAX, RecentQuery};
+use crate::decisions::{CandidateFilter, DecisionFilter, RECENT_MAX, RecentQuery};
 
 /// How many decisions a response has if the query does not say.
 const COUNT_DEFAULT: u64 = 100;
@@ -41,6 +41,13 @@ const REASONS: [(&str, Reason); 19] = [
     ("error", Reason::Error),
 ];
 
+const CANDIDATES: [(&str, CandidateFilter); 4] = [
+    ("differing", CandidateFilter::Differing),
+    ("all", CandidateFilter::All),
+    ("only", CandidateFilter::Only),
+    ("none", CandidateFilter::None),
+];
+
 pub(super) async fn decisions(
     State(state): State<AdminState>,
     RawQuery(query): RawQuery,
@@ -69,6 +76,7 @@ pub(super) fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
         entries: entries.map(|(key, value)| Entry { key, value }).collect(),
         verdict: query.choice("verdict", &VERDICTS)?,
         reason: query.choice("reason", &REASONS)?,
+        candidates: query.choice("candidates", &CANDIDATES)?.unwrap_or_default(),
     })
 }
 

@@ -54,6 +54,7 @@ const PARAMETERS: &[&str] = &[
     "key",
     "verdict",
     "reason",
+    "candidates",
     "state",
 ];
 

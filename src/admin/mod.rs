@@ -28,6 +28,7 @@
 
 mod api;
 mod audit;
+mod candidate;
 mod changes;
 mod decisions;
 mod events;

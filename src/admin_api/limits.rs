@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::candidate::{CandidateLimit, CandidateState};
+
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Limits {
@@ -13,6 +15,9 @@ pub struct Limits {
     pub limits: Vec<LimitState>,
     /// How many rules are left out because of a bound.
     pub omitted: u64,
+    /// The candidate; null if none is tried.
+    #[serde(default)]
+    pub candidate: Option<CandidateState>,
 }
 
 /// One rule, its limit and its counts.
@@ -30,12 +35,21 @@ pub struct LimitState {
     pub shadow_mode: bool,
     /// Until when `/shadow` keeps it in shadow mode; null if it does not.
     pub shadow_until: Option<String>,
+    /// Where the rule was written: `FILE:LINE`, or the name of a resource of an xDS server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// `FILE:LINE` of the overlay's entry that matches the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<String>,
     /// Whether the rule is a quota.
     pub quota_mode: bool,
     /// Hits since the start of the service.
     pub hits: Hits,
     /// Hits a second, over the last `rates.seconds` seconds.
     pub rates: Rates,
+    /// What is tried in its place; null if the candidate has no rule of this name.
+    #[serde(default)]
+    pub candidate: Option<CandidateLimit>,
 }
 
 /// The figures of a limit.

@@ -4,11 +4,13 @@
 //! Why one module: server and commands cannot disagree about a field. `docs/admin.schema.json`
 //! describes the same types for everybody else.
 //!
-//! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent.
+//! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent,
+//! except the fields of a decision that only candidates have.
 //!
 //! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
 //! the texts that several of them share.
 
+mod candidate;
 mod decisions;
 mod events;
 mod limits;
@@ -18,6 +20,9 @@ mod requests;
 mod text;
 mod top;
 
+pub use self::candidate::{
+    CandidateCounts, CandidateLimit, CandidateOrigin, CandidateRule, CandidateState,
+};
 pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
 pub use self::limits::{Hits, LimitFigures, LimitState, Limits, Rates};

@@ -1,5 +1,6 @@
 //! A descriptor and its rules in words: for `explain`, and for the failures of tests.
 
+use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, MatchKind,
@@ -107,9 +108,18 @@ fn alternatives(names: &[String]) -> String {
 }
 
 /// A rule in lines: its limit, its bucket, its options.
-pub(super) fn rule_lines(rule: &Rule, entries: &[Entry<'_>]) -> Vec<String> {
-    let mut lines = Vec::new();
-    lines.push(format!("rule {}", rule.full_name()));
+pub(super) fn rule_lines(
+    rule: &Rule,
+    entries: &[Entry<'_>],
+    origin: Option<RuleOrigin>,
+) -> Vec<String> {
+    let mut lines = vec![format!("rule {}", rule.full_name())];
+    if let Some(RuleOrigin { rule, overlay }) = origin {
+        lines.push(format!("  written in {rule}"));
+        if let Some(overlay) = overlay {
+            lines.push(format!("  with the overlay's entry in {overlay}"));
+        }
+    }
     match rule.allowance {
         Allowance::Unlimited => lines.push(format!("  unlimited: never counted, always passes")),
         Allowance::Limited { limit, algorithm } => {

@@ -7,6 +7,7 @@ use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, S
 
 use crate::admin_api::Reason;
 use crate::decisions::Ending;
+use crate::pipeline::candidate::LiveVerdict;
 use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
@@ -58,10 +59,11 @@ impl Pipeline {
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
             Stage::Planned => {
-                let Some(rules) = pending.rules.take() else {
+                let Some(kept) = pending.rules.take() else {
                     return respond(Err(self.failed(RequestError::NoRules, span)));
                 };
-                let rules = (*rules).as_ref();
+                let rules = (*kept).as_ref();
+                let mut live = None;
                 let generation = Some(rules.number);
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
@@ -72,6 +74,9 @@ impl Pipeline {
                         if pending.wanted.any() {
                             self.record_undecided(pending, scratch, took_us, rules, &plan, &error);
                         }
+                        if rules.candidate.is_some() {
+                            self.skip_without_verdict();
+                        }
                         respond(Err(self.failed(error, span)))
                     }
                     Ok(decision) => {
@@ -79,6 +84,10 @@ impl Pipeline {
                         if pending.wanted.any() {
                             let ending = Ending::Decided(matched(rules, &plan, &decision, pending));
                             self.record(pending, scratch, took_us, generation, ending);
+                        }
+                        if let Some(candidate) = &rules.candidate {
+                            let outcomes = &pending.results.outcomes;
+                            live = Some(LiveVerdict::new(candidate, &plan, outcomes, &decision));
                         }
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
                         self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
@@ -88,13 +97,26 @@ impl Pipeline {
                     }
                 };
                 pending.plan = plan.into_buffer();
+                if live.is_some() {
+                    // The candidate decides by the same generation.
+                    pending.live = live;
+                    pending.rules = Some(kept);
+                }
                 answer
             }
         }
     }
 
     /// Ends a request whose caller has gone. Hits that it took tentatively go back.
-    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
+    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>)
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let rules = pending.rules.as_deref().map(AsRef::as_ref);
+        if rules.is_some_and(|rules| rules.candidate.is_some()) {
+            self.skip_without_verdict();
+        }
         self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
         pending.results.tentative = None;
     }

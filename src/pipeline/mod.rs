@@ -12,6 +12,7 @@
 pub mod agreement;
 mod begin;
 mod call;
+mod candidate;
 mod count;
 mod decision_log;
 mod decode;
@@ -49,6 +50,9 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
 pub(crate) use self::call::merge_fields;
+pub use self::candidate::{
+    CandidatePartitions, CandidateRules, CandidateSource, CandidateTasks, SingleQueue,
+};
 pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
@@ -73,6 +77,8 @@ pub struct Pipeline {
     top_keys: Arc<TopKeys>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
+    /// Where candidates count; none where there can be none.
+    candidates: Option<CandidatePartitions>,
 }
 
 /// The parts of a [`Pipeline`].
@@ -121,12 +127,27 @@ impl Pipeline {
             traces,
             decisions,
             top_keys,
+            candidates: None,
+        }
+    }
+
+    /// Decides candidates in these partitions. Without them there are none.
+    #[must_use]
+    pub fn with_candidates(self, partitions: CandidatePartitions) -> Self {
+        Self {
+            candidates: Some(partitions),
+            ..self
         }
     }
 
     /// Keeps the decisions of one more worker thread.
     pub(crate) fn recorder(&self) -> Recorder {
         self.decisions.recorder()
+    }
+
+    /// Passes the decisions of a candidate to subscriptions, for one more task.
+    pub(crate) fn tap_recorder(&self) -> Recorder {
+        self.decisions.tap_recorder()
     }
 
     /// A client that applies the checks of many requests at once, for one task. None when the store

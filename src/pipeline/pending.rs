@@ -10,7 +10,8 @@ use crate::admin_api::Reason;
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
-use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
+use crate::pipeline::candidate::{CandidateRequest, LiveVerdict};
+use crate::store::{CheckResult, CommitMode, PartialReply, StoreError, StoreReply, TentativeTake};
 use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;
 
@@ -55,6 +56,10 @@ pub(crate) struct PendingRequest<G> {
     pub(super) wanted: Wanted,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
+    /// The live answer, once it was given, where a candidate is to decide too.
+    pub(super) live: Option<LiveVerdict>,
+    /// What a candidate's decision needs of the request.
+    pub(super) candidate: CandidateRequest,
 }
 
 /// What `begin` made of a request.
@@ -158,9 +163,21 @@ impl<G> PendingRequest<G> {
         self.results.tentative.is_some()
     }
 
+    /// Whether a candidate is to decide it too, now that it has its answer.
+    #[inline]
+    pub(crate) fn wants_candidate(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// How long its message is.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.message.len()
+    }
+
     /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
     pub(crate) fn clear(&mut self, message_bytes_max: usize) {
         self.rules = None;
+        self.live = None;
         self.span = None;
         self.results.tentative = None;
         self.message.clear();
@@ -183,6 +200,8 @@ impl<G> Default for PendingRequest<G> {
             wanted: Wanted::default(),
             span: None,
             began_us: 0,
+            live: None,
+            candidate: CandidateRequest::default(),
         }
     }
 }
@@ -224,6 +243,15 @@ impl CheckResults {
         if !local.is_empty() {
             self.local.extend_from_slice(local);
         }
+    }
+
+    /// Records a part of the answers.
+    pub(crate) fn record_reply(&mut self, reply: PartialReply<'_>) {
+        for (position, answer) in reply.positions.iter().zip(reply.answers) {
+            self.record(*position, answer.clone());
+        }
+        self.join_tentative_take(reply.tentative);
+        self.record_origin(reply.from_denial_cache, reply.local);
     }
 
     /// Adds hits that go back unless the request passes.

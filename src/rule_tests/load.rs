@@ -14,8 +14,8 @@ use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
     Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, kind, nearest, unfolding_budget,
 };
-use crate::rules::path::{ReadError, RulesPath, Source};
-use crate::rules::reload::load_sources;
+use crate::rules::path::{ReadError, RulesPath, Source, read_one};
+use crate::rules::reload::load_overlaid;
 use crate::rules::yaml::{self, Content, Node};
 use crate::settings::Settings;
 
@@ -42,6 +42,8 @@ pub(super) struct Loader<'s> {
     /// Rules that were read, by their paths.
     rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
     watched: Vec<WatchedPath>,
+    /// What is added to all rules.
+    overlay: Option<Source>,
     /// Errors of rules.
     reports: Vec<Report>,
     /// How often all steps ask.
@@ -54,20 +56,13 @@ pub(super) struct Loader<'s> {
 ///
 /// When the file cannot be read, or it or its rules have errors: all of them.
 pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
-    let sources = RulesPath::Path(path.to_owned())
-        .read()
-        .map_err(LoadFailure::Read)?;
-    let [source] = sources.as_slice() else {
-        let path = path.display().to_string();
-        let what = "a directory, not a file of tests".to_owned();
-        return Err(LoadFailure::Read(ReadError::LimitExceeded { path, what }));
-    };
+    let source = read_one(path).map_err(LoadFailure::Read)?;
     if source.text.len() as u64 > FILE_BYTES_MAX {
         let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
         let path = path.display().to_string();
         return Err(LoadFailure::Read(ReadError::LimitExceeded { path, what }));
     }
-    load_source(source, path.parent().unwrap_or(Path::new("")))
+    load_source(&source, path.parent().unwrap_or(Path::new("")))
 }
 
 /// Reads a file of tests in this folder.
@@ -80,11 +75,12 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
         settings: default_settings(),
         rules: HashMap::new(),
         watched: Vec::new(),
+        overlay: None,
         reports: Vec::new(),
         asks: 0,
     };
     let read = loader.text_document(&source.text);
-    let report = loader.reader.into_report(std::slice::from_ref(source));
+    let report = loader.reader.into_report(&[source]);
     let warnings = report.warnings.clone();
     let is_good = report.errors.is_empty() && loader.reports.is_empty();
     match read {
@@ -141,6 +137,7 @@ impl Loader<'_> {
         let path = FieldPath::ROOT;
         let fields = self.reader.fields(root, &path, &ROOT)?;
         self.settings(&fields, &path);
+        self.overlay(&fields, &path);
         self.require(
             &fields,
             &path,
@@ -305,6 +302,26 @@ impl Loader<'_> {
         rules
     }
 
+    /// Reads the overlay, beside the file.
+    fn overlay(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
+        let name = self.reader.text(fields, path, "overlay");
+        if name.is_empty() {
+            return;
+        }
+        let overlay = self.folder.join(name);
+        self.watched.push(WatchedPath::at(&overlay));
+        match read_one(&overlay) {
+            Ok(source) => self.overlay = Some(source),
+            Err(error) => {
+                let message = format!("the overlay cannot be read: {error}");
+                let help = "name a file, relative to this file";
+                let span = fields.span_of("overlay");
+                self.reader
+                    .error(Code::UnreadableFile, span, path, message, help);
+            }
+        }
+    }
+
     fn read_rules(
         &mut self,
         paths: &[PathBuf],
@@ -324,8 +341,12 @@ impl Loader<'_> {
                 }
             }
         }
-        match load_sources(&sources, (&self.settings.rules_settings).into()) {
-            Ok(rules) => Some(Arc::new(RuleFiles { sources, rules })),
+        let options = (&self.settings.rules_settings).into();
+        match load_overlaid(&sources, self.overlay.as_ref(), options) {
+            Ok(rules) => {
+                sources.extend(self.overlay.clone());
+                Some(Arc::new(RuleFiles { sources, rules }))
+            }
             Err(report) => {
                 self.reports.push(report);
                 None

@@ -307,3 +307,25 @@ fn a_month_needs_no_time() {
 ",
     );
 }
+
+#[test]
+fn an_overlay_is_added_to_the_rules_of_the_file_and_of_a_reload() {
+    let (folder, _file) = file(NOON, "      - {ask: edge user=ada}\n");
+    let overlay =
+        "overlay: [{domain: edge, path: [{key: user}], algorithm: token_bucket, burst: 2}]\n";
+    fs::write(folder.path().join("overlay.yaml"), overlay).unwrap();
+    let text = "\
+rules: rules.yaml
+overlay: overlay.yaml
+tests:
+  - name: it
+    start: 2026-01-01T12:00:10Z
+    steps:
+      - {ask: edge user=ada, times: 3, expect: {admitted: 2}}
+      - reload: more.yaml
+      - {ask: edge user=bob, times: 5, expect: {admitted: 2}}
+";
+    let file = loaded(folder.path(), text);
+    let result = run(&file, &file.tests[0], &mut Coverage::default()).unwrap();
+    assert!(result.passed(), "{:#?}", result.failures);
+}

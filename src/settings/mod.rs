@@ -14,6 +14,7 @@
 //! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
+mod candidate;
 mod choices;
 mod decision_log;
 mod environment;
@@ -46,6 +47,7 @@ use crate::settings::headings::{
 use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
+pub use self::candidate::CandidateSettings;
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
@@ -81,6 +83,10 @@ pub struct Settings {
     /// Location of the rules without RULES, and how files combine.
     #[command(flatten)]
     pub rules_settings: RulesSettings,
+
+    /// Rules that are tried beside those in force.
+    #[command(flatten)]
+    pub candidate: CandidateSettings,
 
     /// Report ready before rules are loaded
     ///

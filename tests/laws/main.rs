@@ -15,6 +15,7 @@
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
 //! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
 //! | `planted/` | planted bugs; each must be found, or the harness does not work |
+//! | `most_admitted` | which change of a limit can admit more |
 //! | `fixtures` | rule sets, requests and a store of one map, in one line each |
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first.
@@ -34,6 +35,7 @@
 mod fixtures;
 mod matching;
 mod models;
+mod most_admitted;
 mod planted;
 mod properties;
 mod vectors;

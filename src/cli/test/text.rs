@@ -104,7 +104,9 @@ pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
         Match::Rules(matched) if !matched.rules.is_empty() => {
             let entries = entries.get(..matched.entries).unwrap_or_default();
             let rules = matched.rules.iter();
-            rules.flat_map(|rule| rule_lines(rule, entries)).collect()
+            rules
+                .flat_map(|rule| rule_lines(rule, entries, None))
+                .collect()
         }
         Match::Rules(_) | Match::UnknownDomain | Match::None => {
             let named = (explained.domain.as_str(), explained.entries.as_slice());

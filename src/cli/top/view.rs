@@ -33,6 +33,7 @@ const HELP: &[&str] = &[
     "",
     "over/s: hits over the limit; pass/s: hits that passed. Times are UTC.",
     "error: by how much a count can be too small.",
+    "try 0.4>3.1%: the rule's candidate would refuse 3.1 % of the requests instead of 0.4 %.",
 ];
 
 /// The styles of a terminal.
@@ -196,6 +197,9 @@ fn tabs_line(model: &Model, styles: Styles) -> Line<'static> {
         _ => "",
     };
     parts.push(Span::raw(format!("  {order}{window}")));
+    if let (View::Rules, Some(counts)) = (model.view, model.candidate()) {
+        parts.push(Span::raw(format!("  candidate {}", counts.text())));
+    }
     if !model.filter.is_empty() {
         parts.push(Span::styled(
             format!("  /{}", visible(&model.filter)),

@@ -30,6 +30,8 @@ fn limit(rule: &str, over: f64) -> LimitState {
         unlimited: false,
         shadow_mode: false,
         shadow_until: None,
+        source: None,
+        overlay: None,
         quota_mode: false,
         hits: Hits {
             total: 500,
@@ -46,6 +48,7 @@ fn limit(rule: &str, over: f64) -> LimitState {
             near: 0.0,
             shadow: 0.0,
         },
+        candidate: None,
     }
 }
 
@@ -124,6 +127,7 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
             }],
         },
         shadowed: Vec::new(),
+        candidate: None,
     }
 }
 
@@ -364,6 +368,8 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
     assert_eq!(query.key.as_deref(), Some("user=x"));
     assert!(shown(&model).contains("reading the last decisions"));
     let decision = DecisionRecord {
+        candidate: false,
+        live_verdict: None,
         at: AT.to_owned(),
         domain: "edge".to_owned(),
         verdict: Verdict::OverLimit,
