@@ -123,15 +123,14 @@ fn place(domains: &mut Domains, limit: &SourceLimit<'_>, findings: &mut Vec<Find
 impl Domains {
     /// The domain of a namespace, which is new with its first limit. Never none.
     fn of_namespace(&mut self, namespace: &str) -> Option<&mut Domain> {
-        let index = match self.by_namespace.get(namespace) {
-            Some(index) => *index,
-            None => {
-                let index = self.domains.len();
-                self.by_namespace.insert(namespace.to_owned(), index);
-                self.domains.push(Domain::new(namespace));
-                index
-            }
-        };
+        let new = self.domains.len();
+        let index = *self
+            .by_namespace
+            .entry(namespace.to_owned())
+            .or_insert(new);
+        if index == new {
+            self.domains.push(Domain::new(namespace));
+        }
         self.domains.get_mut(index)
     }
 }
