@@ -124,10 +124,7 @@ impl Domains {
     /// The domain of a namespace, which is new with its first limit. Never none.
     fn of_namespace(&mut self, namespace: &str) -> Option<&mut Domain> {
         let new = self.domains.len();
-        let index = *self
-            .by_namespace
-            .entry(namespace.to_owned())
-            .or_insert(new);
+        let index = *self.by_namespace.entry(namespace.to_owned()).or_insert(new);
         if index == new {
             self.domains.push(Domain::new(namespace));
         }
