@@ -38,7 +38,7 @@ mod watched_path;
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
 pub use self::load::{LoadFailure, load};
-pub use self::runner::{Explained, Failure, TestResult, run};
+pub use self::runner::{Explained, Failure, TestResult, run, run_on, simulation};
 pub use self::schema::schema;
 pub use self::test_file::{RuleFiles, Test, TestFile};
 pub use self::watched_path::WatchedPath;

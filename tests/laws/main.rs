@@ -22,7 +22,8 @@
 //! `PROPTEST_CASES=100000 cargo test --test laws` searches longer than the default.
 //!
 //! What it deliberately does not do: sleep, read a clock, test concurrency (a store's own tests
-//! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed.
+//! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed. Only
+//! `planted/rule_tests` reads files: those that must find each bug, too.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
