@@ -1,7 +1,7 @@
 //! `docs/guides/candidates.md`: its rule is tried by a real service, and what it says of `tap`, the
 //! counters and `/limits` is so.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 use tollgate_test_support::http_client::http;
@@ -17,18 +17,30 @@ fn hit(service: &Tollgate) -> u16 {
     http(service.http, "POST", "/json", &body.to_string()).0
 }
 
+/// A process that ends with the test, whatever the test's result.
+struct Tap(Child);
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn the_rule_of_the_page_is_tried_and_not_enforced() {
     let guide = Guide::of("candidates.md");
     let rules = guide.only("One rule", "yaml");
     let service = Tollgate::start(&rules, &["--top-keys", "plain"]);
-    let mut tap = Command::new(tollgate_binary())
+    let tap = Command::new(tollgate_binary())
         .args(["tap", "--candidates", "only", "--verdict", "over_limit"])
         .args(["--count", "1", "--format", "json"])
         .args(["--admin", &format!("http://{}", service.admin)])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
+    let mut tap = Tap(tap);
     let listening = || (service.metric("tollgate_event_streams") == 1).then_some(());
     assert!(wait_for(PATIENCE, listening).is_some());
     // The candidate's burst is 20, and the limit in force 100 a minute.
@@ -47,10 +59,9 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
     let counts = &limits["limits"][0]["candidate"]["counts"];
     assert_eq!(counts["newly_refused"], refused);
     assert_eq!(counts["live_refused_percent"], 0.0);
-    let printed = tap.wait().unwrap();
-    assert!(printed.success());
+    assert!(tap.0.wait().unwrap().success());
     let mut line = String::new();
-    std::io::Read::read_to_string(&mut tap.stdout.take().unwrap(), &mut line).unwrap();
+    std::io::Read::read_to_string(&mut tap.0.stdout.take().unwrap(), &mut line).unwrap();
     let decision: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
     assert_eq!(decision["candidate"], true);
     assert_eq!(decision["live_verdict"], "OK");
