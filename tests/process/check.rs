@@ -307,8 +307,8 @@ fn rules_and_their_overlay_are_checked_together() {
     };
     let one = |file: &str, code: &str| (file.to_owned(), code.to_owned());
     assert_eq!(found(good, fits), (0, vec![]));
-    let raised = one("raises.yml", "raised-limit");
-    assert_eq!(found(good, raises), (1, vec![raised]));
+    let too_much = one("raises.yml", "raised-limit");
+    assert_eq!(found(good, raises), (1, vec![too_much]));
     let unit = one("bad.yaml", "unknown-value");
     assert_eq!(found(bad, fits), (1, vec![unit]));
     let missing = directory.path().join("missing.yml");
