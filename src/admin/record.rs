@@ -248,7 +248,7 @@ impl RecordStream {
                 _ = ticks.tick() => {}
             }
             let rules = self.new_rules();
-            let window = self.recording.window(self.state.api.clock.uptime_us());
+            let window = self.recording.window();
             let is_last = window.is_last;
             if !self.send_window(rules, window).await {
                 return;

@@ -23,6 +23,7 @@ mod tests {
     use tonic::service::Routes;
 
     use crate::admin_api::{RankBy, Window};
+    use crate::capture::{Capture, RecordingOptions};
     use crate::clock::{Clock, ManualClock};
     use crate::decisions::Decisions;
     use crate::grpc::batcher::Batcher;
@@ -79,6 +80,7 @@ descriptors:
     /// A batcher, the workers of its partitions, and the responses.
     struct Bench {
         clock: Arc<ManualClock>,
+        capture: Arc<Capture>,
         server: ServerContext,
         batcher: Batcher<Caller>,
         workers: Vec<Worker>,
@@ -131,6 +133,7 @@ descriptors:
             let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
             let shared: Arc<dyn Clock> = clock.clone();
             let decisions = Decisions::alone(&shared, 1_000).unwrap();
+            let capture = Arc::clone(decisions.capture());
             let (store, workers) = BACKENDS[0]
                 .build(
                     &SharedSettings::default(),
@@ -143,7 +146,7 @@ descriptors:
                             memory_max: 64 * 1024 * 1024,
                             when_full: memory::WhenFull::Share,
                         },
-                        capture: Arc::clone(decisions.capture()),
+                        capture: Arc::clone(&capture),
                     },
                 )
                 .unwrap();
@@ -181,6 +184,7 @@ descriptors:
             };
             Self {
                 clock,
+                capture,
                 batcher: batcher(&server),
                 server,
                 workers,
@@ -314,6 +318,32 @@ descriptors:
                     "{kind}, {at_once} at once: {allocated:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_check_that_is_recorded_allocates_nothing() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        for (kind, _, bodies) in kinds() {
+            let mut bench = Bench::new(&[]);
+            let capture = Arc::clone(&bench.capture);
+            let mut recording = capture.record(RecordingOptions::default()).unwrap();
+            let mut turns = bodies.chunks(16).cycle();
+            for _ in 0..WARM_UP_TURNS_MIN {
+                bench.turn(turns.next().unwrap(), false);
+                drop(recording.window());
+            }
+            let (mut allocated, mut requests) = (0, 0);
+            for _ in 0..CHECKS / 16 {
+                let turn = measure(|| bench.turn(turns.next().unwrap(), false));
+                allocated += turn.count_total;
+                // The task that streams the recording may allocate.
+                let window = recording.window();
+                requests += window.buffers.iter().map(|one| one.requests).sum::<u64>();
+            }
+            assert_eq!(requests, (CHECKS / 16 * 16) as u64, "{kind}");
+            assert_eq!(allocated, 0, "{kind}");
         }
     }
 
