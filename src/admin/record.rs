@@ -45,6 +45,7 @@ use crate::capture::{
     ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
     encode_header_item, encode_rules_item, hash_values,
 };
+use crate::metrics::Gauge;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
 use crate::settings::RecordingValues;
@@ -211,13 +212,19 @@ struct RecordStream {
     generations: Vec<(i64, ComparedKeys)>,
     requests: u64,
     bytes: u64,
+    /// Dropped last.
+    _running: RunningGauge,
 }
+
+/// Shows that a recording runs, until it is dropped.
+struct RunningGauge(Gauge);
 
 // === impl RecordStream ===
 
 impl RecordStream {
     fn new(state: AdminState, asked: Asked, recording: Recording, sender: BodySender) -> Self {
-        state.metrics.recordings.running.set(1);
+        let running = RunningGauge(state.metrics.recordings.running.clone());
+        running.0.set(1);
         Self {
             stopping: state.api.states.watch(false),
             ends: Box::pin(sleep_until(Instant::now() + asked.lasts)),
@@ -229,6 +236,7 @@ impl RecordStream {
             generations: Vec::new(),
             requests: 0,
             bytes: 0,
+            _running: running,
         }
     }
 
@@ -396,9 +404,9 @@ impl RecordStream {
     }
 }
 
-impl Drop for RecordStream {
+impl Drop for RunningGauge {
     fn drop(&mut self) {
-        self.state.metrics.recordings.running.set(0);
+        self.0.set(0);
     }
 }
 
