@@ -16,7 +16,7 @@
 //! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
-//! | `record` | `POST /record` |
+//! | `record`, `record_options` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
 //! | `json`, `protobuf_json` | `/json` |
 //! | `readiness` | readiness and its report |
@@ -44,6 +44,7 @@ mod query;
 mod rates;
 mod readiness;
 mod record;
+mod record_options;
 mod reset;
 mod rlconfig;
 mod shadow;

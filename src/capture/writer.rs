@@ -167,12 +167,7 @@ impl CaptureWriter {
             };
             let written = self.shared.write(session, 1, |watermark, bytes| {
                 item.is_late = order < watermark;
-                let fits =
-                    bytes.is_empty() || bytes.len().saturating_add(item.len()) <= BUFFER_BYTES;
-                if fits {
-                    item.write(bytes);
-                }
-                fits
+                item.write(bytes, BUFFER_BYTES)
             });
             if !written {
                 self.shared.skip(Skip::SlowReader);
