@@ -31,13 +31,13 @@ use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use prost::Message as _;
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
 use super::audit::Change;
 use super::failure::ApiFailure;
 use super::http::Client;
-use super::record_options::Asked;
+use super::record_options::RecordQuery;
 use super::state::StateWatcher;
 use super::streamed::BodySender;
 use crate::capture::{
@@ -93,12 +93,12 @@ pub(super) async fn record(
 }
 
 /// Starts a recording.
-fn start(state: &AdminState, query: Option<&str>) -> Result<(Asked, Recording), ApiFailure> {
+fn start(state: &AdminState, query: Option<&str>) -> Result<(RecordQuery, Recording), ApiFailure> {
     if state.api.recordings.values == RecordingValues::Off {
         let why = "recordings are off; set --recordings plain or hashed";
         return Err(ApiFailure::new(StatusCode::FORBIDDEN, why));
     }
-    let asked = Asked::parse(query, state)?;
+    let asked = RecordQuery::parse(query, state)?;
     if asked.refuses_compared
         && let Some(generation) = state.generations.current()
         && let Some(key) = ComparedKeys::of(&generation.rules).keys().first()
@@ -122,7 +122,7 @@ fn start(state: &AdminState, query: Option<&str>) -> Result<(Asked, Recording), 
 /// One recording on its way to its client.
 struct RecordStream {
     state: AdminState,
-    asked: Asked,
+    asked: RecordQuery,
     recording: Recording,
     sender: BodySender,
     stopping: StateWatcher,
@@ -143,12 +143,17 @@ struct RunningGauge(Gauge);
 // === impl RecordStream ===
 
 impl RecordStream {
-    fn new(state: AdminState, asked: Asked, recording: Recording, sender: BodySender) -> Self {
+    fn new(
+        state: AdminState,
+        asked: RecordQuery,
+        recording: Recording,
+        sender: BodySender,
+    ) -> Self {
         let running = RunningGauge(state.metrics.recordings.running.clone());
         running.0.set(1);
         Self {
             stopping: state.api.states.watch(false),
-            ends: Box::pin(sleep_until(Instant::now() + asked.lasts)),
+            ends: Box::pin(sleep(asked.lasts)),
             state,
             asked,
             recording,

@@ -25,7 +25,7 @@ const PARAMETERS: &[&str] = &[
 ];
 
 /// What a request asks for.
-pub(super) struct Asked {
+pub(super) struct RecordQuery {
     pub(super) lasts: Duration,
     pub(super) count_max: u64,
     pub(super) bytes_max: u64,
@@ -34,9 +34,9 @@ pub(super) struct Asked {
     pub(super) refuses_compared: bool,
 }
 
-// === impl Asked ===
+// === impl RecordQuery ===
 
-impl Asked {
+impl RecordQuery {
     pub(super) fn parse(query: Option<&str>, state: &AdminState) -> Result<Self, ApiFailure> {
         let query = &Query::parse(query, PARAMETERS)?;
         let flag = |name| query.choice(name, &[("true", true), ("false", false)]);

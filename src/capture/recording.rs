@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Capture;
+use super::buffer::SKIPS;
 use super::item::{put_end, put_skipped, put_watermark};
 use super::session::{FullBuffer, Session, SpareBuffers};
 use super::walk::items;
-use super::writer::SKIPS;
 
 /// A request that waits for more windows, a second, does not hold the watermark. It is marked when
 /// it comes.
@@ -32,7 +32,7 @@ pub struct Recording {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
-    floor: u64,
+    lowest: u64,
     windows: u32,
 }
 
@@ -92,15 +92,15 @@ impl Recording {
         self.waits.resize_with(writers.len(), Wait::default);
         let mut watermark = next;
         for (writer, wait) in writers.iter().zip(&mut self.waits) {
-            let Some(floor) = writer.floor() else {
+            let Some(lowest) = writer.lowest() else {
                 continue;
             };
-            if wait.floor != floor {
-                *wait = Wait { floor, windows: 0 };
+            if wait.lowest != lowest {
+                *wait = Wait { lowest, windows: 0 };
             }
             wait.windows = wait.windows.saturating_add(1);
             if wait.windows <= WAIT_WINDOWS_MAX {
-                watermark = watermark.min(floor);
+                watermark = watermark.min(lowest);
             }
         }
         self.watermark = self.watermark.max(watermark);
