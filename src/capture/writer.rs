@@ -1,7 +1,8 @@
 //! What one thread writes into a recording.
 //!
 //! The buffer is behind a mutex that only the recording locks besides, every 50 ms and for the time
-//! of an exchange of two pointers. The alternative, a timer on each thread, would wake idle threads.
+//! of an exchange of two pointers. The alternative, a timer on each thread, would wake idle
+//! threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
