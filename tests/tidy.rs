@@ -55,6 +55,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "grpc",
             "grpc_client",
             "protobuf_json.rs",
+            "admin/record.rs",
             "rule_tests",
             "rules/xds",
             "simulation/tests.rs",

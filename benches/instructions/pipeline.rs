@@ -82,6 +82,7 @@ impl Pipeline {
                     clock: Arc::clone(&clock),
                     metrics: Arc::clone(&metrics),
                     memory,
+                    capture: tollgate::capture::Capture::new(),
                 },
             )
             .expect("a store");

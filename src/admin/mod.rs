@@ -16,6 +16,7 @@
 //! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
+//! | `record`, `record_options` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
 //! | `json`, `json_service` | `/json` |
 //! | `readiness` | readiness and its report |
@@ -43,6 +44,8 @@ mod partitions;
 mod query;
 mod rates;
 mod readiness;
+mod record;
+mod record_options;
 mod reset;
 mod rlconfig;
 mod shadow;
@@ -68,6 +71,7 @@ pub use self::guard::{Guard, GuardRules};
 pub use self::http::serve;
 pub use self::json_service::JsonService;
 pub use self::readiness::Readiness;
+pub use self::record::RecordingSetup;
 pub use self::state::run_states;
 pub use self::token::AdminToken;
 use crate::metrics::Metrics;
@@ -149,6 +153,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/partitions", get(partitions::partitions))
         .route("/decisions", get(decisions::decisions))
         .route("/events", get(events::events))
+        .route("/record", post(record::record))
         .route("/reset", post(reset::reset))
         .route("/shadow", post(shadow::shadow))
         .merge(page::router())
@@ -221,6 +226,7 @@ async fn index() -> &'static str {
      /metrics: counters for Prometheus\n\
      /partitions: the store, its partitions, leases and servers\n\
      /readyz?verbose: whether this is ready, and why\n\
+     /record: POST; stream of requests as they are decided, with the answers\n\
      /reset: POST a descriptor whose buckets are forgotten\n\
      /rlconfig: print the limits in use\n\
      /shadow: POST a rule that is kept in shadow mode until a time\n\

@@ -11,6 +11,7 @@ use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
 use super::{candidate, decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
@@ -96,6 +97,7 @@ fn store_setup(
     cores: usize,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
+    capture: &Arc<Capture>,
 ) -> Setup {
     Setup {
         clock: Arc::clone(clock),
@@ -113,6 +115,7 @@ fn store_setup(
                 OnMemoryFull::Error => memory::WhenFull::Error,
             },
         },
+        capture: Arc::clone(capture),
     }
 }
 
@@ -169,7 +172,8 @@ impl App {
             || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             usize::from,
         );
-        let setup = store_setup(&settings, cores, &clock, &metrics);
+        let capture = Capture::new();
+        let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
         let shared = store::configure(&settings.store)?;
         let (store, mut workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
         let (partitions, candidates) = candidate::build(&settings, setup.memory, &clock, &metrics)?;
@@ -191,7 +195,7 @@ impl App {
         if settings.candidate.candidate.is_some() {
             generations.expect_candidate();
         }
-        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
+        let decisions = decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
         let top_keys = Arc::new(TopKeys::new(
             values,
             Arc::clone(&clock),

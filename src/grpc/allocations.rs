@@ -23,6 +23,7 @@ mod tests {
     use tonic::service::Routes;
 
     use crate::admin_api::{RankBy, Window};
+    use crate::capture::{Capture, RecordingOptions};
     use crate::clock::{Clock, ManualClock};
     use crate::decisions::Decisions;
     use crate::grpc::batcher::{Batcher, ThreadCandidates};
@@ -78,6 +79,7 @@ descriptors:
     /// A batcher, the workers of its partitions, and the responses.
     struct Bench {
         clock: Arc<ManualClock>,
+        capture: Arc<Capture>,
         server: ServerContext,
         batcher: Batcher<Caller>,
         workers: Vec<Worker>,
@@ -141,6 +143,9 @@ descriptors:
                 memory_max: 64 * 1024 * 1024,
                 when_full: memory::WhenFull::Share,
             };
+            let shared: Arc<dyn Clock> = clock.clone();
+            let decisions = Decisions::alone(&shared, 1_000).unwrap();
+            let capture = Arc::clone(decisions.capture());
             let (store, mut workers) = BACKENDS[0]
                 .build(
                     &SharedSettings::default(),
@@ -148,6 +153,7 @@ descriptors:
                         clock: clock.clone(),
                         metrics: Arc::clone(&metrics),
                         memory,
+                        capture: Arc::clone(&capture),
                     },
                 )
                 .unwrap();
@@ -168,12 +174,11 @@ descriptors:
                 generations.take_candidate(loaded(candidate));
             }
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
-            let shared: Arc<dyn Clock> = clock.clone();
             let top_keys = TopKeys::of_one_thread(&shared, &metrics);
             let parts = Parts {
                 generations,
                 store,
-                decisions: Decisions::alone(&shared, 1_000).unwrap(),
+                decisions,
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),
@@ -200,6 +205,7 @@ descriptors:
             let batcher: Batcher<Caller> = batcher(&server);
             Self {
                 clock,
+                capture,
                 candidates: batcher.candidates(),
                 batcher,
                 server,
@@ -374,6 +380,32 @@ descriptors:
                     "{kind}, {at_once} at once: {allocated:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_check_that_is_recorded_allocates_nothing() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        for (kind, _, bodies) in kinds() {
+            let mut bench = Bench::new(&[]);
+            let capture = Arc::clone(&bench.capture);
+            let mut recording = capture.record(RecordingOptions::default()).unwrap();
+            let mut turns = bodies.chunks(16).cycle();
+            for _ in 0..WARM_UP_TURNS_MIN {
+                bench.turn(turns.next().unwrap(), false);
+                drop(recording.window());
+            }
+            let (mut allocated, mut requests) = (0, 0);
+            for _ in 0..CHECKS / 16 {
+                let turn = measure(|| bench.turn(turns.next().unwrap(), false));
+                allocated += turn.count_total;
+                // The task that streams the recording may allocate.
+                let window = recording.window();
+                requests += window.buffers.iter().map(|one| one.requests).sum::<u64>();
+            }
+            assert_eq!(requests, (CHECKS / 16 * 16) as u64, "{kind}");
+            assert_eq!(allocated, 0, "{kind}");
         }
     }
 

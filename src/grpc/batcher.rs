@@ -106,7 +106,8 @@ impl<R: Responder> Batcher<R> {
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder())),
+            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder()))
+                .with_capture(pipeline.capture_writer()),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),
@@ -284,7 +285,7 @@ impl<R: Responder> Batcher<R> {
         };
         let pending = &mut slot.pending;
         if pending.has_tentative_take() && responder.is_cancelled() {
-            self.pipeline.cancel(pending);
+            self.pipeline.cancel(pending, &mut state.scratch);
         } else {
             let scratch = &mut state.scratch;
             self.pipeline

@@ -14,6 +14,7 @@ mod begin;
 mod call;
 mod candidate;
 mod candidate_rules;
+mod capturing;
 mod count;
 mod decision_log;
 mod decode;
@@ -35,11 +36,12 @@ mod recording;
 mod reset;
 mod shadows;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tollgate_limiter::Request;
 
+use crate::capture::{Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::decisions::{Decisions, Recorder};
 use crate::keyed_hash::KeyedHash;
@@ -76,6 +78,9 @@ pub struct Pipeline {
     traces: Option<Arc<Traces>>,
     decisions: Decisions,
     top_keys: Arc<TopKeys>,
+    capture: Arc<Capture>,
+    /// Captures requests outside the worker threads.
+    single_capture: Mutex<CaptureWriter>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
     /// Where candidates count; none where there can be none.
@@ -126,6 +131,8 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            capture: Arc::clone(decisions.capture()),
+            single_capture: Mutex::new(decisions.capture().writer()),
             decisions,
             top_keys,
             candidates: None,
@@ -139,6 +146,18 @@ impl Pipeline {
             candidates: Some(partitions),
             ..self
         }
+    }
+
+    /// Captures the requests of one more worker thread.
+    pub(crate) fn capture_writer(&self) -> CaptureWriter {
+        self.capture.writer()
+    }
+
+    /// Captures requests outside the worker threads.
+    fn single_capture(&self) -> MutexGuard<'_, CaptureWriter> {
+        self.single_capture
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the decisions of one more worker thread.

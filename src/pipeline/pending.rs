@@ -7,6 +7,7 @@
 use tollgate_limiter::{Check, Code, Outcome, Plan, PlanBuffer, Request, RuleSet, Status};
 
 use crate::admin_api::Reason;
+use crate::capture::{BatchStamp, CaptureWriter, CapturedRequest, CheckStamp, put_stamps};
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
@@ -27,6 +28,8 @@ pub(crate) struct Scratch {
     /// Keeps decisions; none outside the worker threads, which share one.
     pub(super) recorder: Option<Recorder>,
     pub(super) keys: KeyCounts,
+    /// Captures requests; none outside the worker threads, which share one.
+    pub(super) capture: Option<CaptureWriter>,
 }
 
 /// Where a task counts keys.
@@ -54,6 +57,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) message: Vec<u8>,
     /// Which readers may want the decision.
     pub(super) wanted: Wanted,
+    /// Set while a recording is to have it.
+    pub(super) captured: Option<CapturedRequest>,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
@@ -89,6 +94,8 @@ pub(crate) struct CheckResults {
     pub(super) local: Vec<usize>,
     /// The reason of checks that were not decided and that a setting answered.
     pub(super) undecided: Option<Reason>,
+    /// When checks were decided, while a recording runs. Else empty.
+    pub(super) stamps: Vec<CheckStamp>,
 }
 
 // === impl Scratch ===
@@ -104,6 +111,15 @@ impl Scratch {
             response_time: metrics.requests.response_time.local(),
             recorder,
             keys,
+            capture: None,
+        }
+    }
+
+    /// Captures requests with a writer of its own.
+    pub(crate) fn with_capture(self, writer: CaptureWriter) -> Self {
+        Self {
+            capture: Some(writer),
+            ..self
         }
     }
 
@@ -198,6 +214,7 @@ impl<G> Default for PendingRequest<G> {
             wants_texts: false,
             message: Vec::new(),
             wanted: Wanted::default(),
+            captured: None,
             span: None,
             began_us: 0,
             live: None,
@@ -218,6 +235,7 @@ impl CheckResults {
         self.from_denial_cache = false;
         self.local.clear();
         self.undecided = None;
+        self.stamps.clear();
     }
 
     /// Records the answer to the check at `position`.
@@ -252,6 +270,16 @@ impl CheckResults {
         }
         self.join_tentative_take(reply.tentative);
         self.record_origin(reply.from_denial_cache, reply.local);
+        self.record_stamp(reply.positions, reply.stamp);
+    }
+
+    /// Records when the checks at these positions were decided.
+    #[inline]
+    pub(crate) fn record_stamp(&mut self, positions: &[usize], stamp: Option<BatchStamp>) {
+        if let Some(stamp) = stamp {
+            let count = self.outcomes.len();
+            put_stamps(&mut self.stamps, count, positions, &stamp);
+        }
     }
 
     /// Adds hits that go back unless the request passes.
@@ -267,7 +295,9 @@ impl CheckResults {
                 tentative,
                 from_denial_cache,
                 local,
+                stamps,
             }) => {
+                self.stamps = stamps;
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }

@@ -15,6 +15,7 @@
 
 mod admin;
 mod candidate;
+mod capture;
 mod choices;
 mod decision_log;
 mod environment;
@@ -48,6 +49,7 @@ use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::candidate::CandidateSettings;
+pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
@@ -386,6 +388,10 @@ pub struct Settings {
     /// The decision log, and the last decisions.
     #[command(flatten)]
     pub decision_log: DecisionLogSettings,
+
+    /// Recordings of requests.
+    #[command(flatten)]
+    pub capture: CaptureSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]
