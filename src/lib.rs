@@ -19,6 +19,7 @@
 //! | `clock` | | the only file that reads the time |
 //! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
 //! | `file_stamp` | | whether a file changed |
+//! | `visible_text` | | text of other programs without hidden characters |
 //! | `proto` | | types generated from `proto/` |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
@@ -41,7 +42,7 @@
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `admin_api`, `admin_client`, `app` | one file a command |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `admin_api`, `admin_client`, `visible_text`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
@@ -72,3 +73,4 @@ pub mod tls;
 pub mod top_keys;
 pub mod tracing;
 pub mod value_hash;
+pub mod visible_text;
