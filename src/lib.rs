@@ -32,6 +32,7 @@
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
+//! | `recording` | `proto` | recordings of requests in files |
 //! | `store` | `clock`, `metrics` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
@@ -63,6 +64,7 @@ pub mod metrics;
 pub mod net;
 pub mod pipeline;
 pub mod proto;
+pub mod recording;
 pub mod rules;
 pub mod settings;
 pub mod simulation;
