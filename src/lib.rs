@@ -25,6 +25,7 @@
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
 //! | `event_rate` | | bounds events a second by the sliding log |
+//! | `capture` | `metrics`, `value_hash`, `event_rate` | captures requests for recordings |
 //! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
@@ -33,15 +34,17 @@
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
-//! | `store` | `clock`, `metrics` | where buckets live |
+//! | `recording` | `proto` | recordings of requests in files |
+//! | `store` | `clock`, `metrics`, `capture` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
-//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions` | the one decision path |
+//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `capture`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
 //! | `simulation` | `clock`, `keyed_hash`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
+//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `capture`, `pipeline` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `capture`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
 //! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `admin_api`, `admin_client`, `visible_text`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -51,6 +54,7 @@ pub mod admin;
 pub mod admin_api;
 pub mod admin_client;
 pub mod app;
+pub mod capture;
 pub mod cli;
 pub mod clock;
 pub mod convert;
@@ -64,6 +68,8 @@ pub mod metrics;
 pub mod net;
 pub mod pipeline;
 pub mod proto;
+pub mod recording;
+pub mod replay;
 pub mod rules;
 pub mod settings;
 pub mod simulation;

@@ -66,6 +66,13 @@ impl ShownValues {
         format!("#{:016x}", digest.finish() >> 64)
     }
 
+    /// A hash of a value that says nothing about the one that is shown.
+    pub fn sample(&self, value: &[u8]) -> u64 {
+        let mut digest = self.hash.start();
+        digest.write(value);
+        u64::try_from(digest.finish() & u128::from(u64::MAX)).unwrap_or_default()
+    }
+
     /// Whether `asked`, a value as a reader knows it or as it was shown, is the value that is shown
     /// as `shown`.
     pub fn is_shown_as(&self, asked: &str, shown: &str) -> bool {

@@ -76,6 +76,7 @@ impl Pipeline {
                         memory_max: 64 * 1024 * 1024,
                         when_full: memory::WhenFull::Share,
                     },
+                    capture: tollgate::capture::Capture::new(),
                 },
             )
             .expect("a store");

@@ -308,6 +308,7 @@ impl StoreDriver {
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
+            capture: tollgate::capture::Capture::new(),
         };
         let redis = RedisSetup {
             target: Place::of_url(url).expect("an address"),

@@ -11,6 +11,7 @@ use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
 use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
@@ -94,6 +95,7 @@ fn store_setup(
     cores: usize,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
+    capture: &Arc<Capture>,
 ) -> Setup {
     Setup {
         clock: Arc::clone(clock),
@@ -111,6 +113,7 @@ fn store_setup(
                 OnMemoryFull::Error => memory::WhenFull::Error,
             },
         },
+        capture: Arc::clone(capture),
     }
 }
 
@@ -167,7 +170,8 @@ impl App {
             || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             usize::from,
         );
-        let setup = store_setup(&settings, cores, &clock, &metrics);
+        let capture = Capture::new();
+        let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
         let shared = store::configure(&settings.store)?;
         let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
         let values = shown_values(&settings.top_keys)?;
@@ -185,7 +189,7 @@ impl App {
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
         let generations = Arc::new(generations);
-        let decisions = decisions::build(&settings, cores, values, &clock, &metrics)?;
+        let decisions = decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
         let top_keys = Arc::new(TopKeys::new(
             values,
             Arc::clone(&clock),

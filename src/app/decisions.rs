@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::error::AppError;
 use crate::admin_api::{ValueMode, Verdict};
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::{DecisionLog, Decisions, DecisionsSetup, LogDestination, LogSetup};
 use crate::metrics::Metrics;
@@ -20,8 +21,8 @@ pub(super) fn build(
     settings: &Settings,
     threads: usize,
     values: ShownValues,
-    clock: &Arc<dyn Clock>,
-    metrics: &Metrics,
+    capture: &Arc<Capture>,
+    (clock, metrics): (&Arc<dyn Clock>, &Metrics),
 ) -> Result<Decisions, AppError> {
     let log = &settings.decision_log;
     let kept_max = usize::try_from(log.decisions_kept_max).unwrap_or(usize::MAX);
@@ -31,6 +32,7 @@ pub(super) fn build(
         kept_max,
         threads,
         log: start_log(log, &settings.tracing, values, clock, metrics)?,
+        capture: Arc::clone(capture),
     }))
 }
 

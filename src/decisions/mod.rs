@@ -41,6 +41,7 @@ pub use self::taps::{
     FILTERS_MAX, PER_SECOND_MAX, SUBSCRIPTIONS_MAX, SubscribeError, Subscription,
 };
 use crate::admin_api::{self, instance_name, time_text};
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::value_hash::ShownValues;
 
@@ -71,6 +72,8 @@ pub struct DecisionsSetup {
     pub threads: usize,
     /// The decision log, if there is one.
     pub log: Option<DecisionLog>,
+    /// Captures requests for recordings.
+    pub capture: Arc<Capture>,
 }
 
 /// Which of the last decisions a reader asks for.
@@ -93,6 +96,7 @@ struct Shared {
     threads: AtomicUsize,
     taps: Arc<Taps>,
     log: Option<DecisionLog>,
+    capture: Arc<Capture>,
 }
 
 // === impl Decisions ===
@@ -114,6 +118,7 @@ impl Decisions {
             threads: AtomicUsize::new(0),
             taps: Arc::new(Taps::new()),
             log: setup.log,
+            capture: setup.capture,
         });
         let single = Arc::new(Mutex::new(shared.recorder(single_slots)));
         Self { shared, single }
@@ -133,6 +138,7 @@ impl Decisions {
             kept_max,
             threads: 1,
             log: None,
+            capture: Capture::new(),
         }))
     }
 
@@ -144,6 +150,11 @@ impl Decisions {
     /// The recorder of requests outside the worker threads.
     pub(crate) fn single_recorder(&self) -> MutexGuard<'_, Recorder> {
         self.single.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Captures requests for recordings.
+    pub fn capture(&self) -> &Arc<Capture> {
+        &self.shared.capture
     }
 
     /// How values are shown.

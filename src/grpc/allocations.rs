@@ -141,6 +141,7 @@ descriptors:
                             memory_max: 64 * 1024 * 1024,
                             when_full: memory::WhenFull::Share,
                         },
+                        capture: Arc::clone(decisions.capture()),
                     },
                 )
                 .unwrap();

@@ -100,7 +100,8 @@ impl<R: Responder> Batcher<R> {
             free: Vec::new(),
             complete: VecDeque::new(),
             rules: None,
-            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder())),
+            scratch: Scratch::new(metrics, keys, Some(pipeline.recorder()))
+                .with_capture(pipeline.capture_writer()),
         };
         Some(Self {
             pipeline: Arc::clone(pipeline),
@@ -268,7 +269,7 @@ impl<R: Responder> Batcher<R> {
         };
         let pending = &mut slot.pending;
         if pending.has_tentative_take() && responder.is_cancelled() {
-            self.pipeline.cancel(pending);
+            self.pipeline.cancel(pending, &mut state.scratch);
         } else {
             let scratch = &mut state.scratch;
             self.pipeline
@@ -354,6 +355,7 @@ impl<R> Slot<R> {
         }
         results.join_tentative_take(reply.tentative);
         results.record_origin(reply.from_denial_cache, reply.local);
+        results.record_stamp(reply.positions, reply.stamp);
         self.replies_due = self.replies_due.saturating_sub(1);
         self.replies_due == 0
     }

@@ -52,6 +52,7 @@ impl Pipeline {
             self.begin(call, self.generations.current(), &mut scratch, &mut pending)
                 .map_err(|Undecodable| RequestError::Malformed(UNREADABLE.to_owned()))?;
         }
+        let capture = self.watch_capture(&pending);
         let checks = pending.checks().to_vec();
         if !checks.is_empty() {
             let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
@@ -61,6 +62,7 @@ impl Pipeline {
             let applied = applied.await;
             pending.results().record_all(applied);
         }
+        capture.done();
         let now_us = self.clock.uptime_us();
         let answer = self.finish(&mut pending, &mut scratch, now_us, |response| {
             response.map(|response| CallResponse {

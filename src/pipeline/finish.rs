@@ -7,6 +7,7 @@ use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, S
 
 use crate::admin_api::Reason;
 use crate::decisions::Ending;
+use crate::pipeline::capturing::CapturedAnswer;
 use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
@@ -48,17 +49,20 @@ impl Pipeline {
             Stage::Failed(error) => {
                 log(&pending.message, Logged::Failed(&error));
                 self.record(pending, scratch, took_us, None, Ending::Failed(&error));
+                self.capture(pending, scratch, &CapturedAnswer::of_setting(None));
                 respond(Err(self.failed(error, span)))
             }
             Stage::Decided(code) => {
                 let decision = Decision::of_code(code);
                 log(&pending.message, Logged::Decided(&decision, None));
                 self.record(pending, scratch, took_us, None, Ending::Excess(code));
+                self.capture(pending, scratch, &CapturedAnswer::of_setting(Some(code)));
                 self.end_span(span, RequestOutcome::Decided(&decision, None));
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
             Stage::Planned => {
                 let Some(rules) = pending.rules.take() else {
+                    self.capture(pending, scratch, &CapturedAnswer::of_setting(None));
                     return respond(Err(self.failed(RequestError::NoRules, span)));
                 };
                 let rules = (*rules).as_ref();
@@ -68,6 +72,8 @@ impl Pipeline {
                 self.count_keys(&plan, pending, scratch, now_us);
                 let answer = match decided {
                     Err(error) => {
+                        let answer = CapturedAnswer::of_plan(rules.number, &plan, None);
+                        self.capture(pending, scratch, &answer);
                         log(&pending.message, Logged::Failed(&error));
                         if pending.wanted.any() {
                             self.record_undecided(pending, scratch, took_us, rules, &plan, &error);
@@ -75,6 +81,8 @@ impl Pipeline {
                         respond(Err(self.failed(error, span)))
                     }
                     Ok(decision) => {
+                        let answer = CapturedAnswer::of_plan(rules.number, &plan, Some(&decision));
+                        self.capture(pending, scratch, &answer);
                         log(&pending.message, Logged::Decided(&decision, Some(&plan)));
                         if pending.wanted.any() {
                             let ending = Ending::Decided(matched(rules, &plan, &decision, pending));
@@ -94,7 +102,18 @@ impl Pipeline {
     }
 
     /// Ends a request whose caller has gone. Hits that it took tentatively go back.
-    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
+    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>, scratch: &mut Scratch)
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        if pending.captured.is_some() && let Some(rules) = pending.rules.take() {
+            let rules = (*rules).as_ref();
+            let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
+            let answer = CapturedAnswer::of_plan(rules.number, &plan, None);
+            self.capture(pending, scratch, &answer);
+            pending.plan = plan.into_buffer();
+        }
         self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
         pending.results.tentative = None;
     }

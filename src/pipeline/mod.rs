@@ -12,6 +12,7 @@
 pub mod agreement;
 mod begin;
 mod call;
+mod capturing;
 mod count;
 mod decision_log;
 mod decode;
@@ -32,11 +33,12 @@ mod recording;
 mod reset;
 mod shadows;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tollgate_limiter::Request;
 
+use crate::capture::{Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::decisions::{Decisions, Recorder};
 use crate::keyed_hash::KeyedHash;
@@ -70,6 +72,9 @@ pub struct Pipeline {
     traces: Option<Arc<Traces>>,
     decisions: Decisions,
     top_keys: Arc<TopKeys>,
+    capture: Arc<Capture>,
+    /// Captures requests outside the worker threads.
+    single_capture: Mutex<CaptureWriter>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
 }
@@ -118,9 +123,23 @@ impl Pipeline {
             metrics,
             hash,
             traces,
+            capture: Arc::clone(decisions.capture()),
+            single_capture: Mutex::new(decisions.capture().writer()),
             decisions,
             top_keys,
         }
+    }
+
+    /// Captures the requests of one more worker thread.
+    pub(crate) fn capture_writer(&self) -> CaptureWriter {
+        self.capture.writer()
+    }
+
+    /// Captures requests outside the worker threads.
+    fn single_capture(&self) -> MutexGuard<'_, CaptureWriter> {
+        self.single_capture
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the decisions of one more worker thread.

@@ -7,6 +7,7 @@
 use tollgate_limiter::{Check, Code, Outcome, Plan, PlanBuffer, Request, RuleSet, Status};
 
 use crate::admin_api::Reason;
+use crate::capture::{BatchStamp, CaptureWriter, CapturedRequest, CheckStamp, put_stamps};
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
@@ -26,6 +27,8 @@ pub(crate) struct Scratch {
     /// Keeps decisions; none outside the worker threads, which share one.
     pub(super) recorder: Option<Recorder>,
     pub(super) keys: KeyCounts,
+    /// Captures requests; none outside the worker threads, which share one.
+    pub(super) capture: Option<CaptureWriter>,
 }
 
 /// Where a task counts keys.
@@ -53,6 +56,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) message: Vec<u8>,
     /// Which readers may want the decision.
     pub(super) wanted: Wanted,
+    /// Set while a recording is to have it.
+    pub(super) captured: Option<CapturedRequest>,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
 }
@@ -84,6 +89,8 @@ pub(crate) struct CheckResults {
     pub(super) local: Vec<usize>,
     /// The reason of checks that were not decided and that a setting answered.
     pub(super) undecided: Option<Reason>,
+    /// When checks were decided, while a recording runs. Else empty.
+    pub(super) stamps: Vec<CheckStamp>,
 }
 
 // === impl Scratch ===
@@ -99,6 +106,15 @@ impl Scratch {
             response_time: metrics.requests.response_time.local(),
             recorder,
             keys,
+            capture: None,
+        }
+    }
+
+    /// Captures requests with a writer of its own.
+    pub(crate) fn with_capture(self, writer: CaptureWriter) -> Self {
+        Self {
+            capture: Some(writer),
+            ..self
         }
     }
 
@@ -181,6 +197,7 @@ impl<G> Default for PendingRequest<G> {
             wants_texts: false,
             message: Vec::new(),
             wanted: Wanted::default(),
+            captured: None,
             span: None,
             began_us: 0,
         }
@@ -199,6 +216,7 @@ impl CheckResults {
         self.from_denial_cache = false;
         self.local.clear();
         self.undecided = None;
+        self.stamps.clear();
     }
 
     /// Records the answer to the check at `position`.
@@ -226,6 +244,15 @@ impl CheckResults {
         }
     }
 
+    /// Records when the checks at these positions were decided.
+    #[inline]
+    pub(crate) fn record_stamp(&mut self, positions: &[usize], stamp: Option<BatchStamp>) {
+        if let Some(stamp) = stamp {
+            let count = self.outcomes.len();
+            put_stamps(&mut self.stamps, count, positions, &stamp);
+        }
+    }
+
     /// Adds hits that go back unless the request passes.
     pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
         TentativeTake::merge(&mut self.tentative, tentative);
@@ -239,7 +266,9 @@ impl CheckResults {
                 tentative,
                 from_denial_cache,
                 local,
+                stamps,
             }) => {
+                self.stamps = stamps;
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }

@@ -57,12 +57,12 @@ impl Pipeline {
         }
         let generation = self.current_rules().ok_or(ResetError::NoRules)?;
         let mut request = Request::new(domain.as_bytes());
-        let entries = entries.iter().map(|(key, value)| Entry {
+        let plan_entries = entries.iter().map(|(key, value)| Entry {
             key: key.as_bytes(),
             value: value.as_bytes(),
         });
         // Hits of 0 only look.
-        request.push_descriptor(entries, Hits::PEEK, None);
+        request.push_descriptor(plan_entries, Hits::PEEK, None);
         let plan = self.plan_request(PlanBuffer::default(), &generation.rules, &request);
         if !plan.domain_known() {
             return Err(ResetError::UnknownDomain(domain.to_owned()));
@@ -80,8 +80,13 @@ impl Pipeline {
             LimitOrigin::Override => String::new(),
         });
         let rules: Vec<String> = rules.collect();
-        let existed = self.store.reset(plan.checks().to_vec()).await?;
-        let resets = rules.into_iter().zip(existed);
+        let captured = self.begin_reset_capture();
+        let reset = self.store.reset_stamped(plan.checks().to_vec()).await;
+        if let Some(captured) = captured {
+            let stamps = reset.as_ref().map_or(&[][..], |reset| &reset.stamps);
+            self.end_reset_capture(captured, domain, entries, stamps);
+        }
+        let resets = rules.into_iter().zip(reset?.existed);
         let resets = resets.map(|(rule, existed)| BucketReset { rule, existed });
         Ok(resets.collect())
     }

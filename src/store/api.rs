@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 
+use crate::capture::{BatchStamp, CheckStamp};
 use crate::clock::Clock;
 use crate::metrics::PartitionLevels;
 use crate::store::{CheckResult, StoreError, TentativeTake};
@@ -29,6 +30,8 @@ pub struct StoreReply {
     pub from_denial_cache: bool,
     /// The positions of checks that the fallback decided.
     pub local: Vec<usize>,
+    /// When each check was decided, while a recording runs. Empty where no partition says it.
+    pub stamps: Vec<CheckStamp>,
 }
 
 /// The future of a [`Store::apply`] call.
@@ -40,6 +43,19 @@ pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
 
 /// The future of a [`Store::reset`] call.
 pub type ResetFuture<'s> = Pin<Box<dyn Future<Output = Result<Vec<bool>, StoreError>> + Send + 's>>;
+
+/// The future of a [`Store::reset_stamped`] call.
+pub type StampedResetFuture<'s> =
+    Pin<Box<dyn Future<Output = Result<BucketsReset, StoreError>> + Send + 's>>;
+
+/// The results of a [`Store::reset_stamped`] call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BucketsReset {
+    /// For each check whether hits counted in its bucket.
+    pub existed: Vec<bool>,
+    /// When each bucket was forgotten, while a recording runs. Empty where no partition says it.
+    pub stamps: Vec<CheckStamp>,
+}
 
 /// Whether takes are final.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,6 +108,16 @@ pub trait Store: Send + Sync + 'static {
     /// reset again. Whether the failed call was carried out may be unknown
     /// ([`StoreFault::outcome_unknown`](crate::store::StoreFault::outcome_unknown)).
     fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_>;
+
+    /// The same, with what a recording needs.
+    fn reset_stamped(&self, checks: Vec<Check>) -> StampedResetFuture<'_> {
+        Box::pin(async move {
+            Ok(BucketsReset {
+                existed: self.reset(checks).await?,
+                stamps: Vec::new(),
+            })
+        })
+    }
 
     /// Whether the store decides. None where it always does.
     fn health(&self) -> Option<StoreHealth> {
@@ -186,6 +212,8 @@ pub struct PartialReply<'b> {
     pub from_denial_cache: bool,
     /// The positions of checks that the fallback decided.
     pub local: &'b [usize],
+    /// When these checks were decided, while a recording runs and a partition says it.
+    pub stamp: Option<BatchStamp>,
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::memory_limits::MemoryLimits;
@@ -92,6 +93,8 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The limits of the memory store.
     pub memory: MemoryLimits,
+    /// Captures what partitions do, while a recording runs.
+    pub capture: Arc<Capture>,
 }
 
 /// Why a store cannot be built, in a sentence.

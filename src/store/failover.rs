@@ -104,6 +104,7 @@ impl Store for FailoverStore {
                     tentative: None,
                     from_denial_cache: false,
                     local: Vec::new(),
+                    stamps: Vec::new(),
                 },
                 Err(error) => return Err(error),
             };
@@ -376,6 +377,7 @@ impl BatchClient for FailoverBatchClient {
                 tentative: again.tentative,
                 from_denial_cache: false,
                 local: &again.local,
+                stamp: None,
             });
         }
         messages

@@ -27,8 +27,9 @@ mod store_error;
 mod tentative_take;
 
 pub use self::api::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, PartialReply, ResetFuture, Store,
-    StoreHealth, StoreInspection, StoreNode, StoreReply, Ticket, Worker,
+    ApplyFuture, BatchClient, BucketsReset, CommitMode, Deadline, DrainFuture, PartialReply,
+    ResetFuture, StampedResetFuture, Store, StoreHealth, StoreInspection, StoreNode, StoreReply,
+    Ticket, Worker,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,

@@ -11,15 +11,44 @@ use tollgate_limiter::{Check, Hits, Operation};
 pub trait RefundSink: Send + Sync {
     /// Gives back what these checks say, each a [`Hits::Undo`]. Does not wait.
     fn refund(&self, checks: Vec<Check>);
+
+    /// The same for takes with these numbers, one for each check, while a recording runs.
+    fn refund_recorded(&self, checks: Vec<Check>, orders: Vec<u64>) {
+        drop(orders);
+        self.refund(checks);
+    }
 }
 
 /// Hits taken tentatively. Unless it is committed, dropping it gives them back.
 pub struct TentativeTake {
     /// One refund for each take.
     refunds: Vec<Check>,
+    /// The number of each take, while a recording runs. Else empty.
+    orders: Vec<u64>,
     store: Arc<dyn RefundSink>,
     /// The takes in another store, when two stores decided one request.
     other: Option<Box<TentativeTake>>,
+}
+
+/// The refund of a check; none where it took nothing.
+fn refund_of(check: &Check, answer: &CheckResult) -> Option<Check> {
+    let Ok(outcome) = answer else {
+        return None;
+    };
+    match check.operation.hits {
+        // A denied check that was counted stays counted.
+        Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
+            operation: Operation {
+                hits: Hits::Undo {
+                    hits,
+                    taken_at: outcome.bucket_time,
+                },
+                ..check.operation
+            },
+            ..check.clone()
+        }),
+        _ => None,
+    }
 }
 
 // === impl TentativeTake ===
@@ -30,27 +59,32 @@ impl TentativeTake {
         store: Arc<dyn RefundSink>,
         decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
     ) -> Self {
-        let refunds = decided.into_iter().filter_map(|(check, answer)| {
-            let Ok(outcome) = answer else {
-                return None;
-            };
-            match check.operation.hits {
-                // A denied check that was counted stays counted.
-                Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
-                    operation: Operation {
-                        hits: Hits::Undo {
-                            hits,
-                            taken_at: outcome.bucket_time,
-                        },
-                        ..check.operation
-                    },
-                    ..check.clone()
-                }),
-                _ => None,
-            }
-        });
+        let refunds = decided
+            .into_iter()
+            .filter_map(|(check, answer)| refund_of(check, answer));
         Self {
             refunds: refunds.collect(),
+            orders: Vec::new(),
+            store,
+            other: None,
+        }
+    }
+
+    /// The same while a recording runs: the checks have numbers in a row.
+    pub(crate) fn recorded<'c>(
+        store: Arc<dyn RefundSink>,
+        decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
+        first_order: u64,
+    ) -> Self {
+        let decided = (first_order..).zip(decided);
+        let refunds = decided.filter_map(|(order, (check, answer))| {
+            let refund = refund_of(check, answer)?;
+            Some((refund, order))
+        });
+        let (refunds, orders) = refunds.unzip();
+        Self {
+            refunds,
+            orders,
             store,
             other: None,
         }
@@ -67,6 +101,13 @@ impl TentativeTake {
     /// The request was denied: the takes are given back, except of limits that count all denied
     /// hits.
     pub fn roll_back(mut self) {
+        if !self.orders.is_empty() {
+            let mut refunds = self.refunds.iter();
+            self.orders.retain(|_| {
+                let refund = refunds.next();
+                refund.is_some_and(|check| !check.keeps_refused_hits())
+            });
+        }
         self.refunds.retain(|check| !check.keeps_refused_hits());
         if let Some(other) = self.other.take() {
             other.roll_back();
@@ -84,7 +125,12 @@ impl TentativeTake {
 
     fn append(&mut self, mut share: Self) {
         if Arc::ptr_eq(&self.store, &share.store) {
+            self.orders.resize(self.refunds.len(), 0);
+            self.orders.append(&mut share.orders);
             self.refunds.append(&mut share.refunds);
+            if self.orders.iter().all(|order| *order == 0) {
+                self.orders.clear();
+            }
             if let Some(other) = share.other.take() {
                 self.append(*other);
             }
@@ -100,7 +146,13 @@ impl TentativeTake {
 impl Drop for TentativeTake {
     fn drop(&mut self) {
         if !self.refunds.is_empty() {
-            self.store.refund(std::mem::take(&mut self.refunds));
+            let refunds = std::mem::take(&mut self.refunds);
+            if self.orders.is_empty() {
+                self.store.refund(refunds);
+            } else {
+                let orders = std::mem::take(&mut self.orders);
+                self.store.refund_recorded(refunds, orders);
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ impl Replica {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             memory: MEMORY,
+            capture: tollgate::capture::Capture::new(),
         };
         let (mut store, workers) = redis.build(&setup).unwrap();
         for worker in workers {

@@ -63,6 +63,7 @@ fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
         memory: bounds,
+        capture: tollgate::capture::Capture::new(),
     };
     let (store, workers) = backend.build(&settings, &setup).unwrap();
     Running {

@@ -148,6 +148,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
                     memory_max: 256 << 20,
                     when_full: memory::WhenFull::Share,
                 },
+                capture: tollgate::capture::Capture::new(),
             },
         )
         .expect("a store in memory");

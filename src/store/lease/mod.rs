@@ -133,7 +133,7 @@ impl Store for LeasedStore {
     }
 
     fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        Box::pin(self.queues.reset(checks))
+        Box::pin(async move { Ok(self.queues.reset(checks).await?.existed) })
     }
 
     fn health(&self) -> Option<StoreHealth> {

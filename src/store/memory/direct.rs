@@ -96,6 +96,7 @@ impl Store for DirectStore {
             tentative,
             from_denial_cache: false,
             local: Vec::new(),
+            stamps: Vec::new(),
         })))
     }
 

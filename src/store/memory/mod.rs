@@ -31,8 +31,10 @@ use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use super::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreInspection,
+    ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, StampedResetFuture, Store,
+    StoreError, StoreInspection,
 };
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
@@ -54,6 +56,16 @@ impl MemoryStore {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<PartitionWorker>) {
+        Self::captured(bounds, clock, metrics, &Capture::new())
+    }
+
+    /// The same, with what captures the decisions of the partitions.
+    pub fn captured(
+        bounds: &MemoryLimits,
+        clock: &Arc<dyn Clock>,
+        metrics: &Arc<Metrics>,
+        capture: &Arc<Capture>,
+    ) -> (Self, Vec<PartitionWorker>) {
         let partitions = bounds.partitions.max(1);
         let bytes_max = bounds.memory_max / partitions;
         metrics
@@ -74,6 +86,7 @@ impl MemoryStore {
                     levels,
                     Arc::clone(clock),
                     Arc::clone(metrics),
+                    Arc::clone(capture),
                 );
                 (queue, worker)
             })
@@ -117,6 +130,10 @@ impl Store for MemoryStore {
     }
 
     fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        Box::pin(async move { Ok(self.queues.reset(checks).await?.existed) })
+    }
+
+    fn reset_stamped(&self, checks: Vec<Check>) -> StampedResetFuture<'_> {
         Box::pin(self.queues.reset(checks))
     }
 }

@@ -58,6 +58,14 @@ impl Partition {
         self.tables.marks.capacity()
     }
 
+    /// How many checks were not decided by a bucket of their own, for lack of memory, since
+    /// [`Partition::take_counts`].
+    pub(super) fn without_space_count(&self) -> u64 {
+        let counts = &self.tables.counts;
+        let decided = counts.shared.saturating_add(counts.allowed);
+        decided.saturating_add(counts.denied)
+    }
+
     /// What was counted since the last call.
     pub(super) fn take_counts(&mut self) -> EvictionCounts {
         std::mem::take(&mut self.tables.counts)

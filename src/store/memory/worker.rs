@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
+use crate::capture::{BatchStamp, Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::queue::{Batch, Message};
@@ -50,6 +51,9 @@ pub struct PartitionWorker {
     metrics: Arc<Metrics>,
     /// Checks that were refused and that passed, since the start.
     decided: [u64; 2],
+    capture: Arc<Capture>,
+    /// Writes refunds while a recording runs.
+    writer: CaptureWriter,
 }
 
 // === impl PartitionWorker ===
@@ -61,6 +65,7 @@ impl PartitionWorker {
         levels: Arc<PartitionLevels>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
+        capture: Arc<Capture>,
     ) -> Self {
         Self {
             partition,
@@ -69,6 +74,8 @@ impl PartitionWorker {
             clock,
             metrics,
             decided: [0; 2],
+            writer: capture.writer(),
+            capture,
         }
     }
 
@@ -95,7 +102,9 @@ impl PartitionWorker {
             for message in batch.drain(..) {
                 match message {
                     Message::Decide(batch) => self.answer(batch, now, uptime_us),
-                    Message::Refund(mut checks) => self.give_back(&mut checks, now),
+                    Message::Refund(mut checks, orders) => {
+                        self.give_back(&mut checks, &orders, now);
+                    }
                 }
             }
             self.partition.sweep(now, sweep_looks_max);
@@ -150,11 +159,20 @@ impl PartitionWorker {
         if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
             self.partition.look_ahead(checks);
         }
+        let mut stamp = self.capture.is_running().then(|| BatchStamp {
+            order: self.capture.take_orders(count),
+            at: now,
+            by_own_buckets: true,
+        });
         let mut rest: &mut [Check] = checks;
         for request in requests {
             let own = request.checks.min(rest.len());
             let (checks, others) = rest.split_at_mut(own);
             rest = others;
+            if let Some(stamp) = &mut stamp {
+                request.stamp = Some(*stamp);
+                stamp.order = stamp.order.saturating_add(own as u64);
+            }
             if request.deadline.passed(uptime_us) {
                 self.metrics
                     .buckets
@@ -172,15 +190,20 @@ impl PartitionWorker {
                 continue;
             }
             let decided_before = answers.len();
+            let without_space = self.partition.without_space_count();
             answers.extend(checks.iter_mut().map(|check| self.decide(check, now)));
+            if let Some(stamp) = &mut request.stamp {
+                stamp.by_own_buckets = self.partition.without_space_count() == without_space;
+            }
             if request.is_tentative
                 && let Some(store) = refund_sink
             {
                 let decided = answers.get(decided_before..).unwrap_or_default();
-                request.tentative = Some(TentativeTake::new(
-                    Arc::clone(store),
-                    checks.iter().zip(decided),
-                ));
+                let (store, decided) = (Arc::clone(store), checks.iter().zip(decided));
+                request.tentative = Some(match &request.stamp {
+                    None => TentativeTake::new(store, decided),
+                    Some(stamp) => TentativeTake::recorded(store, decided, stamp.order),
+                });
             }
         }
         batch.send_back();
@@ -196,7 +219,10 @@ impl PartitionWorker {
         answer
     }
 
-    fn give_back(&mut self, checks: &mut [Check], now: Timestamp) {
+    fn give_back(&mut self, checks: &mut [Check], orders: &[u64], now: Timestamp) {
+        if !orders.is_empty() && self.capture.is_running() {
+            self.writer.refund(now, orders);
+        }
         self.partition.resets.void_refunds(checks);
         for check in checks.iter_mut() {
             // A refund needs no space, so it does not fail.

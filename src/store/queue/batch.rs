@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::capture::BatchStamp;
 use crate::store::{CheckResult, Deadline, RefundSink, StoreError, TentativeTake, Ticket};
 use tollgate_limiter::Check;
 
@@ -43,6 +44,8 @@ pub(crate) struct BatchRequest {
     pub(crate) is_elsewhere: bool,
     /// Its tentative takes, once decided.
     pub(crate) tentative: Option<TentativeTake>,
+    /// When its checks were decided, while a recording runs.
+    pub(crate) stamp: Option<BatchStamp>,
 }
 
 /// The channel on which a batch goes back.

@@ -126,6 +126,7 @@ impl QueueBatchClient {
                 tentative: request.tentative.take(),
                 from_denial_cache: false,
                 local: &[],
+                stamp: request.stamp,
             });
             from = to;
         }
@@ -181,6 +182,7 @@ impl BatchClient for QueueBatchClient {
                     is_reset: false,
                     is_elsewhere: false,
                     tentative: None,
+                    stamp: None,
                 });
                 if commit_mode == CommitMode::Tentative && batch.refund_sink.is_none() {
                     batch.refund_sink = Some(Arc::clone(&self.queues) as Arc<dyn RefundSink>);

@@ -22,9 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::batch::{Batch, BatchRequest, ReplySender};
 pub(crate) use self::batch_client::QueueBatchClient;
+use crate::capture::{CheckStamp, put_stamps};
 use crate::metrics::{Counter, PartitionLevels};
 use crate::store::{
-    CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake,
+    BucketsReset, CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake,
 };
 use tollgate_limiter::Check;
 
@@ -33,8 +34,12 @@ pub(crate) enum Message {
     /// Decide these checks.
     Decide(Box<Batch>),
     /// Carry out these refunds.
-    Refund(Vec<Check>),
+    Refund(Vec<Check>, TakenOrders),
 }
+
+/// The numbers of the checks that took what is refunded, one for each refund. Empty where no
+/// recording ran.
+pub(crate) type TakenOrders = Vec<u64>;
 
 /// One queue per worker. Never empty, never changed.
 #[derive(Debug)]
@@ -134,7 +139,7 @@ impl Queues {
     ) -> Result<StoreReply, StoreError> {
         let count = checks.len();
         let batches = self.send(checks, deadline, Purpose::Decide(commit_mode))?;
-        let (answers, tentative) = collect(batches, count).await;
+        let (answers, tentative, stamps) = collect(batches, count).await;
         match undecided(&answers) {
             Some(error) => Err(error),
             None => Ok(StoreReply {
@@ -142,6 +147,7 @@ impl Queues {
                 tentative,
                 from_denial_cache: false,
                 local: Vec::new(),
+                stamps,
             }),
         }
     }
@@ -151,12 +157,16 @@ impl Queues {
     pub(crate) async fn reset(
         self: &Arc<Self>,
         checks: Vec<Check>,
-    ) -> Result<Vec<bool>, StoreError> {
+    ) -> Result<BucketsReset, StoreError> {
         let count = checks.len();
         let batches = self.send(checks, Deadline::NEVER, Purpose::Reset)?;
-        let (answers, _) = collect(batches, count).await;
+        let (answers, _, stamps) = collect(batches, count).await;
         let counted = |answer: CheckResult| answer.map(|outcome| outcome.used_before > 0);
-        answers.into_iter().map(counted).collect()
+        let existed: Result<Vec<bool>, StoreError> = answers.into_iter().map(counted).collect();
+        Ok(BucketsReset {
+            existed: existed?,
+            stamps,
+        })
     }
 
     /// Sends a batch to every queue concerned, or none.
@@ -191,6 +201,7 @@ impl Queues {
                     is_reset: purpose == Purpose::Reset,
                     is_elsewhere: false,
                     tentative: None,
+                    stamp: None,
                 });
                 batch.refund_sink = is_tentative.then(|| Arc::clone(self) as Arc<dyn RefundSink>);
                 batch.reply = Some(ReplySender::Once(reply));
@@ -229,11 +240,18 @@ impl Queues {
 
 impl RefundSink for Queues {
     fn refund(&self, checks: Vec<Check>) {
+        self.refund_recorded(checks, Vec::new());
+    }
+
+    fn refund_recorded(&self, checks: Vec<Check>, orders: Vec<u64>) {
         for (number, batch) in self.split(checks) {
             if let Some(queue) = self.each.get(number) {
+                let positions = batch.positions.iter();
+                let orders = positions.filter_map(|position| orders.get(*position).copied());
+                let orders = orders.collect();
                 // A worker that has ended has dropped its buckets, or counts the lost refunds
                 // itself.
-                drop(queue.sender.send(Message::Refund(batch.checks)));
+                drop(queue.sender.send(Message::Refund(batch.checks, orders)));
             }
         }
     }
@@ -243,10 +261,11 @@ impl RefundSink for Queues {
 async fn collect(
     batches: Vec<oneshot::Receiver<Box<Batch>>>,
     count: usize,
-) -> (Vec<CheckResult>, Option<TentativeTake>) {
+) -> (Vec<CheckResult>, Option<TentativeTake>, Vec<CheckStamp>) {
     // A batch that was not decided leaves its checks without an outcome; the others keep theirs.
     let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); count];
     let mut tentative: Option<TentativeTake> = None;
+    let mut stamps = Vec::new();
     for reply in batches {
         let Ok(mut batch) = reply.await else {
             continue;
@@ -258,9 +277,13 @@ async fn collect(
         }
         for request in &mut batch.requests {
             TentativeTake::merge(&mut tentative, request.tentative.take());
+            // Such a batch has one request.
+            if let Some(stamp) = request.stamp {
+                put_stamps(&mut stamps, count, &batch.positions, &stamp);
+            }
         }
     }
-    (answers, tentative)
+    (answers, tentative, stamps)
 }
 
 /// The error of all checks, if no worker has looked at any of them.
@@ -284,7 +307,7 @@ impl Message {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Decide(batch) => batch.checks.len(),
-            Self::Refund(checks) => checks.len(),
+            Self::Refund(checks, _) => checks.len(),
         }
     }
 }

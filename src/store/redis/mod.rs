@@ -269,6 +269,7 @@ impl Store for RedisStore {
                     tentative: None,
                     from_denial_cache: true,
                     local: Vec::new(),
+                    stamps: Vec::new(),
                 });
             }
             self.queues.apply(checks, deadline, commit_mode).await
@@ -287,7 +288,7 @@ impl Store for RedisStore {
     fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
         Box::pin(async move {
             self.nodes.ready(&checks)?;
-            self.queues.reset(checks).await
+            Ok(self.queues.reset(checks).await?.existed)
         })
     }
 
@@ -397,6 +398,7 @@ impl BatchClient for RedisBatchClient {
                 tentative: None,
                 from_denial_cache: true,
                 local: &[],
+                stamp: None,
             });
         }
         messages.saturating_add(self.rest.take_replies(cx, take))

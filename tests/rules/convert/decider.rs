@@ -48,6 +48,7 @@ impl Decider {
             clock: Arc::clone(&dynamic),
             metrics: Arc::clone(&metrics),
             memory,
+            capture: tollgate::capture::Capture::new(),
         };
         let (store, workers) = BACKENDS[0]
             .build(&SharedSettings::default(), &setup)

@@ -96,6 +96,7 @@ fn passes_checks_without_memory(around: Arc<BugContext>, call: Call) -> Sending 
             tentative: None,
             from_denial_cache: false,
             local: Vec::new(),
+            stamps: Vec::new(),
         }))
     })
 }

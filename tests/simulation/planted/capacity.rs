@@ -79,6 +79,7 @@ fn a_shed_request_is_sent_in_part(around: Arc<BugContext>, call: Call) -> Sendin
             tentative: None,
             from_denial_cache: false,
             local: Vec::new(),
+            stamps: Vec::new(),
         };
         for sending in under_way {
             let one = sending.await?;

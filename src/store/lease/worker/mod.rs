@@ -194,7 +194,7 @@ impl LeaseWorker {
             for message in batch.drain(..) {
                 match message {
                     Message::Decide(batch) => self.answer(batch, now_us),
-                    Message::Refund(checks) => self.take_back(checks, now_us),
+                    Message::Refund(checks, _) => self.take_back(checks, now_us),
                 }
             }
             self.leases.expire(now_us, looks_max, &mut self.returned);

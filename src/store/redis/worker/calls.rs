@@ -80,6 +80,7 @@ impl NodeWorker {
             is_reset: false,
             is_elsewhere: false,
             tentative: None,
+            stamp: None,
         });
         // `send_back` frees the queue space of every batch, and this one has none.
         let waiting = &self.node.levels.waiting;

@@ -221,7 +221,7 @@ impl NodeWorker {
                         Some(fault) => self.node.undecided(part, fault.while_breaker_open()),
                     }
                 }
-                Message::Refund(checks) => {
+                Message::Refund(checks, _) => {
                     for check in &checks {
                         self.node.refused.forget(check.key);
                     }
@@ -304,7 +304,7 @@ impl Drop for NodeWorker {
                     due_us: 0,
                     gives_back_until_us: None,
                 }),
-                Message::Refund(checks) => lost = lost.saturating_add(checks.len()),
+                Message::Refund(checks, _) => lost = lost.saturating_add(checks.len()),
             }
         }
         self.lost(lost);

@@ -278,7 +278,7 @@ impl TopologyTask {
         for message in messages.drain(..) {
             match message {
                 Message::Decide(batch) => self.refuse(batch),
-                Message::Refund(checks) => {
+                Message::Refund(checks, _) => {
                     let until_us = now_us.saturating_add(refund_queue::RETRY_FOR_US);
                     let lost = self.refunds.add(checks, until_us);
                     self.lose(lost);
@@ -329,7 +329,7 @@ impl Drop for TopologyTask {
         while let Ok(message) = self.queue.try_recv() {
             match message {
                 Message::Decide(batch) => self.refuse(batch),
-                Message::Refund(checks) => self.lose(checks.len()),
+                Message::Refund(checks, _) => self.lose(checks.len()),
             }
         }
     }

@@ -1,0 +1,167 @@
+//! Captures requests while they are decided, for a recording: each with its answer, and with the
+//! order and the time at which partition workers decided its checks.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `stamp` | the order and the time of checks |
+//! | `writer` | what one thread writes: requests, refunds, resets |
+//! | `in_flight` | the requests of one thread that are not written yet |
+//! | `item` | the protobuf encoding of items, by hand |
+//! | `session` | what is recorded: sampling, rate; the channel of full buffers |
+//! | `recording` | the reader's side: buffers, watermarks, what was skipped |
+//! | `walk` | reads items again, to cut or to hash them |
+//! | `compared`, `hashing` | values that rules compare, and hashes of the others |
+//!
+//! How: while a recording runs, workers take numbers from one counter, once a batch. The numbers
+//! come back with the replies. A thread that has answered a request writes it into a buffer of its
+//! own. Full buffers go over a bounded channel, and the recording takes the others every 50 ms. A
+//! full channel skips requests and counts them; no thread waits.
+//!
+//! Without a recording a batch and a request cost one relaxed load.
+//!
+//! What it deliberately does not do: HTTP (`admin/record`), files (the client writes them).
+
+mod in_flight;
+mod item;
+mod recording;
+mod session;
+mod stamp;
+mod walk;
+mod writer;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use self::item::{encode_header_item, encode_rules_item};
+pub use self::recording::{Buffer, Recording, Window, encode_end_item};
+use self::session::Session;
+pub use self::session::{RecordingOptions, Sampling};
+pub(crate) use self::stamp::put_stamps;
+pub use self::stamp::{BatchStamp, CheckStamp};
+use self::writer::SharedWriter;
+pub(crate) use self::writer::{CaptureWriter, CapturedCheck, CapturedRequest};
+
+/// Captures the requests of one service. There is at most one recording at a time.
+#[derive(Debug)]
+pub struct Capture {
+    /// The number of the recording that runs; 0 for none.
+    running: AtomicU64,
+    orders: Orders,
+    current: Mutex<Current>,
+    /// What each thread writes into.
+    writers: Mutex<Vec<Arc<SharedWriter>>>,
+}
+
+/// The counter of checks, in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Orders(AtomicU64);
+
+#[derive(Debug, Default)]
+struct Current {
+    session: Option<Arc<Session>>,
+    /// How many recordings there were.
+    count: u64,
+}
+
+/// There is a recording already.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a recording is running already; end it, or wait for its end")]
+pub struct AlreadyRecording;
+
+// === impl Capture ===
+
+impl Capture {
+    /// Captures nothing until [`Capture::record`].
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            running: AtomicU64::new(0),
+            // 0 stands for no number.
+            orders: Orders(AtomicU64::new(1)),
+            current: Mutex::default(),
+            writers: Mutex::default(),
+        })
+    }
+
+    /// Whether a recording runs.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed) != 0
+    }
+
+    /// The number of the recording that runs; 0 for none.
+    #[inline]
+    fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// The number that the next check gets.
+    fn next_order(&self) -> u64 {
+        self.orders.0.load(Ordering::Acquire)
+    }
+
+    /// Takes numbers for this many checks and returns the first.
+    pub(crate) fn take_orders(&self, checks: usize) -> u64 {
+        self.orders.0.fetch_add(checks as u64, Ordering::AcqRel)
+    }
+
+    /// What one more thread, or one more worker, writes with.
+    pub(crate) fn writer(self: &Arc<Self>) -> CaptureWriter {
+        let shared = Arc::new(SharedWriter::default());
+        lock(&self.writers).push(Arc::clone(&shared));
+        CaptureWriter::new(Arc::clone(self), shared)
+    }
+
+    /// Starts a recording. It ends when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When one is running.
+    pub fn record(
+        self: &Arc<Self>,
+        options: RecordingOptions,
+    ) -> Result<Recording, AlreadyRecording> {
+        let mut current = lock(&self.current);
+        if current.session.is_some() {
+            return Err(AlreadyRecording);
+        }
+        current.count = current.count.saturating_add(1);
+        let (session, buffers) = Session::new(current.count, options);
+        let session = Arc::new(session);
+        current.session = Some(Arc::clone(&session));
+        self.running.store(session.number, Ordering::Release);
+        drop(current);
+        Ok(Recording::new(Arc::clone(self), session, buffers))
+    }
+
+    /// Stops capturing, and frees what threads have written and nobody reads.
+    fn stop(&self) {
+        let mut current = lock(&self.current);
+        self.running.store(0, Ordering::Release);
+        let ended = current.session.take();
+        drop(current);
+        if let Some(ended) = ended {
+            ended.spare.free();
+        }
+        for writer in self.writers() {
+            writer.free();
+        }
+    }
+
+    /// The recording of this number, if it runs.
+    fn session(&self, number: u64) -> Option<Arc<Session>> {
+        let current = lock(&self.current);
+        current
+            .session
+            .clone()
+            .filter(|session| session.number == number)
+    }
+
+    fn writers(&self) -> Vec<Arc<SharedWriter>> {
+        lock(&self.writers).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,374 @@
+//! What one thread writes into a recording.
+//!
+//! The buffer is behind a mutex that only the recording locks besides, every 50 ms and for the time
+//! of an exchange of two pointers. The alternative, a timer on each thread, would wake idle threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tollgate_limiter::{Code, Request, Timestamp};
+
+use super::in_flight::InFlight;
+pub(crate) use super::item::CapturedCheck;
+use super::item::{RequestItem, put_refund, put_reset};
+use super::session::{BUFFER_BYTES, FullBuffer, MESSAGE_BYTES_MAX, Session};
+use super::stamp::CheckStamp;
+use super::{Capture, lock};
+
+/// No request is in flight.
+const IDLE: u64 = u64::MAX;
+
+/// Why a request is not in the recording; the order is that of the format.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Skip {
+    Rate,
+    SlowReader,
+    WithoutEntry,
+    TooLong,
+    CallerLeft,
+}
+
+/// How many causes there are.
+pub(super) const SKIPS: usize = 5;
+
+/// Writes what one thread, or one partition worker, does.
+#[derive(Debug)]
+pub(crate) struct CaptureWriter {
+    capture: Arc<Capture>,
+    shared: Arc<SharedWriter>,
+    in_flight: InFlight,
+    /// The last recording that this thread wrote into.
+    session: Option<Arc<Session>>,
+    /// The checks and codes of a request, while it is written.
+    pub(crate) checks: Vec<CapturedCheck>,
+    pub(crate) codes: Vec<u8>,
+}
+
+/// A request that is being captured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CapturedRequest {
+    /// The number of the recording.
+    recording: u64,
+    epoch: u64,
+}
+
+/// What a thread shares with the recording.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct SharedWriter {
+    /// No item that follows has a lower order, as far as this thread knows.
+    floor: AtomicU64,
+    /// What was skipped since the start, by cause.
+    skipped: [AtomicU64; SKIPS],
+    buffer: Mutex<WriterBuffer>,
+}
+
+/// The buffer of a thread.
+#[derive(Debug, Default)]
+struct WriterBuffer {
+    /// The number of the recording that it belongs to.
+    recording: u64,
+    items: FullBuffer,
+    /// The recording has said that no request with a lower order follows.
+    watermark: u64,
+}
+
+// === impl CaptureWriter ===
+
+impl CaptureWriter {
+    pub(super) fn new(capture: Arc<Capture>, shared: Arc<SharedWriter>) -> Self {
+        Self {
+            capture,
+            shared,
+            in_flight: InFlight::default(),
+            session: None,
+            checks: Vec::new(),
+            codes: Vec::new(),
+        }
+    }
+
+    /// Begins to capture a request, if a recording runs and is to have it. Each must be ended by
+    /// [`CaptureWriter::end`] or [`CaptureWriter::abandon`].
+    #[inline]
+    pub(crate) fn begin(
+        &mut self,
+        request: &Request<'_>,
+        message: &[u8],
+        now_us: u64,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<CapturedRequest> {
+        match self.capture.running() {
+            0 => None,
+            number => self.begin_in(number, request, message, now_us, now),
+        }
+    }
+
+    fn begin_in(
+        &mut self,
+        number: u64,
+        request: &Request<'_>,
+        message: &[u8],
+        now_us: u64,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<CapturedRequest> {
+        self.find_session(number);
+        let session = self.session.as_ref()?;
+        let skip = match session.samples(request) {
+            None => Some(Skip::WithoutEntry),
+            Some(false) => return None,
+            Some(true) if message.len() > MESSAGE_BYTES_MAX => Some(Skip::TooLong),
+            Some(true) => (!session.admits(now)).then_some(Skip::Rate),
+        };
+        if let Some(skip) = skip {
+            self.shared.skip(skip);
+            return None;
+        }
+        let capture = &self.capture;
+        let epoch = self.in_flight.begin(now_us, || capture.next_order());
+        self.publish_floor();
+        Some(CapturedRequest {
+            recording: number,
+            epoch,
+        })
+    }
+
+    /// Writes a request that has been answered; `checks` and `codes` say what became of it. `now`
+    /// is the time where no partition worker has said it.
+    pub(crate) fn end(
+        &mut self,
+        request: CapturedRequest,
+        message: &[u8],
+        code: Option<Code>,
+        generation: i64,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        if self.capture.running() == request.recording {
+            self.find_session(request.recording);
+        }
+        if let Some(session) = self.session.as_ref()
+            && self.capture.running() == request.recording
+        {
+            let stamps = self.checks.iter().map(|check| check.stamp);
+            let known = stamps.filter(|stamp| stamp.order != 0);
+            let first = known.min_by_key(|stamp| stamp.order);
+            let (order, at) = match first {
+                Some(first) => (first.order, first.at),
+                None => (self.capture.take_orders(1), now()),
+            };
+            let mut item = RequestItem {
+                order,
+                at,
+                message,
+                code: code_number(code),
+                descriptor_codes: &self.codes,
+                generation,
+                checks: &self.checks,
+                is_late: false,
+            };
+            let written = self.shared.write(session, 1, |watermark, bytes| {
+                item.is_late = order < watermark;
+                let fits = bytes.is_empty() || bytes.len().saturating_add(item.len()) <= BUFFER_BYTES;
+                if fits {
+                    item.write(bytes);
+                }
+                fits
+            });
+            if !written {
+                self.shared.skip(Skip::SlowReader);
+            }
+        }
+        self.leave(request);
+    }
+
+    /// Ends a request whose answer is not known here. Its hits may be taken.
+    pub(crate) fn abandon(&mut self, request: CapturedRequest) {
+        if self.capture.running() == request.recording {
+            self.shared.skip(Skip::CallerLeft);
+        }
+        self.leave(request);
+    }
+
+    fn leave(&mut self, request: CapturedRequest) {
+        self.in_flight.end(request.epoch);
+        self.publish_floor();
+    }
+
+    /// Writes a refund that is carried out now: call it before the buckets change. `taken` are the
+    /// numbers of the checks that took the hits.
+    pub(crate) fn refund(&mut self, at: Timestamp, taken: &[u64]) {
+        self.write_event(|order, bytes| put_refund(order, at, taken, bytes));
+    }
+
+    /// Begins to capture a reset, if a recording runs.
+    pub(crate) fn begin_reset(&mut self, now_us: u64) -> Option<CapturedRequest> {
+        let recording = self.capture.running();
+        if recording == 0 {
+            return None;
+        }
+        let capture = &self.capture;
+        let epoch = self.in_flight.begin(now_us, || capture.next_order());
+        self.publish_floor();
+        Some(CapturedRequest { recording, epoch })
+    }
+
+    /// Writes a reset that was carried out; the stamps are those of its checks. Without stamps
+    /// nothing is written.
+    pub(crate) fn end_reset(
+        &mut self,
+        reset: CapturedRequest,
+        message: &[u8],
+        stamps: &[CheckStamp],
+    ) {
+        if !stamps.is_empty() {
+            self.write_event(|_, bytes| put_reset(message, stamps, bytes));
+        }
+        self.leave(reset);
+    }
+
+    /// Writes an item with a number of its own.
+    fn write_event(&mut self, write: impl FnOnce(u64, &mut Vec<u8>)) {
+        match self.capture.running() {
+            0 => return,
+            number => self.find_session(number),
+        }
+        let Some(session) = self.session.as_ref() else {
+            return;
+        };
+        let idle = self.shared.floor.load(Ordering::Relaxed);
+        let floor = idle.min(self.capture.next_order());
+        self.shared.floor.store(floor, Ordering::Release);
+        let order = self.capture.take_orders(1);
+        let mut write = Some(write);
+        let written = self.shared.write(session, 0, |_, bytes| {
+            let fits = bytes.len() <= BUFFER_BYTES / 2;
+            if fits && let Some(write) = write.take() {
+                write(order, bytes);
+            }
+            fits
+        });
+        if !written {
+            self.shared.skip(Skip::SlowReader);
+        }
+        self.publish_floor();
+    }
+
+    /// Finds the recording of this number, if it runs.
+    fn find_session(&mut self, number: u64) {
+        let known = self.session.as_ref();
+        if known.is_none_or(|session| session.number != number) {
+            self.session = self.capture.session(number);
+        }
+    }
+
+    fn publish_floor(&self) {
+        let floor = self.in_flight.floor().unwrap_or(IDLE);
+        if self.shared.floor.load(Ordering::Relaxed) != floor {
+            self.shared.floor.store(floor, Ordering::Release);
+        }
+    }
+}
+
+/// The number of a code in the format.
+fn code_number(code: Option<Code>) -> u8 {
+    match code {
+        None => 0,
+        Some(Code::Ok) => 1,
+        Some(Code::OverLimit) => 2,
+    }
+}
+
+// === impl SharedWriter ===
+
+impl SharedWriter {
+    fn buffer(&self) -> MutexGuard<'_, WriterBuffer> {
+        lock(&self.buffer)
+    }
+
+    /// Lets `put` write into the buffer of this recording. When `put` returns false for want of
+    /// space, the full buffer is sent and it is asked again. False if the channel is full.
+    fn write(
+        &self,
+        session: &Session,
+        requests: u64,
+        mut put: impl FnMut(u64, &mut Vec<u8>) -> bool,
+    ) -> bool {
+        let mut buffer = self.buffer();
+        if buffer.recording != session.number {
+            *buffer = WriterBuffer {
+                recording: session.number,
+                ..WriterBuffer::default()
+            };
+        }
+        if buffer.items.bytes.capacity() == 0 {
+            buffer.items.bytes = session.spare.take();
+        }
+        let watermark = buffer.watermark;
+        if !put(watermark, &mut buffer.items.bytes) {
+            let Ok(permit) = session.full.try_reserve() else {
+                return false;
+            };
+            let empty = FullBuffer {
+                bytes: session.spare.take(),
+                requests: 0,
+            };
+            permit.send(std::mem::replace(&mut buffer.items, empty));
+            put(watermark, &mut buffer.items.bytes);
+        }
+        buffer.items.requests = buffer.items.requests.saturating_add(requests);
+        true
+    }
+
+    /// Counts a request that is skipped. Only one thread counts.
+    fn skip(&self, skip: Skip) {
+        if let Some(count) = self.skipped.get(skip as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was skipped since the start, by cause.
+    pub(super) fn skipped(&self) -> impl Iterator<Item = u64> {
+        self.skipped.iter().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// No item that follows has a lower order; none while no request is in flight.
+    pub(super) fn floor(&self) -> Option<u64> {
+        let floor = self.floor.load(Ordering::Acquire);
+        (floor != IDLE).then_some(floor)
+    }
+
+    /// Takes what the thread has written for this recording, in exchange for an empty buffer.
+    /// Requests below `watermark` that come later are marked.
+    pub(super) fn take(&self, session: &Session, watermark: u64) -> FullBuffer {
+        let mut buffer = self.buffer();
+        if buffer.recording != session.number {
+            // The next item begins a buffer; it must know of the watermark.
+            *buffer = WriterBuffer {
+                recording: session.number,
+                ..WriterBuffer::default()
+            };
+        }
+        buffer.watermark = watermark;
+        if buffer.items.bytes.is_empty() {
+            return FullBuffer::default();
+        }
+        let items = std::mem::take(&mut buffer.items);
+        drop(buffer);
+        items
+    }
+
+    /// Frees the buffer.
+    pub(super) fn free(&self) {
+        let old = std::mem::take(&mut *self.buffer());
+        drop(old);
+    }
+}
+
+impl Default for SharedWriter {
+    fn default() -> Self {
+        Self {
+            floor: AtomicU64::new(IDLE),
+            skipped: Default::default(),
+            buffer: Mutex::default(),
+        }
+    }
+}
