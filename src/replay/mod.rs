@@ -2,4 +2,5 @@
 //!
 //! What it deliberately does not do: read files of recordings (`recording`) or print (`cli`).
 
+pub mod page;
 pub mod report;
