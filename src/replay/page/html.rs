@@ -28,13 +28,19 @@ impl Html {
 
     /// Appends a text, escaped and bounded.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.text_within(text, TEXT_CHARS_MAX);
+        self
+    }
+
+    /// Appends a text, escaped, of at most so many characters.
+    pub(super) fn text_within(&mut self, text: &str, chars_max: usize) {
+        let chars_max = chars_max.min(TEXT_CHARS_MAX);
         let mut characters = text.chars();
-        let shown: String = characters.by_ref().take(TEXT_CHARS_MAX).collect();
+        let shown: String = characters.by_ref().take(chars_max).collect();
         self.escape(&visible(&shown));
         if characters.next().is_some() {
             self.0.push('…');
         }
-        self
     }
 
     /// Appends a text of this program that may be long, such as a path of a drawing.

@@ -3,7 +3,7 @@
 use super::{panel, paragraph, rule_name};
 use crate::replay::page::chart;
 use crate::replay::page::figures::grouped;
-use crate::replay::page::html::Html;
+use crate::replay::page::html::{Html, TEXT_CHARS_MAX};
 use crate::replay::page::table::{self, Column};
 use crate::replay::report::{KeyCount, KeyEntry, ReplayReport};
 
@@ -58,21 +58,28 @@ fn list(html: &mut Html, caption: &str, bar: &'static str, keys: &[KeyCount], om
     );
 }
 
+/// Most characters of a descriptor that are shown.
+const ENTRIES_CHARS_MAX: usize = 320;
+
 /// Entries of a descriptor. Each text is isolated, so that its direction of writing ends with it.
 pub(super) fn entries(html: &mut Html, entries: &[KeyEntry]) {
+    let mut remaining = ENTRIES_CHARS_MAX;
     html.raw("<code>");
-    for (at, entry) in entries.iter().take(ENTRIES_MAX).enumerate() {
+    for (at, entry) in entries.iter().enumerate() {
         if at > 0 {
             html.raw(", ");
         }
-        html.raw("<bdi>").text(&entry.key).raw("</bdi>=<bdi>");
-        html.text(&entry.value).raw("</bdi>");
-    }
-    if entries.len() > ENTRIES_MAX {
-        html.raw(", …");
+        if remaining == 0 {
+            html.raw("…");
+            break;
+        }
+        html.raw("<bdi>");
+        for (text, end) in [(&entry.key, "</bdi>=<bdi>"), (&entry.value, "</bdi>")] {
+            html.text_within(text, remaining);
+            remaining =
+                remaining.saturating_sub(text.chars().take(remaining.min(TEXT_CHARS_MAX)).count());
+            html.raw(end);
+        }
     }
     html.raw("</code>");
 }
-
-/// Most entries of a descriptor that are shown.
-const ENTRIES_MAX: usize = 16;
