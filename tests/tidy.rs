@@ -48,6 +48,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "grpc",
             "grpc_client",
             "admin/protobuf_json.rs",
+            "admin/record.rs",
             "rules/xds",
         ],
         "protobuf types end where they are decoded",

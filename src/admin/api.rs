@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::changes::{BODIES_MAX, CHANGES_MAX};
 use super::http::ClientConnection;
 use super::rates::LimitRates;
+use super::record::RecordingSetup;
 use super::state::StateHub;
 use crate::admin_api::instance_name;
 use crate::clock::Clock;
@@ -39,6 +40,8 @@ pub struct AdminApi {
     pub(super) bodies: Semaphore,
     /// Changes in progress.
     pub(super) changes: Semaphore,
+    /// What recordings may have.
+    pub(super) recordings: RecordingSetup,
     has_token: bool,
 }
 
@@ -60,6 +63,8 @@ pub struct AdminParts {
     pub top_keys: Arc<TopKeys>,
     /// Most streams of events.
     pub streams_max: usize,
+    /// What recordings may have.
+    pub recordings: RecordingSetup,
     /// Whether requests carry a token.
     pub has_token: bool,
 }
@@ -89,6 +94,7 @@ impl AdminApi {
             responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
             bodies: Semaphore::new(BODIES_MAX),
             changes: Semaphore::new(CHANGES_MAX),
+            recordings: parts.recordings,
             has_token: parts.has_token,
         }
     }

@@ -16,6 +16,7 @@
 //! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
+//! | `record` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
 //! | `json`, `protobuf_json` | `/json` |
 //! | `readiness` | readiness and its report |
@@ -42,6 +43,7 @@ mod protobuf_json;
 mod query;
 mod rates;
 mod readiness;
+mod record;
 mod reset;
 mod rlconfig;
 mod shadow;
@@ -69,6 +71,7 @@ pub use self::protobuf_json::JsonService;
 #[cfg(fuzzing)]
 pub use self::protobuf_json::round_trip;
 pub use self::readiness::Readiness;
+pub use self::record::RecordingSetup;
 pub use self::state::run_states;
 pub use self::token::AdminToken;
 use crate::metrics::Metrics;
@@ -148,6 +151,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/partitions", get(partitions::partitions))
         .route("/decisions", get(decisions::decisions))
         .route("/events", get(events::events))
+        .route("/record", post(record::record))
         .route("/reset", post(reset::reset))
         .route("/shadow", post(shadow::shadow))
         .merge(page::router())
@@ -220,6 +224,7 @@ async fn index() -> &'static str {
      /metrics: counters for Prometheus\n\
      /partitions: the store, its partitions, leases and servers\n\
      /readyz?verbose: whether this is ready, and why\n\
+     /record: POST; stream of requests as they are decided, with the answers\n\
      /reset: POST a descriptor whose buckets are forgotten\n\
      /rlconfig: print the limits in use\n\
      /shadow: POST a rule that is kept in shadow mode until a time\n\

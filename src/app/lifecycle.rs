@@ -22,6 +22,7 @@ use super::tls::CertificateReloader;
 use super::{rules, shadows, store, xds};
 use crate::admin::{
     self, AdminApi, AdminParts, AdminState, AdminToken, Guard, GuardRules, Readiness,
+    RecordingSetup,
 };
 use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
@@ -205,6 +206,10 @@ impl RunningService {
             decisions: app.decisions.clone(),
             top_keys: app.top_keys,
             streams_max: app.settings.admin.event_streams_max,
+            recordings: RecordingSetup {
+                values: app.settings.capture.recordings,
+                flags: app.settings.verdict_flags(),
+            },
             has_token: ports.admin_token.is_some(),
         }));
         let state = AdminState {

@@ -21,6 +21,8 @@
 //!
 //! What it deliberately does not do: HTTP (`admin/record`), files (the client writes them).
 
+mod compared;
+mod hashing;
 mod in_flight;
 mod item;
 mod recording;
@@ -32,6 +34,8 @@ mod writer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use self::compared::{ComparedKey, ComparedKeys};
+pub use self::hashing::hash_values;
 pub use self::item::{encode_header_item, encode_rules_item};
 pub use self::recording::{Buffer, Recording, Window, encode_end_item};
 use self::session::Session;

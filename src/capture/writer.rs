@@ -167,7 +167,8 @@ impl CaptureWriter {
             };
             let written = self.shared.write(session, 1, |watermark, bytes| {
                 item.is_late = order < watermark;
-                let fits = bytes.is_empty() || bytes.len().saturating_add(item.len()) <= BUFFER_BYTES;
+                let fits =
+                    bytes.is_empty() || bytes.len().saturating_add(item.len()) <= BUFFER_BYTES;
                 if fits {
                     item.write(bytes);
                 }
@@ -327,7 +328,9 @@ impl SharedWriter {
 
     /// What was skipped since the start, by cause.
     pub(super) fn skipped(&self) -> impl Iterator<Item = u64> {
-        self.skipped.iter().map(|count| count.load(Ordering::Relaxed))
+        self.skipped
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     /// No item that follows has a lower order; none while no request is in flight.

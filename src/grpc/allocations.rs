@@ -129,6 +129,8 @@ descriptors:
             let settings = settings(arguments);
             let metrics = Arc::new(Metrics::new().unwrap());
             let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+            let shared: Arc<dyn Clock> = clock.clone();
+            let decisions = Decisions::alone(&shared, 1_000).unwrap();
             let (store, workers) = BACKENDS[0]
                 .build(
                     &SharedSettings::default(),
@@ -157,12 +159,11 @@ descriptors:
                 hash: 1,
             })));
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
-            let shared: Arc<dyn Clock> = clock.clone();
             let top_keys = TopKeys::of_one_thread(&shared, &metrics);
             let parts = Parts {
                 generations,
                 store,
-                decisions: Decisions::alone(&shared, 1_000).unwrap(),
+                decisions,
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),

@@ -5,7 +5,7 @@ use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 /// The module of audit lines, for the log filter.
 pub const AUDIT_LOG: &str = "tollgate::audit";
 
-const CHANGES: LabelValues = LabelValues::OneOf(&["reset", "shadow"]);
+const CHANGES: LabelValues = LabelValues::OneOf(&["record", "reset", "shadow"]);
 
 const RESULTS: LabelValues =
     LabelValues::OneOf(&["done", "ended", "invalid", "not_found", "failed"]);
@@ -13,7 +13,7 @@ const RESULTS: LabelValues =
 metrics! {
     /// Metrics of the admin listener.
     pub struct AdminMetrics {
-        /// Requests for a change by POST /reset and POST /shadow, and shadow modes that ended.
+        /// Requests by POST /record, POST /reset and POST /shadow, and shadow modes that ended.
         CounterVec "tollgate_admin_changes_total" [change: CHANGES, result: RESULTS] => changes;
 
         /// Requests to the admin listener that were refused, by the rule of access.

@@ -16,7 +16,7 @@
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
-//! | `admin` | the admin listener |
+//! | `admin`, `recordings` | the admin listener, recordings of requests |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
 //! | `top_keys` | memory of top keys, and its bounds |
@@ -44,6 +44,7 @@ mod page;
 mod partitions;
 mod polled_gauge;
 mod process;
+mod recordings;
 mod request_counts;
 mod request_sets;
 mod requests;
@@ -80,6 +81,7 @@ use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
 pub use self::polled_gauge::PolledGauge;
 use self::process::ProcessMetrics;
+pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
@@ -114,6 +116,8 @@ pub struct Metrics {
     pub xds: XdsMetrics,
     /// The admin listener.
     pub admin: AdminMetrics,
+    /// Recordings of requests.
+    pub recordings: RecordingMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
     /// Top keys.
@@ -155,6 +159,7 @@ impl Metrics {
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
             admin: AdminMetrics::new(r)?,
+            recordings: RecordingMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             top_keys: TopKeysMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,

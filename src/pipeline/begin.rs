@@ -75,9 +75,8 @@ impl Pipeline {
         };
         pending.captured = self.begin_capture(&request, &call, scratch);
         scratch.request = request.recycle();
-        let needed = pending.wanted.any()
-            || pending.captured.is_some()
-            || decision_log::is_enabled();
+        let needed =
+            pending.wanted.any() || pending.captured.is_some() || decision_log::is_enabled();
         if needed && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }

@@ -78,9 +78,8 @@ impl Pipeline {
         scratch: &mut Scratch,
     ) -> Option<CapturedRequest> {
         let now = || self.clock.now();
-        let begin = |writer: &mut CaptureWriter| {
-            writer.begin(request, call.message, call.now_us, now)
-        };
+        let begin =
+            |writer: &mut CaptureWriter| writer.begin(request, call.message, call.now_us, now);
         match &mut scratch.capture {
             Some(writer) => begin(writer),
             None => begin(&mut self.single_capture()),
@@ -108,10 +107,20 @@ impl Pipeline {
         answer: &CapturedAnswer<'_>,
     ) {
         let end = |writer: &mut CaptureWriter| {
-            put_checks(&mut writer.checks, answer.planned.map(|(plan, _)| plan), &pending.results);
+            put_checks(
+                &mut writer.checks,
+                answer.planned.map(|(plan, _)| plan),
+                &pending.results,
+            );
             put_codes(&mut writer.codes, answer);
             let now = || self.clock.now();
-            writer.end(captured, &pending.message, answer.code, answer.generation, now);
+            writer.end(
+                captured,
+                &pending.message,
+                answer.code,
+                answer.generation,
+                now,
+            );
         };
         match &mut scratch.capture {
             Some(writer) => end(writer),
@@ -142,10 +151,12 @@ impl Pipeline {
         entries: &[(String, String)],
         stamps: &[CheckStamp],
     ) {
-        let entries = entries.iter().map(|(key, value)| rate_limit_descriptor::Entry {
-            key: key.clone().into(),
-            value: value.clone().into(),
-        });
+        let entries = entries
+            .iter()
+            .map(|(key, value)| rate_limit_descriptor::Entry {
+                key: key.clone().into(),
+                value: value.clone().into(),
+            });
         let request = RateLimitRequest {
             domain: domain.to_owned().into(),
             descriptors: vec![RateLimitDescriptor {

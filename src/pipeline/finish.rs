@@ -107,7 +107,9 @@ impl Pipeline {
         G: Deref,
         G::Target: AsRef<Generation>,
     {
-        if pending.captured.is_some() && let Some(rules) = pending.rules.take() {
+        if pending.captured.is_some()
+            && let Some(rules) = pending.rules.take()
+        {
             let rules = (*rules).as_ref();
             let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
             let answer = CapturedAnswer::of_plan(rules.number, &plan, None);

@@ -19,6 +19,7 @@ mod writer;
 pub use self::error::ReadError;
 pub use self::reader::{Event, Reader, Summary};
 pub use self::writer::Writer;
+use crate::proto::tollgate::recording::v1::Header;
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -28,6 +29,22 @@ pub const ITEM_BYTES_MAX: usize = 8 << 20;
 
 /// How many events wait for earlier ones at most.
 pub const EVENTS_HELD_MAX: usize = 1_000_000;
+
+/// Events in their order: a recording, or a log that is read like one.
+pub trait Events {
+    /// What the recording is.
+    fn header(&self) -> &Header;
+
+    /// What was learned of it so far. Complete when all events were read.
+    fn summary(&self) -> &Summary;
+
+    /// The next event; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// When the file is damaged. There are no events after an error.
+    fn next_event(&mut self) -> Result<Option<Event>, ReadError>;
+}
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::io::{self, BufReader, ErrorKind, Read};
 
 use prost::Message as _;
 
-use super::{EVENTS_HELD_MAX, ITEM_BYTES_MAX, ReadError, VERSION};
+use super::{EVENTS_HELD_MAX, Events, ITEM_BYTES_MAX, ReadError, VERSION};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{Header, Item, Refund, Request, Reset, Rules, Skipped};
 
@@ -84,41 +84,6 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What the recording is.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// What was learned of the recording so far.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
-    }
-
-    /// The next event in the order of the recording. None at its end, and at the end of a file
-    /// that was cut off ([`Summary::ended`] says which).
-    ///
-    /// # Errors
-    ///
-    /// When the file is damaged. There are no events after an error.
-    pub fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.is_done {
-                return Ok(None);
-            }
-            let item = self.read_item().inspect_err(|_| self.is_done = true);
-            match item? {
-                None => {
-                    self.is_done = true;
-                    self.release(u64::MAX);
-                }
-                Some(item) => self.take(item)?,
-            }
-        }
-    }
-
     fn take(&mut self, item: Kind) -> Result<(), ReadError> {
         match item {
             // Only the first is one.
@@ -133,6 +98,7 @@ impl<R: Read> Reader<R> {
                 sum.slow_reader = sum.slow_reader.saturating_add(more.slow_reader);
                 sum.without_entry = sum.without_entry.saturating_add(more.without_entry);
                 sum.too_long = sum.too_long.saturating_add(more.too_long);
+                sum.caller_left = sum.caller_left.saturating_add(more.caller_left);
             }
             Kind::Watermark(watermark) => self.release(watermark.order),
             Kind::End(end) => {
@@ -210,6 +176,35 @@ impl<R: Read> Reader<R> {
             item: self.item.saturating_add(1),
             why: "its length is no number".to_owned(),
         })
+    }
+}
+
+impl<R: Read> Events for Reader<R> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.is_done {
+                return Ok(None);
+            }
+            let item = self.read_item().inspect_err(|_| self.is_done = true);
+            match item? {
+                None => {
+                    self.is_done = true;
+                    self.release(u64::MAX);
+                }
+                Some(item) => self.take(item)?,
+            }
+        }
     }
 }
 

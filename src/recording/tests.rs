@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Event, ReadError, Reader, Writer};
+use super::{Event, Events as _, ReadError, Reader, Writer};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Header, Item, Request, Watermark};
 

@@ -14,6 +14,7 @@
 //! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
+mod capture;
 mod choices;
 mod decision_log;
 mod environment;
@@ -46,6 +47,7 @@ use crate::settings::headings::{
 use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
+pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
@@ -380,6 +382,10 @@ pub struct Settings {
     /// The decision log, and the last decisions.
     #[command(flatten)]
     pub decision_log: DecisionLogSettings,
+
+    /// Recordings of requests.
+    #[command(flatten)]
+    pub capture: CaptureSettings,
 
     /// A listener for metrics alone.
     #[command(flatten)]

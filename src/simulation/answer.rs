@@ -1,7 +1,8 @@
 //! The answer to a simulated request.
 
 use tollgate_limiter::{
-    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Outcome, Plan, Status,
+    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan, Status,
+    Timestamp,
 };
 
 use crate::pipeline::RequestError;
@@ -43,8 +44,12 @@ pub struct CheckAnswer {
     pub rule: Option<usize>,
     /// Its bucket.
     pub key: Key,
+    /// What it asked.
+    pub operation: Operation,
     /// What the bucket said; none when it did not decide.
     pub outcome: Option<Outcome>,
+    /// When the check was applied; none when it was not.
+    pub at: Option<Timestamp>,
 }
 
 // === impl Answer ===
@@ -84,7 +89,9 @@ impl Answer {
                         LimitOrigin::Override => None,
                     },
                     key: planned.check.key,
+                    operation: planned.check.operation,
                     outcome: outcomes.get(position).copied().flatten(),
+                    at: None,
                 })
             });
             self.checks.extend(checks);

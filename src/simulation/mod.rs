@@ -54,7 +54,7 @@ pub struct PlannedRequest {
     pending: PendingRequest<Arc<Generation>>,
     rules: Option<Arc<Generation>>,
     /// The checks as they were decided: a store may change a check.
-    decided: Vec<(Check, CheckResult)>,
+    decided: Vec<(usize, Timestamp, Check, CheckResult)>,
 }
 
 /// Why there is no simulation.
@@ -200,7 +200,7 @@ impl Simulation {
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
         request.pending.results().record(position, answer.clone());
-        request.decided.push((check, answer));
+        request.decided.push((position, now, check, answer));
     }
 
     /// Decides a request from the answers to its checks. The hits that go back are in the answer:
@@ -213,7 +213,7 @@ impl Simulation {
         } = request;
         if pending.commit_mode() == CommitMode::Tentative {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
-            let decided = decided.iter().map(|(check, answer)| (check, answer));
+            let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));
             let tentative = TentativeTake::new(sink, decided);
             pending.results().join_tentative_take(Some(tentative));
         }
@@ -232,6 +232,11 @@ impl Simulation {
         if let Some(rules) = rules {
             let plan = pending.take_plan(&rules.rules);
             answer.add_checks(&plan, pending.outcomes());
+            for (position, at, ..) in decided {
+                if let Some(check) = answer.checks.get_mut(position) {
+                    check.at = Some(at);
+                }
+            }
         }
         answer
     }

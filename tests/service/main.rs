@@ -28,6 +28,7 @@ mod labels;
 mod limits;
 mod modes;
 mod overload;
+mod recording;
 mod reloading;
 mod requests;
 mod threat_page;

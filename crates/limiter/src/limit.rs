@@ -232,6 +232,23 @@ impl Limit {
         }
     }
 
+    /// The same limit with another number of requests. A burst that is not its own number follows.
+    #[must_use]
+    #[inline]
+    pub fn with_requests(self, requests_per_unit: u32) -> Self {
+        let follows = self.burst == self.requests_per_unit;
+        Self {
+            requests_per_unit,
+            burst: if follows {
+                requests_per_unit
+            } else {
+                self.burst
+            },
+            rate: Rate::new(requests_per_unit, self.window),
+            ..self
+        }
+    }
+
     /// Requests per window, as configured or sent.
     #[inline]
     pub const fn requests_per_unit(&self) -> u32 {

@@ -81,6 +81,7 @@ struct Domain {
 struct Node {
     /// As configured, for `explain`.
     level: Arc<Level>,
+    domain: Arc<str>,
     /// The range of its rules in [`RuleSet::rules`].
     rules: Range<usize>,
     children: DescriptorMatcher,
@@ -138,17 +139,21 @@ impl RuleSet {
         level: impl Into<Arc<Level>>,
     ) -> Result<usize, AddNodeError> {
         let node = self.nodes.len();
-        let matcher = match parent {
-            Parent::Domain(domain) => self
-                .domains
-                .get_mut(domain.as_bytes())
-                .map(|domain| &mut domain.matcher),
-            Parent::Node(parent) => self.nodes.get_mut(parent).map(|node| &mut node.children),
+        let (domain, matcher) = match parent {
+            Parent::Domain(name) => {
+                let domain = self.domains.get_mut(name.as_bytes());
+                (name.into(), domain.map(|domain| &mut domain.matcher))
+            }
+            Parent::Node(parent) => match self.nodes.get_mut(parent) {
+                Some(node) => (Arc::clone(&node.domain), Some(&mut node.children)),
+                None => ("".into(), None),
+            },
         };
         let level = level.into();
         matcher.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
         self.nodes.push(Node {
             level,
+            domain,
             ..Node::default()
         });
         Ok(node)
@@ -327,6 +332,12 @@ impl RuleSet {
     /// The level of a node, as configured.
     pub fn level(&self, node: usize) -> Option<&Level> {
         Some(&self.nodes.get(node)?.level)
+    }
+
+    /// The levels of all domains, each with its domain, as configured.
+    pub fn levels(&self) -> impl Iterator<Item = (&str, &Level)> {
+        let nodes = self.nodes.iter();
+        nodes.map(|node| (&*node.domain, &*node.level))
     }
 
     /// The matchers of all domains and nodes.

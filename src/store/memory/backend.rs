@@ -20,12 +20,8 @@ struct MemoryBuilder;
 
 impl StoreBuilder for MemoryBuilder {
     fn build(&self, setup: &Setup) -> Result<StoreWithWorkers, BuildError> {
-        let (store, workers) = MemoryStore::captured(
-            &setup.memory,
-            &setup.clock,
-            &setup.metrics,
-            &setup.capture,
-        );
+        let (store, workers) =
+            MemoryStore::captured(&setup.memory, &setup.clock, &setup.metrics, &setup.capture);
         let workers = workers
             .into_iter()
             .map(|worker| Box::pin(worker.run()) as Worker)

@@ -25,7 +25,8 @@ pub(crate) use self::batch_client::QueueBatchClient;
 use crate::capture::{CheckStamp, put_stamps};
 use crate::metrics::{Counter, PartitionLevels};
 use crate::store::{
-    BucketsReset, CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake,
+    BucketsReset, CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply,
+    TentativeTake,
 };
 use tollgate_limiter::Check;
 

@@ -1,0 +1,426 @@
+//! `POST /record`: streams requests as the service decides them (`tollgate record`).
+//!
+//! The body of the request is empty, its content type is `application/json` like that of every
+//! POST. The response is a sequence of `Item` messages of
+//! `proto/tollgate/recording/v1/recording.proto`, each after its length, in chunks.
+//!
+//! | parameter | what | default |
+//! | --- | --- | --- |
+//! | `for_seconds` | how long it lasts, 1 to 86400 | 60 |
+//! | `count_max` | it ends at the 50 ms in which this number of requests is reached | none |
+//! | `bytes_max` | the same for bytes, not compressed | none |
+//! | `requests_per_second_max` | further requests in a second are skipped | none |
+//! | `sample_by`, `sample` | only 1 in `sample` values of the entry `sample_by` | all |
+//! | `hash` | `true`: values are hashed, except those that rules compare | false |
+//! | `hash_refuse_compared` | `true`: no recording if rules compare values | false |
+//!
+//! There is one recording at a time: a second request gets 409. The response begins with a header
+//! and the rules in use. What follows is complete up to the last watermark. It ends with an `End`,
+//! or without one if the client does not read for 30 seconds.
+//!
+//! What it deliberately does not do: open files.
+
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::http::{StatusCode, header};
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use prost::Message as _;
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep_until};
+
+use super::AdminState;
+use super::audit::Change;
+use super::failure::ApiFailure;
+use super::http::Client;
+use super::query::Query;
+use super::state::StateWatcher;
+use super::streamed::BodySender;
+use crate::capture::{
+    ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
+    encode_header_item, encode_rules_item, hash_values,
+};
+use crate::pipeline::Generation;
+use crate::proto::tollgate::recording::v1 as format;
+use crate::settings::RecordingValues;
+use crate::value_hash::ShownValues;
+
+/// How often what was captured is sent.
+const TICK: Duration = Duration::from_millis(50);
+
+const SECONDS_MAX: u64 = 86_400;
+const SECONDS_DEFAULT: u64 = 60;
+
+/// Smaller pieces are joined: a write costs more than a copy.
+const JOINED_BYTES_MAX: usize = 16 << 10;
+
+/// How many generations' compared keys are kept: requests of older ones have long ended.
+const GENERATIONS_MAX: usize = 8;
+
+const PARAMETERS: &[&str] = &[
+    "for_seconds",
+    "count_max",
+    "bytes_max",
+    "requests_per_second_max",
+    "sample_by",
+    "sample",
+    "hash",
+    "hash_refuse_compared",
+];
+
+/// What a recording may have, and what its header says of the service.
+#[derive(Clone, Debug)]
+pub struct RecordingSetup {
+    /// What it may have of values.
+    pub values: RecordingValues,
+    /// The settings that verdicts depend on, as flags.
+    pub flags: Vec<String>,
+}
+
+/// What a request asks for.
+struct Asked {
+    lasts: Duration,
+    count_max: u64,
+    bytes_max: u64,
+    options: RecordingOptions,
+    is_hashed: bool,
+    refuses_compared: bool,
+}
+
+pub(super) async fn record(
+    State(state): State<AdminState>,
+    Extension(client): Extension<Client>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiFailure> {
+    let change = Change {
+        name: "record",
+        client: &client,
+        what: "requests".to_owned(),
+    };
+    let outcome = start(&state, query.as_deref());
+    change.record(&state, &outcome, |(asked, _)| asked.words());
+    let (asked, recording) = outcome?;
+    client.set_streaming();
+    let (sender, body) = BodySender::pair(Arc::clone(&client));
+    let stream = RecordStream::new(state, asked, recording, sender);
+    tokio::spawn(stream.run());
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((StatusCode::OK, headers, body).into_response())
+}
+
+/// Starts a recording.
+fn start(state: &AdminState, query: Option<&str>) -> Result<(Asked, Recording), ApiFailure> {
+    if state.api.recordings.values == RecordingValues::Off {
+        let why = "recordings are off; set --recordings plain or hashed";
+        return Err(ApiFailure::new(StatusCode::FORBIDDEN, why));
+    }
+    let asked = Asked::parse(&Query::parse(query, PARAMETERS)?, state)?;
+    if asked.refuses_compared
+        && let Some(generation) = state.generations.current()
+        && let Some(key) = ComparedKeys::of(&generation.rules).keys().first()
+    {
+        let why = format!(
+            "rules compare values of {} keys, the first is {:?} of {:?}; their values would stay plain; \
+             record without hash_refuse_compared",
+            ComparedKeys::of(&generation.rules).keys().len(),
+            key.key,
+            key.domain
+        );
+        return Err(ApiFailure::new(StatusCode::CONFLICT, why));
+    }
+    let capture = state.api.decisions.capture();
+    let recording = capture
+        .record(asked.options.clone())
+        .map_err(|error| ApiFailure::new(StatusCode::CONFLICT, error.to_string()))?;
+    Ok((asked, recording))
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn parse(query: &Query, state: &AdminState) -> Result<Self, ApiFailure> {
+        let flag = |name| query.choice(name, &[("true", true), ("false", false)]);
+        let seconds = query.number("for_seconds", SECONDS_MAX)?;
+        let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
+        if seconds == 0 {
+            return Err(ApiFailure::invalid(
+                "for_seconds=0 is invalid; use a whole number from 1 to 86400",
+            ));
+        }
+        let rate = query.number("requests_per_second_max", u64::from(u32::MAX))?;
+        let rate = rate.and_then(|rate| u32::try_from(rate).ok());
+        let refuses_compared = flag("hash_refuse_compared")?.unwrap_or(false);
+        let must_hash = state.api.recordings.values == RecordingValues::Hashed;
+        Ok(Self {
+            lasts: Duration::from_secs(seconds),
+            count_max: query.number("count_max", u64::MAX)?.unwrap_or(u64::MAX),
+            bytes_max: query.number("bytes_max", u64::MAX)?.unwrap_or(u64::MAX),
+            options: RecordingOptions {
+                sampling: sampling(query, state.api.values)?,
+                per_second_max: rate.and_then(NonZeroU32::new),
+            },
+            is_hashed: must_hash || refuses_compared || flag("hash")?.unwrap_or(false),
+            refuses_compared,
+        })
+    }
+
+    /// What was asked for, for the audit.
+    fn words(&self) -> String {
+        let values = if self.is_hashed { "hashed" } else { "plain" };
+        let seconds = self.lasts.as_secs();
+        format!("a recording of at most {seconds} s has begun, values are {values}")
+    }
+}
+
+fn sampling(query: &Query, values: ShownValues) -> Result<Option<Sampling>, ApiFailure> {
+    let one_in = query.number("sample", u64::from(u32::MAX))?;
+    let one_in = one_in.and_then(|one_in| NonZeroU32::new(u32::try_from(one_in).ok()?));
+    match (query.text("sample_by"), one_in) {
+        (None, None) => Ok(None),
+        (Some(key), one_in) => Ok(Some(Sampling {
+            key: key.as_bytes().to_vec(),
+            one_in: one_in.unwrap_or(NonZeroU32::MIN),
+            values,
+        })),
+        (None, Some(_)) => Err(ApiFailure::invalid(
+            "sample needs sample_by; say the key of the entry whose values are sampled",
+        )),
+    }
+}
+
+/// One recording on its way to its client.
+struct RecordStream {
+    state: AdminState,
+    asked: Asked,
+    recording: Recording,
+    sender: BodySender,
+    stopping: StateWatcher,
+    ends: Pin<Box<Sleep>>,
+    /// Why the recording ends, once it does.
+    reason: Option<&'static str>,
+    /// The compared keys of the last generations, the newest last.
+    generations: Vec<(i64, ComparedKeys)>,
+    requests: u64,
+    bytes: u64,
+}
+
+// === impl RecordStream ===
+
+impl RecordStream {
+    fn new(state: AdminState, asked: Asked, recording: Recording, sender: BodySender) -> Self {
+        state.metrics.recordings.running.set(1);
+        Self {
+            stopping: state.api.states.watch(false),
+            ends: Box::pin(sleep_until(Instant::now() + asked.lasts)),
+            state,
+            asked,
+            recording,
+            sender,
+            reason: None,
+            generations: Vec::new(),
+            requests: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Sends until the end, or until the client has gone.
+    async fn run(mut self) {
+        let header = self.header();
+        if !self.send(header.into()).await {
+            return;
+        }
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.sender.closed() => return,
+                _ = self.stopping.next(), if self.reason.is_none() => self.end("drained"),
+                () = &mut self.ends, if self.reason.is_none() => self.end("time"),
+                _ = ticks.tick() => {}
+            }
+            let rules = self.new_rules();
+            let window = self.recording.window(self.state.api.clock.uptime_us());
+            let is_last = window.is_last;
+            if !self.send_window(rules, window).await {
+                return;
+            }
+            if is_last {
+                let reason = self.reason.unwrap_or("stopped");
+                self.send(encode_end_item(reason, self.requests).into())
+                    .await;
+                return;
+            }
+            if self.requests >= self.asked.count_max {
+                self.end("count");
+            } else if self.bytes >= self.asked.bytes_max {
+                self.end("size");
+            }
+        }
+    }
+
+    /// Ends the recording at the checks that are decided next.
+    fn end(&mut self, reason: &'static str) {
+        self.reason.get_or_insert(reason);
+        self.recording.cut();
+    }
+
+    /// Sends what was captured. False if the client has gone.
+    async fn send_window(&mut self, mut joined: Vec<u8>, window: Window) -> bool {
+        let summary = window.summary();
+        self.state.metrics.recordings.skipped(window.skipped);
+        for buffer in window.buffers {
+            self.requests = self.requests.saturating_add(buffer.requests);
+            self.state
+                .metrics
+                .recordings
+                .requests
+                .inc_by(buffer.requests);
+            let piece = if self.asked.is_hashed {
+                Bytes::from(self.hash(buffer.bytes()))
+            } else if buffer.bytes().len() < JOINED_BYTES_MAX {
+                joined.extend_from_slice(buffer.bytes());
+                continue;
+            } else {
+                buffer.into_bytes()
+            };
+            // Rules come before the requests that were decided by them.
+            let before = std::mem::take(&mut joined);
+            if !before.is_empty() && !self.send(before.into()).await {
+                return false;
+            }
+            if !self.send(piece).await {
+                return false;
+            }
+        }
+        joined.extend_from_slice(&summary);
+        self.send(joined.into()).await
+    }
+
+    /// Sends a piece. The recording ends in time also while the client does not read.
+    async fn send(&mut self, piece: Bytes) -> bool {
+        self.bytes = self.bytes.saturating_add(piece.len() as u64);
+        let mut send = std::pin::pin!(self.sender.send(piece));
+        tokio::select! {
+            sent = &mut send => return sent,
+            () = &mut self.ends, if self.reason.is_none() => {
+                self.reason = Some("time");
+                self.recording.cut();
+            }
+        }
+        send.await
+    }
+
+    fn hash(&self, items: &[u8]) -> Vec<u8> {
+        let values = &self.state.api.values;
+        hash_values(items, values, |generation| {
+            let known = self.generations.iter();
+            // A reset has no generation.
+            let mut known = known
+                .rev()
+                .filter(|(number, _)| generation == 0 || *number == generation);
+            known.next().map(|(_, compared)| compared)
+        })
+    }
+
+    /// The header and the rules in use, encoded.
+    fn header(&mut self) -> Vec<u8> {
+        let state = &self.state;
+        let inspection = state.api.store.inspect();
+        let partitions = inspection.partitions.iter();
+        let buckets = partitions.map(|levels| levels.buckets.load(Ordering::Relaxed) as u64);
+        let sampling = self.asked.options.sampling.as_ref();
+        let header = format::Header {
+            version: 1,
+            tollgate: env!("CARGO_PKG_VERSION").to_owned(),
+            began_us: state.api.clock.now().as_us(),
+            store: inspection.kind.to_owned(),
+            leased: inspection.is_leased,
+            buckets_at_start: buckets.sum(),
+            partitions: u32::try_from(inspection.partitions.len()).unwrap_or(u32::MAX),
+            settings: state.api.recordings.flags.clone(),
+            sampling: sampling.map(|sampling| format::Sampling {
+                key: sampling.key.clone(),
+                one_in: sampling.one_in.get(),
+            }),
+            hashed: self.asked.is_hashed,
+            plain_keys: match state.generations.current() {
+                Some(rules) if self.asked.is_hashed => plain_keys(&ComparedKeys::of(&rules.rules)),
+                _ => Vec::new(),
+            },
+            imported_from: String::new(),
+        };
+        let mut bytes = Vec::new();
+        encode_header_item(&header.encode_to_vec(), &mut bytes);
+        bytes.extend_from_slice(&self.new_rules());
+        bytes
+    }
+
+    /// The rules in use, encoded, if they were not sent yet.
+    fn new_rules(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let Some(current) = self.state.generations.current() else {
+            return bytes;
+        };
+        let known = self.generations.last();
+        if known.is_some_and(|(number, _)| *number == current.number) {
+            return bytes;
+        }
+        let compared = if self.asked.is_hashed {
+            ComparedKeys::of(&current.rules)
+        } else {
+            ComparedKeys::default()
+        };
+        let rules = rules_item(&current, &compared);
+        encode_rules_item(&rules.encode_to_vec(), &mut bytes);
+        if self.asked.refuses_compared && !compared.keys().is_empty() {
+            self.end("compared");
+            // Values of the new generation are hashed, also where rules compare them.
+            self.generations
+                .push((current.number, ComparedKeys::default()));
+        } else {
+            self.generations.push((current.number, compared));
+        }
+        if self.generations.len() > GENERATIONS_MAX {
+            self.generations.remove(0);
+        }
+        bytes
+    }
+}
+
+impl Drop for RecordStream {
+    fn drop(&mut self) {
+        self.state.metrics.recordings.running.set(0);
+    }
+}
+
+fn rules_item(generation: &Generation, compared: &ComparedKeys) -> format::Rules {
+    let rules = generation.rules.rules().iter().zip(&*generation.names);
+    let names = rules.map(|(rule, name)| format::RuleName {
+        domain: rule.domain.to_string(),
+        name: name.to_string(),
+    });
+    format::Rules {
+        generation: generation.number,
+        hash: generation.hash,
+        names: names.collect(),
+        plain_keys: plain_keys(compared),
+    }
+}
+
+fn plain_keys(compared: &ComparedKeys) -> Vec<format::PlainKey> {
+    let keys = compared.keys().into_iter().map(|key| format::PlainKey {
+        domain: key.domain.into_bytes(),
+        key: key.key.into_bytes(),
+        which: if key.all { "all" } else { "values" }.to_owned(),
+    });
+    keys.collect()
+}

@@ -1,0 +1,471 @@
+//! `POST /record`: what a client gets, and that a replay of it gives the same verdicts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate::proto::tollgate::recording::v1::{Item, Request};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
+use tollgate::simulation::{PlannedRequest, Simulation};
+use tollgate_limiter::{ALGORITHMS, Check, Code, Timestamp};
+use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::{START, Service, limit_of, settings};
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::seeded_rng::SeededRng;
+
+use super::grpc::gzip::gzipped;
+use super::grpc::raw::{Raw, call};
+
+/// An open recording.
+struct Stream {
+    stream: TcpStream,
+    head: String,
+    bytes: Vec<u8>,
+}
+
+impl Stream {
+    async fn open(admin: SocketAddr, query: &str) -> Self {
+        let mut stream = TcpStream::connect(admin).await.unwrap();
+        let ask = format!(
+            "POST /record{query} HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: 0\r\n\r\n"
+        );
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        let end = loop {
+            let mut more = [0; 4_096];
+            let read = timeout(PATIENCE, stream.read(&mut more)).await;
+            let read = read.expect("an answer in time").unwrap();
+            bytes.extend_from_slice(&more[..read]);
+            if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end;
+            }
+            assert!(read > 0, "{}", String::from_utf8_lossy(&bytes));
+        };
+        let rest = bytes.split_off(end + 4);
+        Self {
+            stream,
+            head: String::from_utf8(bytes).unwrap(),
+            bytes: rest,
+        }
+    }
+
+    fn status(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap()
+    }
+
+    /// Reads to the end.
+    async fn rest(mut self) -> Vec<u8> {
+        let read = timeout(PATIENCE, self.stream.read_to_end(&mut self.bytes)).await;
+        read.expect("the end in time").unwrap();
+        self.bytes
+    }
+}
+
+fn items(mut bytes: &[u8]) -> Vec<Kind> {
+    let mut items = Vec::new();
+    while !bytes.is_empty() {
+        let item = Item::decode_length_delimited(&mut bytes).unwrap();
+        items.push(item.item.unwrap());
+    }
+    items
+}
+
+fn requests(items: &[Kind]) -> Vec<&Request> {
+    let requests = items.iter().filter_map(|item| match item {
+        Kind::Request(request) => Some(request),
+        _ => None,
+    });
+    requests.collect()
+}
+
+fn end_reason(items: &[Kind]) -> &str {
+    match items.last() {
+        Some(Kind::End(end)) => &end.reason,
+        other => panic!("no end: {other:?}"),
+    }
+}
+
+/// What happens at one number.
+enum Event<'i> {
+    Check(usize, usize, Timestamp),
+    Refund(&'i [u64], Timestamp),
+}
+
+/// A request of the recording, on its way through the simulation.
+#[derive(Default)]
+struct Replayed {
+    planned: Option<PlannedRequest>,
+    left: usize,
+    orders: HashMap<u64, usize>,
+    keys: Vec<tollgate_limiter::Key>,
+    refunds: Vec<Check>,
+}
+
+/// Decides the recording again, check by check in the order of their numbers. Gives how many
+/// verdicts were compared, and how many refunds were carried out.
+fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
+    let source = Source {
+        name: "rules.yaml".to_owned(),
+        text: rules.to_owned(),
+    };
+    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
+    simulation.set_rules(Rules {
+        loaded: file::load(&[source], Options::default()).unwrap(),
+        sources: 1,
+        hash: 0,
+    });
+    let requests = requests(items);
+    let mut events = BTreeMap::new();
+    let mut replayed: Vec<Replayed> = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        let mut one = Replayed::default();
+        let stamps: HashMap<_, _> = request
+            .stamps
+            .iter()
+            .map(|s| (s.check as usize, s))
+            .collect();
+        let mut row = request.order;
+        for position in 0..request.check_rules.len() {
+            let (order, us) = match stamps.get(&position) {
+                Some(stamp) => (stamp.order, stamp.time_us),
+                None => {
+                    row += 1;
+                    (row - 1, request.time_us)
+                }
+            };
+            let at = Timestamp::from_us(us);
+            let known = events.insert(order, Event::Check(index, position, at));
+            assert!(known.is_none(), "the number {order} comes twice");
+            one.orders.insert(order, position);
+            one.left += 1;
+        }
+        replayed.push(one);
+    }
+    for item in items {
+        if let Kind::Refund(refund) = item {
+            let at = Timestamp::from_us(refund.time_us);
+            let event = Event::Refund(&refund.taken_orders, at);
+            assert!(events.insert(refund.order, event).is_none());
+        }
+    }
+    let (mut compared, mut refunded) = (0, 0);
+    for event in events.into_values() {
+        match event {
+            Event::Refund(orders, at) => {
+                for order in orders {
+                    let taken = replayed
+                        .iter_mut()
+                        .find(|one| one.orders.contains_key(order));
+                    let taken = taken.expect("the check that took it");
+                    let key = taken.keys[taken.orders[order]];
+                    let place = taken.refunds.iter().position(|check| check.key == key);
+                    let refund = taken.refunds.remove(place.expect("its refund"));
+                    simulation.give_back(vec![refund], at);
+                    refunded += 1;
+                }
+            }
+            Event::Check(index, position, at) => {
+                let (recorded, one) = (requests[index], &mut replayed[index]);
+                let mut planned = one.planned.take().unwrap_or_else(|| {
+                    let planned = simulation.begin(&recorded.request).unwrap();
+                    one.keys = planned.checks().iter().map(|check| check.key).collect();
+                    planned
+                });
+                simulation.apply(&mut planned, position, at);
+                one.left -= 1;
+                if one.left > 0 {
+                    one.planned = Some(planned);
+                    continue;
+                }
+                let answer = simulation.finish(planned);
+                let code = match answer.code.expect("an answer") {
+                    Code::Ok => 1,
+                    Code::OverLimit => 2,
+                };
+                assert_eq!(code, recorded.code, "{recorded:?}");
+                let refused = answer
+                    .checks
+                    .iter()
+                    .map(|check| u8::from(!check.outcome.expect("an outcome").allowed));
+                assert_eq!(
+                    refused.collect::<Vec<_>>(),
+                    recorded.checks_refused,
+                    "{recorded:?}"
+                );
+                one.refunds = answer.refunds;
+                compared += 1;
+            }
+        }
+    }
+    assert!(
+        replayed.iter().all(|one| one.refunds.is_empty()),
+        "a refund is missing"
+    );
+    (compared, refunded)
+}
+
+/// A domain with every algorithm.
+fn every_algorithm(domain: &str, all_or_nothing: bool) -> String {
+    let limits = ALGORITHMS.iter().enumerate().map(|(number, algorithm)| {
+        format!(
+            "  - key: k{number}\n    rate_limit: {}\n",
+            limit_of(3, *algorithm)
+        )
+    });
+    let limits: String = limits.collect();
+    format!(
+        "domain: {domain}\nall_or_nothing: {all_or_nothing}\ndescriptors:\n{limits}  - key: k{}\n    \
+         rate_limit: {{ unit: day, requests_per_unit: 5, calendar: true, time_zone: Europe/Paris }}\n",
+        ALGORITHMS.len()
+    )
+}
+
+fn random_request(rng: &mut SeededRng, domain: &str) -> RateLimitRequest {
+    let count = rng.between(1, 4);
+    let descriptors = (0..count).map(|_| {
+        let key = format!("k{}", rng.below(ALGORITHMS.len() as u64 + 2));
+        let value = format!("v{}", rng.below(4));
+        hits(&key, &value, rng.between(0, 2))
+    });
+    request(domain, descriptors.collect())
+}
+
+/// Many clients at once, while the clock moves.
+async fn random_load(service: &Service, seed: u64, domain: &'static str) {
+    let clients = (0..8).map(|client| {
+        let (grpc, clock) = (service.grpc, service.clock.clone());
+        tokio::spawn(async move {
+            let mut rng = SeededRng::of_seed(seed.wrapping_add(client << 32));
+            let mut connection = Service::connect(grpc).await;
+            for _ in 0..25 {
+                let asked = (0..rng.between(1, 12)).map(|_| {
+                    let mut connection = connection.clone();
+                    let asked = random_request(&mut rng, domain);
+                    tokio::spawn(async move { connection.should_rate_limit(asked).await })
+                });
+                for answer in asked.collect::<Vec<_>>() {
+                    answer.await.unwrap().unwrap();
+                }
+                clock.advance_us(rng.below(300_000_000));
+                connection = connection.clone();
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_replay_in_the_order_of_checks_gives_every_verdict_again() {
+    let seed = std::process::id().into();
+    for (domain, all_or_nothing) in [("loose", false), ("strict", true)] {
+        println!("seed {seed}, {domain}");
+        let rules = every_algorithm(domain, all_or_nothing);
+        let flags = ["--cores", "3", "--partitions", "4"];
+        let service = Service::start(&rules, &flags).await;
+        let stream = Stream::open(service.admin, "").await;
+        assert_eq!(stream.status(), "200", "{}", stream.head);
+        random_load(&service, seed, domain).await;
+        service.stop().await.unwrap();
+        let items = items(&stream.rest().await);
+        assert_eq!(end_reason(&items), "drained");
+        let refused = requests(&items).iter().filter(|one| one.code == 2).count();
+        let stamped = requests(&items)
+            .iter()
+            .filter(|one| !one.stamps.is_empty())
+            .count();
+        assert!(refused > 100 && stamped > 100, "{refused} {stamped}");
+        let (compared, refunded) = replay(&items, &rules, &flags);
+        assert!(compared > 500, "{compared}");
+        assert_eq!(refunded > 50, all_or_nothing, "{refunded}");
+    }
+}
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: k
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: address
+    cidr: [10.0.0.0/8]
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: plan
+    values: [free, trial]
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+";
+
+#[tokio::test]
+async fn each_way_in_is_recorded_once_with_its_answer() {
+    let service = Service::start(RULES, &[]).await;
+    let stream = Stream::open(service.admin, "").await;
+    let asked = request("d", vec![hits("k", "v", 1)]);
+    let mut raw = Raw::connect(service.grpc).await;
+    raw.ask(&asked).await;
+    let head = call().header("grpc-encoding", "gzip").body(()).unwrap();
+    raw.make(head, &[gzipped(&asked.encode_to_vec())]).await;
+    let address = service.http;
+    let body = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+    tokio::task::spawn_blocking(move || http(address, "POST", "/json", body))
+        .await
+        .unwrap();
+    raw.ask(&request("", vec![descriptor(&[("k", "v")])])).await;
+    raw.ask(&request("d", vec![descriptor(&[("other", "v")])]))
+        .await;
+    drop(raw);
+    service.stop().await.unwrap();
+    let items = items(&stream.rest().await);
+    let requests = requests(&items);
+    let codes: Vec<_> = requests
+        .iter()
+        .map(|one| (one.code, &*one.descriptor_codes))
+        .collect();
+    let expected: [(i32, &[u8]); 5] = [(1, &[1]), (1, &[1]), (2, &[2]), (0, &[]), (1, &[1])];
+    assert_eq!(codes, expected);
+    let orders: Vec<_> = requests.iter().map(|one| one.order).collect();
+    assert!(orders.is_sorted(), "{orders:?}");
+    for one in &requests[..3] {
+        let sent = RateLimitRequest::decode(&*one.request).unwrap();
+        assert_eq!(
+            (&sent.domain, &sent.descriptors),
+            (&asked.domain, &asked.descriptors)
+        );
+        assert_eq!((&*one.check_rules, one.time_us), (&[1][..], START.as_us()));
+        assert_eq!(one.generation, 1);
+    }
+    assert_eq!(
+        (
+            requests[2].checks_refused.as_slice(),
+            requests[1].checks_refused.as_slice()
+        ),
+        (&[1][..], &[0][..])
+    );
+    assert!(requests[4].check_rules.is_empty());
+}
+
+#[tokio::test]
+async fn one_recording_runs_at_a_time_and_nothing_is_left_of_it() {
+    let service = Service::start(RULES, &[]).await;
+    let first = Stream::open(service.admin, "").await;
+    let second = Stream::open(service.admin, "").await;
+    assert_eq!(second.status(), "409", "{}", second.head);
+    assert_eq!(service.metric("tollgate_recordings"), 1);
+    drop(first);
+    while service.metric("tollgate_recordings") > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!service.decisions.capture().is_running());
+    let third = Stream::open(service.admin, "?for_seconds=1").await;
+    assert_eq!(third.status(), "200", "{}", third.head);
+    assert_eq!(end_reason(&items(&third.rest().await)), "time");
+    assert!(!service.decisions.capture().is_running());
+}
+
+#[tokio::test]
+async fn a_recording_ends_at_its_number_of_requests() {
+    let mut service = Service::start(RULES, &[]).await;
+    let stream = Stream::open(service.admin, "?count_max=3").await;
+    for _ in 0..3 {
+        service
+            .ask(request("d", vec![descriptor(&[("user", "alice")])]))
+            .await;
+    }
+    let items = items(&stream.rest().await);
+    assert_eq!((end_reason(&items), requests(&items).len()), ("count", 3));
+}
+
+#[tokio::test]
+async fn a_hashed_recording_has_plain_values_only_where_rules_compare_them() {
+    let mut service = Service::start(RULES, &["--recordings", "hashed"]).await;
+    let stream = Stream::open(service.admin, "").await;
+    for (key, value) in [
+        ("user", "alice-secret"),
+        ("plan", "free"),
+        ("plan", "other-secret"),
+        ("address", "10.1.2.3"),
+        ("k", "key-secret"),
+    ] {
+        service
+            .ask(request("d", vec![descriptor(&[(key, value)])]))
+            .await;
+    }
+    let shown = service.decisions.values().hashed(b"alice-secret");
+    service.stop().await.unwrap();
+    let bytes = stream.rest().await;
+    assert!(!bytes.windows(6).any(|six| six == b"secret"));
+    let items = items(&bytes);
+    let Kind::Header(header) = &items[0] else {
+        panic!("{:?}", items[0]);
+    };
+    assert!(header.hashed);
+    let plain = header.plain_keys.iter().map(|key| (&*key.key, &*key.which));
+    let plain: Vec<_> = plain.collect();
+    assert_eq!(plain, [(&b"address"[..], "all"), (b"plan", "values")]);
+    let values = requests(&items).into_iter().map(|one| {
+        let sent = RateLimitRequest::decode(&*one.request).unwrap();
+        sent.descriptors[0].entries[0].value.clone()
+    });
+    let values: Vec<_> = values.collect();
+    assert_eq!(values[0], shown);
+    assert_eq!((&*values[1], &*values[3]), (&b"free"[..], &b"10.1.2.3"[..]));
+}
+
+#[tokio::test]
+async fn recordings_can_be_off_or_refused_where_rules_compare_values() {
+    let service = Service::start(RULES, &["--recordings", "off"]).await;
+    assert_eq!(Stream::open(service.admin, "").await.status(), "403");
+    let service = Service::start(RULES, &[]).await;
+    let query = "?hash=true&hash_refuse_compared=true";
+    let refused = Stream::open(service.admin, query).await;
+    assert_eq!(refused.status(), "409");
+    assert!(!service.decisions.capture().is_running());
+}
+
+#[tokio::test]
+async fn all_requests_of_a_sampled_value_are_recorded_or_none() {
+    let mut service = Service::start(RULES, &[]).await;
+    let stream = Stream::open(service.admin, "?sample_by=user&sample=3").await;
+    for round in 0..3 {
+        for user in 0..30 {
+            let user = format!("user-{user}");
+            service
+                .ask(request("d", vec![descriptor(&[("user", &user)])]))
+                .await;
+        }
+        service
+            .ask(request(
+                "d",
+                vec![descriptor(&[("k", &format!("{round}"))])],
+            ))
+            .await;
+    }
+    service.stop().await.unwrap();
+    let items = items(&stream.rest().await);
+    let mut counts = HashMap::new();
+    for one in requests(&items) {
+        *counts
+            .entry(
+                RateLimitRequest::decode(&*one.request)
+                    .unwrap()
+                    .encode_to_vec(),
+            )
+            .or_insert(0) += 1;
+    }
+    assert!(counts.values().all(|count| *count == 3), "{counts:?}");
+    assert!((1..30).contains(&counts.len()), "{}", counts.len());
+    let without = items.iter().map(|item| match item {
+        Kind::Skipped(skipped) => skipped.without_entry,
+        _ => 0,
+    });
+    assert_eq!(without.sum::<u64>(), 3);
+}
