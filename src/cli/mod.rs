@@ -35,7 +35,6 @@ mod shadow;
 mod tap;
 mod tls_options;
 mod top;
-mod visible_text;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
