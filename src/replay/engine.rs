@@ -163,7 +163,7 @@ impl Engine {
         };
         let mut planned = match self.simulation.begin(&request.request) {
             Ok(planned) => planned,
-            Err(error) => return sink(&decided, &without_answer(error)),
+            Err(error) => return sink(&decided, &Answer::without(error)),
         };
         let count = planned.checks().len();
         let mut orders = vec![request.order; count];
@@ -279,15 +279,5 @@ impl Engine {
             // Under other rules there may be no such limit.
             drop(self.simulation.reset(&domain, &entries));
         }
-    }
-}
-
-fn without_answer(error: RequestError) -> Answer {
-    Answer {
-        code: Err(error),
-        message: Vec::new(),
-        descriptors: Vec::new(),
-        checks: Vec::new(),
-        refunds: Vec::new(),
     }
 }
