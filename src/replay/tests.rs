@@ -284,3 +284,33 @@ proptest! {
         }
     }
 }
+
+/// Quiet minutes are points as well, also after a jump of the clock by a year in both directions.
+#[test]
+fn points_follow_each_other_in_equal_steps() {
+    const YEAR_MS: u64 = 366 * 86_400_000;
+    let rules = rules("unit: day, requests_per_unit: 20");
+    for times_ms in [
+        vec![0],
+        vec![0, 30_000, 100_000],
+        vec![0, YEAR_MS, 5_000, YEAR_MS + 1],
+        vec![YEAR_MS, 0],
+    ] {
+        let events = times_ms.iter().zip(1..);
+        let events = events.map(|(after_ms, order)| request(order, *after_ms, "ada", 1));
+        let report = run(Header::default(), events.collect(), &rules, None);
+        let times: Vec<_> = report.over_time.iter().map(|point| &point.start).collect();
+        let times: Vec<_> = times
+            .into_iter()
+            .filter_map(|time| crate::admin_api::parse_time(time))
+            .map(|time| time.as_us() / 1_000_000)
+            .collect();
+        assert!(times.len() <= 240, "{}", times.len());
+        let mut pairs = times.windows(2);
+        assert!(pairs.all(|pair| pair[1] - pair[0] == report.point_seconds));
+        let first = START_US / 1_000_000 + times_ms.iter().min().expect("a time") / 1_000;
+        assert!(times[0] <= first && first < times[0] + report.point_seconds);
+        let admitted: u64 = report.over_time.iter().map(|point| point.admitted).sum();
+        assert_eq!(admitted, times_ms.len() as u64);
+    }
+}
