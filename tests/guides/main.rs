@@ -18,6 +18,7 @@
 
 mod alert_scenarios;
 mod alerts;
+mod change_a_limit;
 mod contour;
 mod dashboard;
 mod edge;
@@ -31,4 +32,5 @@ mod limitador;
 mod on_call;
 mod promql;
 mod reference;
+mod replay;
 mod sizing;
