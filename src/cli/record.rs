@@ -14,12 +14,12 @@ use clap::Args;
 use super::Exit;
 use super::admin_options::{self, AdminOptions};
 use super::progress::Progress;
-use super::visible_text::visible;
 use crate::admin_client::{AdminError, Replica};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};
 use crate::recording::{ReadError, Received, Writer};
 use crate::settings::{memory_size, nonzero_duration};
+use crate::visible_text::visible;
 
 /// The end of `record --help`.
 const AFTER_HELP: &str = "\
