@@ -1,6 +1,6 @@
 //! Requests by time, merged so that a page has a bounded number of points.
 
-use super::figures::Share;
+use super::figures::Ratio;
 use crate::replay::report::{Point, ReplayReport};
 
 /// Most points of a chart.
@@ -73,8 +73,8 @@ impl Counts {
     }
 
     /// The share of refused requests among those that were decided.
-    pub(super) fn refused_share(self) -> Share {
-        Share::of(self.refused, self.decided())
+    pub(super) fn refused_share(self) -> Ratio {
+        Ratio::of(self.refused, self.decided())
     }
 
     fn add(&mut self, admitted: u64, refused: u64) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{panel, paragraph, rule};
 use crate::replay::page::chart;
-use crate::replay::page::figures::{Share, counted, grouped};
+use crate::replay::page::figures::{Ratio, counted, grouped};
 use crate::replay::page::html::Html;
 use crate::replay::page::table::{self, Column};
 use crate::replay::page::timeline::{Counts, second_text};
@@ -163,7 +163,7 @@ fn peak_table(html: &mut Html, name: &'static str, limits: &[RuleReport]) {
             html.raw("<td class=\"number\">")
                 .value(grouped(limit.peak_hits));
             html.raw("<br><span class=\"muted\">");
-            html.value(Share::of(limit.peak_hits, limit.limit_hits).percent())
+            html.value(Ratio::of(limit.peak_hits, limit.limit_hits).percent())
                 .raw("</span></td>");
             let class = if limit.refused > 0 { "over" } else { "use" };
             table::bars(html, |html| {
