@@ -249,7 +249,7 @@ fn a_sample_says_nothing_about_other_buckets() {
 const ALGORITHMS: [&str; 8] = [
     "fixed_window",
     "sliding_window",
-    "sliding_window_segments",
+    "sliding_window_segments, segments: 6",
     "sliding_log",
     "token_bucket",
     "token_bucket_interval",
