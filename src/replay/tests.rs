@@ -337,7 +337,7 @@ fn the_json_has_the_fields_of_its_contract() {
 const ALGORITHMS: [&str; 8] = [
     "fixed_window",
     "sliding_window",
-    "sliding_window_segments",
+    "sliding_window_segments, segments: 6",
     "sliding_log",
     "token_bucket",
     "token_bucket_interval",
