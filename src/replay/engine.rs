@@ -280,7 +280,9 @@ impl Engine {
             stamps.get(position).copied()
         };
         let stamps = origins.iter().map(|(descriptor, _)| of(*descriptor));
-        stamps.map(|stamp| stamp.unwrap_or((request.order, at))).collect()
+        stamps
+            .map(|stamp| stamp.unwrap_or((request.order, at)))
+            .collect()
     }
 
     /// Whether these rules decided the request when it was recorded.

@@ -122,7 +122,8 @@ impl Replayed {
     fn leave_out(&mut self, name: &str, header: &Header, named: Option<&NamedValues>) {
         let generation = Arc::clone(self.engine.generation());
         let (rules, rows) = undecidable::list(name, &generation.rules, header, named);
-        self.engine.set_undecidable(rules, header.sampling.is_some());
+        self.engine
+            .set_undecidable(rules, header.sampling.is_some());
         self.undecidable = rows;
     }
 
@@ -235,7 +236,9 @@ fn decide(
         let known = &events.summary().generations;
         if generations != Some(known.len()) {
             let new = known.get(generations.unwrap_or(0)..).unwrap_or_default();
-            let only = known.iter().all(|one| one.hash == base.engine.generation().hash);
+            let only = known
+                .iter()
+                .all(|one| one.hash == base.engine.generation().hash);
             let named = (only && !known.is_empty())
                 .then(|| undecidable::named_values(&base.engine.generation().rules));
             base.leave_out("rules", &header, named.as_ref());

@@ -94,9 +94,7 @@ impl Operations {
         let Some(mut asked) = self.rules.remove(&rule) else {
             return Err(match self.dropped.get(&rule) {
                 Some(Dropped::Joined) => JOINED.to_owned(),
-                _ => format!(
-                    "the limits were asked more than {OPERATIONS_MAX} times together"
-                ),
+                _ => format!("the limits were asked more than {OPERATIONS_MAX} times together"),
             });
         };
         // Questions of one order stay as they were added.
@@ -104,7 +102,9 @@ impl Operations {
         let number = |requests: u64| u32::try_from(requests).unwrap_or(u32::MAX);
         let mut refuses = 0;
         // A limit of 0 with a burst is none.
-        let default = limit.algorithm.default_burst(limit.limit.requests_per_unit());
+        let default = limit
+            .algorithm
+            .default_burst(limit.limit.requests_per_unit());
         let can_be_0 = limit.limit.burst() == u64::from(default);
         if can_be_0 && admits_all(&asked, limit, refuses) {
             return Ok(0);

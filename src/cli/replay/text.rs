@@ -20,16 +20,27 @@ pub(super) fn render(report: &ReplayReport) -> String {
         let refused = report.newly_refused.unwrap_or_default();
         let admitted = report.newly_admitted.unwrap_or_default();
         line(&mut out, "");
-        line(&mut out, &format!("Newly refused by --against: {refused} requests"));
+        line(
+            &mut out,
+            &format!("Newly refused by --against: {refused} requests"),
+        );
         let keys = report.keys_newly_refused.as_deref().unwrap_or_default();
         write_keys(&mut out, keys, report.keys_newly_refused_omitted);
-        line(&mut out, &format!("Newly admitted by --against: {admitted} requests"));
+        line(
+            &mut out,
+            &format!("Newly admitted by --against: {admitted} requests"),
+        );
         let keys = report.keys_newly_admitted.as_deref().unwrap_or_default();
         write_keys(&mut out, keys, report.keys_newly_admitted_omitted);
     }
     write_side(&mut out, "--rules", &report.by_rule, &report.worst_minutes);
     if let Some(against) = &report.against {
-        write_side(&mut out, "--against", &against.by_rule, &against.worst_minutes);
+        write_side(
+            &mut out,
+            "--against",
+            &against.by_rule,
+            &against.worst_minutes,
+        );
     }
     write_undecidable(&mut out, &report.undecidable);
     if let Some(recorded) = &report.recorded {
@@ -91,13 +102,22 @@ fn write_inputs(out: &mut String, report: &ReplayReport) {
     );
     if let (Some(key), Some(one_in)) = (&recording.sampled_by, recording.sampled_one_in) {
         let key = shown(key);
-        line(out, &format!("           sampled: 1 in {one_in} values of {key}"));
+        line(
+            out,
+            &format!("           sampled: 1 in {one_in} values of {key}"),
+        );
     }
     if recording.hashed {
         line(out, "           values are keyed hashes");
     }
     if recording.skipped > 0 {
-        line(out, &format!("           {} requests were not recorded", recording.skipped));
+        line(
+            out,
+            &format!(
+                "           {} requests were not recorded",
+                recording.skipped
+            ),
+        );
     }
     if !recording.complete {
         line(out, "           it was cut off: its end is missing");
@@ -110,7 +130,10 @@ fn write_inputs(out: &mut String, report: &ReplayReport) {
 
 fn write_rules(out: &mut String, name: &str, rules: &RulesFacts) {
     let (path, hash, limits) = (visible(&rules.path), &rules.hash, rules.limits);
-    line(out, &format!("{name} {path} (hash {hash}, {limits} limits)"));
+    line(
+        out,
+        &format!("{name} {path} (hash {hash}, {limits} limits)"),
+    );
 }
 
 fn write_totals(out: &mut String, report: &ReplayReport) {
@@ -118,12 +141,27 @@ fn write_totals(out: &mut String, report: &ReplayReport) {
     let rows = [
         ("admitted", report.admitted, against.map(|it| it.admitted)),
         ("refused", report.refused, against.map(|it| it.refused)),
-        ("without a limit", report.without_limit, against.map(|it| it.without_limit)),
-        ("without an answer", report.errors, against.map(|it| it.errors)),
+        (
+            "without a limit",
+            report.without_limit,
+            against.map(|it| it.without_limit),
+        ),
+        (
+            "without an answer",
+            report.errors,
+            against.map(|it| it.errors),
+        ),
     ];
     line(out, "");
-    let heading = if against.is_some() { "        --against" } else { "" };
-    line(out, &format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules"));
+    let heading = if against.is_some() {
+        "        --against"
+    } else {
+        ""
+    };
+    line(
+        out,
+        &format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules"),
+    );
     let total = report.recording.requests;
     for (name, rules, against) in rows {
         let against = against.map_or_else(String::new, |count| share(count, total));
@@ -147,11 +185,17 @@ fn write_keys(out: &mut String, keys: &[KeyCount], omitted: Option<u64>) {
         let entries: Vec<_> = entries
             .map(|entry| format!("{}={}", entry.key, entry.value))
             .collect();
-        line(out, &format!("{:>10}  {}", key.count, shown(&entries.join(","))));
+        line(
+            out,
+            &format!("{:>10}  {}", key.count, shown(&entries.join(","))),
+        );
         line(out, &format!("{:>12}by {}", "", shown(&key.rule)));
     }
     if let Some(omitted) = omitted.filter(|omitted| *omitted > 0) {
-        line(out, &format!("            and {omitted} more keys; see --top"));
+        line(
+            out,
+            &format!("            and {omitted} more keys; see --top"),
+        );
     }
 }
 
@@ -177,7 +221,11 @@ fn write_side(out: &mut String, name: &str, rules: &[RuleReport], minutes: &[Min
 }
 
 fn write_rule(out: &mut String, rule: &RuleReport) {
-    let shadow = if rule.shadow_mode { ", shadow mode" } else { "" };
+    let shadow = if rule.shadow_mode {
+        ", shadow mode"
+    } else {
+        ""
+    };
     line(out, &format!("  {}", shown(&rule.rule)));
     if !rule.limit.is_empty() {
         line(out, &format!("    {}{shadow}", rule.limit));
@@ -197,11 +245,18 @@ fn write_rule(out: &mut String, rule: &RuleReport) {
         let key = shown(&rule.peak_key);
         line(
             out,
-            &format!("    peak use {} of {} at {}", rule.peak_hits, rule.limit_hits, rule.peak_at),
+            &format!(
+                "    peak use {} of {} at {}",
+                rule.peak_hits, rule.limit_hits, rule.peak_at
+            ),
         );
         line(out, &format!("      of {key}"));
     }
-    match (rule.refused, rule.smallest_limit, &rule.smallest_limit_unknown) {
+    match (
+        rule.refused,
+        rule.smallest_limit,
+        &rule.smallest_limit_unknown,
+    ) {
         (0, Some(smallest), _) => wrapped(
             out,
             "    ",
@@ -228,7 +283,10 @@ fn write_undecidable(out: &mut String, undecidable: &[Undecidable]) {
         return;
     }
     line(out, "");
-    line(out, "Undecidable limits: they refuse nothing in this report");
+    line(
+        out,
+        "Undecidable limits: they refuse nothing in this report",
+    );
     for one in undecidable {
         let name = format!("  --{} {}: ", one.side, shown(&one.rule));
         line(out, name.trim_end());
@@ -252,16 +310,25 @@ fn write_recorded(out: &mut String, recorded: &Recorded) {
             .map(|entry| format!("{}={}", entry.key, entry.value))
             .collect();
         let key = shown(&entries.join(","));
-        line(out, &format!("  {}  {} {key}", difference.at, shown(&difference.domain)));
         line(
             out,
-            &format!("    recorded {}, replayed {}", difference.recorded, difference.replayed),
+            &format!("  {}  {} {key}", difference.at, shown(&difference.domain)),
+        );
+        line(
+            out,
+            &format!(
+                "    recorded {}, replayed {}",
+                difference.recorded, difference.replayed
+            ),
         );
     }
     let why = &recorded.why_they_may_differ;
     if why.is_empty() {
         if recorded.different > 0 {
-            line(out, "No reason for a difference is known: this is a defect in tollgate.");
+            line(
+                out,
+                "No reason for a difference is known: this is a defect in tollgate.",
+            );
         }
         return;
     }
