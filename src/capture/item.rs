@@ -285,6 +285,7 @@ const fn varint_len(value: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
+#[allow(clippy::cast_possible_truncation)] // seven bits at a time
 pub(super) fn put_varint(mut value: u64, into: &mut Vec<u8>) {
     while value > 0x7f {
         into.push((value & 0x7f) as u8 | 0x80);

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use tollgate_limiter::{
-    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Outcome, Plan, Status,
+    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan, Status,
+    Timestamp,
 };
 
 use crate::pipeline::{RequestError, described_position, retry_after};
@@ -52,8 +53,12 @@ pub struct CheckAnswer {
     pub rule: Option<usize>,
     /// Its bucket.
     pub key: Key,
+    /// What it asked.
+    pub operation: Operation,
     /// What the bucket said; none when it did not decide.
     pub outcome: Option<Outcome>,
+    /// When the check was applied; none when it was not.
+    pub at: Option<Timestamp>,
 }
 
 // === impl Answer ===
@@ -72,7 +77,8 @@ impl Answer {
         }
     }
 
-    pub(super) fn without(error: RequestError) -> Self {
+    /// The answer of a request that has none.
+    pub(crate) fn without(error: RequestError) -> Self {
         Self {
             code: Err(error),
             message: Vec::new(),
@@ -104,7 +110,9 @@ impl Answer {
                         LimitOrigin::Override => None,
                     },
                     key: planned.check.key,
+                    operation: planned.check.operation,
                     outcome: outcomes.get(position).copied().flatten(),
+                    at: None,
                 })
             });
             self.checks.extend(checks);

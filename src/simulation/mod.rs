@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tollgate_limiter::{Algorithm, Check, Timestamp};
+use tollgate_limiter::{Algorithm, Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
 
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 use crate::clock::{Clock, ManualClock};
@@ -55,7 +55,7 @@ pub struct PlannedRequest {
     pending: PendingRequest<Arc<Generation>>,
     rules: Option<Arc<Generation>>,
     /// The checks as they were decided: a store may change a check.
-    decided: Vec<(Check, CheckResult)>,
+    decided: Vec<(usize, Timestamp, Check, CheckResult)>,
 }
 
 /// Why there is no simulation.
@@ -201,6 +201,17 @@ impl Simulation {
     /// Applies the check at `position` of a request, at this time. A position that does not exist
     /// has no effect. Each is to be applied once.
     pub fn apply(&mut self, request: &mut PlannedRequest, position: usize, now: Timestamp) {
+        self.apply_hits(request, position, now, None);
+    }
+
+    /// The same with other hits, if there are any here.
+    pub fn apply_hits(
+        &mut self,
+        request: &mut PlannedRequest,
+        position: usize,
+        now: Timestamp,
+        hits: Option<Hits>,
+    ) {
         let Some(check) = request.checks().get(position) else {
             return;
         };
@@ -210,10 +221,11 @@ impl Simulation {
         {
             check.algorithm = other;
         }
+        check.operation.hits = hits.unwrap_or(check.operation.hits);
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
         request.pending.results().record(position, answer.clone());
-        request.decided.push((check, answer));
+        request.decided.push((position, now, check, answer));
     }
 
     /// Decides a request from the answers to its checks. The hits that go back are in the answer:
@@ -226,7 +238,7 @@ impl Simulation {
         } = request;
         if pending.commit_mode() == CommitMode::Tentative {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
-            let decided = decided.iter().map(|(check, answer)| (check, answer));
+            let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));
             let tentative = TentativeTake::new(sink, decided);
             pending.results().join_tentative_take(Some(tentative));
         }
@@ -245,6 +257,11 @@ impl Simulation {
         if let Some(rules) = rules {
             let plan = pending.take_plan(&rules.rules);
             answer.add_checks(&plan, pending.outcomes());
+            for (position, at, ..) in decided {
+                if let Some(check) = answer.checks.get_mut(position) {
+                    check.at = Some(at);
+                }
+            }
         }
         answer
     }
@@ -283,6 +300,42 @@ impl PlannedRequest {
     pub fn checks(&self) -> &[Check] {
         self.pending.checks()
     }
+
+    /// Whether hits are taken from all its limits or from none (`all_or_nothing`).
+    pub fn is_all_or_nothing(&self) -> bool {
+        self.pending.commit_mode() == CommitMode::Tentative
+    }
+
+    /// The position of each check's descriptor, and the index of its rule (none for a limit of the
+    /// request itself), in the order of the checks.
+    pub fn origins(&mut self) -> Vec<(usize, Option<usize>)> {
+        let checks = self.checks().len();
+        let Some(rules) = self.rules.clone() else {
+            return Vec::new();
+        };
+        let plan = self.pending.take_plan(&rules.rules);
+        let origins = check_origins(&plan).take(checks).collect();
+        self.pending.put_plan(plan);
+        origins
+    }
+}
+
+/// The descriptor and the rule of each check of a plan.
+fn check_origins<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, Option<usize>)> + 'p {
+    let descriptors = plan.descriptors().iter().enumerate();
+    descriptors.flat_map(move |(descriptor, planned)| {
+        let positions = match planned {
+            DescriptorPlan::Checks(positions) => positions.clone(),
+            DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
+        };
+        positions.map(move |position| {
+            let rule = match plan.planned_check(position).map(|check| check.origin) {
+                Some(LimitOrigin::Rule(rule)) => Some(rule.index),
+                Some(LimitOrigin::Override) | None => None,
+            };
+            (descriptor, rule)
+        })
+    })
 }
 
 // === impl HeldRefunds ===

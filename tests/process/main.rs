@@ -25,6 +25,7 @@ mod hostile_clients;
 mod load;
 mod logs;
 mod readme;
+mod replay;
 mod rule_examples;
 mod rule_tests;
 mod rules_warnings;

@@ -232,6 +232,18 @@ impl Limit {
         }
     }
 
+    /// The same limit with another number of requests. A burst that is not its own number follows.
+    #[must_use]
+    #[inline]
+    pub fn with_requests(self, requests_per_unit: u32, burst: u32) -> Self {
+        Self {
+            requests_per_unit,
+            burst,
+            rate: Rate::new(requests_per_unit, self.window),
+            ..self
+        }
+    }
+
     /// Requests per window, as configured or sent.
     #[inline]
     pub const fn requests_per_unit(&self) -> u32 {

@@ -1,0 +1,268 @@
+//! What a replay found, as data. The JSON of `tollgate replay --format json` is this; the text and
+//! the page are made of it.
+//!
+//! Every list is bounded, and what is left out is counted beside it.
+
+use serde::Serialize;
+
+/// The result of a replay.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReplayReport {
+    /// What was replayed.
+    pub recording: RecordingFacts,
+    /// The rules of `--rules`.
+    pub rules: RulesFacts,
+    /// Requests that `--rules` admits.
+    pub admitted: u64,
+    /// Requests that `--rules` refuses.
+    pub refused: u64,
+    /// Requests that have no answer under `--rules`.
+    pub errors: u64,
+    /// Requests to which no limit of `--rules` applies. They are admitted.
+    pub without_limit: u64,
+    /// Checks that were not decided, because there was no memory for a bucket (`--memory-max`).
+    pub checks_without_memory: u64,
+    /// The limits of `--rules` that decided, the most refused first.
+    pub by_rule: Vec<RuleReport>,
+    /// The minutes in which `--rules` refused the most requests.
+    pub worst_minutes: Vec<Minute>,
+    /// Admitted and refused over the time of the recording.
+    pub over_time: Vec<Point>,
+    /// How many seconds a point of `over_time` is long.
+    pub point_seconds: u64,
+    /// The same under the rules of `--against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<AgainstReport>,
+    /// Requests that `--rules` admits and `--against` refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_refused: Option<u64>,
+    /// Requests that `--rules` refuses and `--against` admits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_admitted: Option<u64>,
+    /// The keys of newly refused requests, the most requests first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_newly_refused: Option<Vec<KeyCount>>,
+    /// How many more keys are newly refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_newly_refused_omitted: Option<u64>,
+    /// The keys of newly admitted requests, the most requests first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_newly_admitted: Option<Vec<KeyCount>>,
+    /// How many more keys are newly admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_newly_admitted_omitted: Option<u64>,
+    /// How the answers of `--rules` compare with the recorded ones. None for logs without verdicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
+    /// Limits about which the recording says nothing.
+    pub undecidable: Vec<Undecidable>,
+    /// How fast the replay was.
+    pub speed: Speed,
+}
+
+/// A recording.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecordingFacts {
+    /// The path as it was given.
+    pub file: String,
+    /// `recording`, `access log` or `csv`.
+    pub format: String,
+    /// The time of the first request, RFC 3339.
+    pub began: String,
+    /// The time of the last request.
+    pub ended: String,
+    /// Seconds between them.
+    pub seconds: f64,
+    /// How many requests it has.
+    pub requests: u64,
+    /// Whether it has its end. A file that was cut off has not.
+    pub complete: bool,
+    /// Why the recording ended: `time`, `count`, `size`, `stopped`, `drained`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
+    /// How many generations of rules decided its requests.
+    pub generations: u64,
+    /// Where buckets lived: `memory` or `redis`; empty for a log.
+    pub store: String,
+    /// Whether values are keyed hashes.
+    pub hashed: bool,
+    /// The entry that requests were sampled by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled_by: Option<String>,
+    /// One in so many values of that entry was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled_one_in: Option<u32>,
+    /// Requests that were not recorded.
+    pub skipped: u64,
+}
+
+/// Rules that requests were decided by.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RulesFacts {
+    /// The path as it was given.
+    pub path: String,
+    /// Their hash, as `/readyz` shows it.
+    pub hash: String,
+    /// How many limits they have.
+    pub limits: usize,
+}
+
+/// The result under the rules of `--against`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AgainstReport {
+    /// The rules.
+    pub rules: RulesFacts,
+    /// Requests that they admit.
+    pub admitted: u64,
+    /// Requests that they refuse.
+    pub refused: u64,
+    /// Requests that have no answer.
+    pub errors: u64,
+    /// Requests to which no limit applies. They are admitted.
+    pub without_limit: u64,
+    /// Checks that were not decided, because there was no memory for a bucket (`--memory-max`).
+    pub checks_without_memory: u64,
+    /// The limits that decided, the most refused first.
+    pub by_rule: Vec<RuleReport>,
+    /// The minutes in which they refused the most requests.
+    pub worst_minutes: Vec<Minute>,
+}
+
+/// What one limit did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RuleReport {
+    /// The domain.
+    pub domain: String,
+    /// The rule's name, as `tollgate explain` shows it.
+    pub rule: String,
+    /// The limit in words: `100 per minute, token_bucket`.
+    pub limit: String,
+    /// The limit's number: requests a window, or what a bucket holds.
+    pub limit_hits: u64,
+    /// Whether it only counts (`shadow_mode`).
+    pub shadow_mode: bool,
+    /// How often it admitted a descriptor.
+    pub admitted: u64,
+    /// How often it refused one, also when its shadow mode let it pass.
+    pub refused: u64,
+    /// How many different keys were refused, up to a bound.
+    pub keys_refused: u64,
+    /// The most hits that were in use at a time, of one key.
+    pub peak_hits: u64,
+    /// When that was, RFC 3339; empty if never.
+    pub peak_at: String,
+    /// The key it was, as `key=value` pairs.
+    pub peak_key: String,
+    /// The smallest number that would have refused nothing, with the other limits as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smallest_limit: Option<u64>,
+    /// Why `smallest_limit` is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smallest_limit_unknown: Option<String>,
+    /// Whether the recording says nothing about it: see `undecidable`.
+    pub undecidable: bool,
+}
+
+/// One minute.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Minute {
+    /// When it begins, RFC 3339.
+    pub start: String,
+    /// Requests admitted.
+    pub admitted: u64,
+    /// Requests refused.
+    pub refused: u64,
+}
+
+/// A part of the recording's time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Point {
+    /// When it begins, RFC 3339.
+    pub start: String,
+    /// Requests that `--rules` admits.
+    pub admitted: u64,
+    /// Requests that `--rules` refuses.
+    pub refused: u64,
+    /// Requests that `--against` admits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_admitted: Option<u64>,
+    /// Requests that `--against` refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_refused: Option<u64>,
+}
+
+/// A key, and how many requests it is about.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct KeyCount {
+    /// The domain.
+    pub domain: String,
+    /// The rule that refuses it.
+    pub rule: String,
+    /// The entries of its descriptor, in order.
+    pub entries: Vec<KeyEntry>,
+    /// How many requests.
+    pub count: u64,
+}
+
+/// An entry of a descriptor. Bytes that are no text are shown escaped.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct KeyEntry {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// The comparison with the recorded verdicts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Recorded {
+    /// Requests with the recorded verdict.
+    pub same: u64,
+    /// Requests with another verdict.
+    pub different: u64,
+    /// Requests that the service did not decide by their buckets; they are in neither number.
+    pub not_compared: u64,
+    /// The first requests with another verdict.
+    pub first_differences: Vec<Difference>,
+    /// Why verdicts may differ. Empty when they should not.
+    pub why_they_may_differ: Vec<String>,
+}
+
+/// A request with another verdict than the recorded one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Difference {
+    /// When it was decided, RFC 3339.
+    pub at: String,
+    /// The domain.
+    pub domain: String,
+    /// The entries of its first descriptor.
+    pub entries: Vec<KeyEntry>,
+    /// The recorded verdict.
+    pub recorded: String,
+    /// The verdict of the replay.
+    pub replayed: String,
+}
+
+/// A limit about which the recording says nothing.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Undecidable {
+    /// `rules` or `against`.
+    pub side: String,
+    /// The domain.
+    pub domain: String,
+    /// The rule's name.
+    pub rule: String,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// How fast a replay was.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Speed {
+    /// Requests decided, under both rules.
+    pub decisions: u64,
+    /// Seconds that this took.
+    pub seconds: f64,
+    /// Their ratio.
+    pub decisions_per_second: f64,
+}

@@ -1,0 +1,228 @@
+//! Counts the answers of one side: by rule, by key and by minute.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tollgate_limiter::{Allowance, Code, Key, Rule, RuleSet, Timestamp};
+
+use super::comparison::{OVERRIDE, descriptor};
+use super::engine::{Decided, GivenBack};
+use super::report::{KeyEntry, Minute, RuleReport, Undecidable};
+use super::smallest_limit::{Asked, Dropped, Operations};
+use crate::admin_api::{LimitFigures, rule_name, time_text};
+use crate::simulation::{Answer, CheckAnswer};
+
+/// How many refused keys of one side are told apart.
+const KEYS_MAX: usize = 1_000_000;
+
+/// How many minutes are kept: two years.
+const MINUTES_MAX: usize = 2 * 366 * 24 * 60;
+
+/// Counts of one side.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
+    pub(super) errors: u64,
+    pub(super) without_limit: u64,
+    pub(super) by_rule: Vec<RuleReport>,
+    rules: HashMap<Option<usize>, RuleCounts>,
+    /// Admitted and refused by minute since 1970.
+    minutes: BTreeMap<u64, [u64; 2]>,
+    keys_refused: HashSet<(Option<usize>, Key)>,
+    operations: Operations,
+}
+
+#[derive(Debug, Default)]
+struct RuleCounts {
+    admitted: u64,
+    refused: u64,
+    keys_refused: u64,
+    peak: Option<Peak>,
+    /// Whether `all_or_nothing` joins it with other limits of a request.
+    is_joined: bool,
+}
+
+#[derive(Debug)]
+struct Peak {
+    hits: u64,
+    at: Timestamp,
+    entries: Vec<KeyEntry>,
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// Adds an answer.
+    pub(super) fn add(&mut self, decided: &Decided, answer: &Answer, rules: &RuleSet) {
+        let count = match &answer.code {
+            Ok(Code::Ok) => &mut self.admitted,
+            Ok(Code::OverLimit) => &mut self.refused,
+            Err(_) => &mut self.errors,
+        };
+        *count = count.saturating_add(1);
+        if let Ok(code) = answer.code {
+            self.count_minute(decided.at, code);
+            if answer.checks.is_empty() {
+                self.without_limit = self.without_limit.saturating_add(1);
+            }
+        }
+        for (position, check) in answer.checks.iter().enumerate() {
+            let order = decided.orders.get(position).copied();
+            self.count_check(decided, check, order.unwrap_or_default(), rules);
+        }
+    }
+
+    fn count_minute(&mut self, at: Timestamp, code: Code) {
+        let minute = at.as_us() / 60_000_000;
+        if self.minutes.len() >= MINUTES_MAX && !self.minutes.contains_key(&minute) {
+            return;
+        }
+        let [admitted, refused] = self.minutes.entry(minute).or_default();
+        let count = match code {
+            Code::Ok => admitted,
+            Code::OverLimit => refused,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    fn count_check(&mut self, decided: &Decided, check: &CheckAnswer, order: u64, rules: &RuleSet) {
+        let Some(outcome) = check.outcome else {
+            return;
+        };
+        let counts = self.rules.entry(check.rule).or_default();
+        if outcome.allowed {
+            counts.admitted = counts.admitted.saturating_add(1);
+        } else {
+            counts.refused = counts.refused.saturating_add(1);
+            let is_new = self.keys_refused.len() < KEYS_MAX
+                && self.keys_refused.insert((check.rule, check.key));
+            counts.keys_refused = counts.keys_refused.saturating_add(u64::from(is_new));
+        }
+        let Some((rule, limit)) = limit_of(rules, check.rule) else {
+            return;
+        };
+        let in_use = limit.limit.burst().saturating_sub(outcome.remaining);
+        let in_use = if outcome.allowed {
+            in_use
+        } else {
+            outcome.used_before.min(limit.limit.burst())
+        };
+        let peak = counts.peak.as_ref().map_or(0, |peak| peak.hits);
+        if in_use > peak {
+            let (_, entries) = descriptor(&decided.recorded.request, check.descriptor);
+            counts.peak = Some(Peak {
+                hits: in_use,
+                at: decided.at,
+                entries,
+            });
+        }
+        counts.is_joined |= decided.is_joined;
+        if counts.refused > 0 && counts.is_joined {
+            self.operations.drop_rule(rule.index, Dropped::Joined);
+        } else {
+            let asked = Asked {
+                key: check.key,
+                operation: check.operation,
+                order,
+                at: check.at.unwrap_or(decided.at),
+            };
+            self.operations.add(rule.index, asked);
+        }
+    }
+
+    /// An operator made buckets forget: what limits were asked does not say how full they were.
+    pub(super) fn add_reset(&mut self) {
+        self.operations.drop_all();
+    }
+
+    /// Adds hits that went back.
+    pub(super) fn add_given_back(&mut self, given_back: &GivenBack) {
+        if let Some(rule) = given_back.rule {
+            let asked = Asked {
+                key: given_back.refund.key,
+                operation: given_back.refund.operation,
+                order: given_back.order,
+                at: given_back.at,
+            };
+            self.operations.add(rule, asked);
+        }
+    }
+
+    /// Makes the rows of the limits.
+    pub(super) fn finish(&mut self, rules: &RuleSet, undecidable: &[Undecidable]) {
+        let counts = std::mem::take(&mut self.rules);
+        for (index, counts) in counts {
+            let mut row = RuleReport {
+                admitted: counts.admitted,
+                refused: counts.refused,
+                keys_refused: counts.keys_refused,
+                rule: OVERRIDE.to_owned(),
+                ..RuleReport::default()
+            };
+            if let Some((rule, limit)) = limit_of(rules, index) {
+                row.domain = rule.domain.to_string();
+                row.rule = rule_name(rule);
+                let figures = LimitFigures::of(&limit.limit, limit.algorithm);
+                row.limit = format!("{}, {}", figures.text, figures.algorithm);
+                row.limit_hits = limit.limit.burst();
+                row.shadow_mode = rule.shadow_mode;
+                let same = |one: &Undecidable| one.domain == row.domain && one.rule == row.rule;
+                row.undecidable = undecidable.iter().any(same);
+                if !row.undecidable {
+                    match self.operations.smallest(rule.index, limit, counts.refused) {
+                        Ok(smallest) => row.smallest_limit = Some(smallest),
+                        Err(why) => row.smallest_limit_unknown = Some(why),
+                    }
+                }
+            }
+            if let Some(peak) = counts.peak {
+                row.peak_hits = peak.hits;
+                row.peak_at = time_text(peak.at);
+                row.peak_key = pairs(&peak.entries);
+            }
+            self.by_rule.push(row);
+        }
+        self.by_rule.sort_by(|a, b| {
+            let by_refused = b.refused.cmp(&a.refused);
+            let by_name = (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule));
+            by_refused.then(by_name)
+        });
+    }
+
+    /// The minutes in which the most requests were refused.
+    pub(super) fn worst_minutes(&self, rows_max: usize) -> Vec<Minute> {
+        let mut minutes: Vec<_> = self.minutes.iter().collect();
+        minutes.retain(|(_, [_, refused])| *refused > 0);
+        minutes.sort_by_key(|(minute, [_, refused])| (std::cmp::Reverse(*refused), **minute));
+        let minutes = minutes.into_iter().take(rows_max);
+        let minutes = minutes.map(|(minute, [admitted, refused])| Minute {
+            start: time_text(Timestamp::from_seconds(minute.saturating_mul(60))),
+            admitted: *admitted,
+            refused: *refused,
+        });
+        minutes.collect()
+    }
+}
+
+/// A limit and its algorithm.
+#[derive(Clone, Copy)]
+pub(super) struct LimitOf {
+    pub(super) limit: tollgate_limiter::Limit,
+    pub(super) algorithm: &'static dyn tollgate_limiter::Algorithm,
+}
+
+/// The rule with this index and its limit.
+pub(super) fn limit_of(rules: &RuleSet, index: Option<usize>) -> Option<(&Rule, LimitOf)> {
+    let rule = rules.rules().get(index?)?;
+    match rule.allowance {
+        Allowance::Limited { limit, algorithm } => Some((rule, LimitOf { limit, algorithm })),
+        Allowance::Unlimited => None,
+    }
+}
+
+fn pairs(entries: &[KeyEntry]) -> String {
+    let pairs = entries
+        .iter()
+        .map(|entry| format!("{}={}", entry.key, entry.value));
+    pairs.collect::<Vec<_>>().join(",")
+}
