@@ -40,8 +40,8 @@
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `capture`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
-//! | `simulation` | `clock`, `keyed_hash`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `capture`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `capture`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |

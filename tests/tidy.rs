@@ -31,12 +31,18 @@ use tollgate_test_support::import_graph::ImportGraph;
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &["rules", "admin", "decisions", "cli"],
+        &["rules", "admin", "decisions", "cli", "replay/tests.rs"],
         "domain types are not serialisable; the edges mirror them",
     ),
     (
         "serde",
-        &["admin_api", "admin", "admin_client", "decisions"],
+        &[
+            "admin_api",
+            "admin",
+            "admin_client",
+            "decisions",
+            "replay/report.rs",
+        ],
         "one module declares the JSON of the admin listener, others write and read it",
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
@@ -50,6 +56,10 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin/protobuf_json.rs",
             "admin/record.rs",
             "rules/xds",
+            "replay/engine.rs",
+            "replay/comparison.rs",
+            "replay/tests.rs",
+            "simulation/tests.rs",
         ],
         "protobuf types end where they are decoded",
     ),
@@ -766,7 +776,10 @@ fn one_pipeline_decides_every_request() {
         (".decide_into(", &["pipeline/finish.rs"]),
         ("plan.decide(", &["pipeline/finish.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),
-        (".begin(call", &["grpc/batcher.rs", "pipeline/call.rs"]),
+        (
+            ".begin(call",
+            &["grpc/batcher.rs", "pipeline/call.rs", "simulation/mod.rs"],
+        ),
         ("fn begin<", &["pipeline/begin.rs"]),
         ("fn finish<", &["pipeline/finish.rs"]),
     ];
