@@ -205,7 +205,8 @@ fn shadow_mode_counts_and_the_enforced_limit_refuses() {
     }
     reloaded(2);
     assert_eq!(send_traffic(&service), 110);
-    let shadowed = "ratelimit_service_rate_limit_shadow_mode{domain=\"shop\",key1=\"customer\",key2=\"\"}";
+    let shadowed =
+        "ratelimit_service_rate_limit_shadow_mode{domain=\"shop\",key1=\"customer\",key2=\"\"}";
     assert_eq!(service.metric(shadowed), NEWLY_REFUSED);
 
     let line = "    shadow_mode: true\n";
