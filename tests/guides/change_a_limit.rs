@@ -118,10 +118,10 @@ fn the_test_of_the_changed_rule_passes_and_fails_for_the_rules_in_force() {
     };
     let text = page.run(command, &[]);
     assert!(text.contains("1 passed"), "{text}");
-    let test = std::fs::read_to_string(page.folder.path().join("changed.test.yaml")).unwrap();
+    let steps = std::fs::read_to_string(page.folder.path().join("changed.test.yaml")).unwrap();
     page.write(
         "changed.test.yaml",
-        &test.replace("changed.yaml", "rules.yaml"),
+        &steps.replace("changed.yaml", "rules.yaml"),
     );
     let failed = page.command(command, &[]).output().unwrap();
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");

@@ -35,10 +35,10 @@ pub(super) fn spans(report: &ReplayReport) -> Vec<Span> {
     let seconds = !report.point_seconds.is_multiple_of(60);
     let mut dates = points.iter().map(|point| point.start.get(..DATE_CHARS));
     let first = dates.next();
-    let dated = dates.next_back().is_some_and(|last| Some(last) != first);
+    let has_dates = dates.next_back().is_some_and(|last| Some(last) != first);
     let chunks = points.chunks(merged);
     chunks
-        .filter_map(|chunk| Span::of(chunk, seconds, dated))
+        .filter_map(|chunk| Span::of(chunk, seconds, has_dates))
         .collect()
 }
 
@@ -86,10 +86,14 @@ impl Counts {
 // === impl Span ===
 
 impl Span {
-    fn of(points: &[Point], seconds: bool, dated: bool) -> Option<Self> {
+    fn of(points: &[Point], seconds: bool, has_dates: bool) -> Option<Self> {
         let (first, last) = (points.first()?, points.last()?);
         let begin = time_text(&first.start, seconds);
-        let from = if dated { "YYYY-".len() } else { DATE_CHARS + 1 };
+        let from = if has_dates {
+            "YYYY-".len()
+        } else {
+            DATE_CHARS + 1
+        };
         let mut span = Self {
             short_label: begin.get(from..).unwrap_or(&begin).to_owned(),
             label: match points.len() {

@@ -167,7 +167,7 @@ fn peak_table(html: &mut Html, name: &'static str, limits: &[RuleReport]) {
                 .raw("</span></td>");
             let class = if limit.refused > 0 { "over" } else { "use" };
             table::bars(html, |html| {
-                chart::bar(html, class, limit.peak_hits, limit.limit_hits)
+                chart::bar(html, class, limit.peak_hits, limit.limit_hits);
             });
             html.raw("<td class=\"reason\">");
             meaning(html, limit);
