@@ -20,6 +20,7 @@
 //! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
 //! | `file_stamp` | | whether a file changed |
 //! | `proto` | | types generated from `proto/` |
+//! | `protobuf_json` | `proto` | protobuf JSON of requests and responses |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
@@ -33,18 +34,19 @@
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
-//! | `recording` | `proto` | recordings of requests in files |
+//! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `store` | `clock`, `metrics`, `capture` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `capture`, `tls`, `settings`, `tracing` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
-//! | `simulation` | `clock`, `keyed_hash`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `clock`, `proto`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `proto`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `capture`, `pipeline` | health, `/json`, `/metrics`, the admin API |
+//! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `capture`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `capture`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `grpc`, `admin`, `admin_api`, `admin_client`, `app` | one file a command |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `recording`, `replay`, `grpc`, `admin`, `admin_api`, `admin_client`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
@@ -67,8 +69,10 @@ pub mod metrics;
 pub mod net;
 pub mod pipeline;
 pub mod proto;
+pub mod protobuf_json;
 pub mod recording;
 pub mod replay;
+pub mod rule_tests;
 pub mod rules;
 pub mod settings;
 pub mod simulation;

@@ -31,7 +31,14 @@ use tollgate_test_support::import_graph::ImportGraph;
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &["rules", "admin", "decisions", "cli"],
+        &[
+            "rules",
+            "admin",
+            "decisions",
+            "cli",
+            "protobuf_json.rs",
+            "rule_tests",
+        ],
         "domain types are not serialisable; the edges mirror them",
     ),
     (
@@ -47,9 +54,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "pipeline",
             "grpc",
             "grpc_client",
-            "admin/protobuf_json.rs",
+            "protobuf_json.rs",
             "admin/record.rs",
+            "rule_tests",
             "rules/xds",
+            "simulation/tests.rs",
         ],
         "protobuf types end where they are decoded",
     ),
@@ -58,7 +67,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["proto.rs", "pipeline", "rules/xds"],
         "as prost",
     ),
-    ("prost_reflect", &["admin/protobuf_json.rs"], "as prost"),
+    ("prost_reflect", &["protobuf_json.rs"], "as prost"),
     (
         "tonic",
         &[
@@ -105,8 +114,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "jiff",
-        &["rules/calendar"],
-        "time zones end where calendars begin",
+        &["rules/calendar", "rule_tests/moments.rs"],
+        "time zones end where calendars begin, and where a file of tests has times",
     ),
     (
         "regex_automata",
@@ -766,7 +775,10 @@ fn one_pipeline_decides_every_request() {
         (".decide_into(", &["pipeline/finish.rs"]),
         ("plan.decide(", &["pipeline/finish.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),
-        (".begin(call", &["grpc/batcher.rs", "pipeline/call.rs"]),
+        (
+            ".begin(call",
+            &["grpc/batcher.rs", "pipeline/call.rs", "simulation/mod.rs"],
+        ),
         ("fn begin<", &["pipeline/begin.rs"]),
         ("fn finish<", &["pipeline/finish.rs"]),
     ];

@@ -5,7 +5,7 @@
 //! its own error from ours. The body of an error says why: a `google.rpc.Status` in protobuf's
 //! JSON, as other gRPC gateways send it.
 //!
-//! What it deliberately does not do: decide (`pipeline`) or know protobuf (`protobuf_json`).
+//! What it deliberately does not do: decide (`pipeline`) or know protobuf (`json_service`).
 
 use ::http::{StatusCode, header};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
-use crate::admin::protobuf_json::{JsonResult, JsonService, StatusCode as RpcCode, status};
+use crate::admin::json_service::{JsonResult, JsonService, StatusCode as RpcCode, status};
 use crate::pipeline::RequestError;
 
 /// Largest request body, in bytes.

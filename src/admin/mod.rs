@@ -18,7 +18,7 @@
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
 //! | `record` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
-//! | `json`, `protobuf_json` | `/json` |
+//! | `json`, `json_service` | `/json` |
 //! | `readiness` | readiness and its report |
 //! | `rlconfig` | the rules in the reference's format |
 //!
@@ -36,10 +36,10 @@ mod failure;
 mod guard;
 mod http;
 mod json;
+mod json_service;
 mod limits;
 mod page;
 mod partitions;
-mod protobuf_json;
 mod query;
 mod rates;
 mod readiness;
@@ -67,15 +67,15 @@ use axum::routing::{any, get, post, put};
 pub use self::api::{AdminApi, AdminParts};
 pub use self::guard::{Guard, GuardRules};
 pub use self::http::serve;
-pub use self::protobuf_json::JsonService;
-#[cfg(fuzzing)]
-pub use self::protobuf_json::round_trip;
+pub use self::json_service::JsonService;
 pub use self::readiness::Readiness;
 pub use self::record::RecordingSetup;
 pub use self::state::run_states;
 pub use self::token::AdminToken;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
+#[cfg(fuzzing)]
+pub use crate::protobuf_json::round_trip;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 

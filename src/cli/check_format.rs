@@ -119,7 +119,8 @@ fn summary(rules: &RuleSet) -> String {
     format!("{limits} in {}", count(rules.domain_count(), "domain"))
 }
 
-fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
+/// A diagnostic as JSON.
+pub(super) fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
     let related = diagnostic.related.iter();
     let related = related.map(|label| label_json(label, &diagnostic.file));
     let edit = |edit: &Edit| json!({"start": edit.start, "end": edit.end, "replacement": edit.replacement});

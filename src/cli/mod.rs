@@ -28,11 +28,13 @@ mod hit;
 mod logging;
 mod query;
 mod reset;
+mod rule_text;
 mod rules_argument;
 mod schema;
 mod serve;
 mod shadow;
 mod tap;
+mod test;
 mod tls_options;
 mod top;
 mod visible_text;
@@ -91,6 +93,8 @@ enum Command {
     /// `explain --last`, which [`parse`] makes.
     #[command(skip)]
     ExplainLast(Box<ExplainLast>),
+    /// Run tests of rules: requests at chosen times, and the answers they are to get
+    Test(test::TestCommand),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
     /// Convert limits of limitador or AspNetCoreRateLimit to rules, or print Envoy's actions
@@ -104,7 +108,7 @@ enum Command {
     Reset(Box<reset::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
     Shadow(Box<shadow::Shadow>),
-    /// Print the JSON Schema of a rules file, for editors, or of a report of check
+    /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
     Schema(schema::Schema),
 }
 
@@ -185,6 +189,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::ExplainLast(explain) => explain.run(),
+        Command::Test(test) => Ok(test.run()),
         Command::Hit(hit) => hit.run(),
         Command::Convert(convert) => convert.run(),
         Command::Top(top) => top.run(),

@@ -1,11 +1,12 @@
-//! `tollgate schema`: prints the JSON Schema of a rules file, for editors, of a report, or of the
-//! admin listener.
+//! `tollgate schema`: prints the JSON Schema of a rules file or a file of tests, for editors, of a
+//! report, or of the admin listener.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
 
 use clap::{Args, ValueEnum};
 
 use super::{Exit, check_schema};
+use crate::rule_tests;
 use crate::rules::file;
 
 /// Arguments of `schema`.
@@ -21,6 +22,8 @@ pub(super) struct Schema {
 enum Subject {
     /// A rules file
     Rules,
+    /// A file of tests, for `tollgate test`
+    RuleTests,
     /// The output of `check --format json`
     Check,
     /// The JSON of the admin listener
@@ -37,6 +40,7 @@ impl Schema {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
+            Subject::RuleTests => rule_tests::schema(),
             Subject::Check => check_schema::schema(),
             Subject::Admin => {
                 print_line!("{}", ADMIN.trim_end());

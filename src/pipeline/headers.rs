@@ -105,6 +105,13 @@ pub(crate) fn described_status<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d
     over.or_else(|| limited().min_by_key(|status| status.remaining))
 }
 
+/// The position of the status that headers describe.
+pub(crate) fn described_position(decision: &Decision<'_>) -> Option<usize> {
+    let described = described_status(decision)?;
+    let mut statuses = decision.statuses.iter();
+    statuses.position(|status| std::ptr::eq(status, described))
+}
+
 /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, one item per
 /// limit.
 fn ietf(decision: &Decision<'_>) -> (String, String) {
@@ -159,7 +166,7 @@ fn quoted(text: &str) -> String {
 
 /// Seconds until all limits that refused would allow the request. Quotas refuse together, and the
 /// first of them to allow it ends their refusal. None when that is never, or nothing refused.
-fn retry_after(decision: &Decision<'_>) -> Option<u64> {
+pub(crate) fn retry_after(decision: &Decision<'_>) -> Option<u64> {
     if decision.code == Code::Ok {
         return None;
     }

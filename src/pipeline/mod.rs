@@ -56,6 +56,7 @@ pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
+pub(crate) use self::headers::{described_position, retry_after};
 pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};

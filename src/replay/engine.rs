@@ -287,7 +287,10 @@ fn without_answer(error: RequestError) -> Answer {
         code: Err(error),
         message: Vec::new(),
         descriptors: Vec::new(),
+        described: None,
+        retry_after_seconds: None,
         checks: Vec::new(),
+        matched: Vec::new(),
         refunds: Vec::new(),
     }
 }

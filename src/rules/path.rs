@@ -7,7 +7,9 @@
 //! Files are read in the byte order of their paths, so that the order of rules does not depend on
 //! the machine. Names that begin with a dot or `#` or end in `~` are skipped: editors and
 //! Kubernetes leave such files beside the real ones. `RUNTIME_IGNOREDOTFILES=false` includes dot
-//! files, but never the `..data` of a ConfigMap, which would double every domain.
+//! files, but never the `..data` of a ConfigMap, which would double every domain. Files of tests,
+//! whose names end in `.test.yaml`, are skipped in a path and read with the reference's variables,
+//! as the reference reads every file.
 //!
 //! What it deliberately does not do: parse, watch (`reload`), or read half a directory. One file
 //! that cannot be read fails the whole.
@@ -25,6 +27,9 @@ pub const FILES_MAX: usize = 10_000;
 
 /// How large one file may be, in bytes.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The ends of the names of files of tests (`tollgate test`), which a directory of rules may hold.
+const TEST_SUFFIXES: [&str; 2] = [".test.yaml", ".test.yml"];
 
 /// How deep directories may nest.
 const DIRECTORY_DEPTH_MAX: usize = 16;
@@ -147,10 +152,13 @@ impl RulesPath {
         } = self
         {
             files.retain(|file| belongs(file.path(), directory, app_directory));
-        } else if files.is_empty() {
-            return Err(ReadError::Empty {
-                path: directory.display().to_string(),
-            });
+        } else {
+            files.retain(|file| !is_test_file(file.path()));
+            if files.is_empty() {
+                return Err(ReadError::Empty {
+                    path: directory.display().to_string(),
+                });
+            }
         }
         let bytes = |file: &FileStamp| file.path().as_os_str().as_encoded_bytes().to_vec();
         files.sort_by_cached_key(bytes);
@@ -165,6 +173,33 @@ impl RulesPath {
     pub fn read(&self) -> Result<Vec<Source>, ReadError> {
         self.list()?.iter().map(read_file).collect()
     }
+}
+
+/// Lists the files of tests at a path: itself, or those below a directory, in order.
+///
+/// # Errors
+///
+/// When a directory cannot be read or has none, or a limit is exceeded.
+pub fn test_files(path: &Path) -> Result<Vec<FileStamp>, ReadError> {
+    let metadata = fs::metadata(path).map_err(|error| ReadError::io(path, error))?;
+    if !metadata.is_dir() {
+        return Ok(vec![FileStamp::new(path.to_owned(), &metadata)]);
+    }
+    let mut files = Vec::new();
+    list(path, NameFilter { dot_files: false }, 0, &mut files)?;
+    files.retain(|file| is_test_file(file.path()));
+    if files.is_empty() {
+        let what = "no file of tests in this directory; their names end in .test.yaml".to_owned();
+        return Err(ReadError::limit_exceeded(path, what));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Whether a name is that of a file of tests.
+fn is_test_file(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    TEST_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Whether the dotted path of a file below `directory` begins with `app_directory` and a dot.

@@ -37,7 +37,7 @@ pub struct RulesWatcher {
 pub type RulesUpdate = Result<Rules, LoadError>;
 
 /// Loaded rules and their hash.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// The rules and their warnings.
     pub loaded: LoadedRules,

@@ -429,6 +429,22 @@ impl Settings {
         Self::from_arg_matches(&command.try_get_matches_from(flags)?)
     }
 
+    /// The names of the flags on which decisions and responses depend, without dashes before them.
+    pub fn decision_flags() -> Vec<String> {
+        let others = ["merge-domain-config", "descriptors-max", "entries-max"];
+        let command = Self::augment_args(clap::Command::new("serve"));
+        let flags = command.get_arguments().filter_map(|argument| {
+            let flag = argument.get_long()?;
+            let heading = argument.get_help_heading()?;
+            let is_wanted = matches!(heading, DECISIONS | headings::HEADERS)
+                // A simulation has no queue.
+                && flag != "on-overload"
+                || others.contains(&flag);
+            is_wanted.then(|| flag.to_owned())
+        });
+        flags.collect()
+    }
+
     /// Whether /json answers.
     pub fn json_enabled(&self) -> bool {
         self.json

@@ -1,11 +1,13 @@
 //! The answer to a simulated request.
 
+use std::ops::Range;
+
 use tollgate_limiter::{
     Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan, Status,
     Timestamp,
 };
 
-use crate::pipeline::RequestError;
+use crate::pipeline::{RequestError, described_position, retry_after};
 
 /// What a client would have got, and how it came about.
 #[derive(Clone, Debug)]
@@ -16,8 +18,15 @@ pub struct Answer {
     pub message: Vec<u8>,
     /// One for each descriptor, in the order sent. Empty where a setting answered.
     pub descriptors: Vec<DescriptorAnswer>,
+    /// The position of the descriptor that response headers describe; none without a limit.
+    pub described: Option<usize>,
+    /// Seconds until all limits that refused allow the request, as `Retry-After` has them; none
+    /// when that is never, or nothing refused.
+    pub retry_after_seconds: Option<u64>,
     /// The checks, in the plan's order.
     pub checks: Vec<CheckAnswer>,
+    /// The indices of the rules that each descriptor matched, counted or not, in the order sent.
+    pub matched: Vec<Range<usize>>,
     /// Hits that go back to their buckets, because the request was refused.
     pub refunds: Vec<Check>,
 }
@@ -60,7 +69,10 @@ impl Answer {
             code: Ok(decision.code),
             message,
             descriptors: decision.statuses.iter().map(DescriptorAnswer::of).collect(),
+            described: described_position(decision),
+            retry_after_seconds: retry_after(decision),
             checks: Vec::new(),
+            matched: Vec::new(),
             refunds: Vec::new(),
         }
     }
@@ -70,12 +82,20 @@ impl Answer {
             code: Err(error),
             message: Vec::new(),
             descriptors: Vec::new(),
+            described: None,
+            retry_after_seconds: None,
             checks: Vec::new(),
+            matched: Vec::new(),
             refunds: Vec::new(),
         }
     }
 
     pub(super) fn add_checks(&mut self, plan: &Plan<'_>, outcomes: &[Option<Outcome>]) {
+        let matched = plan.matched().map(|matched| {
+            let first = matched.rules.first().map_or(0, |rule| rule.index);
+            first..first.saturating_add(matched.rules.len())
+        });
+        self.matched.extend(matched);
         for (descriptor, planned) in plan.descriptors().iter().enumerate() {
             let DescriptorPlan::Checks(positions) = planned else {
                 continue;

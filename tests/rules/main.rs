@@ -18,6 +18,7 @@
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
 //! | `values` | lists, prefixes and regular expressions: results and errors |
+//! | `test_files` | files of tests: diagnostics, schema, odd texts |
 //! | `convert` | files of limitador and AspNetCoreRateLimit as rules |
 //! | `fuzz` | mutations of the files below `fuzz/corpus`, and hostile shapes |
 //!
@@ -45,6 +46,7 @@ mod misplaced;
 mod reading;
 mod refused;
 mod schema;
+mod test_files;
 mod values;
 mod warnings;
 mod watching;

@@ -41,7 +41,7 @@ fn is_of_a_name_or_type(message: &str) -> bool {
 }
 
 /// A Python process that validates texts. It ends with its input, when this process ends.
-struct Validator {
+pub(crate) struct Validator {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _child: Child,
@@ -51,10 +51,10 @@ struct Validator {
 static VALIDATOR: Mutex<Option<Validator>> = Mutex::new(None);
 
 impl Validator {
-    fn start() -> Self {
+    pub(crate) fn start(schema: &serde_json::Value) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), schema().to_string()).unwrap();
+        fs::write(file.path(), schema.to_string()).unwrap();
         let python = root.join("target/venv/bin/python");
         let mut child = Command::new(&python)
             .arg(root.join("tests/rules/schema.py"))
@@ -71,7 +71,7 @@ impl Validator {
         }
     }
 
-    fn ask(&mut self, text: &str) -> String {
+    pub(crate) fn ask(&mut self, text: &str) -> String {
         let question = serde_json::to_string(text).unwrap();
         writeln!(self.input, "{question}").unwrap();
         let mut answer = String::new();
@@ -82,7 +82,9 @@ impl Validator {
 
 fn validated(text: &str) -> String {
     let mut validator = VALIDATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    validator.get_or_insert_with(Validator::start).ask(text)
+    validator
+        .get_or_insert_with(|| Validator::start(&schema()))
+        .ask(text)
 }
 
 /// Panics when schema and loader contradict one another.

@@ -94,7 +94,8 @@ impl Loader<'_> {
                     let cidr = fields.span_of("cidr");
                     let error = error.related(cidr, "only IPv4 prefixes");
                     let error = error.help("remove ipv6_prefix");
-                    self.report(path, self.without_field(fields, "ipv6_prefix", error));
+                    let error = self.without_field(fields, "ipv6_prefix", error);
+                    self.report(path, error);
                     return None;
                 };
                 Some(longest)
@@ -107,7 +108,8 @@ impl Loader<'_> {
                 let error = Diagnostic::error(Code::ConflictingKeys, at, message);
                 let error = error.related(fields.span_of(name), format!("`{name}` is set here"));
                 let error = error.help("remove ipv6_prefix; it needs `cidr`, or no value at all");
-                self.report(path, self.without_field(fields, "ipv6_prefix", error));
+                let error = self.without_field(fields, "ipv6_prefix", error);
+                self.report(path, error);
                 return None;
             }
         };

@@ -2,12 +2,12 @@
 
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::fields::Fields;
-use crate::rules::file::loader::Loader;
+use crate::rules::file::reader::Reader;
 use crate::rules::yaml::{Content, Node};
 
-// === impl Loader ===
+// === impl Reader ===
 
-impl Loader<'_> {
+impl Reader<'_> {
     /// Adds the edits that make a list of one item, where the item may stand in brackets as it is.
     pub(super) fn in_brackets(&self, node: &Node, name: &str, error: Diagnostic) -> Diagnostic {
         let text = self.text.get(node.span.start..node.span.end);
@@ -33,7 +33,7 @@ impl Loader<'_> {
     }
 }
 
-impl Loader<'_> {
+impl Reader<'_> {
     /// Adds the edit that removes a field, where it can be removed by itself: as a line of a block
     /// that is not the first of its item, or from between braces.
     pub(super) fn without_field(

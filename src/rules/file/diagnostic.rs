@@ -34,6 +34,8 @@ pub struct Diagnostic {
     pub help: String,
     /// Edits that make the correction; empty when more than one correction is possible.
     pub edits: Vec<Edit>,
+    /// What `path` is, in a snippet.
+    pub(super) path_name: &'static str,
     /// When it was found.
     pub(super) found: Found,
     /// The lines of the place and of each related one; none where there is no text.
@@ -121,6 +123,7 @@ impl Diagnostic {
             path: String::new(),
             help: String::new(),
             edits: Vec::new(),
+            path_name: "rule",
             found: Found::default(),
             lines: Vec::new(),
             between: Vec::new(),

@@ -11,7 +11,6 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
 use crate::rules::file::loader::{DomainOrigin, Loader};
-use crate::rules::file::nearest::nearest;
 use crate::rules::yaml::{self, Content, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
@@ -34,12 +33,7 @@ impl Loader<'_> {
                 let message = format!("error loading config file: yaml: {message}");
                 self.foreign_file(error.span, message, &ForeignFormat::AspNetCoreRateLimit);
             }
-            Err(error) => {
-                let help = self.syntax_help(&error);
-                let message = excerpt(&error.message).into_owned();
-                let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
-                self.type_error(&path, error.help(help));
-            }
+            Err(error) => self.syntax_error(&error),
         }
     }
 
@@ -86,31 +80,6 @@ impl Loader<'_> {
             holder_key: None,
         };
         self.descriptors(&fields, &path, context);
-    }
-
-    /// What to do about a syntax error.
-    fn syntax_help(&self, error: &yaml::YamlError) -> &'static str {
-        let at = self.text.get(error.span.start..).unwrap_or_default();
-        let begins = self.text.get(..error.span.start).unwrap_or_default();
-        let line = begins.rsplit('\n').next().unwrap_or_default();
-        let indent = line.trim_start_matches(' ');
-        if at.starts_with('\t') || indent.starts_with('\t') {
-            "indent with spaces; YAML does not allow tabs there"
-        } else if at.starts_with(['@', '`', '%']) {
-            "put the value in quotes; it begins with a character that YAML reserves"
-        } else if error.message.contains("mapping values are not allowed") {
-            "put the value in quotes if it has a `: `, or check the indentation of this line"
-        } else if error.message.contains("illegal placement of ':'") {
-            "check that every `[` and `{` before this place is closed"
-        } else if error.message.contains("expected '-'")
-            || error.message.contains("expected <block")
-        {
-            "check the indentation of this line"
-        } else if error.message.contains("unknown anchor") {
-            "define the anchor first: `&name`; put the value in quotes if the `*` is text"
-        } else {
-            "fix the YAML syntax here"
-        }
     }
 
     fn all_or_nothing(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, domain: &str) {
@@ -184,19 +153,6 @@ impl Loader<'_> {
         }
     }
 
-    /// Reports a word that is none of those a field knows.
-    pub(super) fn unknown_word(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        field: &str,
-        (word, known): (&str, &[&str]),
-    ) {
-        let message = format!("unknown {field} '{}'", excerpt(word));
-        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
-        self.report(path, did_you_mean(error, word, known));
-    }
-
     /// Reports a file of another program. Nothing else of it is examined.
     fn foreign_file(&mut self, span: Span, message: String, format: &ForeignFormat) {
         let error = Diagnostic::error(Code::ForeignFile, span, message).help(format.help());
@@ -241,19 +197,5 @@ impl Loader<'_> {
         let message = "config file cannot have empty domain";
         let help = "add `domain: NAME`, the domain that Envoy's rate limit filter names";
         self.error(Code::MissingKey, at, path, message, help);
-    }
-}
-
-/// Adds the known word that was probably meant, or all of them.
-pub(super) fn did_you_mean(error: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
-    let span = error.span;
-    match nearest(word, known.iter().copied()) {
-        Some(meant) => error
-            .help(format!(
-                "did you mean `{meant}`? Possible values: {}",
-                known.join(", ")
-            ))
-            .edit(span, meant),
-        None => error.help(format!("use one of {}", known.join(", "))),
     }
 }

@@ -16,10 +16,10 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::grammar_field::Mapping;
-use crate::rules::file::loader::Loader;
 use crate::rules::file::misplaced::keys_and_values;
-use crate::rules::file::nearest::{meant_boolean, meant_integer};
+use crate::rules::file::nearest::{did_you_mean, meant_boolean, meant_integer};
 use crate::rules::file::node_kind::kind;
+use crate::rules::file::reader::Reader;
 use crate::rules::yaml::{Content, Node};
 
 /// The fields of one mapping, by name.
@@ -82,9 +82,9 @@ impl<'n> Fields<'n> {
     }
 }
 
-// === impl Loader ===
+// === impl Reader ===
 
-impl Loader<'_> {
+impl Reader<'_> {
     /// Reads a mapping whose fields are those of `here`. None when the node is no mapping.
     pub(crate) fn fields<'n>(
         &mut self,
@@ -178,7 +178,8 @@ impl Loader<'_> {
     }
 
     fn invalid_key(&mut self, span: Span, path: &FieldPath<'_>, found: &str) {
-        let message = format!("config error, key is not of type string: {found}");
+        let words = self.grammar.config_error();
+        let message = format!("{words}key is not of type string: {found}");
         let error = Diagnostic::error(Code::InvalidKey, span, message);
         let error = error
             .label("not a name")
@@ -356,5 +357,18 @@ impl Loader<'_> {
         } else {
             &[]
         }
+    }
+
+    /// Reports a word that is none of those a field knows.
+    pub(crate) fn unknown_word(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        field: &str,
+        (word, known): (&str, &[&str]),
+    ) {
+        let message = format!("unknown {field} '{}'", excerpt(word));
+        let error = Diagnostic::error(Code::UnknownValue, fields.span_of(field), message);
+        self.report(path, did_you_mean(error, word, known));
     }
 }

@@ -4,7 +4,7 @@
 //! rules file has. The reference's words stay the message; the help says what the file is.
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::grammar::origin_of;
+use crate::rules::file::grammar::RULES;
 use crate::rules::yaml::{self, Content, Node, Span};
 
 /// A file of another program.
@@ -80,7 +80,10 @@ pub(super) fn recognize(root: &Node, text: &str) -> Option<ForeignFile> {
     };
     let format = format_of_mapping(root).or_else(by_text)?;
     let mut keys = pairs.iter().map(|(key, _)| key);
-    let unknown = keys.find(|key| key.text().is_some_and(|name| origin_of(name).is_none()))?;
+    let unknown = keys.find(|key| {
+        key.text()
+            .is_some_and(|name| RULES.origin_of(name).is_none())
+    })?;
     Some(ForeignFile {
         span: unknown.span,
         message: format!(

@@ -12,7 +12,7 @@
 //! (`descriptor`, `rate_limit`).
 
 use crate::rules::file::grammar_field::{
-    ANY_NUMBER, Kind, Mapping, Origin, choice, reference, tollgate,
+    ANY_NUMBER, Grammar, Kind, Mapping, choice, reference, tollgate,
 };
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, OnStoreFailure, Weekday};
@@ -269,6 +269,12 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
 /// Every mapping.
 pub(crate) static MAPPINGS: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
 
+/// The grammar of rules files.
+pub(crate) static RULES: Grammar = Grammar {
+    mappings: &MAPPINGS,
+    is_reference: true,
+};
+
 /// The fields of a limit that are choices of its algorithm, in the order of the table.
 pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {
     let fields = LIMIT.fields.iter();
@@ -294,12 +300,4 @@ fn weekday_names() -> Vec<&'static str> {
 
 fn count_refused_names() -> Vec<&'static str> {
     CountRefused::ALL.map(CountRefused::name).to_vec()
-}
-
-/// The origin of a field of this name in any mapping.
-pub(crate) fn origin_of(name: &str) -> Option<Origin> {
-    let mut fields = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
-    fields
-        .find(|field| field.name == name)
-        .map(|field| field.origin)
 }

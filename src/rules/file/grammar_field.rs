@@ -4,7 +4,17 @@ use std::ops::RangeInclusive;
 
 use tollgate_limiter::AlgorithmOption;
 
-/// A mapping of a rules file.
+/// The mappings of a kind of file.
+#[derive(Debug)]
+pub(crate) struct Grammar {
+    /// Every mapping, the root first.
+    pub(crate) mappings: &'static [&'static Mapping],
+    /// Whether the reference reads such files: errors then begin with its words, and numbers that
+    /// it rejects anywhere are errors.
+    pub(crate) is_reference: bool,
+}
+
+/// A mapping of a file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Its name in the schema.
@@ -63,6 +73,14 @@ pub(crate) enum Kind {
     Headers,
     /// A mapping of any names to any values.
     AnyMapping,
+    /// A text, or a mapping.
+    TextOrMapping(&'static Mapping),
+    /// A length of time, such as `500ms` or `1h30m`.
+    Duration,
+    /// A length of time in whole seconds, a number of seconds, or `never`.
+    Wait,
+    /// A time in RFC 3339, with an optional `[Zone]`.
+    Time,
 }
 
 pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
@@ -75,7 +93,7 @@ pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static st
     }
 }
 
-pub(super) const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
+pub(crate) const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
         origin: Origin::Tollgate,
@@ -100,7 +118,35 @@ pub(super) const fn choice(
     }
 }
 
-pub(super) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+pub(crate) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+
+// === impl Grammar ===
+
+impl Grammar {
+    /// The origin of a field of this name in any mapping.
+    pub(crate) fn origin_of(&self, name: &str) -> Option<Origin> {
+        let mut fields = self.mappings.iter().flat_map(|mapping| mapping.fields);
+        fields
+            .find(|field| field.name == name)
+            .map(|field| field.origin)
+    }
+
+    /// The mappings that have a key, for messages.
+    pub(crate) fn homes(&self, name: &str) -> String {
+        let homes = self.mappings.iter().filter(|mapping| mapping.has(name));
+        let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+        homes.join(" or ")
+    }
+
+    /// The words that precede the reference's message about a name; none in other files.
+    pub(crate) fn config_error(&self) -> &'static str {
+        if self.is_reference {
+            "config error, "
+        } else {
+            ""
+        }
+    }
+}
 
 // === impl Mapping ===
 
@@ -112,7 +158,15 @@ impl Mapping {
             "descriptor" => "a descriptor",
             "limit" => "`rate_limit`",
             "replaced" => "an entry of `replaces`",
-            _ => "`over_limit`",
+            "over_limit" => "`over_limit`",
+            "tests" => "the root of a file of tests",
+            "test" => "a test",
+            "step" => "a step",
+            "entry" => "an entry",
+            "override" => "`limit`",
+            "expected_descriptor" => "an entry of `expect.descriptors`",
+            "ask" => "`ask`",
+            _ => "`expect`",
         }
     }
 

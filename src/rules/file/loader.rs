@@ -1,32 +1,19 @@
-//! The state of one load: the rules and diagnostics so far, and the budget of the current file.
+//! The state of one load: the rules so far, and the reader with its diagnostics.
 //!
 //! The other files of this folder add the methods that read each part of a file.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::ops::{Deref, DerefMut};
 
-use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
-use crate::rules::file::code::Code;
-use crate::rules::file::diagnostic::{Diagnostic, Found, Phase, Severity, Span};
-use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::diagnostic::{Diagnostic, Span};
+use crate::rules::file::grammar::RULES;
 use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
+use crate::rules::file::reader::Reader;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
-use crate::rules::yaml::Node;
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
-
-/// How long a domain, key, value or name may be, in bytes.
-pub const TEXT_BYTES_MAX: usize = 16 << 10;
-
-/// How much is walked for each byte of a file, aliases unfolded, and how much at least. A byte of
-/// text counts 1.
-const UNFOLDING_PER_BYTE: usize = 16;
-const UNFOLDING_MIN: usize = 100_000;
-
-/// What a node counts, without its text.
-const UNFOLDING_OF_A_NODE: usize = 4;
 
 /// How several files are combined.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -50,15 +37,7 @@ pub struct LoadedRules {
 pub(super) struct Loader<'s> {
     pub(super) options: Options,
     pub(super) rules: RuleSet,
-    report: Report,
-    /// How many diagnostics there are so far.
-    found: usize,
-    /// The names of the files so far; the last one is the current file.
-    files: Vec<&'s str>,
-    /// The text of the current file; empty when it is no text.
-    pub(super) text: &'s str,
-    /// How much more of the current file may be walked; none when the budget is used up.
-    pub(super) unfolding_left: Option<usize>,
+    reader: Reader<'s>,
     pub(super) automata: Automata,
     /// Regular expressions that are valid, so that each is checked once, and their words.
     pub(super) valid_regexes: HashMap<String, Option<Vec<Vec<u8>>>>,
@@ -80,12 +59,6 @@ pub(super) struct DomainOrigin {
     pub(super) on_store_failure: Option<FilePlace>,
 }
 
-/// How much may be walked of a file with this text.
-pub(super) fn unfolding_budget(text: &str) -> usize {
-    let walked = text.len().saturating_mul(UNFOLDING_PER_BYTE);
-    walked.max(UNFOLDING_MIN)
-}
-
 // === impl Options ===
 
 impl From<&RulesSettings> for Options {
@@ -103,11 +76,7 @@ impl<'s> Loader<'s> {
         Self {
             options,
             rules: RuleSet::default(),
-            report: Report::default(),
-            found: 0,
-            files: Vec::new(),
-            text: "",
-            unfolding_left: None,
+            reader: Reader::new(&RULES),
             automata: Automata::default(),
             valid_regexes: HashMap::new(),
             nodes: Vec::new(),
@@ -117,13 +86,6 @@ impl<'s> Loader<'s> {
         }
     }
 
-    /// Begins a file with this name and text, of which so much may be walked.
-    pub(super) fn file(&mut self, name: &'s str, text: &'s str, budget: usize) {
-        self.files.push(name);
-        self.text = text;
-        self.unfolding_left = Some(budget);
-    }
-
     /// Compiles the patterns of all files, and gives the rules or the errors.
     pub(super) fn finish(mut self, sources: &[Source]) -> Result<LoadedRules, Report> {
         self.compile();
@@ -131,8 +93,7 @@ impl<'s> Loader<'s> {
             self.warn_unreachable_nodes();
             self.warn_unknown_replaced_names();
         }
-        let mut report = self.report;
-        report.complete(sources);
+        let report = self.reader.into_report(sources);
         if report.errors.is_empty() {
             Ok(LoadedRules {
                 rules: self.rules,
@@ -143,179 +104,18 @@ impl<'s> Loader<'s> {
             Err(report)
         }
     }
+}
 
-    /// How many errors there are so far.
-    pub(super) fn error_count(&self) -> usize {
-        let report = &self.report;
-        report.errors.len().saturating_add(report.errors_omitted)
+impl<'s> Deref for Loader<'s> {
+    type Target = Reader<'s>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.reader
     }
+}
 
-    /// Whether there are so many errors that the rest of the files is not walked.
-    pub(super) fn gives_up(&self) -> bool {
-        self.error_count() >= ERRORS_COUNTED_MAX
-    }
-
-    /// Whether further errors are only counted.
-    pub(super) fn only_counts(&self) -> bool {
-        self.report.errors.len() >= DIAGNOSTICS_MAX
-    }
-
-    /// Counts an error that is not shown: to describe it would cost time.
-    pub(super) fn count_error(&mut self) {
-        let omitted = &mut self.report.errors_omitted;
-        *omitted = omitted.saturating_add(1);
-    }
-
-    /// A place in the current file.
-    pub(super) fn place(&self, span: Span) -> FilePlace {
-        let file = self.files.len().saturating_sub(1);
-        FilePlace { file, span }
-    }
-
-    /// Adds a place of any file to a diagnostic of the current one.
-    pub(super) fn cite(&self, diagnostic: Diagnostic, place: FilePlace, label: &str) -> Diagnostic {
-        match self.files.get(place.file) {
-            // A document that is not text has no places.
-            _ if place.span.at.line == 0 => diagnostic,
-            Some(file) if place.file.saturating_add(1) != self.files.len() => {
-                diagnostic.related_in(*file, place.span, label)
-            }
-            _ => diagnostic.related(place.span, label),
-        }
-    }
-
-    /// Takes nodes and their texts off the budget. Reports once that the budget is used up.
-    pub(super) fn spend<'n>(
-        &mut self,
-        nodes: impl IntoIterator<Item = &'n Rc<Node>>,
-        at: Span,
-        path: &FieldPath<'_>,
-    ) -> bool {
-        let Some(left) = self.unfolding_left else {
-            return false;
-        };
-        self.unfolding_left = nodes.into_iter().try_fold(left, |left, node| {
-            let text = node.text().map_or(0, str::len);
-            left.checked_sub(UNFOLDING_OF_A_NODE)?.checked_sub(text)
-        });
-        if self.unfolding_left.is_none() {
-            let message =
-                format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
-            let help = "use fewer aliases within aliases";
-            self.error(Code::TooLarge, at, path, message, help);
-        }
-        self.unfolding_left.is_some()
-    }
-
-    /// Whether a text keeps its bound; reports it if not.
-    pub(super) fn check_length(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
-        let fits = text.len() <= TEXT_BYTES_MAX;
-        if !fits {
-            let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
-            self.error(Code::TooLarge, at, path, message, "shorten it");
-        }
-        fits
-    }
-
-    /// Records an error.
-    pub(super) fn error(
-        &mut self,
-        code: Code,
-        span: Span,
-        path: &FieldPath<'_>,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) {
-        self.report(path, Diagnostic::error(code, span, message).help(help));
-    }
-
-    /// Records an error of a type, which the reference finds when it decodes.
-    pub(super) fn type_error(&mut self, path: &FieldPath<'_>, mut error: Diagnostic) {
-        error
-            .message
-            .insert_str(0, "error loading config file: yaml: ");
-        self.report_in(Phase::Types, path, error);
-    }
-
-    /// Records a diagnostic of the current file about the rule at `path`.
-    pub(super) fn report(&mut self, path: &FieldPath<'_>, diagnostic: Diagnostic) {
-        self.report_in(Phase::Meaning, path, diagnostic);
-    }
-
-    /// Records a diagnostic that the reference finds in this phase.
-    pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
-        let file = self.files.len().saturating_sub(1);
-        self.record(file, phase, diagnostic, || path.to_string());
-    }
-
-    /// Records a diagnostic of a file.
-    pub(super) fn record(
-        &mut self,
-        file: usize,
-        phase: Phase,
-        mut diagnostic: Diagnostic,
-        path: impl FnOnce() -> String,
-    ) {
-        let report = &mut self.report;
-        let (all, omitted) = match diagnostic.severity {
-            Severity::Error => (&mut report.errors, &mut report.errors_omitted),
-            Severity::Warning => (&mut report.warnings, &mut report.warnings_omitted),
-        };
-        if all.len() >= DIAGNOSTICS_MAX {
-            *omitted = omitted.saturating_add(1);
-            return;
-        }
-        diagnostic.found = Found {
-            file,
-            phase,
-            number: self.found,
-        };
-        self.found = self.found.saturating_add(1);
-        let name = self.file_name(file);
-        name.clone_into(&mut diagnostic.file);
-        diagnostic.path = path();
-        match diagnostic.severity {
-            Severity::Error => self.report.errors.push(diagnostic),
-            Severity::Warning => self.report.warnings.push(diagnostic),
-        }
-    }
-
-    /// The name of a file by its index.
-    pub(super) fn file_name(&self, file: usize) -> &'s str {
-        self.files.get(file).copied().unwrap_or_default()
-    }
-
-    /// Whether a warning of the current file is to be recorded: not beyond the bound, and once,
-    /// although an alias is walked each time it is used.
-    pub(super) fn is_new_warning(&mut self, code: Code, span: Span) -> bool {
-        let file = self.files.len().saturating_sub(1);
-        let is_same = |one: &Diagnostic| {
-            one.code == code && one.span == span && span.at.line > 0 && one.found.file == file
-        };
-        if self.report.warnings.iter().any(is_same) {
-            return false;
-        }
-        let is_full = self.warnings_are_full();
-        if is_full {
-            self.omit_warnings(1);
-        }
-        !is_full
-    }
-
-    /// Whether further warnings are only counted.
-    pub(super) fn warnings_are_full(&self) -> bool {
-        self.report.warnings.len() >= DIAGNOSTICS_MAX
-    }
-
-    /// Counts warnings that are not reported.
-    pub(super) fn omit_warnings(&mut self, number: usize) {
-        let omitted = &mut self.report.warnings_omitted;
-        *omitted = omitted.saturating_add(number);
-    }
-
-    /// Whether there is a warning of the rule at this path of a file.
-    pub(super) fn has_warning(&self, file: usize, path: &str) -> bool {
-        let mut warnings = self.report.warnings.iter();
-        warnings.any(|one| one.found.file == file && one.path == path)
+impl DerefMut for Loader<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.reader
     }
 }

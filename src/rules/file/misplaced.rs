@@ -10,11 +10,10 @@ use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Phase};
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::{MAPPINGS, origin_of};
 use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
-use crate::rules::file::loader::Loader;
 use crate::rules::file::nearest::nearest;
 use crate::rules::file::node_kind::kind;
+use crate::rules::file::reader::Reader;
 use crate::rules::yaml::{Content, Node};
 
 /// The keys and values of a mapping, as nodes.
@@ -22,9 +21,9 @@ pub(super) fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<I
     pairs.iter().flat_map(|(key, value)| [key, value])
 }
 
-// === impl Loader ===
+// === impl Reader ===
 
-impl Loader<'_> {
+impl Reader<'_> {
     /// Reports a node that is not a mapping. For an item of a list, the reference's walk reports
     /// it; for a field, its decoder.
     pub(super) fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
@@ -39,8 +38,11 @@ impl Loader<'_> {
             error.help("write `key: value` pairs here")
         };
         if path.is_item() {
-            let message =
-                format!("config error, yaml file contains list of type other than map: {found}");
+            let message = if self.grammar.is_reference {
+                format!("config error, yaml file contains list of type other than map: {found}")
+            } else {
+                format!("cannot read {found} as a mapping")
+            };
             self.report_in(Phase::Names, path, error(message));
         } else {
             self.type_error(path, error(format!("cannot read {found} as a mapping")));
@@ -71,7 +73,7 @@ impl Loader<'_> {
                 }
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default();
-                    match origin_of(name) {
+                    match self.grammar.origin_of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
                             self.reject_float(value, path, name, None);
@@ -86,7 +88,8 @@ impl Loader<'_> {
 
     /// Reports an unknown key within a misplaced value. To know its place would help nobody.
     fn unknown_in_misplaced(&mut self, key: &Node, path: &FieldPath<'_>, name: &str) {
-        let message = format!("config error, unknown key '{}'", excerpt(name));
+        let words = self.grammar.config_error();
+        let message = format!("{words}unknown key '{}'", excerpt(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
         self.report_in(Phase::Names, path, error.help("remove it"));
     }
@@ -101,8 +104,9 @@ impl Loader<'_> {
         (here, is_written): (&Mapping, &dyn Fn(&str) -> bool),
     ) -> Option<&'static str> {
         let name = key.text().unwrap_or_default();
-        let help = || format!("move it into {}", homes(name));
-        match origin_of(name) {
+        let grammar = self.grammar;
+        let help = || format!("move it into {}", grammar.homes(name));
+        match self.grammar.origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
                 if self.is_new_warning(Code::MisplacedKey, key.span) {
@@ -140,11 +144,14 @@ impl Loader<'_> {
             return None;
         }
         let name = key.text().unwrap_or_default();
-        let message = format!("config error, unknown key '{}'", excerpt(name));
+        let words = self.grammar.config_error();
+        let message = format!("{words}unknown key '{}'", excerpt(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
+        let grammar = self.grammar;
         let meant = nearest(name, here.fields.iter().map(|field| field.name));
         let elsewhere = || {
-            let names = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
+            let mappings = grammar.mappings.iter();
+            let names = mappings.flat_map(|mapping| mapping.fields);
             nearest(name, names.map(|field| field.name))
         };
         let error = match meant {
@@ -163,7 +170,7 @@ impl Loader<'_> {
             None => match elsewhere() {
                 Some(meant) => error.help(format!(
                     "did you mean `{meant}`? It belongs in {}",
-                    homes(meant)
+                    grammar.homes(meant)
                 )),
                 None => error.help(format!("the keys of {} are {}", here.place(), here.names())),
             },
@@ -187,7 +194,12 @@ impl Loader<'_> {
         if name == "metadata" || float.is_none() && !beyond {
             return;
         }
-        let error = Diagnostic::error(Code::WrongType, node.span, "error checking config");
+        let message = if self.grammar.is_reference {
+            "error checking config".to_owned()
+        } else {
+            format!("{name} is not text or a whole number")
+        };
+        let error = Diagnostic::error(Code::WrongType, node.span, message);
         let label = if beyond {
             "a number beyond 64 bits"
         } else {
@@ -226,11 +238,4 @@ impl Loader<'_> {
 /// Whether a whole float is in a range.
 fn range_holds(range: &RangeInclusive<u32>, number: f64) -> bool {
     (f64::from(*range.start())..=f64::from(*range.end())).contains(&number)
-}
-
-/// The mappings that have a key, for messages.
-fn homes(name: &str) -> String {
-    let homes = MAPPINGS.iter().filter(|mapping| mapping.has(name));
-    let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
-    homes.join(" or ")
 }

@@ -14,7 +14,8 @@
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
 //! | `schema` | the JSON Schema |
-//! | `loader` | the state of one load, and its bounds |
+//! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
+//! | `loader` | the state of one load |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
@@ -53,6 +54,7 @@ mod node_origin;
 mod over_limit;
 mod patterns;
 mod rate_limit;
+mod reader;
 mod replaced_names;
 mod report;
 mod schema;
@@ -64,11 +66,19 @@ use self::loader::Loader;
 use crate::rules::path::Source;
 use crate::rules::yaml::Node;
 
-pub use self::bounds::DIAGNOSTICS_MAX;
+pub(crate) use self::field_path::FieldPath;
+pub(crate) use self::fields::Fields;
+pub(crate) use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+pub(crate) use self::nearest::nearest;
+pub(crate) use self::node_kind::kind;
+pub(crate) use self::reader::{Reader, unfolding_budget};
+pub(crate) use self::schema::{object_of, reference};
+
+pub use self::bounds::{DIAGNOSTICS_MAX, TEXT_BYTES_MAX};
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
-pub use self::loader::{LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::loader::{LoadedRules, Options};
 pub use self::report::Report;
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;
@@ -81,7 +91,7 @@ pub use self::values::LIST_ITEMS_MAX;
 pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
-        let budget = loader::unfolding_budget(&source.text);
+        let budget = reader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }

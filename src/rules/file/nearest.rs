@@ -2,6 +2,8 @@
 
 use strsim::damerau_levenshtein;
 
+use crate::rules::file::diagnostic::Diagnostic;
+
 /// Longer texts are no misspelt names. The bound keeps the comparison cheap.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -79,6 +81,20 @@ pub(super) fn meant_integer(text: &str) -> Option<String> {
     // It may be octal or decimal.
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     (is_plain && (digits == "0" || !digits.starts_with('0'))).then(|| number.to_string())
+}
+
+/// Adds the known word that was probably meant, or all of them.
+pub(crate) fn did_you_mean(error: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
+    let span = error.span;
+    match nearest(word, known.iter().copied()) {
+        Some(meant) => error
+            .help(format!(
+                "did you mean `{meant}`? Possible values: {}",
+                known.join(", ")
+            ))
+            .edit(span, meant),
+        None => error.help(format!("use one of {}", known.join(", "))),
+    }
 }
 
 #[cfg(test)]

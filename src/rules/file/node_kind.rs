@@ -3,7 +3,7 @@
 use crate::rules::yaml::{Content, Node};
 
 /// What a node is, for messages.
-pub(super) fn kind(node: &Node) -> &'static str {
+pub(crate) fn kind(node: &Node) -> &'static str {
     match &node.content {
         _ if node.is_null() => "nothing",
         Content::Mapping(_) => "a mapping",

@@ -122,7 +122,7 @@ impl Diagnostic {
         }
         let moved_columns = self.moved_columns(&places);
         if !self.path.is_empty() {
-            let rule = Level::NOTE.with_name("rule");
+            let rule = Level::NOTE.with_name(self.path_name);
             group = group.element(rule.message(printable(&self.path).into_owned()));
         }
         group = group.element(Level::HELP.message(printable(&self.help).into_owned()));

@@ -29,16 +29,35 @@ pub fn schema() -> Value {
     })
 }
 
-fn reference(mapping: &Mapping) -> String {
+/// A duration, as a pattern.
+const DURATION: &str = "^ *([0-9]+([.][0-9]+)? *(us|ms|s|m|h|d|w) *)+$";
+
+/// A time, as a pattern.
+const TIME: &str =
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]+([Zz]|[+-][0-9]{2}:?[0-9]{2})(\\[[^\\]]+\\])?$";
+
+pub(crate) fn reference(mapping: &Mapping) -> String {
     format!("#/$defs/{}", mapping.name)
 }
 
-fn object(mapping: &Mapping) -> Value {
+/// The schema of one mapping, with these required fields and these constraints.
+pub(crate) fn object_of(mapping: &Mapping, required: &Value, together: &Value) -> Value {
     let properties: Map<String, Value> = mapping
         .fields
         .iter()
         .map(|field| (field.name.to_owned(), property(field)))
         .collect();
+    json!({
+        "description": mapping.about,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+        "allOf": together,
+    })
+}
+
+fn object(mapping: &Mapping) -> Value {
     let required = match mapping.name {
         "rules" => json!(["domain"]),
         "descriptor" => json!(["key"]),
@@ -50,14 +69,7 @@ fn object(mapping: &Mapping) -> Value {
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
-    json!({
-        "description": mapping.about,
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-        "allOf": together,
-    })
+    object_of(mapping, &required, &together)
 }
 
 /// The schema of a field's value. `null` is the same as an absent field, except where it would
@@ -99,6 +111,16 @@ fn property(field: &Field) -> Value {
             "additionalProperties": { "type": ["string", "number", "boolean", "null"] }
         }),
         Kind::AnyMapping => json!({ "type": ["object", "null"] }),
+        Kind::TextOrMapping(mapping) => json!({
+            "anyOf": [{ "type": ["string", "null"] }, { "$ref": reference(mapping) }]
+        }),
+        Kind::Duration => json!({ "type": ["string", "null"], "pattern": DURATION }),
+        Kind::Wait => json!({ "anyOf": [
+            { "type": ["integer", "null"], "minimum": 0 },
+            { "type": "string", "pattern": DURATION },
+            { "const": "never" },
+        ]}),
+        Kind::Time => json!({ "type": ["string", "null"], "pattern": TIME }),
     };
     if let Some(value) = value.as_object_mut() {
         value.insert("description".to_owned(), json!(field.about));

@@ -9,6 +9,7 @@ use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
+use crate::rules::file::reader::Reader;
 use crate::rules::yaml::Node;
 use tollgate_limiter::Limit;
 
@@ -116,7 +117,11 @@ impl Loader<'_> {
             self.report(path, warning.help(help));
         }
     }
+}
 
+// === impl Reader ===
+
+impl Reader<'_> {
     /// Warns of a number that YAML 1.1 reads as octal, and people as decimal.
     pub(super) fn warn_octal(&mut self, node: &Node, path: &FieldPath<'_>) {
         let text = node

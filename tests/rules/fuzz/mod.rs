@@ -93,11 +93,15 @@ const PIECES: &[&str] = &[
 ];
 
 /// Marsaglia's xorshift: the same numbers on every machine.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 // === impl Random ===
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -134,7 +138,7 @@ fn corpus() -> Vec<(String, String)> {
 
 /// A text after one to eight changes: bytes removed, doubled, moved or replaced, pieces of grammar
 /// or halves of other files inserted.
-fn mutated(random: &mut Random, text: &str, other: &str) -> String {
+pub(crate) fn mutated(random: &mut Random, text: &str, other: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(8) {
         let at = random.below(bytes.len() + 1);

@@ -30,7 +30,8 @@ impl Loader<'_> {
                 let help =
                     format!("remove `{name}`: the limit is of requests in flight at any moment");
                 let error = error.help(help);
-                self.report(path, self.without_field(fields, name, error));
+                let error = self.without_field(fields, name, error);
+                self.report(path, error);
             }
         }
         let requests = self.integer(fields, path, "requests_per_unit");

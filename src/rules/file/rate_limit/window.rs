@@ -9,10 +9,10 @@ use crate::rules::calendar::{CalendarError, calendar};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
-use crate::rules::file::document::did_you_mean;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
+use crate::rules::file::nearest::did_you_mean;
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
     Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,

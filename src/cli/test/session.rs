@@ -1,0 +1,133 @@
+//! One run of all files of tests.
+
+use std::path::{Path, PathBuf};
+
+use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult, WatchedPath};
+use crate::rules::file::Span;
+use crate::rules::path::test_files;
+
+/// The results of one run.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// The files that could be read, in order.
+    pub(super) files: Vec<FileResult>,
+    /// The files that could not, in order.
+    pub(super) failures: Vec<FileFailure>,
+    pub(super) coverage: Coverage,
+    /// The least share of the rules that tests are to reach, in percent.
+    pub(super) coverage_min: Option<f64>,
+    /// How many tests `--filter` left out.
+    pub(super) filtered: usize,
+    /// Every path of the run, as it was before it was read.
+    pub(super) watched: Vec<WatchedPath>,
+}
+
+/// The results of one file.
+#[derive(Debug)]
+pub(super) struct FileResult {
+    pub(super) file: TestFile,
+    pub(super) tests: Vec<TestOutcome>,
+}
+
+/// The result of one test.
+#[derive(Debug)]
+pub(super) struct TestOutcome {
+    pub(super) name: String,
+    pub(super) span: Span,
+    /// Or why there was no simulation.
+    pub(super) result: Result<TestResult, String>,
+}
+
+/// A file that could not be read, or has errors.
+#[derive(Debug)]
+pub(super) struct FileFailure {
+    pub(super) path: String,
+    pub(super) failure: LoadFailure,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Runs the tests of these files and directories whose names contain `filter`.
+    pub(super) fn run(paths: &[PathBuf], filter: Option<&str>, coverage_min: Option<f64>) -> Self {
+        let mut session = Self {
+            coverage_min,
+            ..Self::default()
+        };
+        for path in paths {
+            session.watched.push(WatchedPath::at(path));
+            match test_files(path) {
+                Ok(files) => {
+                    for file in files {
+                        session.file(file.path(), filter);
+                    }
+                }
+                Err(error) => session.failures.push(FileFailure {
+                    path: path.display().to_string(),
+                    failure: LoadFailure::Read(error),
+                }),
+            }
+        }
+        session
+    }
+
+    fn file(&mut self, path: &Path, filter: Option<&str>) {
+        let file = match rule_tests::load(path) {
+            Ok(file) => file,
+            Err(failure) => {
+                if let LoadFailure::Reports { watched, .. } = &failure {
+                    self.watched.extend(watched.iter().cloned());
+                }
+                let path = path.display().to_string();
+                self.failures.push(FileFailure { path, failure });
+                return;
+            }
+        };
+        self.watched.extend(file.watched.iter().cloned());
+        let mut tests = Vec::new();
+        for test in &file.tests {
+            if filter.is_some_and(|filter| !test.name.contains(filter)) {
+                self.filtered = self.filtered.saturating_add(1);
+                continue;
+            }
+            let result = rule_tests::run(&file, test, &mut self.coverage);
+            tests.push(TestOutcome {
+                name: test.name.clone(),
+                span: test.span,
+                result: result.map_err(|error| error.to_string()),
+            });
+        }
+        self.files.push(FileResult { file, tests });
+    }
+
+    /// Every test, with the file that it is in.
+    pub(super) fn tests(&self) -> impl Iterator<Item = (&FileResult, &TestOutcome)> {
+        let files = self.files.iter();
+        files.flat_map(|file| file.tests.iter().map(move |test| (file, test)))
+    }
+
+    /// How many tests passed, and how many failed.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let passed = self.tests().filter(|(_, test)| test.passed()).count();
+        (passed, self.tests().count().saturating_sub(passed))
+    }
+
+    /// Whether everything is as it is to be.
+    pub(super) fn passed(&self) -> bool {
+        self.failures.is_empty() && self.counts().1 == 0 && self.is_covered()
+    }
+
+    /// Whether the tests reach enough of the rules.
+    pub(super) fn is_covered(&self) -> bool {
+        self.coverage_min
+            .is_none_or(|least| self.coverage.percent() >= least)
+    }
+}
+
+// === impl TestOutcome ===
+
+impl TestOutcome {
+    pub(super) fn passed(&self) -> bool {
+        self.result.as_ref().is_ok_and(TestResult::passed)
+    }
+}

@@ -1,0 +1,154 @@
+//! The results as text, as `cargo test` has them.
+
+use tollgate_limiter::{Entry, Match};
+
+use super::session::{Session, TestOutcome};
+use crate::cli::check_format::stderr_is_coloured;
+use crate::cli::rule_text::{level_lines, rule_lines};
+use crate::rule_tests::{Failure, LoadFailure};
+
+/// How many rules that no test reached are listed.
+const UNREACHED_MAX: usize = 50;
+
+/// Prints the results. Errors of files go to stderr.
+pub(super) fn print(session: &Session) {
+    print_file_failures(session);
+    for (file, test) in session.tests() {
+        let result = if test.passed() { "ok" } else { "FAILED" };
+        print_line!("test {}: {} ... {result}", file.file.name, test.name);
+    }
+    let failed: Vec<_> = session.tests().filter(|(_, test)| !test.passed()).collect();
+    if !failed.is_empty() {
+        print_line!("\nfailures:");
+        for (file, test) in &failed {
+            print_line!("\n---- {}: {} ----", file.file.name, test.name);
+            print_failures(&file.file.name, test);
+        }
+    }
+    let coverage = coverage_lines(session);
+    if !coverage.is_empty() {
+        print_line!("\n{}", coverage.join("\n"));
+    }
+    print_summary(session);
+}
+
+/// Prints errors of files, and warnings.
+pub(super) fn print_file_failures(session: &Session) {
+    for file in &session.files {
+        for warning in &file.file.warnings {
+            eprintln!("{}\n", warning.render(stderr_is_coloured()));
+        }
+    }
+    for failure in &session.failures {
+        match &failure.failure {
+            LoadFailure::Read(error) => eprintln!("error: {error}\n"),
+            LoadFailure::Reports { reports, .. } => {
+                for report in reports {
+                    eprintln!("{}\n", report.render(stderr_is_coloured()));
+                }
+                eprintln!("error: {} cannot run\n", failure.path);
+            }
+        }
+    }
+}
+
+fn print_failures(file: &str, test: &TestOutcome) {
+    match &test.result {
+        Err(error) => print_line!("error: {error}"),
+        Ok(result) => {
+            for failure in &result.failures {
+                for line in failure_lines(file, failure) {
+                    print_line!("{line}");
+                }
+            }
+            if result.failures_omitted > 0 {
+                print_line!("and {} more steps failed", result.failures_omitted);
+            }
+        }
+    }
+}
+
+/// A failure in lines: the step, the differences, the rule.
+pub(super) fn failure_lines(file: &str, failure: &Failure) -> Vec<String> {
+    let at = failure.span.at;
+    let mut lines = vec![
+        format!("step {}: {}", failure.step, failure.action),
+        format!("  --> {file}:{}:{}", at.line, at.column),
+        format!("  at {}", failure.time),
+    ];
+    for difference in &failure.differences {
+        lines.push(format!("  {}:", difference.field));
+        lines.push(format!("    expected: {}", difference.expected));
+        lines.push(format!("    actual:   {}", difference.actual));
+    }
+    let explained = explained_lines(failure);
+    if !explained.is_empty() {
+        lines.push("  explain:".to_owned());
+        lines.extend(explained.into_iter().map(|line| format!("    {line}")));
+    }
+    lines
+}
+
+/// What `explain` says about the descriptor that decided: its rules, or why it has none.
+pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
+    let Some(explained) = &failure.explained else {
+        return Vec::new();
+    };
+    let entries = explained.entries.iter().map(|(key, value)| Entry {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+    });
+    let entries: Vec<_> = entries.collect();
+    let rules = &explained.rules.rules;
+    match rules.find(explained.domain.as_bytes(), &entries) {
+        Match::Rules(matched) if !matched.rules.is_empty() => {
+            let entries = entries.get(..matched.entries).unwrap_or_default();
+            let rules = matched.rules.iter();
+            rules.flat_map(|rule| rule_lines(rule, entries)).collect()
+        }
+        Match::Rules(_) | Match::UnknownDomain | Match::None => {
+            let named = (explained.domain.as_str(), explained.entries.as_slice());
+            level_lines(rules, named, &entries, entries.len())
+        }
+    }
+}
+
+/// The rules that tests reached, in lines. Empty where there are no rules.
+pub(super) fn coverage_lines(session: &Session) -> Vec<String> {
+    let coverage = &session.coverage;
+    if coverage.rules() == 0 {
+        return Vec::new();
+    }
+    let (reached, rules) = (coverage.reached(), coverage.rules());
+    let percent = coverage.percent();
+    let mut lines = vec![format!(
+        "coverage: {reached} of {rules} rules reached ({percent:.1}%)"
+    )];
+    let unreached = coverage.unreached();
+    for rule in unreached.iter().take(UNREACHED_MAX) {
+        let (name, limit, file) = (&rule.rule, &rule.limit, &rule.file);
+        lines.push(format!("  not reached: {name} ({limit}), {file}"));
+    }
+    let more = unreached.len().saturating_sub(UNREACHED_MAX);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    if let Some(least) = session.coverage_min.filter(|_| !session.is_covered()) {
+        lines.push(format!("  the coverage is below {least}% (--coverage-min)"));
+    }
+    lines
+}
+
+fn print_summary(session: &Session) {
+    let (passed, failed) = session.counts();
+    let result = if session.passed() { "ok" } else { "FAILED" };
+    let files = match session.failures.len() {
+        0 => String::new(),
+        1 => "; 1 file cannot run".to_owned(),
+        many => format!("; {many} files cannot run"),
+    };
+    print_line!(
+        "\ntest result: {result}. {passed} passed; {failed} failed; {} filtered out{files}",
+        session.filtered
+    );
+}

@@ -1,0 +1,282 @@
+//! The grammar of a file of tests: one table of mappings and fields.
+//!
+//! To add a field: add it here, read its value in the file of this folder that reads the mapping,
+//! and run `make readme`.
+
+use tollgate_limiter::Unit;
+
+use crate::rule_tests::TIMES_MAX;
+use crate::rule_tests::requests::carried_units;
+use crate::rules::file::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+
+/// A whole file.
+pub(super) static ROOT: Mapping = Mapping {
+    name: "tests",
+    about: "Tests of rules.",
+    fields: &[
+        tollgate(
+            "rules",
+            Kind::TextList { or_one: true },
+            "The rules file, or directory of rules files, beside this file; or a list of them. Required.",
+        ),
+        tollgate(
+            "settings",
+            Kind::Headers,
+            "Settings of `tollgate serve` by the names of their flags, such as `all_or_nothing: true`.",
+        ),
+        tollgate(
+            "tests",
+            Kind::MappingList(&TEST),
+            "The tests; required. Each begins without buckets.",
+        ),
+    ],
+};
+
+/// A test.
+pub(super) static TEST: Mapping = Mapping {
+    name: "test",
+    about: "Requests at chosen times, and the answers that they are to get.",
+    fields: &[
+        tollgate(
+            "name",
+            Kind::Text,
+            "The name of the test; required, and unique in its file.",
+        ),
+        tollgate(
+            "start",
+            Kind::Time,
+            "The time at which the test starts: RFC 3339, with an optional [Zone]; required.",
+        ),
+        tollgate(
+            "steps",
+            Kind::MappingList(&STEP),
+            "What happens, in order; required.",
+        ),
+    ],
+};
+
+/// A step.
+pub(super) static STEP: Mapping = Mapping {
+    name: "step",
+    about: "One of `ask`, `request`, `after`, `at`, `reload`, `refund` and `reset`.",
+    fields: &[
+        tollgate(
+            "ask",
+            Kind::TextOrMapping(&ASK),
+            "A request: `DOMAIN KEY=VALUE,KEY=VALUE`, descriptors separated by `;`, or its long form.",
+        ),
+        tollgate(
+            "request",
+            Kind::AnyMapping,
+            "A request as Envoy's protobuf JSON.",
+        ),
+        tollgate(
+            "times",
+            Kind::Integer(1..=TIMES_MAX),
+            "How often the request is sent. Default: 1.",
+        ),
+        tollgate(
+            "hits",
+            Kind::Integer(ANY_NUMBER),
+            "The hits of the request; 0 takes none. Default: 1.",
+        ),
+        tollgate(
+            "every",
+            Kind::Duration,
+            "The time between two of these requests. Default: 0s.",
+        ),
+        tollgate(
+            "expect",
+            Kind::Mapping(&EXPECT),
+            "What the answers are to be.",
+        ),
+        tollgate("after", Kind::Duration, "The clock moves forward by this."),
+        tollgate(
+            "at",
+            Kind::Time,
+            "The clock is set to this time, in either direction.",
+        ),
+        tollgate(
+            "reload",
+            Kind::TextList { or_one: true },
+            "Rules files that take the place of the rules; buckets stay.",
+        ),
+        tollgate(
+            "refund",
+            Kind::TextOrMapping(&ASK),
+            "A request whose hits go back to its limits, written as for `ask`.",
+        ),
+        tollgate(
+            "reset",
+            Kind::TextOrMapping(&ASK),
+            "A descriptor whose buckets are forgotten, written as for `ask`.",
+        ),
+    ],
+};
+
+/// A request in its long form.
+pub(super) static ASK: Mapping = Mapping {
+    name: "ask",
+    about: "A request in its long form. `{n}` in a value is the number of the request, from 1 to `times`.",
+    fields: &[
+        tollgate("domain", Kind::Text, "The domain; required."),
+        tollgate(
+            "descriptors",
+            Kind::MappingList(&DESCRIPTOR),
+            "The descriptors; required.",
+        ),
+    ],
+};
+
+/// A descriptor of a request.
+pub(super) static DESCRIPTOR: Mapping = Mapping {
+    name: "descriptor",
+    about: "A descriptor of a request.",
+    fields: &[
+        tollgate(
+            "entries",
+            Kind::MappingList(&ENTRY),
+            "The entries; required.",
+        ),
+        tollgate(
+            "holder",
+            Kind::Mapping(&ENTRY),
+            "The holder of a slot (`algorithm: concurrency`): the last entry.",
+        ),
+        tollgate(
+            "hits",
+            Kind::Integer(ANY_NUMBER),
+            "The hits of this descriptor. Default: the hits of the request.",
+        ),
+        tollgate(
+            "limit",
+            Kind::Mapping(&OVERRIDE),
+            "A limit that the request carries in place of the rule's.",
+        ),
+    ],
+};
+
+/// An entry of a descriptor.
+pub(super) static ENTRY: Mapping = Mapping {
+    name: "entry",
+    about: "An entry of a descriptor.",
+    fields: &[
+        tollgate("key", Kind::Text, "The key; required."),
+        tollgate("value", Kind::Text, "The value. Default: empty."),
+    ],
+};
+
+/// A limit that a request carries.
+pub(super) static OVERRIDE: Mapping = Mapping {
+    name: "override",
+    about: "A limit that a request carries.",
+    fields: &[
+        tollgate(
+            "requests_per_unit",
+            Kind::Integer(ANY_NUMBER),
+            "The number of requests; required.",
+        ),
+        tollgate(
+            "unit",
+            Kind::Enum {
+                words: || carried_units().map(Unit::name).collect(),
+                ignore_case: true,
+            },
+            "The unit of the window; required.",
+        ),
+        tollgate(
+            "unit_multiplier",
+            Kind::Integer(1..=u32::MAX),
+            "The number of units in the window. Default: 1.",
+        ),
+    ],
+};
+
+/// What the answers are to be.
+pub(super) static EXPECT: Mapping = Mapping {
+    name: "expect",
+    about: "What the answers are to be. All but `admitted` is of the last answer.",
+    fields: &[
+        tollgate(
+            "admitted",
+            Kind::Integer(ANY_NUMBER),
+            "How many of the requests pass.",
+        ),
+        VERDICT,
+        REMAINING,
+        RULE,
+        tollgate(
+            "retry_after",
+            Kind::Wait,
+            "The time until the request can pass, in whole seconds, rounded up; `never` if it cannot.",
+        ),
+        RESET_AFTER,
+        tollgate(
+            "headers",
+            Kind::Headers,
+            "Headers of the answer by name; null for a header that is absent.",
+        ),
+        tollgate("body", Kind::Text, "The body of the answer."),
+        tollgate(
+            "descriptors",
+            Kind::MappingList(&EXPECTED_DESCRIPTOR),
+            "What the answer says of each descriptor, in the order of the request.",
+        ),
+    ],
+};
+
+/// What an answer is to say of one descriptor.
+pub(super) static EXPECTED_DESCRIPTOR: Mapping = Mapping {
+    name: "expected_descriptor",
+    about: "What the answer says of one descriptor.",
+    fields: &[VERDICT, REMAINING, RULE, RESET_AFTER],
+};
+
+const VERDICT: Field = tollgate(
+    "verdict",
+    Kind::Enum {
+        words: || VERDICTS.to_vec(),
+        ignore_case: false,
+    },
+    "Whether it passes.",
+);
+
+const REMAINING: Field = tollgate(
+    "remaining",
+    Kind::Integer(ANY_NUMBER),
+    "The hits that are left.",
+);
+
+const RULE: Field = tollgate(
+    "rule",
+    Kind::Text,
+    "The rule that decided, as `tollgate explain` and `/limits` name it; `none` if no limit applied.",
+);
+
+const RESET_AFTER: Field = tollgate(
+    "reset_after",
+    Kind::Wait,
+    "The time until the limit resets, or until a retry can pass if it refused; in whole seconds, rounded up.",
+);
+
+/// The verdicts, as a file has them.
+pub(super) const VERDICTS: [&str; 2] = ["OK", "OVER_LIMIT"];
+
+/// The grammar of files of tests.
+pub(super) static TESTS: Grammar = Grammar {
+    mappings: &MAPPINGS,
+    is_reference: false,
+};
+
+/// Every mapping.
+pub(super) static MAPPINGS: [&Mapping; 9] = [
+    &ROOT,
+    &TEST,
+    &STEP,
+    &ASK,
+    &DESCRIPTOR,
+    &ENTRY,
+    &OVERRIDE,
+    &EXPECT,
+    &EXPECTED_DESCRIPTOR,
+];

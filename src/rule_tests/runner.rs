@@ -1,0 +1,238 @@
+//! Runs a test: one simulation, from its start to its last step.
+
+use std::sync::Arc;
+
+use tollgate_limiter::Code;
+
+use crate::pipeline::Generation;
+use crate::rule_tests::MEMORY_MAX;
+use crate::rule_tests::coverage::Coverage;
+use crate::rule_tests::differences::{Answered, Difference, compare};
+use crate::rule_tests::moments::Moment;
+use crate::rule_tests::requests::encoded_once;
+use crate::rule_tests::test_file::{Action, Ask, Request, RuleFiles, Step, Test, TestFile};
+use crate::rules::file::Span;
+use crate::simulation::{Answer, Simulation, SimulationError};
+
+/// How many failures of one test are kept. Further ones are counted.
+const FAILURES_MAX: usize = 20;
+
+/// The result of a test.
+#[derive(Debug)]
+pub struct TestResult {
+    /// The steps that failed, in order. Empty when the test passed.
+    pub failures: Vec<Failure>,
+    /// How many more steps failed.
+    pub failures_omitted: usize,
+    /// How many requests were sent.
+    pub requests: u64,
+}
+
+/// A step that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The number of the step, from 1.
+    pub step: usize,
+    /// Its place in the file.
+    pub span: Span,
+    /// The time of the test's clock after the step.
+    pub time: String,
+    /// What the step does.
+    pub action: String,
+    /// What was expected, and what was not so.
+    pub differences: Vec<Difference>,
+    /// What `explain` is asked about the descriptor that decided; none where there is none.
+    pub explained: Option<Explained>,
+}
+
+/// A descriptor, and the rules that decided it.
+#[derive(Debug)]
+pub struct Explained {
+    /// The rules.
+    pub rules: Arc<Generation>,
+    /// The domain.
+    pub domain: String,
+    /// The entries.
+    pub entries: Vec<(String, String)>,
+}
+
+/// A test in progress.
+struct Run<'t> {
+    simulation: Simulation,
+    /// The rules in use.
+    rules: &'t Arc<RuleFiles>,
+    /// The time of the last step that set it, for its zone.
+    zone: Moment,
+    coverage: &'t mut Coverage,
+    result: TestResult,
+}
+
+/// Runs one test of a file, and notes the rules that it reaches.
+///
+/// # Errors
+///
+/// When there can be no simulation.
+pub fn run(
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> Result<TestResult, SimulationError> {
+    run_within(MEMORY_MAX, file, test, coverage)
+}
+
+/// Runs one test whose buckets take at most so many bytes.
+pub(super) fn run_within(
+    memory_max: usize,
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> Result<TestResult, SimulationError> {
+    let mut simulation = Simulation::new(&file.settings, memory_max, test.start.at)?;
+    simulation.set_rules(file.rules.rules.clone());
+    coverage.require(&file.rules);
+    let mut run = Run {
+        simulation,
+        rules: &file.rules,
+        zone: test.start.clone(),
+        coverage,
+        result: TestResult {
+            failures: Vec::new(),
+            failures_omitted: 0,
+            requests: 0,
+        },
+    };
+    for (position, step) in test.steps.iter().enumerate() {
+        run.step(step, position.saturating_add(1));
+    }
+    Ok(run.result)
+}
+
+// === impl TestResult ===
+
+impl TestResult {
+    /// Whether the test passed.
+    pub fn passed(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+// === impl Run ===
+
+impl<'t> Run<'t> {
+    fn step(&mut self, step: &'t Step, number: usize) {
+        match &step.action {
+            Action::After(us) => {
+                let later = self.simulation.now().plus_us(*us);
+                self.simulation.set_time(later);
+            }
+            Action::At(moment) => {
+                self.zone = moment.clone().in_zone_of(&self.zone);
+                self.simulation.set_time(moment.at);
+            }
+            Action::Reload(rules) => {
+                self.rules = rules;
+                self.simulation.set_rules(rules.rules.clone());
+            }
+            Action::Reset { domain, entries } => {
+                if let Err(error) = self.simulation.reset(domain, entries) {
+                    let difference = Difference::of_error("reset", &error, step.span);
+                    let request = Request::of_one(domain, entries);
+                    self.fail(step, number, "reset", &request, (vec![difference], None));
+                }
+            }
+            Action::Ask(ask) => self.ask(step, number, ask),
+        }
+    }
+
+    fn ask(&mut self, step: &Step, number: usize, ask: &Ask) {
+        let name = if ask.request.is_refund {
+            "refund"
+        } else {
+            "ask"
+        };
+        let mut once = encoded_once(&ask.request);
+        let mut admitted: u32 = 0;
+        let mut last = None;
+        for time in 1..=ask.times {
+            if time > 1 && ask.every_us > 0 {
+                let later = self.simulation.now().plus_us(ask.every_us);
+                self.simulation.set_time(later);
+            }
+            let message = once.message(&ask.request, time);
+            let decided = self.simulation.decide(message);
+            self.result.requests = self.result.requests.saturating_add(1);
+            let decided = decided.and_then(|answer| match &answer.code {
+                Ok(_) => Ok(answer),
+                Err(error) => Err(error.clone()),
+            });
+            let answer = match decided {
+                Ok(answer) => answer,
+                Err(error) => {
+                    let difference = Difference::of_error("answer", &error, step.span);
+                    let request = ask.request.shown(message, time);
+                    self.fail(step, number, name, &request, (vec![difference], None));
+                    return;
+                }
+            };
+            for reached in &answer.matched {
+                self.coverage.reach(self.rules, reached.clone());
+            }
+            admitted = admitted.saturating_add(u32::from(answer.code == Ok(Code::Ok)));
+            last = Some((answer, time));
+        }
+        let Some((answer, time)) = last else { return };
+        let Some(rules) = self.simulation.rules() else {
+            return;
+        };
+        let answered = Answered {
+            answer: &answer,
+            admitted,
+            rules: &rules.rules,
+        };
+        let differences = compare(&ask.expected, &answered);
+        if !differences.is_empty() {
+            let message = once.message(&ask.request, time);
+            let request = ask.request.shown(message, time);
+            let explained = explained(&request, &answer, rules);
+            self.fail(step, number, name, &request, (differences, explained));
+        }
+    }
+
+    fn fail(
+        &mut self,
+        step: &Step,
+        number: usize,
+        name: &str,
+        request: &Request,
+        (differences, explained): (Vec<Difference>, Option<Explained>),
+    ) {
+        if self.result.failures.len() >= FAILURES_MAX {
+            let omitted = &mut self.result.failures_omitted;
+            *omitted = omitted.saturating_add(1);
+            return;
+        }
+        let now = Moment {
+            at: self.simulation.now(),
+            zone: self.zone.zone.clone(),
+        };
+        self.result.failures.push(Failure {
+            step: number,
+            span: step.span,
+            time: now.to_string(),
+            action: format!("{name} {}", request.text()),
+            differences,
+            explained,
+        });
+    }
+}
+
+/// The descriptor that decided, else the first one.
+fn explained(request: &Request, answer: &Answer, rules: Arc<Generation>) -> Option<Explained> {
+    let position = answer.described.unwrap_or(0);
+    let descriptor = request.descriptors.get(position)?;
+    Some(Explained {
+        rules,
+        domain: request.domain.clone(),
+        entries: descriptor.entries.clone(),
+    })
+}

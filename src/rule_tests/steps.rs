@@ -1,0 +1,410 @@
+//! The steps of a test, as a file has them.
+
+use std::rc::Rc;
+
+use crate::protobuf_json::Transcoder;
+use crate::rule_tests::TIMES_MAX;
+use crate::rule_tests::grammar::{ASK, DESCRIPTOR, ENTRY, OVERRIDE, STEP};
+use crate::rule_tests::load::Loader;
+use crate::rule_tests::moments::duration;
+use crate::rule_tests::requests::{carried_units, short_form};
+use crate::rule_tests::test_file::{Action, Ask, Descriptor, Override, Request, Step};
+use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, Span, kind};
+use crate::rules::yaml::{Content, Node};
+use tollgate_limiter::Unit;
+
+/// The fields of which a step has exactly one.
+pub(super) const ACTIONS: [&str; 7] =
+    ["ask", "request", "after", "at", "reload", "refund", "reset"];
+
+/// The fields that say more of a request.
+pub(super) const OF_REQUESTS: [&str; 4] = ["times", "hits", "every", "expect"];
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Reads one step.
+    pub(super) fn step(&mut self, node: &Rc<Node>, path: &FieldPath<'_>) -> Option<Step> {
+        let fields = self.reader.fields(node, path, &STEP)?;
+        let written: Vec<_> = ACTIONS
+            .into_iter()
+            .filter(|name| fields.given(name).is_some())
+            .collect();
+        let [name] = written.as_slice() else {
+            self.not_one_action(&fields, path, &written);
+            return None;
+        };
+        let is_request = matches!(*name, "ask" | "request" | "refund");
+        for other in OF_REQUESTS {
+            if !is_request && fields.given(other).is_some() {
+                let span = fields.key_span(other);
+                let message = format!("'{other}' has no effect beside `{name}`");
+                let help = "move it into a step with `ask`, or remove it";
+                self.reader
+                    .error(Code::MisplacedKey, span, path, message, help);
+            }
+        }
+        let action = match *name {
+            "after" => Action::After(self.parsed(&fields, path, name, duration)?),
+            "at" => Action::At(self.moment(&fields, path, name)?),
+            "reload" => Action::Reload(self.rule_files(&fields, path, name)?),
+            "reset" => self.reset(&fields, path)?,
+            name => Action::Ask(Box::new(self.ask(&fields, path, name)?)),
+        };
+        Some(Step {
+            span: fields.key_span(name),
+            action,
+        })
+    }
+
+    fn not_one_action(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, written: &[&str]) {
+        let help = format!("a step has one of {}", ACTIONS.join(", "));
+        match written {
+            // One mistake, one error: a misspelt key has been reported.
+            [] if ACTIONS.iter().any(|name| fields.is_misspelt(name)) => {}
+            [first, second, ..] => {
+                let message = format!("'{first}' and '{second}' in one step");
+                let error =
+                    Diagnostic::error(Code::ConflictingKeys, fields.key_span(second), message);
+                let error = error.related(fields.key_span(first), "the other one");
+                self.reader.report(path, error.help(help));
+            }
+            _ => {
+                let message = "this step does nothing";
+                self.reader
+                    .error(Code::MissingKey, fields.span, path, message, help);
+            }
+        }
+    }
+
+    /// Reads a step that sends requests.
+    fn ask(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, name: &str) -> Option<Ask> {
+        let times = self.integer_in(fields, path, "times", 1..=TIMES_MAX);
+        let hits = self.reader.integer(fields, path, "hits");
+        let every_us = self.parsed(fields, path, "every", duration);
+        let expected = self.expected(fields, path);
+        let request = if name == "request" {
+            self.protobuf_json(fields, path, hits)
+        } else {
+            self.request(fields, path, name)
+        };
+        let times = times.unwrap_or(1);
+        self.asks = self.asks.saturating_add(u64::from(times));
+        let mut request = request?;
+        request.hits = hits;
+        request.is_refund = name == "refund";
+        if let Some(descriptors) = &expected.descriptors
+            && request.encoded.is_none()
+            && descriptors.value.len() != request.descriptors.len()
+        {
+            let message = format!(
+                "{} descriptors are expected, and the request has {}",
+                descriptors.value.len(),
+                request.descriptors.len()
+            );
+            let help = "describe each descriptor of the request, in its order";
+            let span = descriptors.span;
+            self.reader
+                .error(Code::ConflictingKeys, span, path, message, help);
+        }
+        Some(Ask {
+            request,
+            times,
+            every_us: every_us.unwrap_or(0),
+            expected,
+        })
+    }
+
+    /// Reads a request in its short or long form.
+    fn request(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+    ) -> Option<Request> {
+        let node = fields.given(name)?;
+        match &node.content {
+            Content::Scalar { text, .. } => match short_form(text) {
+                Ok(request) => Some(request),
+                Err(message) => {
+                    let help = "write `DOMAIN KEY=VALUE,KEY=VALUE`, or the long form with `domain` and `descriptors`";
+                    self.reader
+                        .error(Code::UnknownValue, node.span, path, message, help);
+                    None
+                }
+            },
+            Content::Mapping(_) => self.long_form(node, &path.field(name)),
+            Content::Sequence(_) => {
+                let error = Diagnostic::error(
+                    Code::WrongType,
+                    node.span,
+                    format!("{name} is not text or a mapping"),
+                );
+                let error = error.label(format!("found {}", kind(node)));
+                let help = "separate descriptors by `;`, or write the long form with `descriptors`";
+                self.reader.type_error(path, error.help(help));
+                None
+            }
+        }
+    }
+
+    fn long_form(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<Request> {
+        let fields = self.reader.fields(node, path, &ASK)?;
+        self.require(&fields, path, "domain", "add `domain: NAME`");
+        self.require(
+            &fields,
+            path,
+            "descriptors",
+            "add `descriptors:`, a list of `- entries: …`",
+        );
+        let domain = self.reader.text(&fields, path, "domain").to_owned();
+        let items = self
+            .reader
+            .items(&fields, path, "descriptors", "- entries: …");
+        let mut descriptors = Vec::new();
+        for (position, item) in items.iter().enumerate() {
+            descriptors.extend(self.descriptor(item, &path.item("descriptors", position)));
+        }
+        Some(Request {
+            domain,
+            descriptors,
+            ..Request::default()
+        })
+    }
+
+    fn descriptor(&mut self, node: &Rc<Node>, path: &FieldPath<'_>) -> Option<Descriptor> {
+        let fields = self.reader.fields(node, path, &DESCRIPTOR)?;
+        let hits = self.reader.integer(&fields, path, "hits");
+        let example = "- {key: KEY, value: VALUE}";
+        self.require(
+            &fields,
+            path,
+            "entries",
+            "add `entries:`, a list of `- {key: KEY, value: VALUE}`",
+        );
+        let items = self.reader.items(&fields, path, "entries", example);
+        let mut entries = Vec::new();
+        for (position, item) in items.iter().enumerate() {
+            entries.extend(self.entry(item, &path.item("entries", position)));
+        }
+        if let Some(holder) = fields.given("holder") {
+            entries.extend(self.entry(holder, &path.field("holder")));
+        }
+        let limit = fields
+            .given("limit")
+            .and_then(|limit| self.carried_limit(limit, &path.field("limit")));
+        Some(Descriptor {
+            entries,
+            hits,
+            limit,
+        })
+    }
+
+    fn entry(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<(String, String)> {
+        let fields = self.reader.fields(node, path, &ENTRY)?;
+        self.require(&fields, path, "key", "add `key: NAME`");
+        let key = self.reader.text(&fields, path, "key").to_owned();
+        let value = self.reader.text(&fields, path, "value").to_owned();
+        Some((key, value))
+    }
+
+    fn carried_limit(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<Override> {
+        let fields = self.reader.fields(node, path, &OVERRIDE)?;
+        self.require(
+            &fields,
+            path,
+            "requests_per_unit",
+            "add `requests_per_unit: NUMBER`",
+        );
+        self.require(&fields, path, "unit", "add `unit: minute`");
+        let requests_per_unit = self.reader.integer(&fields, path, "requests_per_unit");
+        let unit_multiplier = self.integer_in(&fields, path, "unit_multiplier", 1..=u32::MAX);
+        let word = self.reader.text(&fields, path, "unit");
+        let known: Vec<_> = carried_units().map(Unit::name).collect();
+        let unit = Unit::from_name(word).filter(|unit| known.contains(&unit.name()));
+        if unit.is_none() && !word.is_empty() {
+            self.reader
+                .unknown_word(&fields, path, "unit", (word, &known));
+        }
+        Some(Override {
+            requests_per_unit: requests_per_unit?,
+            unit: unit?,
+            unit_multiplier,
+        })
+    }
+
+    /// Reads a request in protobuf JSON, written as YAML.
+    fn protobuf_json(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        hits: Option<u32>,
+    ) -> Option<Request> {
+        if hits.is_some() {
+            let span = fields.key_span("hits");
+            let message = "'hits' has no effect beside `request`";
+            let help = "set `hitsAddend` in the request";
+            self.reader
+                .error(Code::MisplacedKey, span, path, message, help);
+        }
+        let node = fields.given("request")?;
+        let mut json = JsonText::default();
+        if !self.write_json(node, path, &mut json) {
+            return None;
+        }
+        let transcoder = match Transcoder::new() {
+            Ok(transcoder) => transcoder,
+            Err(error) => {
+                let help = "this is a defect in tollgate";
+                self.reader
+                    .error(Code::UnknownValue, node.span, path, error, help);
+                return None;
+            }
+        };
+        match transcoder.decode_request(json.text.as_bytes()) {
+            Ok(encoded) => Some(Request {
+                encoded: Some(encoded),
+                ..Request::default()
+            }),
+            Err(error) => {
+                let line = error.line.saturating_sub(1);
+                let span = json.spans.get(line).copied().unwrap_or(node.span);
+                // The position is that in our own text.
+                let message = error.message.split(" at line ").next().unwrap_or_default();
+                let message = format!("the request is no RateLimitRequest: {message}");
+                let help =
+                    "write the fields of Envoy's RateLimitRequest, as protobuf JSON has them";
+                self.reader
+                    .error(Code::UnknownValue, span, path, message, help);
+                None
+            }
+        }
+    }
+
+    /// Writes a node as JSON, each key and value on a line of its own.
+    fn write_json(&mut self, node: &Node, path: &FieldPath<'_>, json: &mut JsonText) -> bool {
+        match &node.content {
+            Content::Scalar { .. } => {
+                let value = json_scalar(node);
+                json.push(&value.to_string(), node.span);
+                true
+            }
+            Content::Sequence(items) => {
+                if !self.reader.spend(items, node.span, path) {
+                    return false;
+                }
+                json.push("[", node.span);
+                for (position, item) in items.iter().enumerate() {
+                    if position > 0 {
+                        json.push(",", item.span);
+                    }
+                    if !self.write_json(item, path, json) {
+                        return false;
+                    }
+                }
+                json.push("]", node.span);
+                true
+            }
+            Content::Mapping(pairs) => {
+                let nodes = pairs.iter().flat_map(|(key, value)| [key, value]);
+                if !self.reader.spend(nodes, node.span, path) {
+                    return false;
+                }
+                json.push("{", node.span);
+                for (position, (key, value)) in pairs.iter().enumerate() {
+                    if position > 0 {
+                        json.push(",", key.span);
+                    }
+                    let name = key.text().unwrap_or_default();
+                    let name = serde_json::Value::from(name).to_string();
+                    json.push(&format!("{name}:"), key.span);
+                    if !self.write_json(value, path, json) {
+                        return false;
+                    }
+                }
+                json.push("}", node.span);
+                true
+            }
+        }
+    }
+
+    /// Reads the one descriptor of a reset.
+    fn reset(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Action> {
+        let request = self.request(fields, path, "reset")?;
+        let span = fields.span_of("reset");
+        let [descriptor] = request.descriptors.as_slice() else {
+            let message = format!("a reset of {} descriptors", request.descriptors.len());
+            let help = "write one step for each descriptor";
+            self.reader
+                .error(Code::ConflictingKeys, span, path, message, help);
+            return None;
+        };
+        if descriptor.hits.is_some() || descriptor.limit.is_some() {
+            let message = "a reset has no hits and no limit";
+            let help = "remove `hits` and `limit`";
+            self.reader
+                .error(Code::ConflictingKeys, span, path, message, help);
+        }
+        Some(Action::Reset {
+            domain: request.domain,
+            entries: descriptor.entries.clone(),
+        })
+    }
+
+    /// A whole number within a range.
+    pub(super) fn integer_in(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+        range: std::ops::RangeInclusive<u32>,
+    ) -> Option<u32> {
+        let number = self.reader.integer(fields, path, name)?;
+        if range.contains(&number) {
+            return Some(number);
+        }
+        let (least, most) = (range.start(), range.end());
+        let message = format!("{name} is {number}");
+        let help = format!("write a number from {least} to {most}");
+        let span = fields.span_of(name);
+        self.reader
+            .error(Code::OutOfRange, span, path, message, help);
+        None
+    }
+}
+
+/// JSON with the place of each of its lines in a file.
+#[derive(Debug, Default)]
+struct JsonText {
+    text: String,
+    spans: Vec<Span>,
+}
+
+// === impl JsonText ===
+
+impl JsonText {
+    fn push(&mut self, line: &str, span: Span) {
+        self.text.push_str(line);
+        self.text.push('\n');
+        self.spans.push(span);
+    }
+}
+
+/// A scalar as JSON: in quotes it is text.
+fn json_scalar(node: &Node) -> serde_json::Value {
+    let text = node.text().unwrap_or_default();
+    if node.is_null() {
+        return serde_json::Value::Null;
+    }
+    let number = node
+        .integer()
+        .and_then(|number| u64::try_from(number).ok())
+        .map(serde_json::Value::from);
+    let boolean = || match text {
+        "true" => Some(true.into()),
+        "false" => Some(false.into()),
+        _ => None,
+    };
+    let plain = number.or_else(boolean).filter(|_| node.is_plain());
+    plain.unwrap_or_else(|| text.into())
+}

@@ -1,0 +1,348 @@
+//! `tollgate test`: formats, exit codes, coverage, `--watch`, its schema, the examples of
+//! `docs/rule-tests.md`.
+//!
+//! What it deliberately does not do: hold the texts of diagnostics (`tests/rules/broken_tests`), or
+//! test what steps do (`src/rule_tests/tests.rs`).
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tollgate_test_support::tollgate_process::tollgate_binary;
+
+use crate::commands::tollgate;
+
+const RULES: &str = "\
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: path
+    rate_limit: {unit: hour, requests_per_unit: 9}
+";
+
+const GOOD: &str = "\
+rules: rules.yaml
+tests:
+  - name: three a minute
+    start: 2026-01-01T12:00:10Z
+    steps:
+      - {ask: edge user=ada, times: 4, expect: {admitted: 3}}
+";
+
+const BAD: &str = "\
+rules: rules.yaml
+tests:
+  - name: \"<four> & 'more' # a minute\"
+    start: 2026-01-01T13:00:10+01:00[Europe/Berlin]
+    steps:
+      - {ask: edge user=ada, times: 4, expect: {admitted: 4, remaining: 1}}
+";
+
+const BROKEN: &str = "rules: rules.yaml\ntests: [{nam: a, start: today, steps: [{wait: 1s}]}]\n";
+
+/// A folder with rules and these files of tests.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// Runs `test` with a folder's file, and gives its code, stdout and stderr.
+fn test(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(tollgate_binary())
+        .arg("test")
+        .args(arguments)
+        .current_dir(folder)
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn results_are_printed_as_cargo_test_does() {
+    let folder = folder(&[("good.test.yaml", GOOD), ("bad.test.yaml", BAD)]);
+    let (code, stdout, stderr) = test(folder.path(), &["good.test.yaml"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(
+        stdout,
+        "test good.test.yaml: three a minute ... ok
+
+coverage: 1 of 2 rules reached (50.0%)
+  not reached: edge.path (9 per hour), rules.yaml
+
+test result: ok. 1 passed; 0 failed; 0 filtered out
+"
+    );
+    // A directory is all its files of tests.
+    let (code, stdout, stderr) = test(folder.path(), &["."]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    let expected = "\
+test ./bad.test.yaml: <four> & 'more' # a minute ... FAILED
+test ./good.test.yaml: three a minute ... ok
+
+failures:
+
+---- ./bad.test.yaml: <four> & 'more' # a minute ----
+step 1: ask edge user=ada
+  --> ./bad.test.yaml:6:10
+  at 2026-01-01T13:00:10+01:00[Europe/Berlin]
+  admitted:
+    expected: 4
+    actual:   3
+  remaining:
+    expected: 1
+    actual:   0
+  explain:
+    rule edge.user
+      limit: 3 in 1 minute, fixed_window
+";
+    assert!(stdout.starts_with(expected), "{stdout}");
+    let end = "\ntest result: FAILED. 1 passed; 1 failed; 0 filtered out\n";
+    assert!(stdout.ends_with(end), "{stdout}");
+}
+
+#[test]
+fn exit_codes_and_selection() {
+    let folder = folder(&[("good.test.yaml", GOOD), ("bad.test.yaml", BAD)]);
+    let run = |arguments: &[&str]| test(folder.path(), arguments);
+    let both = ["good.test.yaml", "bad.test.yaml"];
+    assert_eq!(run(&both).0, 1);
+    let (code, stdout, _) = run(&[&both[..], &["--filter", "three"]].concat());
+    assert_eq!(code, 0, "{stdout}");
+    assert!(
+        stdout.contains("1 passed; 0 failed; 1 filtered out"),
+        "{stdout}"
+    );
+    assert_eq!(run(&[]).0, 2);
+    assert_eq!(run(&["good.test.yaml", "--coverage-min", "101"]).0, 2);
+    let (code, stdout, _) = run(&["good.test.yaml", "--coverage-min", "50"]);
+    assert_eq!(code, 0, "{stdout}");
+    let (code, stdout, _) = run(&["good.test.yaml", "--coverage-min", "50.1"]);
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("the coverage is below 50.1% (--coverage-min)"),
+        "{stdout}"
+    );
+    let (code, _, stderr) = run(&["none.test.yaml"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("none.test.yaml: No such file"), "{stderr}");
+}
+
+#[test]
+fn a_broken_file_is_reported_whole_and_the_other_files_run() {
+    let rules = "domain: edge\ndescriptors: [{key: a, rate_limt: {unit: day}}]\n";
+    let other = GOOD.replace("rules.yaml", "other.yaml");
+    let folder = folder(&[
+        ("good.test.yaml", GOOD),
+        ("broken.test.yaml", BROKEN),
+        ("other.test.yaml", &other),
+        ("other.yaml", rules),
+    ]);
+    let (code, stdout, stderr) = test(folder.path(), &["."]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("1 passed; 0 failed; 0 filtered out; 2 files cannot run"));
+    for words in [
+        "unknown key 'nam'",
+        "did you mean `name`?",
+        "./broken.test.yaml:2:10",
+        "`start` is not a time",
+        "unknown key 'wait'",
+        "error: ./broken.test.yaml cannot run",
+        // Rules have the diagnostics of rules.
+        "unknown key 'rate_limt'",
+        "other.yaml:2:",
+    ] {
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    }
+}
+
+/// Runs a Python program with the input, and gives what it prints.
+fn python(program: &str, input: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut child = Command::new(root.join("target/venv/bin/python"))
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{input}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn json_has_every_result() {
+    let folder = folder(&[
+        ("good.test.yaml", GOOD),
+        ("bad.test.yaml", BAD),
+        ("broken.test.yaml", BROKEN),
+    ]);
+    let (code, stdout, _) = test(folder.path(), &[".", "--format", "json"]);
+    assert_eq!(code, 1);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(report["passed"], false);
+    assert_eq!(report["counts"]["passed"], 1);
+    assert_eq!(report["counts"]["failed"], 1);
+    assert_eq!(report["coverage"]["reached"], 1);
+    assert_eq!(report["coverage"]["minimum"], Value::Null);
+    assert_eq!(report["coverage"]["unreached"][0]["rule"], "edge.path");
+    let test = &report["tests"][0];
+    assert_eq!(test["requests"], 4);
+    assert_eq!(test["line"], 3);
+    let failure = &test["failures"][0];
+    assert_eq!(failure["time"], "2026-01-01T13:00:10+01:00[Europe/Berlin]");
+    assert_eq!(failure["differences"][1]["field"], "remaining");
+    assert_eq!(failure["differences"][1]["actual"], "0");
+    assert_eq!(failure["explain"][0], "rule edge.user");
+    let diagnostics = &report["invalid_files"][0]["diagnostics"];
+    assert_eq!(diagnostics[0]["code"], "unknown-key");
+    assert_eq!(diagnostics[0]["place"]["line"], 2);
+}
+
+#[test]
+fn junit_and_tap_are_read_by_parsers() {
+    let folder = folder(&[
+        ("good.test.yaml", GOOD),
+        ("bad.test.yaml", BAD),
+        ("broken.test.yaml", BROKEN),
+    ]);
+    let arguments = [".", "--coverage-min", "90", "--format"];
+    let run = |format| test(folder.path(), &[&arguments[..], &[format]].concat()).1;
+    // The attributes and elements of JUnit's schema, as Jenkins has it.
+    let read = "import sys, xml.etree.ElementTree as tree
+root = tree.fromstring(sys.stdin.buffer.read())
+assert root.tag == 'testsuites' and set(root.attrib) == {'name', 'tests', 'failures', 'errors'}
+for suite in root:
+    assert suite.tag == 'testsuite' and set(suite.attrib) == {'name', 'tests', 'failures', 'errors'}
+    assert int(suite.get('tests')) == len(suite)
+    assert int(suite.get('failures')) == len(suite.findall('testcase/failure'))
+    assert int(suite.get('errors')) == len(suite.findall('testcase/error'))
+    for case in suite:
+        assert case.tag == 'testcase' and set(case.attrib) == {'name', 'classname'}
+        print(case.get('name'), [(e.tag, e.get('message')) for e in case])
+print([root.get(name) for name in ('tests', 'failures', 'errors')])";
+    let cases = python(read, &run("junit"));
+    let lines: Vec<_> = cases.lines().collect();
+    assert_eq!(
+        lines[0],
+        "<four> & 'more' # a minute [('failure', 'step 1: ask edge user=ada')]"
+    );
+    assert_eq!(lines[1], "three a minute []");
+    assert!(
+        lines[2].starts_with("the file can run [('error', "),
+        "{cases}"
+    );
+    assert!(lines[3].starts_with("the tests reach 90% of the rules [('failure', "));
+    assert_eq!(lines[4], "['4', '2', '1']");
+
+    let tap = run("tap");
+    let lines: Vec<_> = tap.lines().collect();
+    assert_eq!(lines[..2], ["TAP version 14", "1..4"]);
+    assert_eq!(
+        lines[2],
+        "not ok 1 - ./bad.test.yaml: <four> & 'more' \\# a minute"
+    );
+    let results: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("ok ") || line.starts_with("not ok "))
+        .map(|line| line.split(" - ").next().unwrap())
+        .collect();
+    assert_eq!(results, ["not ok 1", "ok 2", "not ok 3", "not ok 4"]);
+    // What follows a failure is YAML.
+    let read = "import sys, yaml
+blocks = sys.stdin.read().split('  ---\\n')[1:]
+print([yaml.safe_load(block.split('  ...\\n')[0])['message'][0] for block in blocks])";
+    assert!(python(read, &format!("{tap}\n")).contains("step 1: ask edge user=ada"));
+}
+
+/// A process that is ended with the test.
+struct Watching(Child);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn watch_runs_again_when_tests_or_rules_change_and_survives_errors() {
+    let folder = folder(&[("it.test.yaml", GOOD)]);
+    let child = Command::new(tollgate_binary())
+        .args(["test", "it.test.yaml", "--watch"])
+        .current_dir(folder.path())
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut watching = Watching(child);
+    let output = BufReader::new(watching.0.stdout.take().unwrap());
+    let mut results = output
+        .lines()
+        .map(Result::unwrap)
+        .filter(|line| line.starts_with("test result: "));
+    let mut next = || results.next().unwrap();
+    assert!(next().starts_with("test result: ok. 1 passed; 0 failed"));
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("rules.yaml", &RULES.replace("unit: 3", "unit: 2"));
+    assert!(next().starts_with("test result: FAILED. 0 passed; 1 failed"));
+    write("rules.yaml", "domain: [");
+    assert!(next().ends_with("1 file cannot run"));
+    write("rules.yaml", RULES);
+    assert!(next().starts_with("test result: ok. 1 passed; 0 failed"));
+    write("it.test.yaml", BAD);
+    assert!(next().starts_with("test result: FAILED. 0 passed; 1 failed"));
+}
+
+/// `make readme` writes the schema; here it must be the same.
+#[test]
+fn the_committed_schema_of_files_of_tests_is_the_one_that_is_printed() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rule-tests.schema.json");
+    let (code, made, _) = tollgate(&["schema", "--for", "rule-tests"]);
+    assert_eq!(code, 0);
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, &made).unwrap();
+    } else {
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == made, "run make readme");
+    }
+}
+
+#[test]
+fn the_example_of_the_page_runs_as_it_says() {
+    let page = fs::read_to_string("docs/rule-tests.md").unwrap();
+    let block = |after: &str, language: &str| {
+        let rest = page.split_once(after).expect(after).1;
+        let rest = rest.split_once(&format!("```{language}\n")).unwrap().1;
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("rules.yaml", &block("`rules.yaml`", "yaml"));
+    write("rules.test.yaml", &block("`rules.test.yaml`", "yaml"));
+    let (code, stdout, stderr) = test(folder.path(), &["rules.test.yaml"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert_eq!(
+        format!("$ tollgate test rules.test.yaml\n{stdout}"),
+        block("### Output", "console")
+    );
+}
