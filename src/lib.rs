@@ -19,6 +19,7 @@
 //! | `clock` | | the only file that reads the time |
 //! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
 //! | `file_stamp` | | whether a file changed |
+//! | `visible_text` | | text of other programs without hidden characters |
 //! | `proto` | | types generated from `proto/` |
 //! | `protobuf_json` | `proto` | protobuf JSON of requests and responses |
 //! | `metrics` | | every metric, declared once |
@@ -42,11 +43,11 @@
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `clock`, `proto`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `capture`, `pipeline` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `capture`, `pipeline`, `grpc`, `top_keys`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `recording`, `replay`, `grpc`, `admin`, `admin_api`, `admin_client`, `app` | one file a command |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `proto`, `rules`, `convert`, `pipeline`, `rule_tests`, `recording`, `replay`, `grpc`, `admin`, `admin_api`, `admin_client`, `visible_text`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
@@ -82,3 +83,4 @@ pub mod tls;
 pub mod top_keys;
 pub mod tracing;
 pub mod value_hash;
+pub mod visible_text;

@@ -8,13 +8,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::{DecisionRecord, SkippedEvent, StateEvent};
+use crate::admin_client::byte_stream::ByteStream;
 use crate::admin_client::error::AdminError;
-use crate::grpc_client::error_chain;
 
 /// Longest event, in bytes.
 const EVENT_BYTES_MAX: usize = 16 << 20;
@@ -33,7 +32,7 @@ pub enum Event {
 /// The events of one response.
 #[derive(Debug)]
 pub struct EventStream {
-    body: Incoming,
+    body: ByteStream,
     parser: EventParser,
 }
 
@@ -52,7 +51,7 @@ struct EventParser {
 impl EventStream {
     pub(crate) fn new(body: Incoming) -> Self {
         Self {
-            body,
+            body: ByteStream::new(body),
             parser: EventParser::default(),
         }
     }
@@ -81,25 +80,10 @@ impl EventStream {
     }
 
     async fn receive(&mut self) -> Result<Bytes, AdminError> {
-        loop {
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Ok(bytes);
-                    }
-                }
-                Some(Err(error)) => {
-                    return Err(AdminError::Ended {
-                        reason: error_chain(&error),
-                    });
-                }
-                None => {
-                    return Err(AdminError::Ended {
-                        reason: "the service closed it".to_owned(),
-                    });
-                }
-            }
-        }
+        let bytes = self.body.next().await?;
+        bytes.ok_or_else(|| AdminError::Ended {
+            reason: "the service closed it".to_owned(),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::admin_api::ApiError;
 use crate::admin_client::admin_url::{AdminUrl, authority};
+use crate::admin_client::byte_stream::ByteStream;
 use crate::admin_client::error::AdminError;
 use crate::admin_client::event_stream::EventStream;
 use crate::grpc_client::{
@@ -169,6 +170,18 @@ impl Replica {
         let request = self.request(&Method::GET, path, "text/event-stream", Bytes::new())?;
         let response = self.within("answer", self.send(request)).await?;
         Ok(EventStream::new(response.into_body()))
+    }
+
+    /// The stream of bytes that answers a POST without content.
+    ///
+    /// # Errors
+    ///
+    /// When there is no response, or it is an error.
+    pub async fn post_for_stream(&self, path: &str) -> Result<ByteStream, AdminError> {
+        let accept = "application/octet-stream";
+        let request = self.request(&Method::POST, path, accept, Bytes::new())?;
+        let response = self.within("answer", self.send(request)).await?;
+        Ok(ByteStream::new(response.into_body()))
     }
 
     async fn within<T>(

@@ -1,7 +1,7 @@
 //! Values of the admin API in words, for the commands that print them.
 
-use super::visible_text::visible;
 use crate::admin_api::{Entry, Reason, Verdict};
+use crate::visible_text::visible;
 
 /// A descriptor as `KEY=VALUE,KEY=VALUE`.
 pub(super) fn descriptor_text(entries: &[Entry]) -> String {

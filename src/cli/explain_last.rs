@@ -12,10 +12,10 @@ use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, verdict_word};
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::query::percent_encoded;
-use super::visible_text::visible;
 use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
 use crate::admin_client::{AdminError, Replica};
 use crate::settings::help;
+use crate::visible_text::visible;
 
 /// The end of `explain --last --help`.
 const AFTER_HELP: &str = "\

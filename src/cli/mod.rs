@@ -26,7 +26,9 @@ mod explain;
 mod explain_last;
 mod hit;
 mod logging;
+mod progress;
 mod query;
+mod record;
 mod reset;
 mod rule_text;
 mod rules_argument;
@@ -37,7 +39,6 @@ mod tap;
 mod test;
 mod tls_options;
 mod top;
-mod visible_text;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -104,6 +105,8 @@ enum Command {
     Top(Box<top::TopCommand>),
     /// Print decisions of running services as they happen
     Tap(Box<tap::Tap>),
+    /// Record the requests of a running service to a file
+    Record(Box<record::Record>),
     /// Forget the buckets of a descriptor, on every replica
     Reset(Box<reset::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
@@ -194,6 +197,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Convert(convert) => convert.run(),
         Command::Top(top) => top.run(),
         Command::Tap(tap) => tap.run(),
+        Command::Record(record) => record.run(),
         Command::Reset(reset) => reset.run(),
         Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),

@@ -6,8 +6,8 @@ use clap::Args;
 use super::Exit;
 use super::admin_options::{AdminOptions, Outcomes};
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::visible_text::visible;
 use crate::admin_api::{Entry, ResetRequest, ResetResponse};
+use crate::visible_text::visible;
 
 /// The end of `reset --help`.
 const AFTER_HELP: &str = "\

@@ -7,9 +7,9 @@ use clap::{ArgGroup, Args};
 
 use super::Exit;
 use super::admin_options::{AdminOptions, Outcomes};
-use super::visible_text::visible;
 use crate::admin_api::{ShadowRequest, ShadowResponse, parse_time};
 use crate::settings::nonzero_duration;
+use crate::visible_text::visible;
 
 /// The end of `shadow --help`.
 const AFTER_HELP: &str = "\

@@ -20,10 +20,10 @@ use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
 use super::backoff::Backoff;
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::visible_text::visible;
 use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{AdminError, Event, Replica};
 use crate::clock::{Clock, SystemClock};
+use crate::visible_text::visible;
 
 /// The end of `tap --help`.
 const AFTER_HELP: &str = "\

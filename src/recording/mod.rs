@@ -7,6 +7,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `writer` | items in, compressed blocks out |
+//! | `received` | items as they come from a service |
 //! | `reader` | a file in, events in their order out |
 //! | `error` | why a file cannot be read |
 //!
@@ -14,10 +15,12 @@
 
 mod error;
 mod reader;
+mod received;
 mod writer;
 
 pub use self::error::ReadError;
 pub use self::reader::{Event, Reader, Summary};
+pub use self::received::Received;
 pub use self::writer::Writer;
 use crate::proto::tollgate::recording::v1::Header;
 

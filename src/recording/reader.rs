@@ -3,6 +3,7 @@
 //! The worker threads of a service write one after the other, so the items of a file are only
 //! nearly in order. A watermark says that nothing earlier follows: until then events are held. So
 //! the memory is that of the events between two watermarks, and at most [`EVENTS_HELD_MAX`] events.
+//! Events after the last watermark are dropped and counted: others of their time may be missing.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -33,6 +34,8 @@ pub struct Summary {
     pub skipped: Skipped,
     /// Why the recording ended; none when the file is cut off.
     pub ended: Option<String>,
+    /// Events that were dropped, because the recording is not complete at their time.
+    pub incomplete: u64,
 }
 
 /// Reads the events of a recording in their order.
@@ -92,19 +95,11 @@ impl<R: Read> Reader<R> {
             Kind::Request(request) => self.hold(request.order, Event::Request(request))?,
             Kind::Refund(refund) => self.hold(refund.order, Event::Refund(refund))?,
             Kind::Reset(reset) => self.hold(reset.order, Event::Reset(reset))?,
-            Kind::Skipped(more) => {
-                let sum = &mut self.summary.skipped;
-                sum.rate = sum.rate.saturating_add(more.rate);
-                sum.slow_reader = sum.slow_reader.saturating_add(more.slow_reader);
-                sum.without_entry = sum.without_entry.saturating_add(more.without_entry);
-                sum.too_long = sum.too_long.saturating_add(more.too_long);
-                sum.caller_left = sum.caller_left.saturating_add(more.caller_left);
-            }
+            Kind::Skipped(more) => add_skipped(&mut self.summary.skipped, &more),
             Kind::Watermark(watermark) => self.release(watermark.order),
             Kind::End(end) => {
                 self.summary.ended = Some(end.reason);
-                self.is_done = true;
-                self.release(u64::MAX);
+                self.end();
             }
         }
         Ok(())
@@ -123,12 +118,18 @@ impl<R: Read> Reader<R> {
     /// Makes the events with an order below this one ready.
     fn release(&mut self, below: u64) {
         while let Some(first) = self.held.peek()
-            && (first.order < below || below == u64::MAX)
+            && first.order < below
         {
             if let Some(held) = self.held.pop() {
                 self.ready.push_back(held.event);
             }
         }
+    }
+
+    fn end(&mut self) {
+        self.is_done = true;
+        self.summary.incomplete = self.held.len() as u64;
+        self.held.clear();
     }
 
     /// The next item; none at the end of the file, also where an item is cut off.
@@ -198,13 +199,23 @@ impl<R: Read> Events for Reader<R> {
             }
             let item = self.read_item().inspect_err(|_| self.is_done = true);
             match item? {
-                None => {
-                    self.is_done = true;
-                    self.release(u64::MAX);
-                }
+                None => self.end(),
                 Some(item) => self.take(item)?,
             }
         }
+    }
+}
+
+/// Adds counts of what was not recorded.
+pub(super) fn add_skipped(sum: &mut Skipped, more: &Skipped) {
+    for (sum, more) in [
+        (&mut sum.rate, more.rate),
+        (&mut sum.slow_reader, more.slow_reader),
+        (&mut sum.without_entry, more.without_entry),
+        (&mut sum.too_long, more.too_long),
+        (&mut sum.caller_left, more.caller_left),
+    ] {
+        *sum = sum.saturating_add(more);
     }
 }
 

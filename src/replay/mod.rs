@@ -14,6 +14,7 @@
 //! | `undecidable` | limits about which the recording says nothing |
 //! | `recorded` | comparison with the recorded verdicts, and why they may differ |
 //! | `report` | the result, as data |
+//! | `page` | the result, as a page in HTML |
 //!
 //! Memory: buckets up to a bound, the requests in flight, and lists with bounds of their own.
 //!
@@ -21,6 +22,7 @@
 
 mod comparison;
 mod engine;
+pub mod page;
 mod recorded;
 pub mod report;
 mod smallest_limit;

@@ -44,7 +44,7 @@ use clap::{ArgAction, Args, FromArgMatches as _};
 use crate::settings::headings::{
     CONNECTIONS, DECISIONS, LISTENERS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS,
 };
-use crate::settings::parse::{boolean, duration, file_mode, memory_size, positive, ratio, size};
+use crate::settings::parse::{boolean, duration, file_mode, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::capture::{CaptureSettings, RecordingValues};
@@ -52,8 +52,8 @@ pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
-pub(crate) use self::parse::nonzero_duration;
 pub use self::parse::{FileMode, MEMORY_MIN};
+pub(crate) use self::parse::{memory_size, nonzero_duration};
 pub use self::response::{HeaderStyle, ResponseSettings};
 pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};

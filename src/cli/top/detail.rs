@@ -4,7 +4,7 @@ use super::messages::{Connection, DecisionsQuery, Key, ReplicaRow};
 use super::rows::RuleRow;
 use crate::admin_api::{DecisionRecord, Entry, StateEvent, TopKey, ValueMode};
 use crate::cli::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
-use crate::cli::visible_text::visible;
+use crate::visible_text::visible;
 
 /// Rows that Page Up and Page Down move by.
 const PAGE_ROWS: usize = 10;

@@ -6,7 +6,7 @@ use crate::cli::Exit;
 use crate::cli::admin_options::{AdminOptions, Outcomes};
 use crate::cli::admin_text::{descriptor_text, time_of_day};
 use crate::cli::tap::Format;
-use crate::cli::visible_text::visible;
+use crate::visible_text::visible;
 
 /// Prints the heaviest keys of all replicas.
 pub(super) async fn print(

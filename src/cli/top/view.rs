@@ -13,7 +13,7 @@ use super::messages::{Connection, ReplicaRow};
 use super::model::{Model, Overlay, RuleOrder, View};
 use crate::admin_api::{RankBy, ValueMode, Window};
 use crate::cli::admin_text::{descriptor_text, time_of_day};
-use crate::cli::visible_text::visible;
+use crate::visible_text::visible;
 
 /// The smallest screen that is drawn.
 const COLUMNS_MIN: u16 = 40;

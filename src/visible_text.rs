@@ -1,10 +1,10 @@
-//! Text of other programs on a terminal: keys and values that clients chose.
+//! Text of other programs, on a terminal or a page: keys and values that clients chose.
 //!
 //! Control characters could move the cursor or set the terminal's title. Characters of invisible
 //! format could reorder a line. Both are shown escaped.
 
 /// The text with every control and format character escaped.
-pub(super) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if is_hidden(character) {

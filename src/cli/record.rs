@@ -1,0 +1,369 @@
+//! `tollgate record`: writes the requests of a running service to a file.
+//!
+//! The service streams what it decides, and this command compresses and writes it. The service
+//! opens no file, and never waits for this command.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Exit;
+use super::admin_options::{self, AdminOptions};
+use super::progress::Progress;
+
+use crate::admin_client::{AdminError, Replica};
+use crate::proto::tollgate::recording::v1::item::Item as Kind;
+use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};
+use crate::recording::{ReadError, Received, Writer};
+use crate::settings::{memory_size, nonzero_duration};
+use crate::visible_text::visible;
+
+/// The end of `record --help`.
+const AFTER_HELP: &str = "\
+The file has the requests with their values: personal data. Its mode is 0600. With --hash, values
+are keyed hashes, except those that rules compare.
+
+Ctrl-C ends the recording. What was written until then can be replayed.
+
+Exit codes:
+  0  the recording is complete
+  1  the file cannot be written
+  2  the command line is invalid
+  4  the service does not answer, refuses, or was lost; what came before is in the file";
+
+/// How often what came is written.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a service is silent at most. It sends a watermark every 50 ms.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Arguments of `record`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Record {
+    /// File that the recording is written to
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// How long to record
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = nonzero_duration)]
+    lasts: Duration,
+
+    /// End after N requests; those of the last 50 ms may be more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// End before the file is larger, such as 100MiB
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    size: Option<u64>,
+
+    /// Most requests that are recorded in a second; more are skipped and counted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+
+    /// Record all requests that share a value of the entry KEY, or none
+    ///
+    /// --sample says of how many values. Limits whose buckets do not contain KEY cannot be judged
+    /// by such a recording.
+    #[arg(long, value_name = "KEY")]
+    sample_by: Option<String>,
+
+    /// Record 1 in N values of --sample-by
+    #[arg(long, value_name = "N", requires = "sample_by", default_value_if("sample_by", clap::builder::ArgPredicate::IsPresent, "10"), value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+
+    /// Replace values by keyed hashes, except those that rules compare
+    #[arg(long)]
+    hash: bool,
+
+    /// With --hash, record nothing if rules compare values
+    #[arg(long, requires = "hash")]
+    hash_refuse_compared: bool,
+
+    /// Overwrite the file
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    admin: AdminOptions,
+}
+
+/// Why a recording has ended before its time.
+enum Failure {
+    /// The file cannot be written.
+    File(io::Error),
+    /// The service was lost.
+    Service(AdminError),
+    /// What the service sent is no recording.
+    Format(ReadError),
+}
+
+/// A recording that is written.
+struct Session {
+    writer: Writer<File>,
+    received: Received,
+    size_max: u64,
+    progress: Progress,
+}
+
+// === impl Record ===
+
+impl Record {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        admin_options::block_on(self.record())
+    }
+
+    async fn record(self) -> anyhow::Result<Exit> {
+        let (urls, access) = self.admin.targets()?;
+        let (replicas, failures) = admin_options::resolve(&urls, &access).await;
+        if let Some(failure) = failures.first() {
+            eprintln!("error: {}: {}", failure.admin, failure.error);
+            return Ok(Exit::NoAnswer);
+        }
+        let [replica] = &*replicas else {
+            eprintln!(
+                "error: --admin names {} replicas, and a recording is of one; give the address of one of them",
+                replicas.len()
+            );
+            return Ok(Exit::Usage);
+        };
+        let file = match self.open() {
+            Ok(file) => file,
+            Err(error) => {
+                eprintln!("error: {}: {error}", self.out.display());
+                if error.kind() == io::ErrorKind::AlreadyExists {
+                    eprintln!("help: choose another name, or overwrite the file with --force");
+                }
+                return Ok(Exit::Failure);
+            }
+        };
+        let mut session = Session {
+            writer: Writer::new(file),
+            received: Received::default(),
+            size_max: self.size.unwrap_or(u64::MAX),
+            progress: Progress::up_to(self.lasts.as_secs(), "seconds"),
+        };
+        let ended = session.run(replica, &self.path()).await;
+        let exit = session.report(ended, self.out.display());
+        if session.received.header.is_none() {
+            // Nothing was recorded: an empty file would only be in the way.
+            drop(std::fs::remove_file(&self.out));
+        }
+        Ok(exit)
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).mode(0o600);
+        if self.force {
+            options.create(true).truncate(true);
+        } else {
+            options.create_new(true);
+        }
+        options.open(&self.out)
+    }
+
+    /// The path of the request, with its query.
+    fn path(&self) -> String {
+        let seconds = self.lasts.as_secs().max(1);
+        let mut path = format!("/record?for_seconds={seconds}");
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={value}"));
+            }
+        };
+        add("count_max", self.count.map(|count| count.to_string()));
+        add(
+            "requests_per_second_max",
+            self.rate.map(|rate| rate.to_string()),
+        );
+        add(
+            "sample_by",
+            self.sample_by.as_deref().map(super::query::percent_encoded),
+        );
+        add("sample", self.sample.map(|sample| sample.to_string()));
+        add("hash", self.hash.then(|| "true".to_owned()));
+        let refuses = self.hash_refuse_compared;
+        add("hash_refuse_compared", refuses.then(|| "true".to_owned()));
+        path
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Receives until the end. Why it ended, if it is not the service's end.
+    async fn run(
+        &mut self,
+        replica: &Replica,
+        path: &str,
+    ) -> Result<Option<&'static str>, Failure> {
+        let mut stream = replica
+            .post_for_stream(path)
+            .await
+            .map_err(Failure::Service)?;
+        let mut blocks = tokio::time::interval(BLOCK_INTERVAL);
+        let mut seconds = 0_u64;
+        let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+        loop {
+            let piece = tokio::select! {
+                piece = tokio::time::timeout(SILENCE_MAX, stream.next()) => piece,
+                _ = blocks.tick() => {
+                    self.progress.set(seconds);
+                    seconds = seconds.saturating_add(1);
+                    self.writer.end_block().map_err(Failure::File)?;
+                    if self.writer.bytes() >= self.size_max {
+                        return Ok(Some("size"));
+                    }
+                    continue;
+                }
+                _ = &mut stop => return Ok(Some("stopped")),
+            };
+            let silent = AdminError::Deadline {
+                missing: "next part of the recording",
+                timeout: SILENCE_MAX,
+            };
+            let piece = piece.unwrap_or(Err(silent)).map_err(Failure::Service)?;
+            let Some(piece) = piece else {
+                if self.received.ended.is_some() {
+                    return Ok(None);
+                }
+                return Err(Failure::Service(AdminError::Ended {
+                    reason: "the service closed it".to_owned(),
+                }));
+            };
+            let mut written = Ok(());
+            let (writer, received) = (&mut self.writer, &mut self.received);
+            received
+                .push(&piece, &mut |items| written = writer.write_encoded(items))
+                .map_err(Failure::Format)?;
+            written.map_err(Failure::File)?;
+            let requests = self.received.requests;
+            self.progress.say(format!("{requests} requests"));
+        }
+    }
+
+    /// Ends the file, and says what became of the recording.
+    fn report(
+        &mut self,
+        ended: Result<Option<&'static str>, Failure>,
+        file: std::path::Display<'_>,
+    ) -> Exit {
+        self.progress.hide();
+        let (exit, reason) = match ended {
+            Ok(None) => (Exit::Success, None),
+            Ok(Some(reason)) => (Exit::Success, Some(reason)),
+            Err(failure) => {
+                eprintln!("error: {failure}");
+                match failure {
+                    Failure::File(_) => (Exit::Failure, None),
+                    Failure::Service(_) | Failure::Format(_) => (Exit::NoAnswer, None),
+                }
+            }
+        };
+        let mut finished = Ok(());
+        if let Some(reason) = reason {
+            finished = self.writer.write(&Item {
+                item: Some(Kind::End(End {
+                    reason: reason.to_owned(),
+                    requests: self.received.requests,
+                })),
+            });
+        }
+        let finished = finished.and_then(|()| self.writer.end_block());
+        if let Err(error) = finished
+            && exit != Exit::Failure
+        {
+            eprintln!("error: {}", Failure::File(error));
+            return Exit::Failure;
+        }
+        if self.received.header.is_some() {
+            self.describe(reason, file);
+        }
+        exit
+    }
+
+    fn describe(&self, reason: Option<&str>, file: std::path::Display<'_>) {
+        let received = &self.received;
+        let reason = reason.or(received.ended.as_deref());
+        let reason = match reason {
+            Some("time") => "the time was over",
+            Some("count") => "the number of requests was reached",
+            Some("size") => "the size of the file was reached",
+            Some("drained") => "the service stops",
+            Some("compared") => "new rules compare values",
+            Some("stopped") => "it was stopped",
+            Some(other) => other,
+            None => "it is incomplete",
+        };
+        eprintln!(
+            "{file}: {} requests in {} bytes; {reason}",
+            received.requests,
+            self.writer.bytes()
+        );
+        for line in skipped(&received.skipped) {
+            eprintln!("{line}");
+        }
+        let header = received.header.as_ref();
+        if header.is_some_and(|header| header.hashed) {
+            let newest = received.rules.as_ref().map(|rules| &rules.plain_keys);
+            let plain = newest.or(header.map(|header| &header.plain_keys));
+            for key in plain.into_iter().flatten() {
+                eprintln!("{}", plain_key(key));
+            }
+        }
+    }
+}
+
+/// What the service did not record, a sentence each.
+fn skipped(skipped: &Skipped) -> Vec<String> {
+    let causes = [
+        (skipped.rate, "exceeded --rate"),
+        (
+            skipped.slow_reader,
+            "were decided faster than this command reads",
+        ),
+        (
+            skipped.without_entry,
+            "do not have the entry of --sample-by",
+        ),
+        (skipped.too_long, "were too long"),
+        (
+            skipped.caller_left,
+            "had no caller any more when they were decided",
+        ),
+    ];
+    let causes = causes.into_iter().filter(|(count, _)| *count > 0);
+    let lines = causes.map(|(count, why)| format!("not recorded: {count} requests that {why}"));
+    lines.collect()
+}
+
+/// What stayed plain.
+fn plain_key(key: &PlainKey) -> String {
+    let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes)).to_string();
+    let (domain, name) = (text(&key.domain), text(&key.key));
+    if key.which == "all" {
+        format!("not hashed: all values of {name} in {domain}, because a rule compares them")
+    } else {
+        format!("not hashed: values of {name} in {domain} that rules name")
+    }
+}
+
+// === impl Failure ===
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(error) => write!(
+                f,
+                "the recording ends here: the file cannot be written: {error}; the service is not affected"
+            ),
+            Self::Service(error) => error.fmt(f),
+            Self::Format(error) => write!(f, "the service sent no recording: {error}"),
+        }
+    }
+}
