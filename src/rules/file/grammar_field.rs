@@ -166,6 +166,12 @@ impl Mapping {
             "override" => "`limit`",
             "expected_descriptor" => "an entry of `expect.descriptors`",
             "ask" => "`ask`",
+            "mapping" => "the root of a mapping file",
+            "time" => "`time`",
+            "field" => "`{field: NAME}`",
+            "mapped_descriptor" => "an entry of `descriptors`",
+            "mapped_entry" => "an entry of `entries`",
+            "verdict" => "`verdict`",
             _ => "`expect`",
         }
     }
