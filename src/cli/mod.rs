@@ -29,6 +29,7 @@ mod logging;
 mod progress;
 mod query;
 mod record;
+mod replay;
 mod reset;
 mod rule_text;
 mod rules_argument;
@@ -107,6 +108,9 @@ enum Command {
     Tap(Box<tap::Tap>),
     /// Record the requests of a running service to a file
     Record(Box<record::Record>),
+    /// Decide a recording again by other rules, and report what changes
+    #[command(after_help = replay::AFTER_HELP)]
+    Replay(Box<replay::ReplayCommand>),
     /// Forget the buckets of a descriptor, on every replica
     Reset(Box<reset::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
@@ -198,6 +202,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Top(top) => top.run(),
         Command::Tap(tap) => tap.run(),
         Command::Record(record) => record.run(),
+        Command::Replay(replay) => replay.run(),
         Command::Reset(reset) => reset.run(),
         Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),

@@ -14,7 +14,6 @@ use clap::Args;
 use super::Exit;
 use super::admin_options::{self, AdminOptions};
 use super::progress::Progress;
-
 use crate::admin_client::{AdminError, Replica};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};

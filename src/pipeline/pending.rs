@@ -164,6 +164,11 @@ impl<G> PendingRequest<G> {
         Plan::from_buffer(std::mem::take(&mut self.plan), rules)
     }
 
+    /// Puts back a plan that [`PendingRequest::take_plan`] gave.
+    pub(crate) fn put_plan(&mut self, plan: Plan<'_>) {
+        self.plan = plan.into_buffer();
+    }
+
     /// The outcomes of the checks, in the plan's order.
     pub(crate) fn outcomes(&self) -> &[Option<Outcome>] {
         &self.results.outcomes

@@ -5,23 +5,40 @@
 //! recording says so, if the rules are those of the recording, and at once otherwise.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use prost::Message as _;
-use tollgate_limiter::{Check, Timestamp};
+use tollgate_limiter::{Check, Hits, Timestamp};
 
 use crate::pipeline::{Generation, RequestError};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Request, Reset};
+use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Refund, Request, Reset};
 use crate::recording::Event;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::simulation::{Answer, PlannedRequest, Simulation, SimulationError};
-use crate::store::StoreError;
 
 /// How many refunds wait for their recorded time at most. The oldest is carried out early.
 const REFUNDS_HELD_MAX: usize = 100_000;
+
+/// How long a refund waits for its recorded time at most, in recorded time.
+const REFUNDS_HELD_US: u64 = 10_000_000;
+
+/// How many requests wait for their checks at most. The checks that are due first are applied
+/// early.
+const IN_FLIGHT_MAX: usize = 100_000;
+
+/// How many generations of rules are told apart.
+const GENERATIONS_MAX: usize = 1_000;
+
+/// One event for the engines of both sides.
+#[derive(Debug)]
+pub(super) enum Step {
+    Request(Arc<Request>),
+    Refund(Refund),
+    Reset(Reset),
+}
 
 /// A request that was decided.
 pub(super) struct Decided {
@@ -33,6 +50,8 @@ pub(super) struct Decided {
     pub(super) recorded: Arc<Request>,
     /// The order of each check.
     pub(super) orders: Vec<u64>,
+    /// Whether `all_or_nothing` joins several limits of it.
+    pub(super) is_joined: bool,
 }
 
 /// Hits that went back to a bucket.
@@ -56,14 +75,24 @@ pub(super) struct Engine {
     in_flight: HashMap<u64, InFlight>,
     /// Refunds by the order of the checks that took the hits.
     held: HashMap<u64, Vec<(Option<usize>, Check)>>,
-    held_since: VecDeque<u64>,
+    /// When each is carried out at the latest.
+    held_since: VecDeque<(Timestamp, u64)>,
     given_back: Vec<GivenBack>,
-    was_full: bool,
+    without_memory: u64,
+    was_reset: bool,
+    /// The hash of each generation of the recording.
+    generations: Vec<(i64, u64)>,
+    /// Has the rules of the recording, to learn which check belonged to which descriptor.
+    planner: Option<Simulation>,
+    /// The indices of limits about which the recording says nothing.
+    undecidable: HashSet<usize>,
+    overrides_undecidable: bool,
 }
 
 struct InFlight {
     planned: PlannedRequest,
     decided: Decided,
+    origins: Vec<(usize, Option<usize>)>,
     /// How many checks are not applied yet.
     left: usize,
 }
@@ -90,7 +119,12 @@ impl Engine {
             held: HashMap::new(),
             held_since: VecDeque::new(),
             given_back: Vec::new(),
-            was_full: false,
+            without_memory: 0,
+            was_reset: false,
+            generations: Vec::new(),
+            planner: None,
+            undecidable: HashSet::new(),
+            overrides_undecidable: false,
         })
     }
 
@@ -99,19 +133,44 @@ impl Engine {
         &self.generation
     }
 
-    /// Whether a bucket had no memory.
-    pub(super) fn was_full(&self) -> bool {
-        self.was_full
+    /// How many checks had no memory for their bucket.
+    pub(super) fn without_memory(&self) -> u64 {
+        self.without_memory
+    }
+
+    /// Whether an operator forgot buckets since the last call.
+    pub(super) fn take_was_reset(&mut self) -> bool {
+        std::mem::take(&mut self.was_reset)
+    }
+
+    /// Sets the limits about which the recording says nothing, by the indices of their rules, and
+    /// whether that is so for limits of requests themselves.
+    pub(super) fn set_undecidable(&mut self, rules: HashSet<usize>, overrides: bool) {
+        self.undecidable = rules;
+        self.overrides_undecidable = overrides;
+    }
+
+    /// Sets a simulation that has the rules of the recording.
+    pub(super) fn set_planner(&mut self, planner: Simulation) {
+        self.planner = Some(planner);
+    }
+
+    /// Names a generation of rules that decided requests which follow.
+    pub(super) fn add_generation(&mut self, generation: i64, hash: u64) {
+        if self.generations.len() >= GENERATIONS_MAX {
+            self.generations.remove(0);
+        }
+        self.generations.push((generation, hash));
     }
 
     /// Decides the next event. `id` is the number of the request.
-    pub(super) fn event(&mut self, id: u64, event: &Event, sink: &mut Sink<'_>) {
+    pub(super) fn event(&mut self, id: u64, event: &Step, sink: &mut Sink<'_>) {
         match event {
-            Event::Request(request) => {
+            Step::Request(request) => {
                 self.catch_up(request.order, sink);
                 self.begin(id, request, sink);
             }
-            Event::Refund(refund) => {
+            Step::Refund(refund) => {
                 self.catch_up(refund.order, sink);
                 for order in &refund.taken_orders {
                     if let Some(refunds) = self.held.remove(order) {
@@ -120,7 +179,7 @@ impl Engine {
                     }
                 }
             }
-            Event::Reset(reset) => {
+            Step::Reset(reset) => {
                 self.catch_up(reset.order, sink);
                 self.reset(reset);
             }
@@ -129,75 +188,121 @@ impl Engine {
 
     /// Decides what is left when the recording has ended.
     pub(super) fn end(&mut self, sink: &mut Sink<'_>) {
-        self.catch_up(u64::MAX, sink);
+        while self.apply_first(sink) {}
     }
 
     /// Applies the checks that are due before this order.
     fn catch_up(&mut self, order: u64, sink: &mut Sink<'_>) {
-        while let Some(Reverse((due, id, position, time_us))) = self.later.peek().copied()
-            && due < order
+        while let Some(Reverse((due, ..))) = self.later.peek()
+            && *due < order
         {
-            self.later.pop();
-            let Some(in_flight) = self.in_flight.get_mut(&id) else {
-                continue;
-            };
-            let at = Timestamp::from_us(time_us);
-            self.simulation.apply(&mut in_flight.planned, position, at);
-            in_flight.left = in_flight.left.saturating_sub(1);
-            if in_flight.left == 0
-                && let Some(in_flight) = self.in_flight.remove(&id)
-            {
-                self.finish(in_flight, sink);
-            }
+            self.apply_first(sink);
         }
     }
 
-    fn begin(&mut self, id: u64, request: &Request, sink: &mut Sink<'_>) {
+    /// Applies the check that is due first. Gives whether there was one.
+    fn apply_first(&mut self, sink: &mut Sink<'_>) -> bool {
+        let Some(Reverse((_, id, position, time_us))) = self.later.pop() else {
+            return false;
+        };
+        if let Some(mut in_flight) = self.in_flight.remove(&id) {
+            self.apply(&mut in_flight, position, Timestamp::from_us(time_us));
+            if in_flight.left == 0 {
+                self.finish(in_flight, sink);
+            } else {
+                self.in_flight.insert(id, in_flight);
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self, id: u64, request: &Arc<Request>, sink: &mut Sink<'_>) {
         let at = Timestamp::from_us(request.time_us);
         self.simulation.set_time(at);
+        self.release_held(at);
         let mut decided = Decided {
             id,
             at,
-            recorded: Arc::new(request.clone()),
+            recorded: Arc::clone(request),
             orders: Vec::new(),
+            is_joined: false,
         };
         let mut planned = match self.simulation.begin(&request.request) {
             Ok(planned) => planned,
             Err(error) => return sink(&decided, &without_answer(error)),
         };
-        let count = planned.checks().len();
-        let mut orders = vec![request.order; count];
-        let mut left = 0;
-        // Stamps are those of other checks where the rules have other limits for the request.
-        if request.check_rules.len() == count {
-            for stamp in &request.stamps {
-                let position = usize::try_from(stamp.check).unwrap_or(usize::MAX);
-                if let Some(order) = orders.get_mut(position)
-                    && stamp.order > request.order
-                {
-                    *order = stamp.order;
-                    left += 1;
-                    self.later
-                        .push(Reverse((stamp.order, id, position, stamp.time_us)));
-                }
-            }
-        }
-        for (position, order) in orders.iter().enumerate() {
-            if *order == request.order {
-                self.simulation.apply(&mut planned, position, at);
-            }
-        }
-        decided.orders = orders;
-        let in_flight = InFlight {
+        let origins = planned.origins();
+        let stamps = self.stamps(request, &origins);
+        decided.orders = stamps.iter().map(|(order, _)| *order).collect();
+        decided.is_joined = planned.is_all_or_nothing() && stamps.len() > 1;
+        let mut in_flight = InFlight {
             planned,
             decided,
-            left,
+            origins,
+            left: stamps.len(),
         };
-        if left == 0 {
-            self.finish(in_flight, sink);
-        } else {
-            self.in_flight.insert(id, in_flight);
+        if request.stamps.is_empty() {
+            for (position, (_, at)) in stamps.into_iter().enumerate() {
+                self.apply(&mut in_flight, position, at);
+            }
+            return self.finish(in_flight, sink);
         }
+        for (position, (order, at)) in stamps.into_iter().enumerate() {
+            self.later.push(Reverse((order, id, position, at.as_us())));
+        }
+        if in_flight.left == 0 {
+            return self.finish(in_flight, sink);
+        }
+        self.in_flight.insert(id, in_flight);
+        self.catch_up(request.order.saturating_add(1), sink);
+        while self.in_flight.len() > IN_FLIGHT_MAX && self.apply_first(sink) {}
+    }
+
+    /// The number and the time of each check.
+    fn stamps(
+        &mut self,
+        request: &Request,
+        origins: &[(usize, Option<usize>)],
+    ) -> Vec<(u64, Timestamp)> {
+        if request.stamps.is_empty() || self.decided_it(request) {
+            return recorded_stamps(request, origins.len());
+        }
+        // Other rules have other checks. One takes the stamp of its descriptor's recorded check.
+        let at = Timestamp::from_us(request.time_us);
+        let recorded = self.planner.as_mut().and_then(|planner| {
+            planner.set_time(at);
+            Some(planner.begin(&request.request).ok()?.origins())
+        });
+        let recorded = recorded.unwrap_or_default();
+        let stamps = recorded_stamps(request, recorded.len());
+        let of = |descriptor: usize| {
+            let position = recorded.iter().position(|(one, _)| *one == descriptor)?;
+            stamps.get(position).copied()
+        };
+        let stamps = origins.iter().map(|(descriptor, _)| of(*descriptor));
+        stamps
+            .map(|stamp| stamp.unwrap_or((request.order, at)))
+            .collect()
+    }
+
+    /// Whether these rules decided the request when it was recorded.
+    fn decided_it(&self, request: &Request) -> bool {
+        let mut generations = self.generations.iter().rev();
+        let hash = generations.find(|(generation, _)| *generation == request.generation);
+        hash.is_some_and(|(_, hash)| *hash == self.generation.hash)
+    }
+
+    /// Applies a check. A limit about which the recording says nothing takes no hits, and admits.
+    fn apply(&mut self, in_flight: &mut InFlight, position: usize, at: Timestamp) {
+        let rule = in_flight.origins.get(position).and_then(|(_, rule)| *rule);
+        let is_undecidable = match rule {
+            Some(rule) => self.undecidable.contains(&rule),
+            None => self.overrides_undecidable,
+        };
+        let hits = is_undecidable.then_some(Hits::PEEK);
+        self.simulation
+            .apply_hits(&mut in_flight.planned, position, at, hits);
+        in_flight.left = in_flight.left.saturating_sub(1);
     }
 
     fn finish(&mut self, in_flight: InFlight, sink: &mut Sink<'_>) {
@@ -210,7 +315,7 @@ impl Engine {
             let orders = &decided.orders;
             // The service gave back hits of this request as well, and the recording says when.
             let was_refused = decided.recorded.code() == RecordedCode::OverLimit;
-            if was_refused && decided.recorded.check_rules.len() == orders.len() {
+            if was_refused && self.decided_it(&decided.recorded) {
                 self.hold(&answer, orders, refunds);
             } else {
                 let refunds = refunds.into_iter().map(|refund| {
@@ -222,28 +327,44 @@ impl Engine {
                 self.give_back(refunds.collect(), last, now);
             }
         }
-        if let Err(RequestError::Store(StoreError::Full { .. })) = &answer.code {
-            self.was_full = true;
-        }
+        self.without_memory = answer
+            .checks
+            .iter()
+            .filter(|check| check.outcome.is_none())
+            .fold(self.without_memory, |count, _| count.saturating_add(1));
         sink(&decided, &answer);
     }
 
     /// Keeps refunds until their recorded time.
     fn hold(&mut self, answer: &Answer, orders: &[u64], refunds: Vec<Check>) {
+        let until = self.simulation.now().plus_us(REFUNDS_HELD_US);
         for refund in refunds {
             let mut checks = answer.checks.iter().zip(orders);
             let taken = checks.find(|(check, _)| check.key == refund.key);
             let (rule, order) = taken.map_or((None, 0), |(check, order)| (check.rule, *order));
             self.held.entry(order).or_default().push((rule, refund));
-            self.held_since.push_back(order);
+            self.held_since.push_back((until, order));
         }
-        while self.held_since.len() > REFUNDS_HELD_MAX
-            && let Some(oldest) = self.held_since.pop_front()
+        while self.held_since.len() > REFUNDS_HELD_MAX {
+            self.release_first();
+        }
+    }
+
+    /// Carries out refunds whose time the recording has not.
+    fn release_held(&mut self, now: Timestamp) {
+        while let Some((until, _)) = self.held_since.front()
+            && *until <= now
         {
-            if let Some(refunds) = self.held.remove(&oldest) {
-                let now = self.simulation.now();
-                self.give_back(refunds, oldest, now);
-            }
+            self.release_first();
+        }
+    }
+
+    fn release_first(&mut self) {
+        if let Some((_, order)) = self.held_since.pop_front()
+            && let Some(refunds) = self.held.remove(&order)
+        {
+            let now = self.simulation.now();
+            self.give_back(refunds, order, now);
         }
     }
 
@@ -277,7 +398,8 @@ impl Engine {
                 .map(|entry| (text(&entry.key), text(&entry.value)))
                 .collect();
             // Under other rules there may be no such limit.
-            drop(self.simulation.reset(&domain, &entries));
+            let reset = self.simulation.reset(&domain, &entries);
+            self.was_reset |= reset.is_ok_and(|buckets| !buckets.is_empty());
         }
     }
 }
@@ -292,5 +414,39 @@ fn without_answer(error: RequestError) -> Answer {
         checks: Vec::new(),
         matched: Vec::new(),
         refunds: Vec::new(),
+    }
+}
+
+/// The number and the time of each recorded check. A check without a stamp was decided with the
+/// first one; such checks have numbers in a row.
+fn recorded_stamps(recorded: &Request, checks: usize) -> Vec<(u64, Timestamp)> {
+    let at = Timestamp::from_us(recorded.time_us);
+    let mut stamps: Vec<Option<(u64, Timestamp)>> = vec![None; checks];
+    for stamp in &recorded.stamps {
+        let position = usize::try_from(stamp.check).unwrap_or(usize::MAX);
+        if let Some(place) = stamps.get_mut(position) {
+            *place = Some((stamp.order, Timestamp::from_us(stamp.time_us)));
+        }
+    }
+    let mut next = recorded.order;
+    let stamps = stamps.into_iter().map(|stamp| {
+        stamp.unwrap_or_else(|| {
+            let order = next;
+            next = next.saturating_add(1);
+            (order, at)
+        })
+    });
+    stamps.collect()
+}
+
+// === impl Step ===
+
+impl From<Event> for Step {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Request(request) => Self::Request(Arc::new(request)),
+            Event::Refund(refund) => Self::Refund(refund),
+            Event::Reset(reset) => Self::Reset(reset),
+        }
     }
 }

@@ -33,19 +33,20 @@ mod undecidable;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_limiter::Timestamp;
+use tollgate_limiter::{Allowance, Timestamp};
 
 use self::comparison::Comparison;
-use self::engine::Engine;
+use self::engine::{Engine, Step};
 use self::recorded::RecordedVerdicts;
-use self::report::{AgainstReport, RecordingFacts, ReplayReport, RulesFacts, Speed};
+use self::report::{AgainstReport, RecordingFacts, ReplayReport, RulesFacts, Speed, Undecidable};
 use self::tally::Tally;
+use self::undecidable::NamedValues;
 use crate::clock::{Clock, SystemClock};
 use crate::proto::tollgate::recording::v1::Header;
-use crate::recording::{Event, Events, ReadError};
+use crate::recording::{Events, ReadError};
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
-use crate::simulation::{Answer, SimulationError};
+use crate::simulation::{Answer, Simulation, SimulationError};
 
 /// Rules to decide by.
 #[derive(Debug)]
@@ -88,6 +89,7 @@ struct Replayed {
     facts: RulesFacts,
     engine: Engine,
     tally: Tally,
+    undecidable: Vec<Undecidable>,
 }
 
 // === impl Replayed ===
@@ -99,10 +101,12 @@ impl Replayed {
         header: &Header,
         options: &Options,
     ) -> Result<Self, ReplayError> {
+        let limits = side.rules.loaded.rules.rules().iter();
+        let limits = limits.filter(|rule| rule.allowance != Allowance::Unlimited);
         let facts = RulesFacts {
             path: side.path.display().to_string(),
             hash: format!("{:012x}", side.rules.hash),
-            limits: side.rules.loaded.rules.rules().len(),
+            limits: limits.count(),
         };
         let began = Timestamp::from_us(header.began_us);
         let engine = Engine::new(settings, options.memory_max, began, side.rules)?;
@@ -110,7 +114,48 @@ impl Replayed {
             facts,
             engine,
             tally: Tally::default(),
+            undecidable: Vec::new(),
         })
+    }
+
+    /// Leaves out the limits about which the recording says nothing.
+    fn leave_out(&mut self, name: &str, header: &Header, named: Option<&NamedValues>) {
+        let generation = Arc::clone(self.engine.generation());
+        let (rules, rows) = undecidable::list(name, &generation.rules, header, named);
+        self.engine
+            .set_undecidable(rules, header.sampling.is_some());
+        self.undecidable = rows;
+    }
+
+    /// Decides an event; at the end, what is left. `use_of` receives each answer.
+    fn take(
+        &mut self,
+        id: u64,
+        step: Option<&Step>,
+        use_of: &mut dyn FnMut(&engine::Decided, &Answer),
+    ) {
+        let Self { engine, tally, .. } = self;
+        let rules = Arc::clone(engine.generation());
+        let mut decided = |decided: &engine::Decided, answer: &Answer| {
+            tally.add(decided, answer, &rules.rules);
+            use_of(decided, answer);
+        };
+        match step {
+            Some(step) => engine.event(id, step, &mut decided),
+            None => engine.end(&mut decided),
+        }
+        if engine.take_was_reset() {
+            tally.add_reset();
+        }
+        for given_back in engine.take_given_back() {
+            tally.add_given_back(given_back);
+        }
+    }
+
+    /// Makes the rows of its limits.
+    fn finish(&mut self) {
+        let generation = Arc::clone(self.engine.generation());
+        self.tally.finish(&generation.rules, &self.undecidable);
     }
 }
 
@@ -135,66 +180,123 @@ pub fn replay(
             .map_err(|error| ReplayError::Settings(error.to_string()))?,
     };
     let rules_hash = rules.rules.hash;
-    let mut base = Replayed::new(rules, &settings, &header, options)?;
-    let mut other = against
-        .map(|side| Replayed::new(side, &settings, &header, options))
-        .transpose()?;
-    let mut recorded = RecordedVerdicts::new(&header, rules_hash, options.rows_max);
-    let mut comparison = Comparison::default();
-    let mut timeline = times::Timeline::default();
-    let mut id = 0_u64;
-    loop {
-        let event = events.next_event()?;
-        if let Some(Event::Request(_)) = &event {
-            id = id.saturating_add(1);
-            progress(id);
+    let planner = match &against {
+        Some(_) => {
+            let began = Timestamp::from_us(header.began_us);
+            let mut planner = Simulation::new(&settings, options.memory_max, began)?;
+            planner.set_rules(rules.rules.clone());
+            Some(planner)
         }
-        let take = |side: &mut Replayed, use_of: &mut dyn FnMut(&engine::Decided, &Answer)| {
-            let Replayed { engine, tally, .. } = side;
-            let rules = Arc::clone(engine.generation());
-            let mut decided = |decided: &engine::Decided, answer: &Answer| {
-                tally.add(decided, answer, &rules.rules);
-                use_of(decided, answer);
-            };
-            match &event {
-                Some(event) => engine.event(id, event, &mut decided),
-                None => engine.end(&mut decided),
+        None => None,
+    };
+    let mut base = Replayed::new(rules, &settings, &header, options)?;
+    let against = against.map(|side| Replayed::new(side, &settings, &header, options));
+    let mut other = against.transpose()?;
+    if let (Some(other), Some(planner)) = (&mut other, planner) {
+        other.engine.set_planner(planner);
+    }
+    let mut counts = Counts {
+        recorded: RecordedVerdicts::new(&header, rules_hash, options.rows_max),
+        comparison: Comparison::default(),
+        timeline: times::Timeline::default(),
+        requests: 0,
+    };
+    decide(events, (&mut base, other.as_mut()), &mut counts, progress)?;
+    base.finish();
+    if let Some(other) = &mut other {
+        other.finish();
+    }
+    let mut report = report(events, options, base, other, counts);
+    let sides = 1 + u64::from(report.against.is_some());
+    let decisions = report.recording.requests.saturating_mul(sides);
+    report.speed = speed(decisions, clock.uptime_us());
+    Ok(report)
+}
+
+/// What both sides add to.
+struct Counts {
+    recorded: RecordedVerdicts,
+    comparison: Comparison,
+    timeline: times::Timeline,
+    requests: u64,
+}
+
+/// Decides all events.
+fn decide(
+    events: &mut dyn Events,
+    (base, mut other): (&mut Replayed, Option<&mut Replayed>),
+    counts: &mut Counts,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), ReplayError> {
+    let header = events.header().clone();
+    let mut generations = None;
+    let has_other = other.is_some();
+    loop {
+        let step = events.next_event()?.map(Step::from);
+        let known = &events.summary().generations;
+        if generations != Some(known.len()) {
+            let new = known.get(generations.unwrap_or(0)..).unwrap_or_default();
+            let only = known
+                .iter()
+                .all(|one| one.hash == base.engine.generation().hash);
+            let named = (only && !known.is_empty())
+                .then(|| undecidable::named_values(&base.engine.generation().rules));
+            base.leave_out("rules", &header, named.as_ref());
+            for one in new {
+                base.engine.add_generation(one.generation, one.hash);
             }
-            for given_back in engine.take_given_back() {
-                tally.add_given_back(given_back);
+            if let Some(other) = &mut other {
+                other.leave_out("against", &header, named.as_ref());
+                for one in new {
+                    other.engine.add_generation(one.generation, one.hash);
+                }
             }
-        };
-        let has_other = other.is_some();
-        take(&mut base, &mut |decided, answer| {
-            timeline.add(decided.at, answer, times::BASE);
-            recorded.add(decided, answer);
+            generations = Some(known.len());
+        }
+        if let Some(Step::Request(_)) = &step {
+            counts.requests = counts.requests.saturating_add(1);
+            progress(counts.requests);
+        }
+        let id = counts.requests;
+        base.take(id, step.as_ref(), &mut |decided, answer| {
+            counts.timeline.add(decided.at, answer, times::BASE);
+            counts.recorded.add(decided, answer);
             if has_other {
-                comparison.base(decided, answer);
+                counts.comparison.base(decided, answer);
             }
         });
         if let Some(other) = &mut other {
-            take(other, &mut |decided, answer| {
-                timeline.add(decided.at, answer, times::AGAINST);
-                comparison.other(decided, answer);
+            other.take(id, step.as_ref(), &mut |decided, answer| {
+                counts.timeline.add(decided.at, answer, times::AGAINST);
+                counts.comparison.other(decided, answer);
             });
         }
-        if event.is_none() {
-            break;
+        if step.is_none() {
+            return Ok(());
         }
     }
-    let summary = events.summary();
+}
+
+/// The report of what was counted.
+fn report(
+    events: &dyn Events,
+    options: &Options,
+    mut base: Replayed,
+    other: Option<Replayed>,
+    counts: Counts,
+) -> ReplayReport {
+    let generation = Arc::clone(base.engine.generation());
+    let without_memory = base.engine.without_memory();
     let mut report = ReplayReport {
-        recording: facts(&header, options, events),
-        recorded: recorded.report(events, base.engine.was_full()),
+        recording: facts(events.header(), options, events),
+        recorded: counts.recorded.report(events, without_memory > 0),
+        checks_without_memory: without_memory,
         ..ReplayReport::default()
     };
-    report.recording.requests = id;
-    report.recording.generations = summary.generations.len() as u64;
-    timeline.describe(&mut report, other.is_some());
-    let generation = Arc::clone(base.engine.generation());
-    let recorded_rules = &generation.rules;
-    report.undecidable = undecidable::list("rules", recorded_rules, recorded_rules, &header);
-    base.tally.finish(recorded_rules, &report.undecidable);
+    report.recording.requests = counts.requests;
+    report.recording.generations = events.summary().generations.len() as u64;
+    counts.timeline.describe(&mut report, other.is_some());
+    report.undecidable = std::mem::take(&mut base.undecidable);
     report.rules = base.facts;
     report.admitted = base.tally.admitted;
     report.refused = base.tally.refused;
@@ -203,25 +305,24 @@ pub fn replay(
     report.worst_minutes = base.tally.worst_minutes(options.rows_max);
     report.by_rule = std::mem::take(&mut base.tally.by_rule);
     if let Some(mut other) = other {
-        let generation = Arc::clone(other.engine.generation());
-        let rules = &generation.rules;
-        let undecidable = undecidable::list("against", rules, recorded_rules, &header);
-        other.tally.finish(rules, &undecidable);
-        report.undecidable.extend(undecidable);
-        comparison.describe(&mut report, recorded_rules, rules, options.rows_max);
+        let rules = Arc::clone(other.engine.generation());
+        report.undecidable.append(&mut other.undecidable);
+        let rows_max = options.rows_max;
+        counts
+            .comparison
+            .describe(&mut report, &generation.rules, &rules.rules, rows_max);
         report.against = Some(AgainstReport {
             rules: other.facts,
             admitted: other.tally.admitted,
             refused: other.tally.refused,
             errors: other.tally.errors,
             without_limit: other.tally.without_limit,
-            worst_minutes: other.tally.worst_minutes(options.rows_max),
+            checks_without_memory: other.engine.without_memory(),
+            worst_minutes: other.tally.worst_minutes(rows_max),
             by_rule: std::mem::take(&mut other.tally.by_rule),
         });
     }
-    let decisions = id.saturating_mul(1 + u64::from(report.against.is_some()));
-    report.speed = speed(decisions, clock.uptime_us());
-    Ok(report)
+    report
 }
 
 /// What the report says of a recording.

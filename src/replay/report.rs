@@ -20,6 +20,8 @@ pub struct ReplayReport {
     pub errors: u64,
     /// Requests to which no limit of `--rules` applies. They are admitted.
     pub without_limit: u64,
+    /// Checks that were not decided, because there was no memory for a bucket (`--memory-max`).
+    pub checks_without_memory: u64,
     /// The limits of `--rules` that decided, the most refused first.
     pub by_rule: Vec<RuleReport>,
     /// The minutes in which `--rules` refused the most requests.
@@ -118,6 +120,8 @@ pub struct AgainstReport {
     pub errors: u64,
     /// Requests to which no limit applies. They are admitted.
     pub without_limit: u64,
+    /// Checks that were not decided, because there was no memory for a bucket (`--memory-max`).
+    pub checks_without_memory: u64,
     /// The limits that decided, the most refused first.
     pub by_rule: Vec<RuleReport>,
     /// The minutes in which they refused the most requests.
@@ -149,11 +153,10 @@ pub struct RuleReport {
     pub peak_at: String,
     /// The key it was, as `key=value` pairs.
     pub peak_key: String,
-    /// For a limit that refused nothing: the smallest number that would not have refused either.
-    /// None where it refused, or where it is not known.
+    /// The smallest number that would have refused nothing, with the other limits as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_limit: Option<u64>,
-    /// Why `smallest_limit` of a limit that refused nothing is not known.
+    /// Why `smallest_limit` is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_limit_unknown: Option<String>,
     /// Whether the recording says nothing about it: see `undecidable`.

@@ -1,12 +1,15 @@
-//! The smallest number of requests with which a limit that refused nothing would not have refused
-//! either.
+//! The smallest number of requests with which a limit would have refused nothing.
 //!
 //! How: what the limit was asked is kept, in order, up to a bound. A number would have refused
 //! nothing if the algorithm admits the same questions with it. More requests never refuse what
-//! fewer admit, so a binary search finds the smallest number. As the limit refuses nothing with it,
-//! no request is refused that was not, and the questions stay the same: the number is exact.
+//! fewer admit, so a binary search finds the smallest number.
+//!
+//! The number is exact because the questions do not depend on it: every limit of a request is
+//! asked, whatever the others answer. There is one exception. Under `all_or_nothing` hits go back
+//! because another limit refused, or this one. So a limit that refused and whose hits went back has
+//! no number.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use tollgate_limiter::{Key, Operation, State, Timestamp};
 
@@ -30,22 +33,34 @@ pub(super) struct Asked {
 pub(super) struct Operations {
     rules: HashMap<usize, Vec<Asked>>,
     count: usize,
-    /// Rules that refused, or that were asked too often.
-    dropped: HashSet<usize>,
-    is_full: bool,
+    /// Rules of which nothing is kept.
+    dropped: HashMap<usize, Dropped>,
+    was_reset: bool,
 }
+
+/// Why nothing is kept of a limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Dropped {
+    /// There were too many questions.
+    TooMany,
+    /// It refused, and its hits went back with those of other limits.
+    Joined,
+}
+
+const JOINED: &str = "all_or_nothing joins it with other limits, and it refused";
+
+const TOO_LARGE: &str = "the largest number that its algorithm accepts would refuse, too";
 
 // === impl Operations ===
 
 impl Operations {
     /// Adds a question to the limit with this index.
     pub(super) fn add(&mut self, rule: usize, asked: Asked) {
-        if self.dropped.contains(&rule) {
+        if self.was_reset || self.dropped.contains_key(&rule) {
             return;
         }
         if self.count >= OPERATIONS_MAX {
-            self.is_full = true;
-            self.drop_rule(rule);
+            self.drop_rule(rule, Dropped::TooMany);
             return;
         }
         self.count = self.count.saturating_add(1);
@@ -53,31 +68,58 @@ impl Operations {
     }
 
     /// Keeps no more of this limit.
-    pub(super) fn drop_rule(&mut self, rule: usize) {
-        self.dropped.insert(rule);
+    pub(super) fn drop_rule(&mut self, rule: usize, why: Dropped) {
+        self.dropped.entry(rule).or_insert(why);
         if let Some(asked) = self.rules.remove(&rule) {
             self.count = self.count.saturating_sub(asked.len());
         }
     }
 
-    /// The smallest number of requests, or why it is not known.
-    pub(super) fn smallest(&mut self, rule: usize, limit: LimitOf) -> Result<u64, String> {
+    /// Keeps no more of any limit, because buckets were reset.
+    pub(super) fn drop_all(&mut self) {
+        self.rules.clear();
+        self.was_reset = true;
+    }
+
+    /// The smallest number of requests, or why it is not known. `refused` is how often it refused.
+    pub(super) fn smallest(
+        &mut self,
+        rule: usize,
+        limit: LimitOf,
+        refused: u64,
+    ) -> Result<u64, String> {
+        if self.was_reset {
+            return Err("an operator reset buckets during the recording".to_owned());
+        }
         let Some(mut asked) = self.rules.remove(&rule) else {
-            return Err(format!(
-                "its limits were asked more than {OPERATIONS_MAX} times together"
-            ));
+            return Err(match self.dropped.get(&rule) {
+                Some(Dropped::Joined) => JOINED.to_owned(),
+                _ => format!("the limits were asked more than {OPERATIONS_MAX} times together"),
+            });
         };
         // Questions of one order stay as they were added.
         asked.sort_by_key(|asked| asked.order);
-        let mut admits = u32::try_from(limit.limit.requests()).unwrap_or(u32::MAX);
-        if !admits_all(&asked, limit, admits) {
-            return Err("requests changed its buckets in another way".to_owned());
-        }
+        let number = |requests: u64| u32::try_from(requests).unwrap_or(u32::MAX);
         let mut refuses = 0;
         // A limit of 0 with a burst is none.
-        let can_be_0 = limit.limit.burst() == limit.limit.requests();
+        let default = limit
+            .algorithm
+            .default_burst(limit.limit.requests_per_unit());
+        let can_be_0 = limit.limit.burst() == u64::from(default);
         if can_be_0 && admits_all(&asked, limit, refuses) {
             return Ok(0);
+        }
+        let largest = limit.algorithm.requests_max();
+        let mut admits = number(limit.limit.requests()).clamp(1, largest);
+        if admits_all(&asked, limit, number(limit.limit.requests())) != (refused == 0) {
+            return Err("requests changed its buckets in another way".to_owned());
+        }
+        while !admits_all(&asked, limit, admits) {
+            if admits == largest {
+                return Err(TOO_LARGE.to_owned());
+            }
+            refuses = admits;
+            admits = admits.saturating_mul(2).min(largest);
         }
         while admits.saturating_sub(refuses) > 1 {
             let middle = refuses.midpoint(admits);
@@ -94,7 +136,13 @@ impl Operations {
 /// Whether the algorithm admits everything with this number of requests.
 fn admits_all(asked: &[Asked], limit: LimitOf, requests: u32) -> bool {
     let LimitOf { limit, algorithm } = limit;
-    let limit = limit.with_requests(requests);
+    // A burst that is the default follows the number.
+    let default = algorithm.default_burst(limit.requests_per_unit());
+    let burst = match u32::try_from(limit.burst()).unwrap_or(u32::MAX) {
+        burst if burst == default => algorithm.default_burst(requests),
+        burst => burst,
+    };
+    let limit = limit.with_requests(requests, burst);
     let mut buckets: HashMap<u128, State> = HashMap::new();
     asked.iter().all(|asked| {
         let state = buckets.entry(asked.key.0).or_default();

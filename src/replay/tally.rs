@@ -7,7 +7,7 @@ use tollgate_limiter::{Allowance, Code, Key, Rule, RuleSet, Timestamp};
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
 use super::report::{KeyEntry, Minute, RuleReport, Undecidable};
-use super::smallest_limit::{Asked, Operations};
+use super::smallest_limit::{Asked, Dropped, Operations};
 use crate::admin_api::{LimitFigures, rule_name, time_text};
 use crate::simulation::{Answer, CheckAnswer};
 
@@ -38,6 +38,8 @@ struct RuleCounts {
     refused: u64,
     keys_refused: u64,
     peak: Option<Peak>,
+    /// Whether `all_or_nothing` joins it with other limits of a request.
+    is_joined: bool,
 }
 
 #[derive(Debug)]
@@ -114,7 +116,10 @@ impl Tally {
                 entries,
             });
         }
-        if counts.refused == 0 {
+        counts.is_joined |= decided.is_joined;
+        if counts.refused > 0 && counts.is_joined {
+            self.operations.drop_rule(rule.index, Dropped::Joined);
+        } else {
             let asked = Asked {
                 key: check.key,
                 operation: check.operation,
@@ -122,9 +127,12 @@ impl Tally {
                 at: check.at.unwrap_or(decided.at),
             };
             self.operations.add(rule.index, asked);
-        } else {
-            self.operations.drop_rule(rule.index);
         }
+    }
+
+    /// An operator made buckets forget: what limits were asked does not say how full they were.
+    pub(super) fn add_reset(&mut self) {
+        self.operations.drop_all();
     }
 
     /// Adds hits that went back.
@@ -160,8 +168,8 @@ impl Tally {
                 row.shadow_mode = rule.shadow_mode;
                 let same = |one: &Undecidable| one.domain == row.domain && one.rule == row.rule;
                 row.undecidable = undecidable.iter().any(same);
-                if counts.refused == 0 && !row.undecidable {
-                    match self.operations.smallest(rule.index, limit) {
+                if !row.undecidable {
+                    match self.operations.smallest(rule.index, limit, counts.refused) {
                         Ok(smallest) => row.smallest_limit = Some(smallest),
                         Err(why) => row.smallest_limit_unknown = Some(why),
                     }

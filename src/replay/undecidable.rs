@@ -1,76 +1,169 @@
-//! Limits about which a recording says nothing: its requests are a sample of other buckets, or its
-//! values are hashes of what a rule compares.
+//! Limits about which a recording says nothing.
+//!
+//! A sampled recording has all requests of some values of one entry. A limit whose bucket counts
+//! requests of other values too cannot be decided from it; its counts are not scaled.
+//!
+//! A hashed recording has other values than the requests. A level that compares values decides
+//! nothing where the values that it names are hashed, nor do its siblings, which match what it does
+//! not.
 
-use tollgate_limiter::{Level, Rule, RuleSet, Values};
+use std::collections::HashSet;
 
-use super::comparison::text;
+use tollgate_limiter::{Allowance, IdentityValue, Level, Rule, RuleSet, Values};
+
 use super::report::Undecidable;
 use crate::admin_api::rule_name;
 use crate::proto::tollgate::recording::v1::{Header, PlainKey};
 
-/// The undecidable limits of a side. `recorded` are the rules of the recording, as far as they are
-/// known.
+/// The values that the rules of a recording name: domain, key, value.
+pub(super) type NamedValues = HashSet<(String, String, String)>;
+
+/// The undecidable limits of a side: the indices of their rules, and rows for the report. `named`
+/// are the values that the rules of the recording name; none when those rules are not at hand.
 pub(super) fn list(
     side: &str,
     rules: &RuleSet,
-    recorded: &RuleSet,
     header: &Header,
-) -> Vec<Undecidable> {
-    let rules = rules.rules().iter().filter_map(|rule| {
-        let why = not_sampled(rule, header).or_else(|| hashed(rule, recorded, header))?;
-        Some(Undecidable {
-            side: side.to_owned(),
-            domain: rule.domain.to_string(),
-            rule: rule_name(rule),
-            why,
+    named: Option<&NamedValues>,
+) -> (HashSet<usize>, Vec<Undecidable>) {
+    let rules = rules.rules();
+    let reasons = reasons(header, rules, named);
+    let mut indices = HashSet::new();
+    let mut rows = Vec::new();
+    for (rule, why) in rules.iter().zip(reasons) {
+        if let Some(why) = why {
+            indices.insert(rule.index);
+            rows.push(Undecidable {
+                side: side.to_owned(),
+                domain: rule.domain.to_string(),
+                rule: rule_name(rule),
+                why,
+            });
+        }
+    }
+    (indices, rows)
+}
+
+/// Why each of these rules is undecidable from a recording with this header.
+fn reasons(header: &Header, rules: &[Rule], named: Option<&NamedValues>) -> Vec<Option<String>> {
+    let mut reasons = vec![None; rules.len()];
+    if header.hashed {
+        let unknown = unknown_levels(header, rules, named);
+        for (rule, reason) in rules.iter().zip(&mut reasons) {
+            *reason = hidden_key(rule, &unknown).map(|key| {
+                format!(
+                    "it depends on values of the key {key:?}, which are hashed in the recording"
+                )
+            });
+        }
+    }
+    if let Some(sampling) = &header.sampling {
+        for (rule, reason) in rules.iter().zip(&mut reasons) {
+            if reason.is_none() && !is_whole(rule, &sampling.key) {
+                *reason = Some(format!(
+                    "its bucket also counts requests that were not sampled: it is not one value \
+                     of the entry {:?}",
+                    String::from_utf8_lossy(&sampling.key)
+                ));
+            }
+        }
+    }
+    reasons
+}
+
+/// Whether all requests of a bucket of this rule share one value of the sampled entry, or the rule
+/// decides without counting.
+fn is_whole(rule: &Rule, sampled: &[u8]) -> bool {
+    let Allowance::Limited { limit, .. } = &rule.allowance else {
+        return true;
+    };
+    limit.requests() == 0
+        || rule.path.iter().any(|level| {
+            level.key.as_bytes() == sampled
+                && level.ipv6_prefix.is_none()
+                && !level.share_threshold
+                && !matches!(&*level.values, Values::Prefixes(_))
+                && matches!(level.identity_value(b"value"), IdentityValue::Text(_))
         })
-    });
-    rules.collect()
 }
 
-/// Why the recorded requests are only some of those in a bucket of this rule.
-fn not_sampled(rule: &Rule, header: &Header) -> Option<String> {
-    let sampling = header.sampling.as_ref()?;
-    let is_own = |level: &&std::sync::Arc<Level>| level.key.as_bytes() == sampling.key;
-    let key = text(&sampling.key);
-    match rule.path.iter().find(is_own) {
-        Some(level) if !level.share_threshold => None,
-        Some(_) => Some(format!(
-            "its values of {key} share a bucket, and only requests of some values were recorded"
-        )),
-        None => Some(format!(
-            "its buckets do not contain {key}, and only requests of some values of {key} were recorded"
-        )),
+/// The values that rules name: domain, key, value.
+pub(super) fn named_values(rules: &RuleSet) -> NamedValues {
+    let mut named = HashSet::new();
+    for rule in rules.rules() {
+        for level in &rule.path {
+            for value in exact_values(level) {
+                named.insert((rule.domain.to_string(), level.key.clone(), value.to_owned()));
+            }
+        }
+    }
+    named
+}
+
+/// The values that a level names one by one.
+fn exact_values(level: &Level) -> Vec<&str> {
+    match &*level.values {
+        Values::Text(text) if !text.contains('*') => vec![text],
+        Values::List(values) => values.iter().map(String::as_str).collect(),
+        Values::Any | Values::Text(_) | Values::Prefixes(_) | Values::Regex(_) => Vec::new(),
     }
 }
 
-/// Which value of this rule cannot be compared, because the recording has hashes.
-fn hashed(rule: &Rule, recorded: &RuleSet, header: &Header) -> Option<String> {
-    if !header.hashed {
-        return None;
-    }
-    let unknown = rule.path.iter().find(|level| {
-        !matches!(&*level.values, Values::Any) && !is_plain(rule, level, recorded, header)
-    })?;
-    Some(format!(
-        "it compares values of {}, and the recording has hashes of them",
-        unknown.key
-    ))
+/// The places in the tree where hashed values are compared: domain, labels of the levels before,
+/// key.
+type Places = HashSet<(String, Vec<String>, String)>;
+
+fn place(rule: &Rule, level: usize) -> Option<(String, Vec<String>, String)> {
+    let labels = rule.path.iter().take(level).map(|level| level.label());
+    let key = rule.path.get(level)?.key.clone();
+    Some((rule.domain.to_string(), labels.collect(), key))
 }
 
-/// Whether the values that this level compares are in the recording as they were sent.
-fn is_plain(rule: &Rule, level: &Level, recorded: &RuleSet, header: &Header) -> bool {
-    let of_level = |plain: &&PlainKey| {
+fn unknown_levels(header: &Header, rules: &[Rule], named: Option<&NamedValues>) -> Places {
+    let mut places = Places::new();
+    for rule in rules {
+        for (position, level) in rule.path.iter().enumerate() {
+            if !is_known(header, rule, level, named) {
+                places.extend(place(rule, position));
+            }
+        }
+    }
+    places
+}
+
+/// Whether a level matches in the recording what it matched in the requests.
+fn is_known(header: &Header, rule: &Rule, level: &Level, named: Option<&NamedValues>) -> bool {
+    // A prefix of an address is a part of the bucket's identity.
+    if matches!(&*level.values, Values::Any) && level.ipv6_prefix.is_none() {
+        return true;
+    }
+    let is_key = |plain: &&PlainKey| {
         plain.domain == rule.domain.as_bytes() && plain.key == level.key.as_bytes()
     };
-    match header.plain_keys.iter().find(of_level) {
-        None => false,
-        Some(plain) if plain.which == "all" => true,
-        // The values that rules named when they were recorded.
-        Some(_) => recorded.rules().iter().any(|other| {
-            let mut levels = other.path.iter();
-            other.domain == rule.domain
-                && levels.any(|one| one.key == level.key && one.values == level.values)
-        }),
+    if let Some(key) = header.plain_keys.iter().find(is_key)
+        && key.which == "all"
+    {
+        return true;
     }
+    let values = exact_values(level);
+    let Some(named) = named else {
+        return false;
+    };
+    !values.is_empty()
+        && values.iter().all(|value| {
+            let name = (
+                rule.domain.to_string(),
+                level.key.clone(),
+                (*value).to_owned(),
+            );
+            named.contains(&name)
+        })
+}
+
+/// The first key of a rule that hides what the rule matches.
+fn hidden_key(rule: &Rule, unknown: &Places) -> Option<String> {
+    (0..rule.path.len()).find_map(|level| {
+        let place = place(rule, level)?;
+        unknown.contains(&place).then_some(place.2)
+    })
 }

@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tollgate_limiter::{Check, Timestamp};
+use tollgate_limiter::{Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
 
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 use crate::clock::{Clock, ManualClock};
@@ -193,10 +193,22 @@ impl Simulation {
     /// Applies the check at `position` of a request, at this time. A position that does not exist
     /// has no effect. Each is to be applied once.
     pub fn apply(&mut self, request: &mut PlannedRequest, position: usize, now: Timestamp) {
+        self.apply_hits(request, position, now, None);
+    }
+
+    /// The same with other hits, if there are any here.
+    pub fn apply_hits(
+        &mut self,
+        request: &mut PlannedRequest,
+        position: usize,
+        now: Timestamp,
+        hits: Option<Hits>,
+    ) {
         let Some(check) = request.checks().get(position) else {
             return;
         };
         let mut check = check.clone();
+        check.operation.hits = hits.unwrap_or(check.operation.hits);
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
         request.pending.results().record(position, answer.clone());
@@ -275,6 +287,42 @@ impl PlannedRequest {
     pub fn checks(&self) -> &[Check] {
         self.pending.checks()
     }
+
+    /// Whether hits are taken from all its limits or from none (`all_or_nothing`).
+    pub fn is_all_or_nothing(&self) -> bool {
+        self.pending.commit_mode() == CommitMode::Tentative
+    }
+
+    /// The position of each check's descriptor, and the index of its rule (none for a limit of the
+    /// request itself), in the order of the checks.
+    pub fn origins(&mut self) -> Vec<(usize, Option<usize>)> {
+        let checks = self.checks().len();
+        let Some(rules) = self.rules.clone() else {
+            return Vec::new();
+        };
+        let plan = self.pending.take_plan(&rules.rules);
+        let origins = check_origins(&plan).take(checks).collect();
+        self.pending.put_plan(plan);
+        origins
+    }
+}
+
+/// The descriptor and the rule of each check of a plan.
+fn check_origins<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, Option<usize>)> + 'p {
+    let descriptors = plan.descriptors().iter().enumerate();
+    descriptors.flat_map(move |(descriptor, planned)| {
+        let positions = match planned {
+            DescriptorPlan::Checks(positions) => positions.clone(),
+            DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
+        };
+        positions.map(move |position| {
+            let rule = match plan.planned_check(position).map(|check| check.origin) {
+                Some(LimitOrigin::Rule(rule)) => Some(rule.index),
+                Some(LimitOrigin::Override) | None => None,
+            };
+            (descriptor, rule)
+        })
+    })
 }
 
 // === impl HeldRefunds ===

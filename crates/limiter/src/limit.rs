@@ -235,15 +235,10 @@ impl Limit {
     /// The same limit with another number of requests. A burst that is not its own number follows.
     #[must_use]
     #[inline]
-    pub fn with_requests(self, requests_per_unit: u32) -> Self {
-        let follows = self.burst == self.requests_per_unit;
+    pub fn with_requests(self, requests_per_unit: u32, burst: u32) -> Self {
         Self {
             requests_per_unit,
-            burst: if follows {
-                requests_per_unit
-            } else {
-                self.burst
-            },
+            burst,
             rate: Rate::new(requests_per_unit, self.window),
             ..self
         }

@@ -1,0 +1,204 @@
+//! `tollgate replay`: decides a recording again, by one or two sets of rules, and reports.
+//!
+//! What it deliberately does not do: ask a service. A recording and rules are all it needs.
+
+mod text;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+
+use super::progress::Progress;
+use super::{Exit, rules_argument};
+use crate::recording::{Events as _, Reader};
+use crate::replay::report::ReplayReport;
+use crate::replay::{Options, Side, page, replay};
+use crate::settings::{RulesSettings, Settings, memory_size};
+
+/// The end of `replay --help`.
+pub(super) const AFTER_HELP: &str = "\
+The requests are decided at their recorded times and in their recorded order, beginning with empty
+buckets. The rules of the recording give the recorded verdicts; where they may not, the report says
+why.
+
+Exit codes:
+  0  the whole recording was replayed
+  1  the recording or the rules cannot be read
+  2  the command line is invalid
+  6  the recording was cut off: the report is about the part before
+
+Examples:
+  tollgate replay today.tgrec --rules rules.yaml
+  tollgate replay today.tgrec --rules rules.yaml --against changed.yaml
+  tollgate replay today.tgrec --rules rules.yaml --against changed.yaml \\
+    --format html --out report.html";
+
+/// How often the progress is shown, in requests.
+const PROGRESS_EVERY: u64 = 4096;
+
+/// Arguments of `replay`.
+#[derive(Args, Debug)]
+pub(super) struct ReplayCommand {
+    /// Recording of `tollgate record`
+    recording: PathBuf,
+
+    /// Rules to decide by: a file or a directory, such as those in force
+    #[arg(long, value_name = "RULES")]
+    rules: PathBuf,
+
+    /// Changed rules to compare with --rules: a file or a directory
+    #[arg(long, value_name = "RULES")]
+    against: Option<PathBuf>,
+
+    /// Output format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    format: Format,
+
+    /// Write the report to this file instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Most rows of each list
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    top: u32,
+
+    /// Most memory of the buckets of one set of rules
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = memory_size)]
+    memory_max: u64,
+
+    /// Setting of `serve` that replaces the recorded one, such as all-or-nothing=true; can be
+    /// repeated
+    #[arg(long, value_name = "SETTING=VALUE", value_parser = parse_setting)]
+    set: Vec<(String, String)>,
+
+    #[command(flatten)]
+    settings: RulesSettings,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// Text for a terminal
+    Text,
+    /// One JSON document
+    Json,
+    /// One page that needs no other file
+    Html,
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    let text = text.strip_prefix("--").unwrap_or(text);
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write SETTING=VALUE, such as all-or-nothing=true".to_owned()),
+    }
+}
+
+// === impl ReplayCommand ===
+
+impl ReplayCommand {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let rules = match self.side(&self.rules)? {
+            Ok(side) => side,
+            Err(exit) => return Ok(exit),
+        };
+        let against = match self.against.as_deref().map(|path| self.side(path)) {
+            None => None,
+            Some(side) => match side? {
+                Ok(side) => Some(side),
+                Err(exit) => return Ok(exit),
+            },
+        };
+        let name = || self.recording.display().to_string();
+        let file = File::open(&self.recording).with_context(name)?;
+        let mut reader = Reader::new(file).with_context(name)?;
+        let options = Options {
+            file: self.recording.clone(),
+            settings: self.settings_for(&reader.header().settings)?,
+            memory_max: usize::try_from(self.memory_max).unwrap_or(usize::MAX),
+            rows_max: usize::try_from(self.top).unwrap_or(usize::MAX),
+        };
+        let progress = Progress::counting("requests replayed");
+        let report = replay(&mut reader, rules, against, &options, &mut |requests| {
+            if requests.is_multiple_of(PROGRESS_EVERY) {
+                progress.set(requests);
+            }
+        });
+        drop(progress);
+        let report = report.with_context(name)?;
+        self.write(&report)?;
+        if report.recording.complete {
+            return Ok(Exit::Success);
+        }
+        eprintln!(
+            "warning: {} was cut off; the report is about the {} requests before",
+            name(),
+            report.recording.requests
+        );
+        Ok(Exit::Partial)
+    }
+
+    /// The rules at this path, or the exit code after their errors were printed.
+    fn side(&self, path: &Path) -> anyhow::Result<Result<Side, Exit>> {
+        let loaded = rules_argument::load(Some(path), &self.settings)?;
+        Ok(loaded.map(|rules| Side {
+            path: path.to_owned(),
+            rules,
+        }))
+    }
+
+    /// The settings of the recording with those of --set.
+    fn settings_for(&self, recorded: &[String]) -> anyhow::Result<Option<Settings>> {
+        if self.set.is_empty() {
+            return Ok(None);
+        }
+        let replaced = |flag: &str| self.set.iter().any(|(name, _)| name == flag);
+        let mut flags: Vec<OsString> = Vec::new();
+        let mut recorded = recorded.iter().peekable();
+        while let Some(flag) = recorded.next() {
+            let name = flag.trim_start_matches("--");
+            let (name, has_value) = match name.split_once('=') {
+                Some((name, _)) => (name, true),
+                None => (name, false),
+            };
+            let value = recorded.next_if(|next| !has_value && !next.starts_with("--"));
+            if !replaced(name) {
+                flags.push(flag.into());
+                flags.extend(value.map(OsString::from));
+            }
+        }
+        flags.extend(
+            self.set
+                .iter()
+                .map(|(name, value)| format!("--{name}={value}").into()),
+        );
+        match Settings::from_flags(flags) {
+            Ok(settings) => Ok(Some(settings)),
+            Err(error) => {
+                let error = error.to_string();
+                let first = error.lines().next().unwrap_or_default();
+                anyhow::bail!("--set: {}", first.trim_start_matches("error: "))
+            }
+        }
+    }
+
+    fn write(&self, report: &ReplayReport) -> anyhow::Result<()> {
+        let text = match self.format {
+            Format::Text => text::render(report),
+            Format::Json => serde_json::to_string_pretty(report)?,
+            Format::Html => page::page(report),
+        };
+        match &self.out {
+            None => print_line!("{}", text.trim_end()),
+            Some(path) => {
+                fs::write(path, format!("{}\n", text.trim_end()))
+                    .with_context(|| path.display().to_string())?;
+                eprintln!("wrote {}", path.display());
+            }
+        }
+        Ok(())
+    }
+}
