@@ -148,7 +148,7 @@ impl Replayed {
             tally.add_reset();
         }
         for given_back in engine.take_given_back() {
-            tally.add_given_back(given_back);
+            tally.add_given_back(&given_back);
         }
     }
 

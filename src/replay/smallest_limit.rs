@@ -100,36 +100,36 @@ impl Operations {
         // Questions of one order stay as they were added.
         asked.sort_by_key(|asked| asked.order);
         let number = |requests: u64| u32::try_from(requests).unwrap_or(u32::MAX);
-        let mut refuses = 0;
+        let mut too_small = 0;
         // A limit of 0 with a burst is none.
         let default = limit
             .algorithm
             .default_burst(limit.limit.requests_per_unit());
         let can_be_0 = limit.limit.burst() == u64::from(default);
-        if can_be_0 && admits_all(&asked, limit, refuses) {
+        if can_be_0 && admits_all(&asked, limit, too_small) {
             return Ok(0);
         }
         let largest = limit.algorithm.requests_max();
-        let mut admits = number(limit.limit.requests()).clamp(1, largest);
+        let mut enough = number(limit.limit.requests()).clamp(1, largest);
         if admits_all(&asked, limit, number(limit.limit.requests())) != (refused == 0) {
             return Err("requests changed its buckets in another way".to_owned());
         }
-        while !admits_all(&asked, limit, admits) {
-            if admits == largest {
+        while !admits_all(&asked, limit, enough) {
+            if enough == largest {
                 return Err(TOO_LARGE.to_owned());
             }
-            refuses = admits;
-            admits = admits.saturating_mul(2).min(largest);
+            too_small = enough;
+            enough = enough.saturating_mul(2).min(largest);
         }
-        while admits.saturating_sub(refuses) > 1 {
-            let middle = refuses.midpoint(admits);
+        while enough.saturating_sub(too_small) > 1 {
+            let middle = too_small.midpoint(enough);
             if admits_all(&asked, limit, middle) {
-                admits = middle;
+                enough = middle;
             } else {
-                refuses = middle;
+                too_small = middle;
             }
         }
-        Ok(u64::from(admits))
+        Ok(u64::from(enough))
     }
 }
 

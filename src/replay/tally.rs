@@ -136,7 +136,7 @@ impl Tally {
     }
 
     /// Adds hits that went back.
-    pub(super) fn add_given_back(&mut self, given_back: GivenBack) {
+    pub(super) fn add_given_back(&mut self, given_back: &GivenBack) {
         if let Some(rule) = given_back.rule {
             let asked = Asked {
                 key: given_back.refund.key,

@@ -13,7 +13,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::{
-    Code, Header, PlainKey, Refund, Request, Sampling, Stamp,
+    Code, Header, PlainKey, Refund, Request, Rules, Sampling, Stamp,
 };
 use crate::recording::{Event, Events, ReadError, Summary};
 use crate::rules::path::Source;
@@ -89,9 +89,17 @@ fn side(name: &str, text: &str) -> Side {
 }
 
 fn run(header: Header, events: Vec<Event>, rules: &str, against: Option<&str>) -> ReplayReport {
+    let recorded_rules = side("rules.yaml", rules);
+    let generation = Rules {
+        hash: recorded_rules.rules.hash,
+        ..Rules::default()
+    };
     let mut events = Recorded {
         header,
-        summary: Summary::default(),
+        summary: Summary {
+            generations: vec![generation],
+            ..Summary::default()
+        },
         events: events.into(),
     };
     let options = Options {
@@ -101,8 +109,7 @@ fn run(header: Header, events: Vec<Event>, rules: &str, against: Option<&str>) -
         rows_max: 20,
     };
     let against = against.map(|text| side("against.yaml", text));
-    let rules = side("rules.yaml", rules);
-    replay(&mut events, rules, against, &options, &mut |_| ()).expect("report")
+    replay(&mut events, recorded_rules, against, &options, &mut |_| ()).expect("report")
 }
 
 fn rules(limit: &str) -> String {
@@ -137,7 +144,8 @@ fn keys_that_only_the_changed_rule_refuses_are_named() {
     assert_eq!((against.admitted, against.refused), (26, 4));
     assert_eq!(report.by_rule[0].peak_hits, 20);
     assert_eq!(report.by_rule[0].smallest_limit, Some(20));
-    assert_eq!(against.by_rule[0].smallest_limit, None);
+    // A limit that refused has a number, too.
+    assert_eq!(against.by_rule[0].smallest_limit, Some(20));
 }
 
 /// Two descriptors; the first has room for one request, the second refuses all. The first hit goes
@@ -237,7 +245,8 @@ fn a_sample_says_nothing_about_other_buckets() {
         };
         run(header, Vec::new(), rules, None).undecidable
     };
-    assert_eq!(hashed(Vec::new()).len(), 1);
+    // `user` without a value matches what the one with a value does not.
+    assert_eq!(hashed(Vec::new()).len(), 2);
     let plain = PlainKey {
         domain: b"edge".to_vec(),
         key: b"user".to_vec(),
@@ -246,10 +255,125 @@ fn a_sample_says_nothing_about_other_buckets() {
     assert_eq!(hashed(vec![plain]), []);
 }
 
+/// The first check of a joined request refuses; the hits of the second go back under the number of
+/// the second check, one after that of the first.
+#[test]
+fn hits_of_a_check_without_a_stamp_go_back() {
+    let rules = "domain: edge\nall_or_nothing: true\ndescriptors:\n  \
+        - {key: a, rate_limit: {unit: day, requests_per_unit: 0}}\n  \
+        - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let header = Header::default();
+    let both = Event::Request(Request {
+        order: 1,
+        time_us: START_US,
+        request: message(&[&[("a", "1")], &[("b", "1")]], 1).into(),
+        code: Code::OverLimit.into(),
+        check_rules: vec![1, 2],
+        ..Request::default()
+    });
+    let refund = Event::Refund(Refund {
+        order: 3,
+        time_us: START_US,
+        taken_orders: vec![2],
+    });
+    let single = Event::Request(Request {
+        order: 4,
+        time_us: START_US,
+        request: message(&[&[("b", "1")]], 1).into(),
+        code: Code::Ok.into(),
+        check_rules: vec![2],
+        ..Request::default()
+    });
+    let report = run(header, vec![both, refund, single], rules, None);
+    assert_eq!((report.admitted, report.refused), (1, 1));
+    let limits = report
+        .by_rule
+        .iter()
+        .map(|rule| rule.smallest_limit_unknown.is_some());
+    // `a` refused a request whose other hits went back.
+    assert_eq!(limits.collect::<Vec<_>>(), [true, false]);
+}
+
+/// `path` counts requests of all users, and only some users were recorded: it refuses nothing.
+#[test]
+fn an_undecidable_limit_refuses_nothing() {
+    let rules = "domain: edge\ndescriptors:\n  \
+        - {key: user, rate_limit: {unit: day, requests_per_unit: 2}}\n  \
+        - {key: path, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let header = Header {
+        sampling: Some(Sampling {
+            key: b"user".to_vec(),
+            one_in: 10,
+        }),
+        ..Header::default()
+    };
+    let events = (1..=3).map(|order| {
+        Event::Request(Request {
+            order,
+            time_us: START_US,
+            request: message(&[&[("user", "ada")], &[("path", "/")]], 1).into(),
+            ..Request::default()
+        })
+    });
+    let report = run(header, events.collect(), rules, None);
+    assert_eq!((report.admitted, report.refused), (2, 1));
+    let row = |name: &str| {
+        report
+            .by_rule
+            .iter()
+            .find(|row| row.rule == name)
+            .expect("row")
+    };
+    assert_eq!(
+        (row("edge.path").refused, row("edge.path").undecidable),
+        (0, true)
+    );
+    assert_eq!(row("edge.path").smallest_limit, None);
+    assert_eq!(
+        (row("edge.user").refused, row("edge.user").smallest_limit),
+        (1, Some(3))
+    );
+}
+
+/// The fields that scripts read.
+#[test]
+fn the_json_has_the_fields_of_its_contract() {
+    let events = || {
+        (1..=3)
+            .map(|order| request(order, order, "ada", 1))
+            .collect()
+    };
+    let json = |against: Option<&str>| {
+        let rules = rules("unit: day, requests_per_unit: 2");
+        let report = run(Header::default(), events(), &rules, against);
+        serde_json::to_value(&report).expect("json")
+    };
+    let alone = json(None);
+    assert_eq!(
+        (&alone["admitted"], &alone["refused"]),
+        (&2.into(), &1.into())
+    );
+    assert_eq!(alone["by_rule"][0]["refused"], 1);
+    assert_eq!(alone.get("newly_refused"), None);
+    let both = json(Some(&rules("unit: day, requests_per_unit: 1")));
+    assert_eq!(
+        (&both["newly_refused"], &both["newly_admitted"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(both["against"]["refused"], 2);
+    let key = &both["keys_newly_refused"][0];
+    assert_eq!(
+        (&key["rule"], &key["count"]),
+        (&"edge.user".into(), &1.into())
+    );
+    assert_eq!(key["entries"][0]["value"], "ada");
+    assert_eq!(both["keys_newly_refused_omitted"], 0);
+}
+
 const ALGORITHMS: [&str; 8] = [
     "fixed_window",
     "sliding_window",
-    "sliding_window_segments",
+    "sliding_window_segments, segments: 6",
     "sliding_log",
     "token_bucket",
     "token_bucket_interval",
@@ -277,6 +401,8 @@ proptest! {
         let report = with(1_000);
         prop_assert_eq!(report.refused, 0);
         let smallest = report.by_rule[0].smallest_limit.expect("known");
+        // A limit that refuses most requests leads to the same number.
+        prop_assert_eq!(with(1).by_rule[0].smallest_limit, Some(smallest));
         prop_assert_eq!(with(smallest).refused, 0);
         // A limit of 0 has no burst.
         if smallest > 1 || !algorithm.contains("burst") {

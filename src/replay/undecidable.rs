@@ -140,10 +140,11 @@ fn is_known(header: &Header, rule: &Rule, level: &Level, named: Option<&NamedVal
     let is_key = |plain: &&PlainKey| {
         plain.domain == rule.domain.as_bytes() && plain.key == level.key.as_bytes()
     };
-    if let Some(key) = header.plain_keys.iter().find(is_key)
-        && key.which == "all"
-    {
-        return true;
+    match header.plain_keys.iter().find(is_key) {
+        None => return false,
+        Some(key) if key.which == "all" => return true,
+        // Only the values that the rules of the recording name.
+        Some(_) => {}
     }
     let values = exact_values(level);
     let Some(named) = named else {

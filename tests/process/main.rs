@@ -24,6 +24,7 @@ mod hostile_clients;
 mod load;
 mod logs;
 mod readme;
+mod replay;
 mod rule_tests;
 mod rules_warnings;
 mod settings_page;

@@ -1,0 +1,182 @@
+//! `tollgate replay`: a recording of a real service, and files that are wrong.
+//!
+//! What it deliberately does not do: decide by every algorithm (`src/replay/tests.rs`).
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate::proto::tollgate::recording::v1::{End, Header, Item};
+use tollgate::recording::Writer;
+use tollgate_test_support::child_process::KillOnDrop;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+use crate::admin_commands::{LIMITS, admin, hit};
+use crate::commands::tollgate;
+
+/// The limit of `user` is 1 instead of 2.
+const CHANGED: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: team
+    rate_limit: {unit: hour, requests_per_unit: 1}
+";
+
+/// Writes a recording of these items.
+fn write(path: &Path, items: Vec<Kind>) {
+    let mut writer = Writer::new(fs::File::create(path).unwrap());
+    for item in items {
+        writer.write(&Item { item: Some(item) }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn header(version: u32) -> Kind {
+    Kind::Header(Header {
+        version,
+        ..Header::default()
+    })
+}
+
+/// Records what this does at the service. The recording ends after this many requests, or is cut
+/// off where there are fewer.
+fn record(service: &Tollgate, out: &Path, requests: u32, act: impl FnOnce()) {
+    let client = Command::new(tollgate_binary())
+        .args(["record", "--count", &requests.to_string(), "--for", "10m"])
+        .args(["--out", out.to_str().unwrap(), "--admin", &admin(service)])
+        .env_clear()
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut client = KillOnDrop(client);
+    let size = || fs::metadata(out).map_or(0, |file| file.len());
+    wait_for(PATIENCE, || (size() > 0).then_some(())).unwrap();
+    act();
+    if requests < 1_000 {
+        wait_for(PATIENCE, || client.0.try_wait().unwrap()).unwrap();
+    } else {
+        let before = size();
+        wait_for(PATIENCE, || (size() > before).then_some(())).unwrap();
+    }
+}
+
+#[test]
+fn a_recording_of_a_service_gives_its_verdicts_and_the_keys_that_a_change_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("rules.yaml"), LIMITS).unwrap();
+    fs::write(path("changed.yaml"), CHANGED).unwrap();
+    let service = Tollgate::start(LIMITS, &[]);
+    let recording = path("run.tgrec");
+    record(&service, Path::new(&recording), 6, || {
+        hit(&service, "user=ada", 3);
+        hit(&service, "user=bob", 1);
+        hit(&service, "team=red", 2);
+    });
+    let rules = ["replay", &recording, "--rules", &path("rules.yaml")];
+    let changed = ["--against", &path("changed.yaml")];
+    let (code, json, stderr) = tollgate(&[&rules[..], &changed, &["--format", "json"]].concat());
+    assert_eq!((code, &*stderr), (0, ""), "{json}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["admitted"], &json["refused"]),
+        (&4.into(), &2.into())
+    );
+    assert_eq!(json["recorded"]["same"], 6);
+    assert_eq!(json["recorded"]["different"], 0);
+    assert_eq!(
+        json["recorded"]["why_they_may_differ"],
+        Value::Array(Vec::new())
+    );
+    assert_eq!(
+        (&json["newly_refused"], &json["newly_admitted"]),
+        (&1.into(), &0.into())
+    );
+    let keys = json["keys_newly_refused"].as_array().unwrap();
+    assert_eq!(
+        (keys.len(), &keys[0]["entries"][0]["value"]),
+        (1, &"ada".into())
+    );
+
+    let (code, text, _) = tollgate(&[&rules[..], &changed].concat());
+    assert_eq!(code, 0);
+    assert!(
+        text.contains("Newly refused by --against: 1 requests"),
+        "{text}"
+    );
+    assert!(text.contains("user=ada"), "{text}");
+    let page = path("report.html");
+    let (code, stdout, _) = tollgate(&[&rules[..], &["--format", "html", "--out", &page]].concat());
+    assert_eq!((code, &*stdout), (0, ""));
+    assert!(
+        fs::read_to_string(page)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
+}
+
+#[test]
+fn a_recording_whose_client_was_killed_is_replayed_in_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    fs::write(&rules, LIMITS).unwrap();
+    let service = Tollgate::start(LIMITS, &[]);
+    let recording = folder.path().join("run.tgrec");
+    record(&service, &recording, 1_000_000, || {
+        hit(&service, "user=ada", 3);
+    });
+    let (recording, rules) = (recording.to_str().unwrap(), rules.to_str().unwrap());
+    let (code, text, stderr) = tollgate(&["replay", recording, "--rules", rules]);
+    assert_eq!(code, 6, "{stderr}");
+    assert!(
+        stderr.contains("was cut off; the report is about the 3 requests before"),
+        "{stderr}"
+    );
+    assert!(
+        text.contains("it was cut off: its end is missing"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_recording_is_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    fs::write(&rules, LIMITS).unwrap();
+    let replay = |path: &Path| {
+        tollgate(&[
+            "replay",
+            path.to_str().unwrap(),
+            "--rules",
+            rules.to_str().unwrap(),
+        ])
+    };
+    let path = folder.path().join("file");
+    let mut answers = Vec::new();
+    for bytes in [&b""[..], b"\x28\xb5\x2f\xfd odd bytes", b"domain: edge\n"] {
+        fs::write(&path, bytes).unwrap();
+        answers.push(replay(&path));
+    }
+    write(&path, vec![header(99)]);
+    answers.push(replay(&path));
+    answers.push(replay(Path::new("/nonexistent/recording")));
+    for (code, stdout, stderr) in &answers {
+        assert_eq!((*code, &**stdout), (1, ""), "{stderr}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+    }
+    assert!(answers[3].2.contains("version 99"), "{}", answers[3].2);
+
+    // A recording without requests is one.
+    let end = Kind::End(End::default());
+    write(&path, vec![header(1), end]);
+    let (code, text, stderr) = replay(&path);
+    assert_eq!((code, &*stderr), (0, ""));
+    assert!(text.contains("0 requests"), "{text}");
+    let (code, ..) = tollgate(&["replay", path.to_str().unwrap()]);
+    assert_eq!(code, 2);
+}
