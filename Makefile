@@ -25,6 +25,7 @@
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
 # make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
 # make bench-page       CPU of the service with 100 live pages open
+# make bench-record     CPU and latency of a check while it is recorded
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
@@ -63,7 +64,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -196,6 +197,10 @@ target/peers/bin/throttlecrab-server:
 # Optimised, about two minutes.
 bench-page:
 	$(CARGO) test --locked --release --test page-cost -- --nocapture
+
+# Optimised, about two minutes.
+bench-record:
+	$(CARGO) test --locked --release --test record-cost -- --nocapture
 
 # The test that compares the figures writes them here.
 baseline: deps

@@ -30,6 +30,7 @@ use scenarios::Scenario;
 
 #[library_benchmark]
 #[bench::fixed_window(scenarios::fixed_window())]
+#[bench::candidate(scenarios::candidate())]
 #[bench::over_limit(scenarios::over_limit())]
 #[bench::four_descriptors(scenarios::four_descriptors())]
 #[bench::token_bucket(scenarios::token_bucket())]

@@ -19,8 +19,8 @@ use tollgate::decisions::Decisions;
 use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::Generations;
 use tollgate::pipeline::{self, Parts};
+use tollgate::pipeline::{CandidatePartitions, Generations};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
@@ -57,6 +57,11 @@ struct Arguments {
 impl Pipeline {
     /// Builds a service with these rules (YAML).
     pub(crate) fn of(rules: &str) -> Self {
+        Self::with_candidate(rules, false)
+    }
+
+    /// The same; with a candidate, the same rules are decided beside them.
+    pub(crate) fn with_candidate(rules: &str, candidate: bool) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -64,18 +69,19 @@ impl Pipeline {
             .expect("a runtime");
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
         let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let memory = memory::MemoryLimits {
+            partitions: PARTITIONS,
+            queue_checks_max: 16_384,
+            memory_max: 64 * 1024 * 1024,
+            when_full: memory::WhenFull::Share,
+        };
         let (store, workers) = BACKENDS[0]
             .build(
                 &SharedSettings::default(),
                 &Setup {
                     clock: Arc::clone(&clock),
                     metrics: Arc::clone(&metrics),
-                    memory: memory::MemoryLimits {
-                        partitions: PARTITIONS,
-                        queue_checks_max: 16_384,
-                        memory_max: 64 * 1024 * 1024,
-                        when_full: memory::WhenFull::Share,
-                    },
+                    memory,
                     capture: tollgate::capture::Capture::new(),
                 },
             )
@@ -85,27 +91,38 @@ impl Pipeline {
             name: "rules.yaml".to_owned(),
             text: rules.to_owned(),
         };
-        let loaded = file::load(&[source], Options::default()).expect("good rules");
-        generations.take(Some(Ok(Rules {
-            loaded,
+        let loaded = || Rules {
+            loaded: file::load(std::slice::from_ref(&source), Options::default())
+                .expect("good rules"),
             sources: 1,
             hash: 0,
-        })));
+        };
+        generations.take(Some(Ok(loaded())));
+        if candidate {
+            generations.take_candidate(Some(Ok(loaded())));
+        }
         let top_keys = TopKeys::of_one_thread(&clock, &metrics);
         let parts = Parts {
             generations,
             store,
             decisions: Decisions::alone(&clock, DECISIONS_KEPT).expect("randomness"),
-            clock,
+            clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::with_secret([7; 16]),
             traces: None,
             top_keys,
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
-        let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
-        let core =
+        // As the service is built: the partitions of candidates are there, used or not.
+        let (partitions, tasks) =
+            CandidatePartitions::new(memory, &clock, &metrics).expect("metrics");
+        let service = pipeline::Pipeline::new(parts, &settings).with_candidates(partitions);
+        let service = Arc::new(service);
+        let mut core =
             BenchHarness::new(&service, workers, &settings, &metrics).expect("a memory store");
+        if candidate {
+            core = core.with_candidates(tasks.workers);
+        }
         let mut pipeline = Self { runtime, core };
         // At high rates most decisions are not kept. The clock stands still, so after these, none.
         for _ in 0..DECISIONS_KEPT {

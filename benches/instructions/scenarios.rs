@@ -31,8 +31,12 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// Warms the service up; asserts the `overall_code` of the last answer, its first field.
     fn of(rules: &str, code: u8, requests: Vec<Bytes>) -> Self {
+        Self::new(Pipeline::of(rules), code, requests)
+    }
+
+    fn new(pipeline: Pipeline, code: u8, requests: Vec<Bytes>) -> Self {
         let mut scenario = Self {
-            pipeline: Pipeline::of(rules),
+            pipeline,
             requests,
             next: 0,
         };
@@ -57,6 +61,12 @@ const OVER_LIMIT: u8 = 2;
 
 pub(crate) fn fixed_window() -> Scenario {
     one_rule("unit: year, requests_per_unit: 4294967295", OK)
+}
+
+/// The rule is decided a second time, as a candidate.
+pub(crate) fn candidate() -> Scenario {
+    let rules = one_rule_of("unit: year, requests_per_unit: 4294967295");
+    Scenario::new(Pipeline::with_candidate(&rules, true), OK, keys("user"))
 }
 
 pub(crate) fn over_limit() -> Scenario {
@@ -134,9 +144,11 @@ pub(crate) fn ten_thousand_rules() -> Scenario {
 
 /// One rule for every user.
 fn one_rule(limit: &str, code: u8) -> Scenario {
-    let rules =
-        format!("domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n");
-    Scenario::of(&rules, code, keys("user"))
+    Scenario::of(&one_rule_of(limit), code, keys("user"))
+}
+
+fn one_rule_of(limit: &str) -> String {
+    format!("domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n")
 }
 
 fn four_rules(domain: &str) -> String {

@@ -8,7 +8,7 @@ use super::AdminState;
 use super::failure::{ApiFailure, json_response};
 use super::query::Query;
 use crate::admin_api::{Entry, Reason, Verdict};
-use crate::decisions::{DecisionFilter, RECENT_MAX, RecentQuery};
+use crate::decisions::{CandidateFilter, DecisionFilter, RECENT_MAX, RecentQuery};
 
 /// How many decisions a response has if the query does not say.
 const COUNT_DEFAULT: u64 = 100;
@@ -69,6 +69,8 @@ pub(super) fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
         entries: entries.map(|(key, value)| Entry { key, value }).collect(),
         verdict: query.choice("verdict", &VERDICTS)?,
         reason: query.choice("reason", &REASONS)?,
+        // Kept decisions are answers.
+        candidates: CandidateFilter::default(),
     })
 }
 

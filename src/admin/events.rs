@@ -25,7 +25,7 @@ use super::query::Query;
 use super::state::{StateFrame, StateWatcher, event_bytes};
 use super::streamed::BodySender;
 use crate::admin_api::SkippedEvent;
-use crate::decisions::{PER_SECOND_MAX, Subscription};
+use crate::decisions::{CandidateFilter, DecisionFilter, PER_SECOND_MAX, Subscription};
 use crate::metrics::Gauge;
 
 /// How often a stream reports what it skipped.
@@ -54,7 +54,15 @@ const PARAMETERS: &[&str] = &[
     "key",
     "verdict",
     "reason",
+    "candidates",
     "state",
+];
+
+const CANDIDATES: [(&str, CandidateFilter); 4] = [
+    ("differing", CandidateFilter::Differing),
+    ("all", CandidateFilter::All),
+    ("only", CandidateFilter::Only),
+    ("none", CandidateFilter::None),
 ];
 
 /// An open stream, counted until it is dropped.
@@ -130,7 +138,11 @@ fn subscribe(
     query: &Query,
     per_second: Option<NonZeroU32>,
 ) -> Result<Option<Subscription>, ApiFailure> {
-    let filter = filter(query)?;
+    let candidates = query.choice("candidates", &CANDIDATES)?;
+    let filter = DecisionFilter {
+        candidates: candidates.unwrap_or_default(),
+        ..filter(query)?
+    };
     let Some(per_second) = per_second else {
         return Ok(None);
     };

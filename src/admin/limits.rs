@@ -9,6 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 
 use super::AdminState;
+use super::candidate::{CandidateLimits, candidate_state};
 use super::failure::{ApiFailure, JSON_HEADERS, json_bytes};
 use super::http::Client;
 use super::query::Query;
@@ -72,10 +73,14 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
         at: time_text(api.clock.now()),
         limits: Vec::new(),
         omitted: 0,
+        candidate: None,
     };
-    let Some(generation) = state.generations.current() else {
+    let generation = state.generations.current();
+    limits.candidate = candidate_state(state, generation.as_ref());
+    let Some(generation) = generation else {
         return limits;
     };
+    let candidates = CandidateLimits::new(&generation);
     let ends = ShadowEnds::new(state.generations.shadowed());
     let counts = api.rates.counts(&generation);
     let (domain, name) = (query.text("domain"), query.text("rule"));
@@ -86,7 +91,11 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
             continue;
         }
         if limits.limits.len() < LIMITS_MAX {
-            limits.limits.push(limit_state(rule, &counts, &ends));
+            let mut state = limit_state(rule, &counts, &ends, candidates.as_ref());
+            if let Some(origin) = generation.origins.of(rule.index) {
+                (state.source, state.overlay) = (Some(origin.rule), origin.overlay);
+            }
+            limits.limits.push(state);
         } else {
             limits.omitted = limits.omitted.saturating_add(1);
         }
@@ -95,7 +104,12 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
 }
 
 /// One rule.
-pub(super) fn limit_state(rule: &Rule, counts: &LimitCounts<'_>, ends: &ShadowEnds) -> LimitState {
+pub(super) fn limit_state(
+    rule: &Rule,
+    counts: &LimitCounts<'_>,
+    ends: &ShadowEnds,
+    candidates: Option<&CandidateLimits<'_>>,
+) -> LimitState {
     let name = rule_name(rule);
     LimitState {
         limit: match &rule.allowance {
@@ -105,9 +119,12 @@ pub(super) fn limit_state(rule: &Rule, counts: &LimitCounts<'_>, ends: &ShadowEn
         unlimited: matches!(rule.allowance, Allowance::Unlimited),
         shadow_mode: rule.shadow_mode,
         shadow_until: ends.of(&rule.domain, &name),
+        source: None,
+        overlay: None,
         quota_mode: rule.quota_mode,
         hits: counts.hits(rule.index),
         rates: counts.rates(rule.index),
+        candidate: candidates.and_then(|candidates| candidates.of(&rule.domain, &name)),
         domain: rule.domain.to_string(),
         rule: name,
     }

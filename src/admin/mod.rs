@@ -16,7 +16,7 @@
 //! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
-//! | `record` | `POST /record` |
+//! | `record`, `record_options` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
 //! | `json`, `json_service` | `/json` |
 //! | `readiness` | readiness and its report |
@@ -29,6 +29,7 @@
 
 mod api;
 mod audit;
+mod candidate;
 mod changes;
 mod decisions;
 mod events;
@@ -44,6 +45,7 @@ mod query;
 mod rates;
 mod readiness;
 mod record;
+mod record_options;
 mod reset;
 mod rlconfig;
 mod shadow;

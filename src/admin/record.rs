@@ -20,7 +20,6 @@
 //!
 //! What it deliberately does not do: open files.
 
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,46 +31,32 @@ use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use prost::Message as _;
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
 use super::audit::Change;
 use super::failure::ApiFailure;
 use super::http::Client;
-use super::query::Query;
+use super::record_options::RecordQuery;
 use super::state::StateWatcher;
 use super::streamed::BodySender;
 use crate::capture::{
-    ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
-    encode_header_item, encode_rules_item, hash_values,
+    ComparedKeys, Recording, Window, encode_end_item, encode_header_item, encode_rules_item,
+    hash_values,
 };
+use crate::metrics::Gauge;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
 use crate::settings::RecordingValues;
-use crate::value_hash::ShownValues;
 
 /// How often what was captured is sent.
 const TICK: Duration = Duration::from_millis(50);
-
-const SECONDS_MAX: u64 = 86_400;
-const SECONDS_DEFAULT: u64 = 60;
 
 /// Smaller pieces are joined: a write costs more than a copy.
 const JOINED_BYTES_MAX: usize = 16 << 10;
 
 /// How many generations' compared keys are kept: requests of older ones have long ended.
 const GENERATIONS_MAX: usize = 8;
-
-const PARAMETERS: &[&str] = &[
-    "for_seconds",
-    "count_max",
-    "bytes_max",
-    "requests_per_second_max",
-    "sample_by",
-    "sample",
-    "hash",
-    "hash_refuse_compared",
-];
 
 /// What a recording may have, and what its header says of the service.
 #[derive(Clone, Debug)]
@@ -80,16 +65,6 @@ pub struct RecordingSetup {
     pub values: RecordingValues,
     /// The settings that verdicts depend on, as flags.
     pub flags: Vec<String>,
-}
-
-/// What a request asks for.
-struct Asked {
-    lasts: Duration,
-    count_max: u64,
-    bytes_max: u64,
-    options: RecordingOptions,
-    is_hashed: bool,
-    refuses_compared: bool,
 }
 
 pub(super) async fn record(
@@ -118,12 +93,12 @@ pub(super) async fn record(
 }
 
 /// Starts a recording.
-fn start(state: &AdminState, query: Option<&str>) -> Result<(Asked, Recording), ApiFailure> {
+fn start(state: &AdminState, query: Option<&str>) -> Result<(RecordQuery, Recording), ApiFailure> {
     if state.api.recordings.values == RecordingValues::Off {
         let why = "recordings are off; set --recordings plain or hashed";
         return Err(ApiFailure::new(StatusCode::FORBIDDEN, why));
     }
-    let asked = Asked::parse(&Query::parse(query, PARAMETERS)?, state)?;
+    let asked = RecordQuery::parse(query, state)?;
     if asked.refuses_compared
         && let Some(generation) = state.generations.current()
         && let Some(key) = ComparedKeys::of(&generation.rules).keys().first()
@@ -144,63 +119,10 @@ fn start(state: &AdminState, query: Option<&str>) -> Result<(Asked, Recording), 
     Ok((asked, recording))
 }
 
-// === impl Asked ===
-
-impl Asked {
-    fn parse(query: &Query, state: &AdminState) -> Result<Self, ApiFailure> {
-        let flag = |name| query.choice(name, &[("true", true), ("false", false)]);
-        let seconds = query.number("for_seconds", SECONDS_MAX)?;
-        let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
-        if seconds == 0 {
-            return Err(ApiFailure::invalid(
-                "for_seconds=0 is invalid; use a whole number from 1 to 86400",
-            ));
-        }
-        let rate = query.number("requests_per_second_max", u64::from(u32::MAX))?;
-        let rate = rate.and_then(|rate| u32::try_from(rate).ok());
-        let refuses_compared = flag("hash_refuse_compared")?.unwrap_or(false);
-        let must_hash = state.api.recordings.values == RecordingValues::Hashed;
-        Ok(Self {
-            lasts: Duration::from_secs(seconds),
-            count_max: query.number("count_max", u64::MAX)?.unwrap_or(u64::MAX),
-            bytes_max: query.number("bytes_max", u64::MAX)?.unwrap_or(u64::MAX),
-            options: RecordingOptions {
-                sampling: sampling(query, state.api.values)?,
-                per_second_max: rate.and_then(NonZeroU32::new),
-            },
-            is_hashed: must_hash || refuses_compared || flag("hash")?.unwrap_or(false),
-            refuses_compared,
-        })
-    }
-
-    /// What was asked for, for the audit.
-    fn words(&self) -> String {
-        let values = if self.is_hashed { "hashed" } else { "plain" };
-        let seconds = self.lasts.as_secs();
-        format!("a recording of at most {seconds} s has begun, values are {values}")
-    }
-}
-
-fn sampling(query: &Query, values: ShownValues) -> Result<Option<Sampling>, ApiFailure> {
-    let one_in = query.number("sample", u64::from(u32::MAX))?;
-    let one_in = one_in.and_then(|one_in| NonZeroU32::new(u32::try_from(one_in).ok()?));
-    match (query.text("sample_by"), one_in) {
-        (None, None) => Ok(None),
-        (Some(key), one_in) => Ok(Some(Sampling {
-            key: key.as_bytes().to_vec(),
-            one_in: one_in.unwrap_or(NonZeroU32::MIN),
-            values,
-        })),
-        (None, Some(_)) => Err(ApiFailure::invalid(
-            "sample needs sample_by; say the key of the entry whose values are sampled",
-        )),
-    }
-}
-
 /// One recording on its way to its client.
 struct RecordStream {
     state: AdminState,
-    asked: Asked,
+    asked: RecordQuery,
     recording: Recording,
     sender: BodySender,
     stopping: StateWatcher,
@@ -211,16 +133,27 @@ struct RecordStream {
     generations: Vec<(i64, ComparedKeys)>,
     requests: u64,
     bytes: u64,
+    /// Dropped last.
+    _running: RunningGauge,
 }
+
+/// Shows that a recording runs, until it is dropped.
+struct RunningGauge(Gauge);
 
 // === impl RecordStream ===
 
 impl RecordStream {
-    fn new(state: AdminState, asked: Asked, recording: Recording, sender: BodySender) -> Self {
-        state.metrics.recordings.running.set(1);
+    fn new(
+        state: AdminState,
+        asked: RecordQuery,
+        recording: Recording,
+        sender: BodySender,
+    ) -> Self {
+        let running = RunningGauge(state.metrics.recordings.running.clone());
+        running.0.set(1);
         Self {
             stopping: state.api.states.watch(false),
-            ends: Box::pin(sleep_until(Instant::now() + asked.lasts)),
+            ends: Box::pin(sleep(asked.lasts)),
             state,
             asked,
             recording,
@@ -229,6 +162,7 @@ impl RecordStream {
             generations: Vec::new(),
             requests: 0,
             bytes: 0,
+            _running: running,
         }
     }
 
@@ -248,7 +182,7 @@ impl RecordStream {
                 _ = ticks.tick() => {}
             }
             let rules = self.new_rules();
-            let window = self.recording.window(self.state.api.clock.uptime_us());
+            let window = self.recording.window();
             let is_last = window.is_last;
             if !self.send_window(rules, window).await {
                 return;
@@ -396,9 +330,9 @@ impl RecordStream {
     }
 }
 
-impl Drop for RecordStream {
+impl Drop for RunningGauge {
     fn drop(&mut self) {
-        self.state.metrics.recordings.running.set(0);
+        self.0.set(0);
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::AdminState;
+use super::candidate::{CandidateLimits, candidate_state};
 use super::limits::{ShadowEnds, limit_state};
 use super::partitions::partitions_of;
 use super::shadow::shadowed_rules;
@@ -187,14 +188,15 @@ async fn state_event(state: &AdminState) -> StateEvent {
     let top_refused = top_for_state(state, RankBy::Refused).await;
     let top_asked = top_for_state(state, RankBy::Asked).await;
     let generation = state.generations.current();
-    let (limits, limits_omitted) = match generation.clone() {
-        None => (Vec::new(), 0),
-        Some(generation) => {
-            let state = state.clone();
-            // It waits for readers of metrics, which may take long.
-            let heaviest = tokio::task::spawn_blocking(move || heaviest(&state, &generation));
-            heaviest.await.unwrap_or_default()
-        }
+    let ((limits, limits_omitted), candidate) = {
+        let (state, generation) = (state.clone(), generation.clone());
+        // It waits for readers of metrics, which may take long.
+        let read = tokio::task::spawn_blocking(move || {
+            let heaviest = generation.as_deref().map(|rules| heaviest(&state, rules));
+            let candidate = candidate_state(&state, generation.as_ref());
+            (heaviest.unwrap_or_default(), candidate)
+        });
+        read.await.unwrap_or_default()
     };
     StateEvent {
         instance: api.instance.to_string(),
@@ -210,6 +212,7 @@ async fn state_event(state: &AdminState) -> StateEvent {
         top_asked,
         partitions: partitions_of(state),
         shadowed: shadowed_rules(state.generations.shadowed()),
+        candidate,
     }
 }
 
@@ -252,6 +255,7 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
     }
     order.sort_unstable_by(by_weight);
     let heaviest = order.iter().filter_map(|(.., index)| rules.get(*index));
-    let heaviest = heaviest.map(|rule| limit_state(rule, &counts, &ends));
+    let candidates = CandidateLimits::new(generation);
+    let heaviest = heaviest.map(|rule| limit_state(rule, &counts, &ends, candidates.as_ref()));
     (heaviest.collect(), omitted as u64)
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::LimitFigures;
+use super::limit_figures::LimitFigures;
 use super::top::{Entry, ValueMode};
 
 /// The response of `GET /decisions`.
@@ -43,6 +43,17 @@ pub struct DecisionRecord {
     pub descriptors: Vec<DescriptorRecord>,
     /// How many descriptors are left out because the request is long.
     pub descriptors_omitted: u64,
+    /// Whether this is the decision of a candidate, which nobody got; absent if it is an answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub candidate: bool,
+    /// The answer to the request, where this is the decision of a candidate; else absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_verdict: Option<Verdict>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The part of a decision about one descriptor.

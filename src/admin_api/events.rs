@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::candidate::CandidateState;
 use super::limits::LimitState;
 use super::partitions::Partitions;
 use super::requests::ShadowedRule;
@@ -38,6 +39,9 @@ pub struct StateEvent {
     pub partitions: Partitions,
     /// Rules that `/shadow` keeps in shadow mode.
     pub shadowed: Vec<ShadowedRule>,
+    /// The candidate; null if none is tried.
+    #[serde(default)]
+    pub candidate: Option<CandidateState>,
 }
 
 /// The rules in use, and what became of the last reload.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::candidate::{CandidateLimit, CandidateState};
+use super::limit_figures::LimitFigures;
+
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Limits {
@@ -13,6 +16,9 @@ pub struct Limits {
     pub limits: Vec<LimitState>,
     /// How many rules are left out because of a bound.
     pub omitted: u64,
+    /// The candidate; null if none is tried.
+    #[serde(default)]
+    pub candidate: Option<CandidateState>,
 }
 
 /// One rule, its limit and its counts.
@@ -30,29 +36,21 @@ pub struct LimitState {
     pub shadow_mode: bool,
     /// Until when `/shadow` keeps it in shadow mode; null if it does not.
     pub shadow_until: Option<String>,
+    /// Where the rule was written: `FILE:LINE`, or the name of a resource of an xDS server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// `FILE:LINE` of the overlay's entry that matches the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<String>,
     /// Whether the rule is a quota.
     pub quota_mode: bool,
     /// Hits since the start of the service.
     pub hits: Hits,
     /// Hits a second, over the last `rates.seconds` seconds.
     pub rates: Rates,
-}
-
-/// The figures of a limit.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct LimitFigures {
-    /// Requests per unit.
-    pub requests_per_unit: u64,
-    /// The unit, in lower case; null for slots.
-    pub unit: Option<String>,
-    /// How many units a window has.
-    pub unit_multiplier: u32,
-    /// The algorithm.
-    pub algorithm: String,
-    /// The burst.
-    pub burst: u64,
-    /// The limit in words, such as `10 per minute`.
-    pub text: String,
+    /// What is tried in its place; null if the candidate has no rule of this name.
+    #[serde(default)]
+    pub candidate: Option<CandidateLimit>,
 }
 
 /// Hits of one rule. Limits of one descriptor without names share their counts.

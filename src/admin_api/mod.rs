@@ -4,13 +4,16 @@
 //! Why one module: server and commands cannot disagree about a field. `docs/admin.schema.json`
 //! describes the same types for everybody else.
 //!
-//! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent.
+//! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent,
+//! except the fields of a decision that only candidates have.
 //!
 //! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
 //! the texts that several of them share.
 
+mod candidate;
 mod decisions;
 mod events;
+mod limit_figures;
 mod limits;
 mod merged;
 mod partitions;
@@ -18,9 +21,13 @@ mod requests;
 mod text;
 mod top;
 
+pub use self::candidate::{
+    CandidateCounts, CandidateLimit, CandidateOrigin, CandidateRule, CandidateState,
+};
 pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
-pub use self::limits::{Hits, LimitFigures, LimitState, Limits, Rates};
+pub use self::limit_figures::LimitFigures;
+pub use self::limits::{Hits, LimitState, Limits, Rates};
 pub use self::merged::{FailedReplica, MergedTop};
 pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
 pub use self::requests::{

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate_limiter::{Algorithm, Limit, Rule, Timestamp};
 
-use super::limits::LimitFigures;
+use super::limit_figures::LimitFigures;
 
 /// Longest text of a time that is parsed, in bytes.
 const TIME_BYTES_MAX: usize = 64;

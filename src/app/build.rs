@@ -9,14 +9,14 @@ use super::error::AppError;
 use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::tls::{CertificateReloader, tls_error};
-use super::{decisions, rules, store, traces};
+use super::{candidate, decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
-use crate::pipeline::{Generations, Parts, Pipeline};
+use crate::pipeline::{Generations, Parts, Pipeline, SingleQueue};
 use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
@@ -50,6 +50,8 @@ pub struct App {
     pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
+    /// Requests outside the worker threads that wait for a candidate.
+    pub(super) single_candidates: SingleQueue,
 }
 
 /// TLS of each port that has it.
@@ -173,7 +175,8 @@ impl App {
         let capture = Capture::new();
         let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
         let shared = store::configure(&settings.store)?;
-        let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let (store, mut workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let (partitions, candidates) = candidate::build(&settings, setup.memory, &clock, &metrics)?;
         let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
@@ -189,6 +192,9 @@ impl App {
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
         let generations = Arc::new(generations);
+        if settings.candidate.candidate.is_some() {
+            generations.expect_candidate();
+        }
         let decisions = decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
         let top_keys = Arc::new(TopKeys::new(
             values,
@@ -207,7 +213,9 @@ impl App {
             decisions: decisions.clone(),
             top_keys: Arc::clone(&top_keys),
         };
-        let service = Arc::new(Pipeline::new(parts, &settings));
+        let service = Pipeline::new(parts, &settings).with_candidates(partitions);
+        let service = Arc::new(service);
+        workers.push(candidates.workers);
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
         Ok(Self {
             settings,
@@ -227,6 +235,7 @@ impl App {
             decisions,
             top_keys,
             traces,
+            single_candidates: candidates.queue,
         })
     }
 

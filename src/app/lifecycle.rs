@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::build::App;
 use super::error::AppError;
 use super::tls::CertificateReloader;
-use super::{rules, shadows, store, xds};
+use super::{candidate, rules, shadows, store, xds};
 use crate::admin::{
     self, AdminApi, AdminParts, AdminState, AdminToken, Guard, GuardRules, Readiness,
     RecordingSetup,
@@ -172,6 +172,10 @@ impl RunningService {
             &app.generations,
             &app.metrics,
         );
+        if let Some(watch) = candidate::watch(&app.settings, &app.generations) {
+            watchers.spawn(watch);
+        }
+        watchers.spawn(Arc::clone(&app.service).decide_candidates(app.single_candidates));
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
             let acceptor = Arc::clone(&reloader.acceptor);
@@ -353,7 +357,9 @@ fn spawn_rules_watcher(
         RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref())
     {
         let files = RulesWatcher::new(path, (&settings.rules_settings).into());
-        watchers.spawn(rules::watch(files, generations, reload, leased));
+        watchers.spawn(rules::watch(files, Some(reload), move |change| {
+            rules::take(&generations, change, leased);
+        }));
     }
 }
 

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `listeners` | binds the ports |
 //! | `build` | [`App`]: builds the parts from the settings |
+//! | `candidate` | builds the partitions of candidates, and reloads their rules |
 //! | `decisions` | builds the memory of the last decisions, and the decision log |
 //! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
@@ -22,6 +23,7 @@
 //! (`cli/serve`).
 
 mod build;
+mod candidate;
 mod decisions;
 mod error;
 mod hash_key;

@@ -2,6 +2,7 @@
 //!
 //! What it deliberately does not do: parse rules (`rules/file`) or speak xDS (`rules/xds`).
 
+use std::future::pending;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -15,37 +16,51 @@ use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
 use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
 
-/// Reloads the rules files for ever: when a poll finds a change, and at once on a message. Reads
-/// happen on a blocking thread: a pipe or a network file system may take for ever.
+/// Reloads rules files for ever, and passes each result to `take`: when a poll finds a change, and
+/// at once on a message of `reload`. Reads happen on a blocking thread, and so does `take`: a pipe
+/// or a network file system may take for ever.
 pub(super) async fn watch(
     mut rules: RulesWatcher,
-    generations: Arc<Generations>,
-    mut reload: mpsc::Receiver<()>,
-    leased: bool,
+    mut reload: Option<mpsc::Receiver<()>>,
+    take: impl Fn(Option<RulesUpdate>) + Send + Sync + 'static,
 ) {
+    let take = Arc::new(take);
     let mut now = true;
     loop {
         let afresh = rules.restarted();
-        let looked = tokio::task::spawn_blocking(move || reload_if_changed(rules, now)).await;
-        rules = match looked {
-            Ok((rules, change)) => {
-                if leased && let Some(Ok(change)) = &change {
-                    store::warn_about_rules_without_leases(change.loaded.rules.rules());
-                }
-                generations.take(change);
-                rules
-            }
+        let taking = Arc::clone(&take);
+        let looked = tokio::task::spawn_blocking(move || {
+            let (rules, change) = reload_if_changed(rules, now);
+            taking(change);
+            rules
+        });
+        rules = match looked.await {
+            Ok(rules) => rules,
             Err(panic) => {
                 // A panic while reading does not stop the service: the rules in use stay.
-                generations.take(Some(Err(LoadError::Defect(panic.to_string()))));
+                take(Some(Err(LoadError::Defect(panic.to_string()))));
                 afresh
             }
         };
+        let asked = async {
+            match &mut reload {
+                Some(reload) => reload.recv().await.is_some(),
+                None => pending().await,
+            }
+        };
         now = tokio::select! {
-            asked = reload.recv() => asked.is_some(),
+            asked = asked => asked,
             () = sleep(POLL_INTERVAL) => false,
         };
     }
+}
+
+/// Makes reloaded rules current.
+pub(super) fn take(generations: &Generations, change: Option<RulesUpdate>, leased: bool) {
+    if leased && let Some(Ok(change)) = &change {
+        store::warn_about_rules_without_leases(change.loaded.rules.rules());
+    }
+    generations.take(change);
 }
 
 /// Polls for a change, or reads the rules unconditionally when `now` is set.

@@ -1,13 +1,18 @@
 //! Applies what the xDS client receives: rules to the generations, the rest to log and metrics.
+//! Polls the overlay of those rules.
 //!
 //! What it deliberately does not do: connect or parse (`rules/xds`).
 
 use std::sync::Arc;
 
+use tokio::time::sleep;
+
+use super::poll::POLL_INTERVAL;
 use super::store;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
-use crate::rules::xds::{XdsClient, XdsEvent};
+use crate::rules::reload::RulesUpdate;
+use crate::rules::xds::{OverlayWatcher, XdsClient, XdsEvent};
 
 /// Number of failed attempts for one warning: the first is logged, then every tenth. The first
 /// rules after that are logged as a warning too.
@@ -21,6 +26,7 @@ pub(super) async fn watch(
     leased: bool,
 ) {
     let mut lost = 0_u64;
+    let overlay = watch_overlay(xds.overlay().await, Arc::clone(&generations), leased);
     let xds = xds.run(move |event| match event {
         XdsEvent::Connected(server) => {
             metrics.xds.up.set(1);
@@ -38,6 +44,7 @@ pub(super) async fn watch(
                         store::warn_about_rules_without_leases(change.loaded.rules.rules());
                     }
                 }
+                Err(error) if error.is_of_the_overlay() => metrics.xds.acks.inc(),
                 Err(_) => metrics.xds.nacks.inc(),
             }
             generations.take(Some(change));
@@ -55,5 +62,26 @@ pub(super) async fn watch(
             lost = lost.saturating_add(1);
         }
     });
-    xds.await;
+    tokio::join!(xds, overlay);
+}
+
+/// Polls the overlay for ever, and publishes the rules with each change of it.
+async fn watch_overlay(
+    overlay: Option<OverlayWatcher>,
+    generations: Arc<Generations>,
+    leased: bool,
+) {
+    let Some(overlay) = overlay else {
+        return;
+    };
+    loop {
+        sleep(POLL_INTERVAL).await;
+        let take = |change: RulesUpdate| {
+            if leased && let Ok(change) = &change {
+                store::warn_about_rules_without_leases(change.loaded.rules.rules());
+            }
+            generations.take(Some(change));
+        };
+        overlay.poll(take).await;
+    }
 }

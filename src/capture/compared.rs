@@ -1,4 +1,5 @@
-//! Which values rules compare: those stay plain in a hashed recording, so that the same rules match.
+//! Which values rules compare: those stay plain in a hashed recording, so that the same rules
+//! match.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -13,7 +13,8 @@ const MESSAGE: u32 = 3;
 const GENERATION: u32 = 6;
 
 /// The items of a buffer with hashes in place of values. `compared` has the compared keys of a
-/// generation; without them every value is hashed. A reset has no generation: it asks for that of 0.
+/// generation; without them every value is hashed. A reset has no generation and asks for that
+/// of 0.
 pub fn hash_values<'k>(
     buffer: &[u8],
     values: &ShownValues,

@@ -24,7 +24,7 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 struct Epoch {
     /// No check of them has a lower number.
-    floor: u64,
+    lowest: u64,
     began_us: u64,
     requests: u64,
 }
@@ -41,7 +41,7 @@ impl InFlight {
                 last.requests = last.requests.saturating_add(1);
             }
             _ => self.epochs.push_back(Epoch {
-                floor: next_order(),
+                lowest: next_order(),
                 began_us: now_us,
                 requests: 1,
             }),
@@ -63,8 +63,8 @@ impl InFlight {
     }
 
     /// No check of these requests has a lower number; none without requests.
-    pub(super) fn floor(&self) -> Option<u64> {
-        self.epochs.front().map(|first| first.floor)
+    pub(super) fn lowest(&self) -> Option<u64> {
+        self.epochs.front().map(|first| first.lowest)
     }
 }
 
@@ -73,22 +73,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_floor_is_that_of_the_oldest_request() {
+    fn the_bound_is_that_of_the_oldest_request() {
         let mut requests = InFlight::default();
-        assert_eq!(requests.floor(), None);
+        assert_eq!(requests.lowest(), None);
         let first = requests.begin(0, || 10);
         let same = requests.begin(EPOCH_US - 1, || unreachable!("it shares the first bound"));
         let second = requests.begin(EPOCH_US, || 20);
-        assert_eq!(requests.floor(), Some(10));
+        assert_eq!(requests.lowest(), Some(10));
         requests.end(first);
-        assert_eq!(requests.floor(), Some(10));
+        assert_eq!(requests.lowest(), Some(10));
         requests.end(second);
-        assert_eq!(requests.floor(), Some(10));
+        assert_eq!(requests.lowest(), Some(10));
         let third = requests.begin(3 * EPOCH_US, || 30);
         requests.end(same);
-        assert_eq!(requests.floor(), Some(30));
+        assert_eq!(requests.lowest(), Some(30));
         requests.end(third);
-        assert_eq!(requests.floor(), None);
+        assert_eq!(requests.lowest(), None);
     }
 
     #[test]
@@ -100,6 +100,6 @@ mod tests {
             requests.end(epoch);
         }
         assert!(requests.epochs.len() <= EPOCHS_MAX);
-        assert_eq!(requests.floor(), Some(1));
+        assert_eq!(requests.lowest(), Some(1));
     }
 }

@@ -45,11 +45,6 @@ pub(super) struct RequestItem<'a> {
 // === impl RequestItem ===
 
 impl RequestItem<'_> {
-    /// How many bytes it takes, its length in front included.
-    pub(super) fn len(&self) -> usize {
-        item_len(REQUEST, self.body_len())
-    }
-
     fn body_len(&self) -> usize {
         let stamps = self.stamps().map(|(position, stamp)| {
             let len = stamp_len(position, stamp);
@@ -73,8 +68,14 @@ impl RequestItem<'_> {
         lens.iter().sum()
     }
 
-    pub(super) fn write(&self, into: &mut Vec<u8>) {
-        begin_item(REQUEST, self.body_len(), into);
+    /// Writes it, if the vector then has at most `len_max` bytes or was empty. False if not.
+    pub(super) fn write(&self, into: &mut Vec<u8>, len_max: usize) -> bool {
+        let body = self.body_len();
+        let len = into.len().saturating_add(item_len(REQUEST, body));
+        if len > len_max && !into.is_empty() {
+            return false;
+        }
+        begin_item(REQUEST, body, into);
         put_field(1, self.order, into);
         put_field(2, self.at.as_us(), into);
         put_bytes(3, self.message, into);
@@ -92,6 +93,7 @@ impl RequestItem<'_> {
             into.extend(self.checks.iter().map(|check| u8::from(check.is_refused)));
         }
         put_field(11, u64::from(self.is_late), into);
+        true
     }
 
     /// The stamps of checks that were not decided together with the first.

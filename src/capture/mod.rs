@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `stamp` | the order and the time of checks |
 //! | `writer` | what one thread writes: requests, refunds, resets |
+//! | `buffer`, `locks` | the buffer of one thread |
 //! | `in_flight` | the requests of one thread that are not written yet |
 //! | `item` | the protobuf encoding of items, by hand |
 //! | `session` | what is recorded: sampling, rate; the channel of full buffers |
@@ -21,10 +22,12 @@
 //!
 //! What it deliberately does not do: HTTP (`admin/record`), files (the client writes them).
 
+mod buffer;
 mod compared;
 mod hashing;
 mod in_flight;
 mod item;
+mod locks;
 mod recording;
 mod session;
 mod stamp;
@@ -32,17 +35,18 @@ mod walk;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use self::buffer::SharedWriter;
 pub use self::compared::{ComparedKey, ComparedKeys};
 pub use self::hashing::hash_values;
 pub use self::item::{encode_header_item, encode_rules_item};
+use self::locks::lock;
 pub use self::recording::{Buffer, Recording, Window, encode_end_item};
 use self::session::Session;
 pub use self::session::{RecordingOptions, Sampling};
 pub(crate) use self::stamp::put_stamps;
 pub use self::stamp::{BatchStamp, CheckStamp};
-use self::writer::SharedWriter;
 pub(crate) use self::writer::{CaptureWriter, CapturedCheck, CapturedRequest};
 
 /// Captures the requests of one service. There is at most one recording at a time.
@@ -164,8 +168,4 @@ impl Capture {
     fn writers(&self) -> Vec<Arc<SharedWriter>> {
         lock(&self.writers).clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

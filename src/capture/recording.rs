@@ -6,13 +6,14 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Capture;
+use super::buffer::SKIPS;
 use super::item::{put_end, put_skipped, put_watermark};
 use super::session::{FullBuffer, Session, SpareBuffers};
 use super::walk::items;
-use super::writer::SKIPS;
 
-/// A request that waits longer than this does not hold the watermark. It is marked when it comes.
-const LATE_US: u64 = 1_000_000;
+/// A request that waits for more windows, a second, does not hold the watermark. It is marked when
+/// it comes.
+const WAIT_WINDOWS_MAX: u32 = 20;
 
 /// A recording. It captures until it is dropped.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub struct Recording {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
-    floor: u64,
-    since_us: u64,
+    lowest: u64,
+    windows: u32,
 }
 
 /// What was captured since the last window.
@@ -84,24 +85,22 @@ impl Recording {
         self.cut_at.get_or_insert(self.capture.next_order());
     }
 
-    /// What was captured since the last call. `now_us` is the clock's uptime.
-    pub fn window(&mut self, now_us: u64) -> Window {
+    /// What was captured since the last call. It is called 20 times a second.
+    pub fn window(&mut self) -> Window {
         let next = self.capture.next_order();
         let writers = self.capture.writers();
         self.waits.resize_with(writers.len(), Wait::default);
         let mut watermark = next;
         for (writer, wait) in writers.iter().zip(&mut self.waits) {
-            let Some(floor) = writer.floor() else {
+            let Some(lowest) = writer.lowest() else {
                 continue;
             };
-            if wait.floor != floor {
-                *wait = Wait {
-                    floor,
-                    since_us: now_us,
-                };
+            if wait.lowest != lowest {
+                *wait = Wait { lowest, windows: 0 };
             }
-            if now_us.saturating_sub(wait.since_us) < LATE_US {
-                watermark = watermark.min(floor);
+            wait.windows = wait.windows.saturating_add(1);
+            if wait.windows <= WAIT_WINDOWS_MAX {
+                watermark = watermark.min(lowest);
             }
         }
         self.watermark = self.watermark.max(watermark);

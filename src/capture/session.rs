@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use tokio::sync::mpsc;
 use tollgate_limiter::{Request, Timestamp};
 
+use super::locks::lock;
 use crate::event_rate::EventRate;
 use crate::value_hash::ShownValues;
 
@@ -134,13 +135,13 @@ impl SpareBuffers {
 
     /// Frees all of them.
     pub(super) fn free(&self) {
-        super::lock(&self.0).clear();
+        lock(&self.0).clear();
     }
 
     /// Keeps a buffer for later.
     pub(super) fn put(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        let mut spare = super::lock(&self.0);
+        let mut spare = lock(&self.0);
         if spare.len() < SPARE_MAX && buffer.capacity() == BUFFER_BYTES {
             spare.push(buffer);
         }

@@ -24,7 +24,8 @@ pub struct CheckStamp {
     pub by_own_bucket: bool,
 }
 
-/// Puts the stamps of a batch's checks at their positions among the `count` checks of their request.
+/// Puts the stamps of a batch's checks at their positions among the `count` checks of their
+/// request.
 pub(crate) fn put_stamps(
     stamps: &mut Vec<CheckStamp>,
     count: usize,

@@ -1,35 +1,21 @@
 //! What one thread writes into a recording.
 //!
 //! The buffer is behind a mutex that only the recording locks besides, every 50 ms and for the time
-//! of an exchange of two pointers. The alternative, a timer on each thread, would wake idle threads.
+//! of an exchange of two pointers. The alternative, a timer on each thread, would wake idle
+//! threads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tollgate_limiter::{Code, Request, Timestamp};
 
+use super::Capture;
+use super::buffer::{IDLE, SharedWriter, Skip};
 use super::in_flight::InFlight;
 pub(crate) use super::item::CapturedCheck;
 use super::item::{RequestItem, put_refund, put_reset};
-use super::session::{BUFFER_BYTES, FullBuffer, MESSAGE_BYTES_MAX, Session};
+use super::session::{BUFFER_BYTES, MESSAGE_BYTES_MAX, Session};
 use super::stamp::CheckStamp;
-use super::{Capture, lock};
-
-/// No request is in flight.
-const IDLE: u64 = u64::MAX;
-
-/// Why a request is not in the recording; the order is that of the format.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Skip {
-    Rate,
-    SlowReader,
-    WithoutEntry,
-    TooLong,
-    CallerLeft,
-}
-
-/// How many causes there are.
-pub(super) const SKIPS: usize = 5;
 
 /// Writes what one thread, or one partition worker, does.
 #[derive(Debug)]
@@ -50,27 +36,6 @@ pub(crate) struct CapturedRequest {
     /// The number of the recording.
     recording: u64,
     epoch: u64,
-}
-
-/// What a thread shares with the recording.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct SharedWriter {
-    /// No item that follows has a lower order, as far as this thread knows.
-    floor: AtomicU64,
-    /// What was skipped since the start, by cause.
-    skipped: [AtomicU64; SKIPS],
-    buffer: Mutex<WriterBuffer>,
-}
-
-/// The buffer of a thread.
-#[derive(Debug, Default)]
-struct WriterBuffer {
-    /// The number of the recording that it belongs to.
-    recording: u64,
-    items: FullBuffer,
-    /// The recording has said that no request with a lower order follows.
-    watermark: u64,
 }
 
 // === impl CaptureWriter ===
@@ -125,7 +90,7 @@ impl CaptureWriter {
         }
         let capture = &self.capture;
         let epoch = self.in_flight.begin(now_us, || capture.next_order());
-        self.publish_floor();
+        self.publish_lowest();
         Some(CapturedRequest {
             recording: number,
             epoch,
@@ -167,12 +132,7 @@ impl CaptureWriter {
             };
             let written = self.shared.write(session, 1, |watermark, bytes| {
                 item.is_late = order < watermark;
-                let fits =
-                    bytes.is_empty() || bytes.len().saturating_add(item.len()) <= BUFFER_BYTES;
-                if fits {
-                    item.write(bytes);
-                }
-                fits
+                item.write(bytes, BUFFER_BYTES)
             });
             if !written {
                 self.shared.skip(Skip::SlowReader);
@@ -191,7 +151,7 @@ impl CaptureWriter {
 
     fn leave(&mut self, request: CapturedRequest) {
         self.in_flight.end(request.epoch);
-        self.publish_floor();
+        self.publish_lowest();
     }
 
     /// Writes a refund that is carried out now: call it before the buckets change. `taken` are the
@@ -208,7 +168,7 @@ impl CaptureWriter {
         }
         let capture = &self.capture;
         let epoch = self.in_flight.begin(now_us, || capture.next_order());
-        self.publish_floor();
+        self.publish_lowest();
         Some(CapturedRequest { recording, epoch })
     }
 
@@ -235,9 +195,9 @@ impl CaptureWriter {
         let Some(session) = self.session.as_ref() else {
             return;
         };
-        let idle = self.shared.floor.load(Ordering::Relaxed);
-        let floor = idle.min(self.capture.next_order());
-        self.shared.floor.store(floor, Ordering::Release);
+        let idle = self.shared.lowest.load(Ordering::Relaxed);
+        let lowest = idle.min(self.capture.next_order());
+        self.shared.lowest.store(lowest, Ordering::Release);
         let order = self.capture.take_orders(1);
         let mut write = Some(write);
         let written = self.shared.write(session, 0, |_, bytes| {
@@ -250,7 +210,7 @@ impl CaptureWriter {
         if !written {
             self.shared.skip(Skip::SlowReader);
         }
-        self.publish_floor();
+        self.publish_lowest();
     }
 
     /// Finds the recording of this number, if it runs.
@@ -261,10 +221,10 @@ impl CaptureWriter {
         }
     }
 
-    fn publish_floor(&self) {
-        let floor = self.in_flight.floor().unwrap_or(IDLE);
-        if self.shared.floor.load(Ordering::Relaxed) != floor {
-            self.shared.floor.store(floor, Ordering::Release);
+    fn publish_lowest(&self) {
+        let lowest = self.in_flight.lowest().unwrap_or(IDLE);
+        if self.shared.lowest.load(Ordering::Relaxed) != lowest {
+            self.shared.lowest.store(lowest, Ordering::Release);
         }
     }
 }
@@ -275,103 +235,5 @@ fn code_number(code: Option<Code>) -> u8 {
         None => 0,
         Some(Code::Ok) => 1,
         Some(Code::OverLimit) => 2,
-    }
-}
-
-// === impl SharedWriter ===
-
-impl SharedWriter {
-    fn buffer(&self) -> MutexGuard<'_, WriterBuffer> {
-        lock(&self.buffer)
-    }
-
-    /// Lets `put` write into the buffer of this recording. When `put` returns false for want of
-    /// space, the full buffer is sent and it is asked again. False if the channel is full.
-    fn write(
-        &self,
-        session: &Session,
-        requests: u64,
-        mut put: impl FnMut(u64, &mut Vec<u8>) -> bool,
-    ) -> bool {
-        let mut buffer = self.buffer();
-        if buffer.recording != session.number {
-            *buffer = WriterBuffer {
-                recording: session.number,
-                ..WriterBuffer::default()
-            };
-        }
-        if buffer.items.bytes.capacity() == 0 {
-            buffer.items.bytes = session.spare.take();
-        }
-        let watermark = buffer.watermark;
-        if !put(watermark, &mut buffer.items.bytes) {
-            let Ok(permit) = session.full.try_reserve() else {
-                return false;
-            };
-            let empty = FullBuffer {
-                bytes: session.spare.take(),
-                requests: 0,
-            };
-            permit.send(std::mem::replace(&mut buffer.items, empty));
-            put(watermark, &mut buffer.items.bytes);
-        }
-        buffer.items.requests = buffer.items.requests.saturating_add(requests);
-        true
-    }
-
-    /// Counts a request that is skipped. Only one thread counts.
-    fn skip(&self, skip: Skip) {
-        if let Some(count) = self.skipped.get(skip as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// What was skipped since the start, by cause.
-    pub(super) fn skipped(&self) -> impl Iterator<Item = u64> {
-        self.skipped
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-    }
-
-    /// No item that follows has a lower order; none while no request is in flight.
-    pub(super) fn floor(&self) -> Option<u64> {
-        let floor = self.floor.load(Ordering::Acquire);
-        (floor != IDLE).then_some(floor)
-    }
-
-    /// Takes what the thread has written for this recording, in exchange for an empty buffer.
-    /// Requests below `watermark` that come later are marked.
-    pub(super) fn take(&self, session: &Session, watermark: u64) -> FullBuffer {
-        let mut buffer = self.buffer();
-        if buffer.recording != session.number {
-            // The next item begins a buffer; it must know of the watermark.
-            *buffer = WriterBuffer {
-                recording: session.number,
-                ..WriterBuffer::default()
-            };
-        }
-        buffer.watermark = watermark;
-        if buffer.items.bytes.is_empty() {
-            return FullBuffer::default();
-        }
-        let items = std::mem::take(&mut buffer.items);
-        drop(buffer);
-        items
-    }
-
-    /// Frees the buffer.
-    pub(super) fn free(&self) {
-        let old = std::mem::take(&mut *self.buffer());
-        drop(old);
-    }
-}
-
-impl Default for SharedWriter {
-    fn default() -> Self {
-        Self {
-            floor: AtomicU64::new(IDLE),
-            skipped: Default::default(),
-            buffer: Mutex::default(),
-        }
     }
 }

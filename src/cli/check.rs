@@ -13,7 +13,7 @@ use clap::Args;
 use super::check_format::{Checked, Format};
 use super::{Exit, rules_argument};
 use crate::rules::file::{Code, Diagnostic, Report, Span};
-use crate::rules::path::{ReadError, RulesPath, Source, read_all};
+use crate::rules::path::{ReadError, RulesPath, Source, read_all, read_one};
 use crate::rules::reload;
 use crate::settings::RulesSettings;
 
@@ -57,7 +57,16 @@ impl Check {
             }
         }
         without_repeated(&mut sources);
-        let (mut report, rules) = match reload::load_sources(&sources, (&self.settings).into()) {
+        let overlay = self.settings.overlay.as_deref();
+        let overlay = overlay.and_then(|path| match read_one(path) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                unreadable.push(diagnostic(&error));
+                None
+            }
+        });
+        let options = (&self.settings).into();
+        let (mut report, rules) = match reload::load_overlaid(&sources, overlay.as_ref(), options) {
             Ok(rules) => {
                 let loaded = rules.loaded;
                 let report = Report {

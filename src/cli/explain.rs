@@ -72,8 +72,8 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let rules = match rules_argument::load(Some(&self.rules), &self.settings)? {
-            Ok(rules) => rules.loaded.rules,
+        let (rules, origins) = match rules_argument::load(Some(&self.rules), &self.settings)? {
+            Ok(rules) => (rules.loaded.rules, rules.loaded.origins),
             Err(exit) => return Ok(exit),
         };
         let entries: Vec<Entry<'_>> = self
@@ -90,8 +90,8 @@ impl Explain {
             Match::Rules(matched) => matched.entries,
             Match::UnknownDomain | Match::None => entries.len(),
         };
-        let named = (self.domain.as_str(), self.descriptor.pairs.as_slice());
-        for line in level_lines(&rules, named, &entries, levels) {
+        let asked = (self.domain.as_str(), self.descriptor.pairs.as_slice());
+        for line in level_lines(&rules, asked, &entries, levels) {
             print_line!("{line}");
         }
         match found {
@@ -110,7 +110,7 @@ impl Explain {
                 let names = self.key.then(|| BucketNames::new(&self.naming));
                 let names = names.transpose()?;
                 for rule in matched.rules {
-                    for line in rule_lines(rule, entries) {
+                    for line in rule_lines(rule, entries, origins.of(rule.index)) {
                         print_line!("{line}");
                     }
                     let name = names.as_ref();

@@ -12,7 +12,9 @@ use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, verdict_word};
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::query::percent_encoded;
-use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
+use crate::admin_api::{
+    DecisionRecord, Decisions, DescriptorRecord, LimitState, Limits, Reason, ValueMode,
+};
 use crate::admin_client::{AdminError, Replica};
 use crate::settings::help;
 use crate::visible_text::visible;
@@ -72,7 +74,7 @@ enum Format {
 /// What a replica answered.
 struct Answer {
     decisions: Decisions,
-    /// Where a rule is in shadow mode, its limits say until when.
+    /// They say until when a rule is in shadow mode, and which entry of an overlay matches it.
     limits: Option<Limits>,
 }
 
@@ -152,7 +154,7 @@ async fn ask(replica: &Replica, path: &str) -> Result<Answer, AdminError> {
     let decisions: Decisions = replica.get(path).await?;
     let each = decisions.decisions.iter();
     let mut each = each.flat_map(|decision| &decision.descriptors);
-    let limits = if each.any(|one| one.reason == Reason::ShadowMode) {
+    let limits = if each.any(|one| one.rule.is_some()) {
         Some(replica.get("/limits").await?)
     } else {
         None
@@ -177,7 +179,13 @@ fn print_decision(decision: &DecisionRecord, limits: Option<&Limits>) {
     for descriptor in &decision.descriptors {
         print_line!("  {}", descriptor_text(&descriptor.entries));
         print_line!("    {}", answered_by(descriptor));
-        let until = limits.and_then(|limits| shadow_until(descriptor, &decision.domain, limits));
+        let limit = limits.and_then(|limits| limit_of(descriptor, &decision.domain, limits));
+        let overlay = limit.and_then(|limit| limit.source.as_ref().zip(limit.overlay.as_ref()));
+        if let Some((source, overlay)) = overlay {
+            let (source, overlay) = (visible(source), visible(overlay));
+            print_line!("    written in {source}, with the overlay's entry in {overlay}");
+        }
+        let until = limit.and_then(|limit| limit.shadow_until.as_deref());
         print_line!("    {}", sentence(descriptor.reason, until));
     }
     if decision.descriptors_omitted > 0 {
@@ -210,16 +218,15 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
     text
 }
 
-/// Until when `/shadow` keeps a rule in shadow mode.
-fn shadow_until<'l>(
+/// The rule of a descriptor as it is now.
+fn limit_of<'l>(
     descriptor: &DescriptorRecord,
     domain: &str,
     limits: &'l Limits,
-) -> Option<&'l str> {
+) -> Option<&'l LimitState> {
     let rule = descriptor.rule.as_ref()?;
     let mut limits = limits.limits.iter();
-    let found = limits.find(|limit| limit.domain == domain && &limit.rule == rule)?;
-    found.shadow_until.as_deref()
+    limits.find(|limit| limit.domain == domain && &limit.rule == rule)
 }
 
 /// A reason in a sentence, and what to do.

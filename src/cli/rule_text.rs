@@ -1,5 +1,6 @@
 //! A descriptor and its rules in words: for `explain`, and for the failures of tests.
 
+use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, MatchKind,
@@ -59,9 +60,10 @@ pub(super) fn level_lines(
             ));
         }
         if level == last && step.matched.is_some() && !step.has_rule {
-            lines.push(format!(
+            lines.push(
                 "  this level has no limit, and only the level of the last entry applies"
-            ));
+                    .to_owned(),
+            );
         }
     }
     lines
@@ -107,11 +109,22 @@ fn alternatives(names: &[String]) -> String {
 }
 
 /// A rule in lines: its limit, its bucket, its options.
-pub(super) fn rule_lines(rule: &Rule, entries: &[Entry<'_>]) -> Vec<String> {
-    let mut lines = Vec::new();
-    lines.push(format!("rule {}", rule.full_name()));
+pub(super) fn rule_lines(
+    rule: &Rule,
+    entries: &[Entry<'_>],
+    origin: Option<RuleOrigin>,
+) -> Vec<String> {
+    let mut lines = vec![format!("rule {}", rule.full_name())];
+    if let Some(RuleOrigin {
+        rule,
+        overlay: Some(overlay),
+    }) = origin
+    {
+        lines.push(format!("  written in {rule}"));
+        lines.push(format!("  with the overlay's entry in {overlay}"));
+    }
     match rule.allowance {
-        Allowance::Unlimited => lines.push(format!("  unlimited: never counted, always passes")),
+        Allowance::Unlimited => lines.push("  unlimited: never counted, always passes".to_owned()),
         Allowance::Limited { limit, algorithm } => {
             let (requests, name) = (limit.requests_per_unit(), algorithm.name());
             match limit.unit() {

@@ -1,5 +1,5 @@
-//! `tollgate schema`: prints the JSON Schema of a rules file or a file of tests, for editors, of a
-//! report, or of the admin listener.
+//! `tollgate schema`: prints the JSON Schema of a rules file, an overlay or a file of tests, for
+//! editors, of a report, or of the admin listener.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
 
@@ -24,6 +24,8 @@ enum Subject {
     Rules,
     /// A file of tests, for `tollgate test`
     RuleTests,
+    /// An overlay of rules
+    Overlay,
     /// The output of `check --format json`
     Check,
     /// The JSON of the admin listener
@@ -41,6 +43,7 @@ impl Schema {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
             Subject::RuleTests => rule_tests::schema(),
+            Subject::Overlay => file::overlay_schema(),
             Subject::Check => check_schema::schema(),
             Subject::Admin => {
                 print_line!("{}", ADMIN.trim_end());

@@ -64,6 +64,10 @@ pub(super) struct Tap {
     #[arg(long)]
     verdict: Option<VerdictArgument>,
 
+    /// Which decisions of a candidate: rules that are tried and not enforced (--candidate)
+    #[arg(long, value_name = "WHICH", default_value = "differing")]
+    candidates: CandidatesArgument,
+
     /// Most decisions that are printed in any second
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     per_second_max: u32,
@@ -90,6 +94,19 @@ enum VerdictArgument {
     OverLimit,
     /// The service answered with an error
     Error,
+}
+
+/// Which decisions of a candidate, as typed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum CandidatesArgument {
+    /// Those that differ from the answer
+    Differing,
+    /// All of them
+    All,
+    /// All of them, and no answers
+    Only,
+    /// None of them
+    None,
 }
 
 /// A format of output.
@@ -225,6 +242,13 @@ impl Tap {
         if let Some(verdict) = self.verdict {
             add("verdict", verdict.word());
         }
+        match self.candidates {
+            // An older service does not know the parameter.
+            CandidatesArgument::Differing => {}
+            CandidatesArgument::All => add("candidates", "all"),
+            CandidatesArgument::Only => add("candidates", "only"),
+            CandidatesArgument::None => add("candidates", "none"),
+        }
         path
     }
 }
@@ -322,6 +346,9 @@ fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
         reason_word(decision.reason),
         visible(&decision.domain),
     );
+    if let Some(live) = decision.live_verdict {
+        line.extend([" candidate, answer=", verdict_word(live)]);
+    }
     let several = decision.descriptors.len() > 1;
     for descriptor in &decision.descriptors {
         line.extend([
@@ -375,6 +402,8 @@ mod tests {
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
+            candidate: false,
+            live_verdict: None,
             descriptors_omitted: 0,
             at: "2026-11-22T20:01:02.003Z".to_owned(),
             domain: "edge".to_owned(),
@@ -415,6 +444,28 @@ mod tests {
             line.contains("; user=b OK rule=edge.user remaining=0 from http://a:1"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_candidate_s_decision_says_so_and_has_the_answer() {
+        let candidate = DecisionRecord {
+            candidate: true,
+            live_verdict: Some(Verdict::Ok),
+            ..decision()
+        };
+        assert!(
+            text_line(None, &candidate)
+                .starts_with("20:01:02.003 OVER_LIMIT over_limit edge candidate, answer=OK user="),
+            "{}",
+            text_line(None, &candidate)
+        );
+        let json: serde_json::Value = serde_json::from_str(&json_line("a", &candidate)).unwrap();
+        assert_eq!(
+            (&json["candidate"], &json["live_verdict"]),
+            (&json!(true), &json!("OK"))
+        );
+        let answer = json_line("a", &decision());
+        assert!(!answer.contains("candidate") && !answer.contains("live_verdict"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A rules file as it is written: levels, limits and comments, in a fixed order.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::convert::window::Window;
@@ -10,11 +11,23 @@ use crate::convert::yaml_text::{comment, list, scalar};
 pub(super) struct RulesText {
     pub(super) comments: Vec<String>,
     pub(super) domain: String,
-    pub(super) descriptors: Vec<Level>,
+    pub(super) descriptors: Levels,
 }
 
+/// Sibling levels, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Levels {
+    levels: Vec<Level>,
+    /// The positions of levels that [`Levels::add`] added.
+    positions: HashMap<LevelIdentity, usize>,
+}
+
+/// What makes two levels match the same entries and count them alike: key, values, and whether
+/// all values share one bucket.
+type LevelIdentity = (String, Values, bool);
+
 /// One descriptor of a rules file, and those below it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Level {
     pub(super) comments: Vec<String>,
     pub(super) key: String,
@@ -24,11 +37,12 @@ pub(super) struct Level {
     pub(super) is_shadow: bool,
     pub(super) over_limit: Option<Response>,
     pub(super) limits: Vec<LimitText>,
-    pub(super) below: Vec<Level>,
+    pub(super) below: Levels,
 }
 
 /// The values of a level.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash)]
+#[allow(clippy::derived_hash_with_manual_eq)] // it compares as a derived one would, and counts
 pub(super) enum Values {
     Any,
     /// Exactly this text.
@@ -61,6 +75,22 @@ pub(super) struct Response {
 }
 
 // === impl Values ===
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        comparisons::COUNT.with(|count| count.set(count.get().saturating_add(1)));
+        match (self, other) {
+            (Self::Any, Self::Any) => true,
+            (Self::Text(one), Self::Text(other))
+            | (Self::Pattern(one), Self::Pattern(other))
+            | (Self::Regex(one), Self::Regex(other)) => one == other,
+            (Self::List(some), Self::List(others))
+            | (Self::Prefixes(some), Self::Prefixes(others)) => some == others,
+            _ => false,
+        }
+    }
+}
 
 impl Values {
     /// One text, also if it has a `*` or is empty.
@@ -108,6 +138,69 @@ pub(super) fn escaped(text: &str) -> String {
     regex
 }
 
+// === impl Levels ===
+
+impl Levels {
+    pub(super) fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Level> {
+        self.levels.iter()
+    }
+
+    /// Appends a level that is never joined with another one.
+    pub(super) fn push(&mut self, level: Level) {
+        self.levels.push(level);
+    }
+
+    /// Adds a level. What it has in common with an added one is joined.
+    pub(super) fn add(&mut self, level: Level) {
+        let identity = level.identity();
+        let position = self.positions.get(&identity);
+        let Some(same) = position.and_then(|position| self.levels.get_mut(*position)) else {
+            self.positions.insert(identity, self.levels.len());
+            self.levels.push(level);
+            return;
+        };
+        let mut comments = level.comments;
+        comments.retain(|line| !same.comments.contains(line));
+        same.comments.append(&mut comments);
+        same.limits.extend(level.limits);
+        same.below.join(level.below);
+    }
+
+    /// Adds levels.
+    pub(super) fn join(&mut self, others: Self) {
+        for level in others.levels {
+            self.add(level);
+        }
+    }
+
+    /// Appends levels that are never joined with others.
+    pub(super) fn append(&mut self, mut others: Self) {
+        self.levels.append(&mut others.levels);
+    }
+}
+
+impl From<Vec<Level>> for Levels {
+    /// Levels that are never joined with another one.
+    fn from(levels: Vec<Level>) -> Self {
+        Self {
+            levels,
+            positions: HashMap::new(),
+        }
+    }
+}
+
+impl FromIterator<Level> for Levels {
+    fn from_iter<I: IntoIterator<Item = Level>>(levels: I) -> Self {
+        let mut added = Self::default();
+        levels.into_iter().for_each(|level| added.add(level));
+        added
+    }
+}
+
 // === impl Level ===
 
 impl Level {
@@ -120,27 +213,12 @@ impl Level {
             is_shadow: false,
             over_limit: None,
             limits: Vec::new(),
-            below: Vec::new(),
+            below: Levels::default(),
         }
     }
 
-    /// Whether two levels match the same entries and count them alike.
-    fn is_same(&self, other: &Self) -> bool {
-        self.key == other.key && self.values == other.values && self.is_shared == other.is_shared
-    }
-
-    /// Adds a level to its siblings. What both have is joined.
-    pub(super) fn add_to(self, siblings: &mut Vec<Self>) {
-        let Some(same) = siblings.iter_mut().find(|level| level.is_same(&self)) else {
-            return siblings.push(self);
-        };
-        let mut comments = self.comments;
-        comments.retain(|line| !same.comments.contains(line));
-        same.comments.append(&mut comments);
-        same.limits.extend(self.limits);
-        for level in self.below {
-            level.add_to(&mut same.below);
-        }
+    fn identity(&self) -> LevelIdentity {
+        (self.key.clone(), self.values.clone(), self.is_shared)
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
@@ -192,7 +270,7 @@ impl Level {
         if !self.below.is_empty() {
             writeln!(f, "{:indent$}descriptors:", "")?;
         }
-        for level in &self.below {
+        for level in self.below.iter() {
             level.write(f, indent.saturating_add(2))?;
         }
         Ok(())
@@ -235,9 +313,19 @@ impl fmt::Display for RulesText {
             return writeln!(f, "descriptors: []");
         }
         writeln!(f, "descriptors:")?;
-        for level in &self.descriptors {
+        for level in self.descriptors.iter() {
             level.write(f, 2)?;
         }
         Ok(())
+    }
+}
+
+/// How often values were compared on this thread.
+#[cfg(test)]
+pub(super) mod comparisons {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(in crate::convert) static COUNT: Cell<usize> = const { Cell::new(0) };
     }
 }

@@ -19,6 +19,22 @@ pub struct DecisionFilter {
     pub verdict: Option<Verdict>,
     /// The reason of the request or of a descriptor.
     pub reason: Option<Reason>,
+    /// Which decisions of a candidate.
+    pub candidates: CandidateFilter,
+}
+
+/// Which decisions of a candidate a reader asks for.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum CandidateFilter {
+    /// Those that differ from the answer, beside the answers.
+    #[default]
+    Differing,
+    /// All, beside the answers.
+    All,
+    /// All, and no answers.
+    Only,
+    /// None.
+    None,
 }
 
 // === impl DecisionFilter ===
@@ -47,11 +63,17 @@ impl DecisionFilter {
 
     /// Whether everything that is not known before the decision is unset.
     pub(super) fn is_known_before(&self) -> bool {
-        self.rule.is_none() && self.reason.is_none()
+        self.rule.is_none() && self.reason.is_none() && self.candidates != CandidateFilter::Only
     }
 
     /// Whether a decision matches.
     pub fn matches(&self, decision: &KeptDecision, values: &ShownValues) -> bool {
+        if !self
+            .candidates
+            .includes(decision.verdict(), decision.live_verdict())
+        {
+            return false;
+        }
         if let Some(domain) = &self.domain
             && domain.as_bytes() != decision.domain()
         {
@@ -88,6 +110,23 @@ impl DecisionFilter {
                 asked.key.as_bytes() == key && is_value(&asked.value, value, values)
             })
         })
+    }
+}
+
+// === impl CandidateFilter ===
+
+impl CandidateFilter {
+    /// Whether it includes a decision with this verdict: an answer, or that of a candidate to a
+    /// request with this answer.
+    fn includes(self, verdict: Verdict, live_verdict: Option<Verdict>) -> bool {
+        match live_verdict {
+            None => self != Self::Only,
+            Some(live) => match self {
+                Self::Differing => live != verdict,
+                Self::All | Self::Only => true,
+                Self::None => false,
+            },
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct EndedRequest<'a> {
     pub(crate) took_us: u64,
     /// How it ended.
     pub(crate) ending: Ending<'a>,
+    /// The answer, where this is the decision of a candidate.
+    pub(crate) live_verdict: Option<Verdict>,
 }
 
 /// How a request ended.
@@ -58,6 +60,8 @@ pub struct KeptDecision {
     took_us: u64,
     generation: Option<i64>,
     verdict: Verdict,
+    /// The answer, where this is the decision of a candidate.
+    live_verdict: Option<Verdict>,
     reason: Reason,
     /// All texts, one after the other.
     text: Text,
@@ -153,6 +157,7 @@ impl Default for KeptDecision {
             took_us: 0,
             generation: None,
             verdict: Verdict::Ok,
+            live_verdict: None,
             reason: Reason::WithinLimit,
             text: Text::default(),
             domain: 0..0,
@@ -174,6 +179,11 @@ impl KeptDecision {
     /// The answer.
     pub fn verdict(&self) -> Verdict {
         self.verdict
+    }
+
+    /// The answer, if this is the decision of a candidate.
+    pub fn live_verdict(&self) -> Option<Verdict> {
+        self.live_verdict
     }
 
     pub(super) fn set_time(&mut self, at: Timestamp) {
@@ -203,6 +213,7 @@ impl KeptDecision {
         self.took_us = ended.took_us;
         self.generation = ended.generation;
         self.verdict = ended.ending.verdict();
+        self.live_verdict = ended.live_verdict;
         self.domain = self.text.push(ended.request.domain);
         match ended.ending {
             Ending::Decided(matched) => self.fill_matched(ended.request, &matched),
@@ -362,6 +373,8 @@ impl KeptDecision {
         DecisionRecord {
             at: time_text(self.at),
             domain: plain_text(self.domain()),
+            candidate: self.live_verdict.is_some(),
+            live_verdict: self.live_verdict,
             verdict: self.verdict,
             reason: self.reason,
             error: self

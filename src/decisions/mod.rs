@@ -28,7 +28,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::filter::DecisionFilter;
+pub use self::filter::{CandidateFilter, DecisionFilter};
 pub use self::kept_decision::KeptDecision;
 pub(crate) use self::kept_decision::{EndedRequest, Ending};
 pub use self::log::{DecisionLog, LogDestination, LogSetup};
@@ -145,6 +145,17 @@ impl Decisions {
     /// Keeps the decisions of one more worker thread.
     pub fn recorder(&self) -> Recorder {
         self.shared.recorder(self.shared.slots)
+    }
+
+    /// Passes decisions to subscriptions and keeps none.
+    pub(crate) fn tap_recorder(&self) -> Recorder {
+        self.shared.recorder(0)
+    }
+
+    /// Whether there is a subscription.
+    #[inline]
+    pub(crate) fn has_taps(&self) -> bool {
+        self.shared.taps.any()
     }
 
     /// The recorder of requests outside the worker threads.

@@ -137,6 +137,24 @@ impl Recorder {
         }
     }
 
+    /// Passes a candidate's decision to the subscriptions that want it. It is not kept and not
+    /// logged: a reader of those would take it for an answer.
+    #[cold]
+    pub(crate) fn pass_candidate(&mut self, ended: &EndedRequest<'_>) {
+        let mut wanted = Wanted::default();
+        let taps = self.shared.taps.load();
+        wanted.taps = taps.can_match(ended.request, &self.shared.values);
+        wanted.taps_version = taps.version;
+        drop(taps);
+        let verdict = ended.ending.verdict();
+        self.choose_taps(&mut wanted, verdict, self.shared.clock.now());
+        if wanted.taps != 0 {
+            let mut decision = KeptDecision::default();
+            decision.fill(ended, self.shared.clock.now());
+            self.pass_to_taps(wanted, &Arc::new(decision));
+        }
+    }
+
     fn pass_to_taps(&self, wanted: Wanted, decision: &Arc<KeptDecision>) {
         let taps = self.shared.taps.load();
         if taps.version != wanted.taps_version {

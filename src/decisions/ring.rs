@@ -162,6 +162,7 @@ mod tests {
         request.push_descriptor([Entry { key: b"k", value }], Hits::Take(1), None);
         let mut blank = writer.blank();
         let ended = EndedRequest {
+            live_verdict: None,
             request: &request,
             generation: None,
             took_us: 0,

@@ -23,9 +23,10 @@ mod tests {
     use tonic::service::Routes;
 
     use crate::admin_api::{RankBy, Window};
+    use crate::capture::{Capture, RecordingOptions};
     use crate::clock::{Clock, ManualClock};
     use crate::decisions::Decisions;
-    use crate::grpc::batcher::Batcher;
+    use crate::grpc::batcher::{Batcher, ThreadCandidates};
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
     use crate::grpc::context::{ServerContext, ThreadContext};
@@ -33,8 +34,7 @@ mod tests {
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
     use crate::net::{ShutdownSignal, accept_plain};
-    use crate::pipeline::Generations;
-    use crate::pipeline::{Parts, Pipeline, RequestError};
+    use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline, RequestError};
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
     use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
@@ -79,9 +79,12 @@ descriptors:
     /// A batcher, the workers of its partitions, and the responses.
     struct Bench {
         clock: Arc<ManualClock>,
+        capture: Arc<Capture>,
         server: ServerContext,
         batcher: Batcher<Caller>,
         workers: Vec<Worker>,
+        /// Decides the candidate; none without one.
+        candidates: Option<ThreadCandidates>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         /// Memory of earlier responses.
         spare: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -126,38 +129,50 @@ descriptors:
 
     impl Bench {
         fn new(arguments: &[&str]) -> Self {
+            Self::with_candidate(arguments, None)
+        }
+
+        /// With the rules of a candidate.
+        fn with_candidate(arguments: &[&str], candidate: Option<&str>) -> Self {
             let settings = settings(arguments);
             let metrics = Arc::new(Metrics::new().unwrap());
             let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+            let memory = memory::MemoryLimits {
+                partitions: 2,
+                queue_checks_max: 16_384,
+                memory_max: 64 * 1024 * 1024,
+                when_full: memory::WhenFull::Share,
+            };
             let shared: Arc<dyn Clock> = clock.clone();
             let decisions = Decisions::alone(&shared, 1_000).unwrap();
-            let (store, workers) = BACKENDS[0]
+            let capture = Arc::clone(decisions.capture());
+            let (store, mut workers) = BACKENDS[0]
                 .build(
                     &SharedSettings::default(),
                     &Setup {
                         clock: clock.clone(),
                         metrics: Arc::clone(&metrics),
-                        memory: memory::MemoryLimits {
-                            partitions: 2,
-                            queue_checks_max: 16_384,
-                            memory_max: 64 * 1024 * 1024,
-                            when_full: memory::WhenFull::Share,
-                        },
-                        capture: Arc::clone(decisions.capture()),
+                        memory,
+                        capture: Arc::clone(&capture),
                     },
                 )
                 .unwrap();
             let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-            let source = Source {
-                name: "rules.yaml".to_owned(),
-                text: RULES.to_owned(),
+            let loaded = |text: &str| {
+                let source = Source {
+                    name: "rules.yaml".to_owned(),
+                    text: text.to_owned(),
+                };
+                Some(Ok(Rules {
+                    loaded: load(&[source], Options::default()).unwrap(),
+                    sources: 1,
+                    hash: 1,
+                }))
             };
-            let loaded = load(&[source], Options::default()).unwrap();
-            generations.take(Some(Ok(Rules {
-                loaded,
-                sources: 1,
-                hash: 1,
-            })));
+            generations.take(loaded(RULES));
+            if let Some(candidate) = candidate {
+                generations.take_candidate(loaded(candidate));
+            }
             let export = TraceExport::from_settings(&settings.tracing).unwrap();
             let top_keys = TopKeys::of_one_thread(&shared, &metrics);
             let parts = Parts {
@@ -171,17 +186,28 @@ descriptors:
                 top_keys,
             };
             let bodies = Arc::new(BodyBudget::new(u64::MAX));
+            let mut pipeline = Pipeline::new(parts, &settings);
+            if candidate.is_some() {
+                let shared: Arc<dyn Clock> = clock.clone();
+                let made = CandidatePartitions::new(memory, &shared, &metrics);
+                let (partitions, tasks) = made.unwrap();
+                workers.extend(tasks.workers);
+                pipeline = pipeline.with_candidates(partitions);
+            }
             let server = ServerContext {
-                pipeline: Arc::new(Pipeline::new(parts, &settings)),
+                pipeline: Arc::new(pipeline),
                 routes: Routes::default().prepare(),
                 limits: ConnectionLimits::new(&settings),
                 metrics,
                 message_size_max: settings.message_size_max,
                 bodies,
             };
+            let batcher: Batcher<Caller> = batcher(&server);
             Self {
                 clock,
-                batcher: batcher(&server),
+                capture,
+                candidates: batcher.candidates(),
+                batcher,
                 server,
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
@@ -215,6 +241,13 @@ descriptors:
                 assert!(worker.as_mut().poll(&mut cx).is_pending());
             }
             assert!(self.batcher.poll(&mut cx).is_pending());
+            if let Some(candidates) = &self.candidates {
+                assert!(candidates.poll(&mut cx).is_pending());
+                for worker in &mut self.workers {
+                    assert!(worker.as_mut().poll(&mut cx).is_pending());
+                }
+                assert!(candidates.poll(&mut cx).is_pending());
+            }
         }
     }
 
@@ -314,6 +347,65 @@ descriptors:
                     "{kind}, {at_once} at once: {allocated:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_check_beside_a_candidate_allocates_nothing() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let candidate = RULES.replace("requests_per_unit: 1 ", "requests_per_unit: 2 ");
+        for (kind, _, bodies) in kinds() {
+            for at_once in [1, 64] {
+                let mut bench = Bench::with_candidate(&[], Some(&candidate));
+                let mut turns = bodies.chunks(at_once).cycle();
+                let warm_up = (WARM_UP / at_once).max(WARM_UP_TURNS_MIN);
+                for _ in 0..warm_up {
+                    bench.turn(turns.next().unwrap(), false);
+                }
+                let allocated = measure(|| {
+                    for _ in 0..CHECKS / at_once {
+                        bench.turn(turns.next().unwrap(), false);
+                    }
+                });
+                let decided = bench.server.metrics.render().unwrap();
+                let decided = decided
+                    .lines()
+                    .filter(|line| line.starts_with("tollgate_candidate_requests_total{"))
+                    .map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap());
+                let turns = warm_up + CHECKS / at_once;
+                assert_eq!(decided.sum::<usize>(), turns * at_once, "{kind}");
+                assert_eq!(
+                    allocated.count_total, 0,
+                    "{kind}, {at_once} at once: {allocated:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_check_that_is_recorded_allocates_nothing() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        for (kind, _, bodies) in kinds() {
+            let mut bench = Bench::new(&[]);
+            let capture = Arc::clone(&bench.capture);
+            let mut recording = capture.record(RecordingOptions::default()).unwrap();
+            let mut turns = bodies.chunks(16).cycle();
+            for _ in 0..WARM_UP_TURNS_MIN {
+                bench.turn(turns.next().unwrap(), false);
+                drop(recording.window());
+            }
+            let (mut allocated, mut requests) = (0, 0);
+            for _ in 0..CHECKS / 16 {
+                let turn = measure(|| bench.turn(turns.next().unwrap(), false));
+                allocated += turn.count_total;
+                // The task that streams the recording may allocate.
+                let window = recording.window();
+                requests += window.buffers.iter().map(|one| one.requests).sum::<u64>();
+            }
+            assert_eq!(requests, (CHECKS / 16 * 16) as u64, "{kind}");
+            assert_eq!(allocated, 0, "{kind}");
         }
     }
 

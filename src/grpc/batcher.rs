@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::mpsc;
 use tokio::task;
 
+use crate::grpc::candidate_batcher::CandidateBatcher;
 use crate::grpc::responder::Responder;
 use crate::metrics::Metrics;
 use crate::pipeline::{
@@ -49,7 +50,12 @@ pub(crate) struct Batcher<R> {
     questions: RefCell<Option<mpsc::Receiver<Ask>>>,
     /// The uptime of this turn; none until it is first needed.
     turn_us: Cell<Option<u64>>,
+    /// Decides candidates; none where there can be none.
+    candidates: Option<ThreadCandidates>,
 }
+
+/// The candidate's part of a thread's requests.
+pub(super) type ThreadCandidates = Rc<CandidateBatcher<Rc<SharedRules>>>;
 
 /// The mutable state of a batcher.
 struct BatchState<R> {
@@ -66,7 +72,7 @@ struct BatchState<R> {
 
 /// A generation of rules, counted by this thread alone: its requests do not touch the count that
 /// all threads share.
-struct SharedRules(Arc<Generation>);
+pub(super) struct SharedRules(Arc<Generation>);
 
 /// A request in flight, or the memory of one.
 struct Slot<R> {
@@ -112,7 +118,13 @@ impl<R: Responder> Batcher<R> {
             waker: RefCell::new(None),
             questions: RefCell::new(questions),
             turn_us: Cell::new(None),
+            candidates: CandidateBatcher::new(pipeline, metrics).map(Rc::new),
         })
+    }
+
+    /// The part of it that decides candidates, for a task of its own.
+    pub(super) fn candidates(&self) -> Option<ThreadCandidates> {
+        self.candidates.clone()
     }
 
     /// Starts a call of ShouldRateLimit. `body` is all that the client sent: one gRPC frame.
@@ -245,6 +257,10 @@ impl<R: Responder> Batcher<R> {
         }
         // Before the answers of this turn leave: no client sees one that is not counted.
         state.scratch.flush_counts(&self.metrics);
+        if let Some(candidates) = &self.candidates {
+            // The connections of this turn's answers are woken already, and run before it.
+            candidates.end_turn();
+        }
         self.turn_us.set(None);
         Poll::Pending
     }
@@ -279,6 +295,11 @@ impl<R: Responder> Batcher<R> {
                     }),
                     Err(error) => responder.reject(error),
                 });
+            if pending.wants_candidate()
+                && let Some(candidates) = &self.candidates
+            {
+                candidates.put(pending);
+            }
         }
         if (ticket as usize) < IDLE_SLOTS_MAX {
             pending.clear(KEPT_MESSAGE_BYTES_MAX);
@@ -349,13 +370,7 @@ impl AsRef<Generation> for SharedRules {
 impl<R> Slot<R> {
     /// Records a part of the answers. True when it was the last one due.
     fn record(&mut self, reply: PartialReply<'_>) -> bool {
-        let results = self.pending.results();
-        for (position, answer) in reply.positions.iter().zip(reply.answers) {
-            results.record(*position, answer.clone());
-        }
-        results.join_tentative_take(reply.tentative);
-        results.record_origin(reply.from_denial_cache, reply.local);
-        results.record_stamp(reply.positions, reply.stamp);
+        self.pending.results().record_reply(reply);
         self.replies_due = self.replies_due.saturating_sub(1);
         self.replies_due == 0
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use crate::grpc::batcher::Batcher;
+use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::responder::Responder;
 use crate::metrics::Metrics;
 use crate::pipeline::{Pipeline, RequestError};
@@ -24,6 +24,9 @@ use crate::store::Worker;
 pub struct BenchHarness {
     batcher: Batcher<Caller>,
     workers: Vec<Worker>,
+    /// Decides candidates, and the workers of its partitions; none while no candidate is tried,
+    /// when its tasks sleep.
+    candidates: Option<(ThreadCandidates, Vec<Worker>)>,
     answer: Rc<RefCell<Vec<u8>>>,
 }
 
@@ -44,8 +47,16 @@ impl BenchHarness {
         Some(Self {
             batcher: Batcher::new(pipeline, metrics, settings.message_size_max)?,
             workers,
+            candidates: None,
             answer: Rc::default(),
         })
+    }
+
+    /// Decides candidates too; their partitions need these workers.
+    #[must_use]
+    pub fn with_candidates(mut self, workers: Vec<Worker>) -> Self {
+        self.candidates = self.batcher.candidates().map(|it| (it, workers));
+        self
     }
 
     /// The response to a request's frame. None when the fast path does not support the request or
@@ -61,6 +72,13 @@ impl BenchHarness {
             let _ = worker.as_mut().poll(&mut cx);
         }
         let _ = self.batcher.poll(&mut cx);
+        if let Some((candidates, workers)) = &mut self.candidates {
+            let _ = candidates.poll(&mut cx);
+            for worker in workers {
+                let _ = worker.as_mut().poll(&mut cx);
+            }
+            let _ = candidates.poll(&mut cx);
+        }
         let answer = self.answer.borrow();
         (!answer.is_empty()).then(|| Ref::map(answer, Vec::as_slice))
     }

@@ -19,7 +19,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
 
-use crate::grpc::batcher::Batcher;
+use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::responder::StreamResponder;
@@ -121,6 +121,9 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
         task::spawn_local(run_batcher(Rc::clone(batcher)));
         task::spawn_local(Rc::clone(batcher).release_old_rules());
         task::spawn_local(Rc::clone(batcher).answer_questions());
+        if let Some(candidates) = batcher.candidates() {
+            task::spawn_local(run_candidates(candidates));
+        }
     }
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());
@@ -137,6 +140,14 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
         });
         // Existing connections run between two new ones, however many arrive at once.
         task::yield_now().await;
+    }
+}
+
+/// Decides candidates without end. A panic is a defect: the requests of that turn are not decided.
+async fn run_candidates(candidates: ThreadCandidates) {
+    loop {
+        let Err(error) = task::spawn_local(Rc::clone(&candidates).run()).await;
+        tracing::error!(%error, "this is a defect in tollgate: decisions of a candidate were lost");
     }
 }
 

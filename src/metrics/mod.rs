@@ -14,6 +14,7 @@
 //! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
 //! | `request_counts` | sums of one task, added to the counters once a batch |
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
+//! | `candidates` | requests that candidates decided, and their label sets |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
 //! | `admin`, `recordings` | the admin listener, recordings of requests |
@@ -31,6 +32,7 @@ mod admin;
 mod bounded_map;
 mod buckets;
 mod build_info;
+mod candidates;
 mod connections;
 mod declaration;
 mod label;
@@ -65,6 +67,10 @@ use prometheus::{Encoder, TextEncoder};
 pub use self::admin::{AUDIT_LOG, AdminMetrics, AdminRefusal};
 pub use self::buckets::BucketMetrics;
 use self::build_info::BuildInfo;
+use self::candidates::CandidateLabelSets;
+pub use self::candidates::{
+    CandidateCounters, CandidateMetrics, CandidateResult, CandidateSums, ResultCounts,
+};
 pub use self::connections::{ConnectionMetrics, PortCounters};
 pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
@@ -126,11 +132,15 @@ pub struct Metrics {
     pub statsd: StatsdMetrics,
     /// The decision log.
     pub decision_log: DecisionLogMetrics,
+    /// Candidates.
+    pub candidates: CandidateMetrics,
+    candidate_sets: CandidateLabelSets,
     partitions: Partitions,
     tls: TlsMetrics,
     limits: LimitMetrics,
     show_store: Switch,
     show_leases: Switch,
+    show_candidates: Switch,
 }
 
 // === impl Metrics ===
@@ -148,6 +158,7 @@ impl Metrics {
         ProcessMetrics::new(r)?.publish();
         let (leases, show_leases) = r.optional(LeaseMetrics::new)?;
         let (store, show_store) = r.optional(StoreMetrics::new)?;
+        let (candidates, show_candidates) = r.optional(CandidateMetrics::new)?;
         Ok(Self {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
@@ -164,6 +175,9 @@ impl Metrics {
             top_keys: TopKeysMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
+            candidates,
+            candidate_sets: CandidateLabelSets::default(),
+            show_candidates,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,
@@ -204,6 +218,18 @@ impl Metrics {
     /// Shows the metrics of leases. They are absent in exact mode.
     pub fn expect_leases(&self) {
         self.show_leases.turn_on();
+    }
+
+    /// Counters for the domains and the rules of a candidate, which becomes the newest. Each rule
+    /// is its domain and its name. From now on the metrics of candidates are shown.
+    pub fn candidate_counters(
+        &self,
+        domains: &[String],
+        rules: &[(String, String)],
+    ) -> (Vec<Arc<CandidateCounters>>, Vec<Arc<CandidateCounters>>) {
+        self.show_candidates.turn_on();
+        self.candidate_sets
+            .counters_of(&self.candidates, domains, rules)
     }
 
     /// The hits of each rule since the start, in the order of the rules. Readers of metrics see the

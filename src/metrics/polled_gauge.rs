@@ -39,6 +39,12 @@ impl PolledGauge {
         self.read_if_known(move || Some(source()));
     }
 
+    /// The value now; 0 without a source.
+    pub fn value(&self) -> u64 {
+        let source = self.source.get();
+        source.and_then(|source| source()).unwrap_or_default()
+    }
+
     /// The same from a source that may have no value; the gauge is then absent.
     pub(super) fn read_if_known(&self, source: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         // The second one is dropped.

@@ -136,8 +136,10 @@ impl Pipeline {
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();
         pending.wants_texts = Self::wants_texts(keys, &plan);
-        let needs_message =
-            pending.wants_texts || policy.dynamic_metadata || Self::labels_need_request(&plan);
+        let needs_message = pending.wants_texts
+            || policy.dynamic_metadata
+            || Self::labels_need_request(&plan)
+            || rules.as_ref().candidate.is_some();
         pending.commit_mode = if plan.all_or_nothing() {
             CommitMode::Tentative
         } else {

@@ -71,6 +71,9 @@ impl Pipeline {
             })
         });
         scratch.flush_counts(&self.metrics);
+        if pending.wants_candidate() {
+            self.queue_candidate(pending);
+        }
         answer
     }
 }

@@ -12,6 +12,7 @@ use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
+use crate::pipeline::live_verdict::LiveVerdict;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
 use crate::pipeline::recording::matched;
 use crate::pipeline::{Generation, Pipeline, RequestError, over_limit};
@@ -61,11 +62,12 @@ impl Pipeline {
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
             Stage::Planned => {
-                let Some(rules) = pending.rules.take() else {
+                let Some(kept) = pending.rules.take() else {
                     self.capture(pending, scratch, &CapturedAnswer::of_setting(None));
                     return respond(Err(self.failed(RequestError::NoRules, span)));
                 };
-                let rules = (*rules).as_ref();
+                let rules = (*kept).as_ref();
+                let mut live = None;
                 let generation = Some(rules.number);
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
@@ -78,6 +80,9 @@ impl Pipeline {
                         if pending.wanted.any() {
                             self.record_undecided(pending, scratch, took_us, rules, &plan, &error);
                         }
+                        if rules.candidate.is_some() {
+                            self.skip_without_verdict();
+                        }
                         respond(Err(self.failed(error, span)))
                     }
                     Ok(decision) => {
@@ -88,6 +93,10 @@ impl Pipeline {
                             let ending = Ending::Decided(matched(rules, &plan, &decision, pending));
                             self.record(pending, scratch, took_us, generation, ending);
                         }
+                        if let Some(candidate) = &rules.candidate {
+                            let outcomes = &pending.results.outcomes;
+                            live = Some(LiveVerdict::new(candidate, &plan, outcomes, &decision));
+                        }
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
                         self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                         let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));
@@ -96,6 +105,11 @@ impl Pipeline {
                     }
                 };
                 pending.plan = plan.into_buffer();
+                if live.is_some() {
+                    // The candidate decides by the same generation.
+                    pending.live = live;
+                    pending.rules = Some(kept);
+                }
                 answer
             }
         }
@@ -107,6 +121,10 @@ impl Pipeline {
         G: Deref,
         G::Target: AsRef<Generation>,
     {
+        let rules = pending.rules.as_deref().map(AsRef::as_ref);
+        if rules.is_some_and(|rules| rules.candidate.is_some()) {
+            self.skip_without_verdict();
+        }
         if pending.captured.is_some()
             && let Some(rules) = pending.rules.take()
         {
@@ -197,7 +215,7 @@ impl Pipeline {
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.response_policy.modes;
         let Some(error) = error else {
-            return Ok(plan.decide_into(statuses, outcomes, Code::Ok, modes));
+            return Ok(self.decide_plan(plan, outcomes, statuses));
         };
         let verdict = match &error {
             StoreError::DeadlineExceeded => Verdict::Error,
@@ -238,6 +256,17 @@ impl Pipeline {
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
         Ok(plan.decide(outcomes, undecided, modes))
+    }
+
+    /// The decision when every check was decided.
+    #[inline]
+    pub(super) fn decide_plan<'r>(
+        &self,
+        plan: &Plan<'r>,
+        outcomes: &[Option<Outcome>],
+        statuses: Vec<Status<'r>>,
+    ) -> Decision<'r> {
+        plan.decide_into(statuses, outcomes, Code::Ok, self.response_policy.modes)
     }
 
     /// Passes a request that the store did not decide to the readers that want it.

@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
+use super::candidate_rules::{CandidateContext, CandidateRules};
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::clock::Clock;
 use crate::metrics::{AUDIT_LOG, Metrics, RuleCounters};
-use crate::rules::file::LoadedRules;
-use crate::rules::reload::RulesUpdate;
+use crate::rules::file::{LoadedRules, RuleOrigins};
+use crate::rules::reload::{Rules, RulesUpdate};
 use tollgate_limiter::{RuleSet, Timestamp};
 
 use crate::admin_api::rule_name;
@@ -37,6 +38,8 @@ pub struct Generation {
     pub names: Arc<[Arc<str>]>,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
+    /// Where the rules were written.
+    pub origins: Arc<RuleOrigins>,
     /// Warnings of the rules.
     pub warnings: RulesWarnings,
     /// Counted from 1. A change of shadow mode by an operator does not change it.
@@ -47,6 +50,8 @@ pub struct Generation {
     shadowed: Vec<usize>,
     /// The same for the same files, on every replica; 48 bits.
     pub hash: u64,
+    /// The rules that are tried beside these.
+    pub candidate: Option<Arc<CandidateRules>>,
 }
 
 /// Warnings of one rule set, in words. At most ten are kept; the others are counted.
@@ -63,6 +68,10 @@ pub struct Generations {
     current: ArcSwapOption<Generation>,
     /// Locked while a generation is published.
     shadows: Mutex<Shadows>,
+    /// The candidate that is loaded from files. Locked within `shadows`.
+    candidate_files: Mutex<CandidateFiles>,
+    /// Why the newest candidate files were rejected. None when they were accepted.
+    candidate_refused: ArcSwapOption<String>,
     /// Notified when an end of a shadow mode may be earlier than before.
     shadows_changed: Notify,
     clock: Option<Arc<dyn Clock>>,
@@ -73,6 +82,14 @@ pub struct Generations {
     /// Notified of each change, for any number of waiters.
     published: watch::Sender<()>,
     metrics: Arc<Metrics>,
+}
+
+/// The candidate that is loaded from files.
+#[derive(Debug, Default)]
+struct CandidateFiles {
+    /// Whether there is to be one. The rules' own candidates are then not tried.
+    expected: bool,
+    loaded: Option<Rules>,
 }
 
 // === impl Generation ===
@@ -122,6 +139,8 @@ impl Generations {
         Self {
             current: ArcSwapOption::empty(),
             shadows: Mutex::default(),
+            candidate_files: Mutex::default(),
+            candidate_refused: ArcSwapOption::empty(),
             shadows_changed: Notify::new(),
             clock: None,
             refused: ArcSwapOption::empty(),
@@ -159,18 +178,22 @@ impl Generations {
     }
 
     /// Makes `rules` current for new requests.
-    fn publish(&self, mut rules: RuleSet, sources: usize, warnings: RulesWarnings, hash: u64) {
+    fn publish(&self, loaded: Rules, warnings: RulesWarnings) {
+        let (mut rules, hash) = (loaded.loaded.rules, loaded.hash);
         let mut shadows = self.shadows();
         let counters = self.metrics.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         let (shadowed, gone) = shadows.apply(&mut rules);
         let names = rules.rules().iter().map(rule_name).map(Arc::from);
+        let candidate = self.candidate_of(&rules, hash);
         self.current.store(Some(Arc::new(Generation {
             names: names.collect(),
+            candidate,
             rules,
             counters,
-            sources,
+            sources: loaded.sources,
+            origins: Arc::new(loaded.loaded.origins),
             warnings,
             number,
             loaded_at: self.clock.as_ref().map(|clock| clock.now()),
@@ -268,11 +291,14 @@ impl Generations {
             rules.set_shadow_mode(*index, false);
         }
         let (shadowed, _) = shadows.apply(&mut rules);
+        let candidate = self.candidate_of(&rules, current.hash);
         self.current.store(Some(Arc::new(Generation {
             rules,
+            candidate,
             counters: current.counters.clone(),
             names: Arc::clone(&current.names),
             sources: current.sources,
+            origins: Arc::clone(&current.origins),
             warnings: current.warnings.clone(),
             number: current.number,
             loaded_at: current.loaded_at,
@@ -281,6 +307,73 @@ impl Generations {
         })));
         self.count_shadows(shadows);
         self.announce();
+    }
+
+    /// The candidate beside these rules.
+    fn candidate_of(&self, rules: &RuleSet, hash: u64) -> Option<Arc<CandidateRules>> {
+        let current = self.current();
+        let context = CandidateContext {
+            live: rules,
+            before: current.as_ref().and_then(|now| now.candidate.as_deref()),
+            metrics: &self.metrics,
+            now: self.clock.as_ref().map(|clock| clock.now()),
+        };
+        let files = self.candidate_files();
+        let candidate = match &files.loaded {
+            Some(loaded) => Some(CandidateRules::of_files(loaded, &context)),
+            None if files.expected => None,
+            None => CandidateRules::of_fields(hash, &context),
+        };
+        candidate.map(Arc::new)
+    }
+
+    fn candidate_files(&self) -> MutexGuard<'_, CandidateFiles> {
+        self.candidate_files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Expects a candidate from files: candidates that rules name are then not tried.
+    pub fn expect_candidate(&self) {
+        self.candidate_files().expected = true;
+    }
+
+    /// Publishes or rejects reloaded candidate rules, and logs the result once. Copies the rules in
+    /// force, so call it on a thread that may block.
+    pub fn take_candidate(&self, change: Option<RulesUpdate>) {
+        match change {
+            None => {}
+            Some(Ok(rules)) => {
+                RulesWarnings::of(&rules.loaded).log();
+                let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
+                let hash = format!("{:012x}", rules.hash);
+                let mut shadows = self.shadows();
+                self.candidate_files().loaded = Some(rules);
+                if let Some(current) = self.current() {
+                    self.republish(&current, &mut shadows);
+                }
+                drop(shadows);
+                self.candidate_refused.store(None);
+                self.metrics.candidates.newest_refused.set(0);
+                self.metrics.candidates.taken.inc();
+                tracing::info!(sources, limits, %hash, "candidate rules loaded");
+            }
+            Some(Err(error)) => {
+                tracing::error!(
+                    errors = %error,
+                    "candidate rules refused; the last good candidate stays, if there is one"
+                );
+                self.candidate_refused
+                    .store(Some(Arc::new(error.to_string())));
+                self.metrics.candidates.newest_refused.set(1);
+                self.metrics.candidates.refused.inc();
+            }
+        }
+    }
+
+    /// Why the newest candidate files were rejected.
+    pub fn candidate_refused(&self) -> Option<Arc<String>> {
+        self.candidate_refused.load_full()
     }
 
     fn count_shadows(&self, shadows: &Shadows) {
@@ -318,8 +411,8 @@ impl Generations {
                 warnings.log();
                 let (sources, limits) = (rules.sources, rules.loaded.rules.rules().len());
                 let was_refused = self.refused().is_some();
-                self.publish(rules.loaded.rules, sources, warnings, rules.hash);
-                let hash = format_args!("{:012x}", rules.hash);
+                let hash = format!("{:012x}", rules.hash);
+                self.publish(rules, warnings);
                 if was_refused {
                     // At the level of the refusal, so that a reader of that level sees its end.
                     tracing::error!(sources, limits, %hash, "rules are valid again and in use");

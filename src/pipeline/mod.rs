@@ -12,6 +12,8 @@
 pub mod agreement;
 mod begin;
 mod call;
+mod candidate;
+mod candidate_rules;
 mod capturing;
 mod count;
 mod decision_log;
@@ -23,6 +25,7 @@ mod finish;
 mod generation;
 mod headers;
 mod key_counts;
+mod live_verdict;
 mod message;
 mod over_limit;
 mod pending;
@@ -51,6 +54,8 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
 pub(crate) use self::call::merge_fields;
+pub use self::candidate::{CandidatePartitions, CandidateTasks, SingleQueue};
+pub use self::candidate_rules::{CandidateRules, CandidateSource};
 pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
@@ -78,6 +83,8 @@ pub struct Pipeline {
     single_capture: Mutex<CaptureWriter>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
+    /// Where candidates count; none where there can be none.
+    candidates: Option<CandidatePartitions>,
 }
 
 /// The parts of a [`Pipeline`].
@@ -128,6 +135,16 @@ impl Pipeline {
             single_capture: Mutex::new(decisions.capture().writer()),
             decisions,
             top_keys,
+            candidates: None,
+        }
+    }
+
+    /// Decides candidates in these partitions. Without them there are none.
+    #[must_use]
+    pub fn with_candidates(self, partitions: CandidatePartitions) -> Self {
+        Self {
+            candidates: Some(partitions),
+            ..self
         }
     }
 
@@ -146,6 +163,11 @@ impl Pipeline {
     /// Keeps the decisions of one more worker thread.
     pub(crate) fn recorder(&self) -> Recorder {
         self.decisions.recorder()
+    }
+
+    /// Passes the decisions of a candidate to subscriptions, for one more task.
+    pub(crate) fn tap_recorder(&self) -> Recorder {
+        self.decisions.tap_recorder()
     }
 
     /// A client that applies the checks of many requests at once, for one task. None when the store

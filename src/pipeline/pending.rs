@@ -11,7 +11,8 @@ use crate::capture::{BatchStamp, CaptureWriter, CapturedRequest, CheckStamp, put
 use crate::decisions::{Recorder, Wanted};
 use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
-use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
+use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
+use crate::store::{CheckResult, CommitMode, PartialReply, StoreError, StoreReply, TentativeTake};
 use crate::top_keys::Recorder as KeyRecorder;
 use crate::tracing::Span;
 
@@ -60,6 +61,10 @@ pub(crate) struct PendingRequest<G> {
     pub(super) captured: Option<CapturedRequest>,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
+    /// The live answer, once it was given, where a candidate is to decide too.
+    pub(super) live: Option<LiveVerdict>,
+    /// What a candidate's decision needs of the request.
+    pub(super) candidate: CandidateRequest,
 }
 
 /// What `begin` made of a request.
@@ -179,9 +184,21 @@ impl<G> PendingRequest<G> {
         self.results.tentative.is_some()
     }
 
+    /// Whether a candidate is to decide it too, now that it has its answer.
+    #[inline]
+    pub(crate) fn wants_candidate(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// How long its message is.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.message.len()
+    }
+
     /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
     pub(crate) fn clear(&mut self, message_bytes_max: usize) {
         self.rules = None;
+        self.live = None;
         self.span = None;
         self.results.tentative = None;
         self.message.clear();
@@ -205,6 +222,8 @@ impl<G> Default for PendingRequest<G> {
             captured: None,
             span: None,
             began_us: 0,
+            live: None,
+            candidate: CandidateRequest::default(),
         }
     }
 }
@@ -247,6 +266,16 @@ impl CheckResults {
         if !local.is_empty() {
             self.local.extend_from_slice(local);
         }
+    }
+
+    /// Records a part of the answers.
+    pub(crate) fn record_reply(&mut self, reply: PartialReply<'_>) {
+        for (position, answer) in reply.positions.iter().zip(reply.answers) {
+            self.record(*position, answer.clone());
+        }
+        self.join_tentative_take(reply.tentative);
+        self.record_origin(reply.from_denial_cache, reply.local);
+        self.record_stamp(reply.positions, reply.stamp);
     }
 
     /// Records when the checks at these positions were decided.

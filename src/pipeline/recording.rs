@@ -59,6 +59,7 @@ impl Pipeline {
             generation,
             took_us,
             ending,
+            live_verdict: None,
         };
         if let Some(recorder) = &mut scratch.recorder {
             recorder.keep(wanted, &ended);
@@ -81,6 +82,7 @@ impl Pipeline {
             generation: None,
             took_us: 0,
             ending: Ending::Failed(error),
+            live_verdict: None,
         };
         if let Some(wanted) = recorder.choose(wanted, ended.ending.verdict()) {
             recorder.keep(wanted, &ended);

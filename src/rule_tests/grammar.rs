@@ -20,6 +20,11 @@ pub(super) static ROOT: Mapping = Mapping {
             "The rules file, or directory of rules files, beside this file; or a list of them. Required.",
         ),
         tollgate(
+            "overlay",
+            Kind::Text,
+            "The overlay that is added to the rules, and to those of each `reload`: a file beside this one.",
+        ),
+        tollgate(
             "settings",
             Kind::Headers,
             "Settings of `tollgate serve` by the names of their flags, such as `all_or_nothing: true`.",
@@ -158,7 +163,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
 
 /// An entry of a descriptor.
 pub(super) static ENTRY: Mapping = Mapping {
-    name: "entry",
+    name: "request_entry",
     about: "An entry of a descriptor.",
     fields: &[
         tollgate("key", Kind::Text, "The key; required."),
@@ -266,6 +271,7 @@ pub(super) const VERDICTS: [&str; 2] = ["OK", "OVER_LIMIT"];
 pub(super) static TESTS: Grammar = Grammar {
     mappings: &MAPPINGS,
     is_reference: false,
+    is_overlay: false,
 };
 
 /// Every mapping.

@@ -1,6 +1,6 @@
 //! Reads a file of tests, and the rules that it names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,10 +12,9 @@ use crate::rule_tests::watched_path::WatchedPath;
 use crate::rule_tests::{ASKS_MAX, FILE_BYTES_MAX, STEPS_MAX, TESTS_MAX};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, kind, nearest, unfolding_budget,
+    Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, unfolding_budget,
 };
-use crate::rules::path::{ReadError, RulesPath, Source};
-use crate::rules::reload::load_sources;
+use crate::rules::path::{ReadError, Source, read_one};
 use crate::rules::yaml::{self, Content, Node};
 use crate::settings::Settings;
 
@@ -37,13 +36,15 @@ pub enum LoadFailure {
 pub(super) struct Loader<'s> {
     pub(super) reader: Reader<'s>,
     /// The folder of the file.
-    folder: &'s Path,
-    settings: Box<Settings>,
+    pub(super) folder: &'s Path,
+    pub(super) settings: Box<Settings>,
     /// Rules that were read, by their paths.
-    rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
-    watched: Vec<WatchedPath>,
+    pub(super) rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
+    pub(super) watched: Vec<WatchedPath>,
+    /// What is added to all rules.
+    pub(super) overlay: Option<Source>,
     /// Errors of rules.
-    reports: Vec<Report>,
+    pub(super) reports: Vec<Report>,
     /// How often all steps ask.
     pub(super) asks: u64,
 }
@@ -54,20 +55,13 @@ pub(super) struct Loader<'s> {
 ///
 /// When the file cannot be read, or it or its rules have errors: all of them.
 pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
-    let sources = RulesPath::Path(path.to_owned())
-        .read()
-        .map_err(LoadFailure::Read)?;
-    let [source] = sources.as_slice() else {
-        let path = path.display().to_string();
-        let what = "a directory, not a file of tests".to_owned();
-        return Err(LoadFailure::Read(ReadError::LimitExceeded { path, what }));
-    };
+    let source = read_one(path).map_err(LoadFailure::Read)?;
     if source.text.len() as u64 > FILE_BYTES_MAX {
         let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
         let path = path.display().to_string();
         return Err(LoadFailure::Read(ReadError::LimitExceeded { path, what }));
     }
-    load_source(source, path.parent().unwrap_or(Path::new("")))
+    load_source(&source, path.parent().unwrap_or(Path::new("")))
 }
 
 /// Reads a file of tests in this folder.
@@ -80,11 +74,12 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
         settings: default_settings(),
         rules: HashMap::new(),
         watched: Vec::new(),
+        overlay: None,
         reports: Vec::new(),
         asks: 0,
     };
     let read = loader.text_document(&source.text);
-    let report = loader.reader.into_report(std::slice::from_ref(source));
+    let report = loader.reader.into_report(&[source]);
     let warnings = report.warnings.clone();
     let is_good = report.errors.is_empty() && loader.reports.is_empty();
     match read {
@@ -141,6 +136,7 @@ impl Loader<'_> {
         let path = FieldPath::ROOT;
         let fields = self.reader.fields(root, &path, &ROOT)?;
         self.settings(&fields, &path);
+        self.overlay(&fields, &path);
         self.require(
             &fields,
             &path,
@@ -280,149 +276,5 @@ impl Loader<'_> {
         name: &str,
     ) -> Option<Moment> {
         self.parsed(fields, path, name, moment)
-    }
-
-    /// The rules that a field names, by paths beside the file.
-    pub(super) fn rule_files(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Arc<RuleFiles>> {
-        let node = fields.given(name)?;
-        let texts = self.texts(node, path, name)?;
-        if texts.is_empty() {
-            return None;
-        }
-        let paths: Vec<_> = texts.iter().map(|text| self.folder.join(text)).collect();
-        if let Some(rules) = self.rules.get(&paths) {
-            return rules.clone();
-        }
-        let watched = paths.iter().map(|path| WatchedPath::at(path));
-        self.watched.extend(watched);
-        let rules = self.read_rules(&paths, node.span, path);
-        self.rules.insert(paths, rules.clone());
-        rules
-    }
-
-    fn read_rules(
-        &mut self,
-        paths: &[PathBuf],
-        span: Span,
-        path: &FieldPath<'_>,
-    ) -> Option<Arc<RuleFiles>> {
-        let mut sources = Vec::new();
-        for rules in paths {
-            match RulesPath::Path(rules.clone()).read() {
-                Ok(read) => sources.extend(read),
-                Err(error) => {
-                    let message = format!("the rules cannot be read: {error}");
-                    let help = "name a rules file or a directory, relative to this file";
-                    self.reader
-                        .error(Code::UnreadableFile, span, path, message, help);
-                    return None;
-                }
-            }
-        }
-        match load_sources(&sources, (&self.settings.rules_settings).into()) {
-            Ok(rules) => Some(Arc::new(RuleFiles { sources, rules })),
-            Err(report) => {
-                self.reports.push(report);
-                None
-            }
-        }
-    }
-
-    /// A text, or a list of texts.
-    fn texts(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) -> Option<Vec<String>> {
-        let items: &[Rc<Node>] = match &node.content {
-            Content::Scalar { text, .. } => return Some(vec![text.clone()]),
-            Content::Sequence(items) if self.reader.spend(items, node.span, path) => items,
-            Content::Sequence(_) => return None,
-            Content::Mapping(_) => &[],
-        };
-        let texts: Option<Vec<_>> = items
-            .iter()
-            .map(|item| item.text().map(str::to_owned))
-            .collect();
-        let is_list = matches!(node.content, Content::Sequence(_));
-        if let Some(texts) = texts.filter(|_| is_list) {
-            return Some(texts);
-        }
-        let wrong = items.iter().find(|item| item.text().is_none());
-        let wrong = wrong.map_or(node, |item| item);
-        let error = Diagnostic::error(
-            Code::WrongType,
-            wrong.span,
-            format!("{name} is not text or a list of texts"),
-        );
-        let error = error.label(format!("found {}", kind(wrong)));
-        self.reader.type_error(
-            path,
-            error.help(format!("write `{name}: TEXT` or `{name}: [TEXT, TEXT]`")),
-        );
-        None
-    }
-
-    /// Reads the settings: names of flags, and their values.
-    fn settings(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
-        let Some(node) = fields.given("settings") else {
-            return;
-        };
-        let here = path.field("settings");
-        if !matches!(node.content, Content::Mapping(_)) {
-            let error = Diagnostic::error(Code::WrongType, node.span, "settings is not a mapping");
-            let error = error.label(format!("found {}", kind(node)));
-            self.reader.type_error(
-                path,
-                error.help("write `NAME: VALUE` pairs, such as `all_or_nothing: true`"),
-            );
-            return;
-        }
-        let known = Settings::decision_flags();
-        let mut flags = BTreeMap::new();
-        for pair in self.reader.free_form_pairs(node, &here) {
-            let name = pair.name.text().unwrap_or_default();
-            let Some(flag) = known.iter().find(|flag| flag.replace('-', "_") == name) else {
-                let message = format!("unknown setting '{}'", excerpt(name));
-                let error = Diagnostic::error(Code::UnknownKey, pair.name.span, message);
-                let names: Vec<_> = known.iter().map(|flag| flag.replace('-', "_")).collect();
-                let error = match nearest(name, names.iter().map(String::as_str)) {
-                    Some(meant) => error
-                        .help(format!("did you mean `{meant}`?"))
-                        .edit(pair.name.span, meant),
-                    None => error.help(format!(
-                        "the settings of a file of tests are {}",
-                        names.join(", ")
-                    )),
-                };
-                self.reader.report(&here, error);
-                continue;
-            };
-            let Some(values) = self.texts(pair.value, &here, name) else {
-                continue;
-            };
-            let given = format!("--{flag}={}", values.join(","));
-            match Settings::from_flags([given.as_str()]) {
-                Ok(_) if pair.merged => {
-                    flags.entry(flag.clone()).or_insert(given);
-                }
-                Ok(_) => {
-                    flags.insert(flag.clone(), given);
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    let first = text.lines().next().unwrap_or_default();
-                    let message = first.trim_start_matches("error: ").to_owned();
-                    let help = format!("see `{flag}` in docs/settings.md");
-                    let span = pair.value.span;
-                    self.reader
-                        .error(Code::UnknownValue, span, &here, message, help);
-                }
-            }
-        }
-        if let Ok(settings) = Settings::from_flags(flags.into_values()) {
-            self.settings = Box::new(settings);
-        }
     }
 }

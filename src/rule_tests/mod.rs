@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; reader and JSON Schema use it |
 //! | [`schema`] | the JSON Schema |
-//! | `load`, `steps`, `requests`, `expectations` | a file as tests |
+//! | `load`, `rule_files`, `settings`, `steps`, `expectations` | a file as tests |
+//! | `requests`, `json_requests` | requests in each of their forms |
 //! | `moments` | times and durations as a file has them |
 //! | `test_file` | what a file says |
 //! | `runner` | runs a test |
@@ -22,11 +23,14 @@ mod coverage;
 mod differences;
 mod expectations;
 mod grammar;
+mod json_requests;
 mod load;
 mod moments;
 mod requests;
+mod rule_files;
 mod runner;
 mod schema;
+mod settings;
 mod steps;
 mod test_file;
 mod watched_path;
@@ -34,7 +38,7 @@ mod watched_path;
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
 pub use self::load::{LoadFailure, load};
-pub use self::runner::{Explained, Failure, TestResult, run};
+pub use self::runner::{Explained, Failure, TestResult, run, run_on, simulation};
 pub use self::schema::schema;
 pub use self::test_file::{RuleFiles, Test, TestFile};
 pub use self::watched_path::WatchedPath;

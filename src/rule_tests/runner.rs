@@ -77,18 +77,47 @@ pub fn run(
     test: &Test,
     coverage: &mut Coverage,
 ) -> Result<TestResult, SimulationError> {
-    run_within(MEMORY_MAX, file, test, coverage)
+    Ok(run_on(simulation(file, test)?, file, test, coverage))
 }
 
 /// Runs one test whose buckets take at most so many bytes.
+#[cfg(test)]
 pub(super) fn run_within(
     memory_max: usize,
     file: &TestFile,
     test: &Test,
     coverage: &mut Coverage,
 ) -> Result<TestResult, SimulationError> {
+    let simulation = simulation_within(memory_max, file, test)?;
+    Ok(run_on(simulation, file, test, coverage))
+}
+
+/// The simulation in which a test of a file begins.
+///
+/// # Errors
+///
+/// When there can be no simulation.
+pub fn simulation(file: &TestFile, test: &Test) -> Result<Simulation, SimulationError> {
+    simulation_within(MEMORY_MAX, file, test)
+}
+
+fn simulation_within(
+    memory_max: usize,
+    file: &TestFile,
+    test: &Test,
+) -> Result<Simulation, SimulationError> {
     let mut simulation = Simulation::new(&file.settings, memory_max, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
+    Ok(simulation)
+}
+
+/// Runs one test of a file in its simulation.
+pub fn run_on(
+    simulation: Simulation,
+    file: &TestFile,
+    test: &Test,
+    coverage: &mut Coverage,
+) -> TestResult {
     coverage.require(&file.rules);
     let mut run = Run {
         simulation,
@@ -104,7 +133,7 @@ pub(super) fn run_within(
     for (position, step) in test.steps.iter().enumerate() {
         run.step(step, position.saturating_add(1));
     }
-    Ok(run.result)
+    run.result
 }
 
 // === impl TestResult ===

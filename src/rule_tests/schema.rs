@@ -44,7 +44,7 @@ fn object(mapping: &Mapping) -> Value {
         "test" => json!(["name", "start", "steps"]),
         "ask" => json!(["domain", "descriptors"]),
         "descriptor" => json!(["entries"]),
-        "entry" => json!(["key"]),
+        "request_entry" => json!(["key"]),
         "override" => json!(["requests_per_unit", "unit"]),
         _ => json!([]),
     };

@@ -147,8 +147,9 @@ fn every_moves_the_clock_between_requests_and_not_after_the_last() {
     passes(
         NOON,
         "      - {ask: edge bucket=a, times: 20, every: 500ms, expect: {admitted: 14}}
-      - {at: 2026-01-01T12:00:19.500Z}
       - {ask: edge bucket=a, hits: 0, expect: {remaining: 0}}
+      # 9.5 s have passed since 12:00:10: 40.5 s are left of the minute.
+      - {ask: edge user=ada, expect: {reset_after: 41s}}
 ",
     );
 }
@@ -306,4 +307,26 @@ fn a_month_needs_no_time() {
       - {ask: edge user=ada, expect: {remaining: 1}}
 ",
     );
+}
+
+#[test]
+fn an_overlay_is_added_to_the_rules_of_the_file_and_of_a_reload() {
+    let (folder, _file) = file(NOON, "      - {ask: edge user=ada}\n");
+    let overlay =
+        "overlay: [{domain: edge, path: [{key: user}], algorithm: token_bucket, burst: 2}]\n";
+    fs::write(folder.path().join("overlay.yaml"), overlay).unwrap();
+    let text = "\
+rules: rules.yaml
+overlay: overlay.yaml
+tests:
+  - name: it
+    start: 2026-01-01T12:00:10Z
+    steps:
+      - {ask: edge user=ada, times: 3, expect: {admitted: 2}}
+      - reload: more.yaml
+      - {ask: edge user=bob, times: 5, expect: {admitted: 2}}
+";
+    let file = loaded(folder.path(), text);
+    let result = run(&file, &file.tests[0], &mut Coverage::default()).unwrap();
+    assert!(result.passed(), "{:#?}", result.failures);
 }

@@ -260,6 +260,16 @@ impl NameFilter {
     }
 }
 
+/// Reads the file at a path, within its bound.
+///
+/// # Errors
+///
+/// When it cannot be read, is too large, or is not text.
+pub fn read_one(path: &Path) -> Result<Source, ReadError> {
+    let file = FileStamp::at(path.to_owned()).map_err(|error| ReadError::io(path, error))?;
+    read_file(&file)
+}
+
 /// Reads one file, within its bound.
 fn read_file(file: &FileStamp) -> Result<Source, ReadError> {
     let path = file.path();

@@ -14,7 +14,7 @@ use std::fmt;
 use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
 use crate::rules::file::{self, LoadedRules, Options, Report};
-use crate::rules::path::{ReadError, RulesPath, Source};
+use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change during a read are read again before the next poll tries.
@@ -52,6 +52,8 @@ pub struct Rules {
 pub enum LoadError {
     /// They could not be read.
     Read(ReadError),
+    /// The overlay could not be read.
+    Overlay(ReadError),
     /// They have errors.
     Diagnostics(Report),
     /// The xDS server's resources are no rules.
@@ -70,21 +72,46 @@ type Snapshot = Result<Vec<FileStamp>, String>;
 /// When they cannot be read or have errors.
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
-    load_sources(&sources, options).map_err(LoadError::Diagnostics)
+    let overlay = read_overlay(&options)?;
+    load_overlaid(&sources, overlay.as_ref(), options).map_err(LoadError::Diagnostics)
 }
 
-/// Loads the rules of these texts.
+/// Reads the overlay that the options name.
+pub(crate) fn read_overlay(options: &Options) -> Result<Option<Source>, LoadError> {
+    let overlay = options.overlay.as_deref().map(read_one);
+    overlay.transpose().map_err(LoadError::Overlay)
+}
+
+/// Loads the rules of these texts. [`Options::overlay`] is not read.
 ///
 /// # Errors
 ///
 /// When they have errors.
 pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Report> {
-    let loaded = file::load(sources, options)?;
+    load_overlaid(sources, None, options)
+}
+
+/// Loads the rules of these texts, with the text of an overlay.
+///
+/// # Errors
+///
+/// When they have errors.
+pub fn load_overlaid(
+    sources: &[Source],
+    overlay: Option<&Source>,
+    options: Options,
+) -> Result<Rules, Report> {
+    let loaded = file::load_overlaid(sources, overlay, options)?;
     Ok(Rules {
         loaded,
         sources: sources.len(),
         // Names are not part of the hash: replicas may mount the same files elsewhere.
-        hash: hash(sources.iter().map(|source| source.text.as_bytes())),
+        hash: hash(
+            sources
+                .iter()
+                .chain(overlay)
+                .map(|source| source.text.as_bytes()),
+        ),
     })
 }
 
@@ -118,7 +145,7 @@ impl RulesWatcher {
     pub fn restarted(&self) -> Self {
         Self {
             path: self.path.clone(),
-            options: self.options,
+            options: self.options.clone(),
             seen: None,
             tried: Some(self.snapshot()),
             unreadable: None,
@@ -151,13 +178,13 @@ impl RulesWatcher {
     }
 
     fn read_if_stable(&mut self, look: Snapshot) -> Option<RulesUpdate> {
-        let change = load(&self.path, self.options);
+        let change = load(&self.path, self.options.clone());
         let after = self.snapshot();
         if after != look {
             self.seen = Some(after);
             return None;
         }
-        let Err(LoadError::Read(error)) = &change else {
+        let Err(LoadError::Read(error) | LoadError::Overlay(error)) = &change else {
             self.unreadable = None;
             self.tried = Some(look);
             return Some(change);
@@ -172,7 +199,12 @@ impl RulesWatcher {
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.path.list().map_err(|error| error.to_string())
+        let mut files = self.path.list().map_err(|error| error.to_string())?;
+        if let Some(overlay) = &self.options.overlay {
+            let stamp = FileStamp::at(overlay.clone());
+            files.push(stamp.map_err(|error| format!("{}: {error}", overlay.display()))?);
+        }
+        Ok(files)
     }
 }
 
@@ -181,7 +213,7 @@ impl RulesWatcher {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(f),
+            Self::Read(error) | Self::Overlay(error) => error.fmt(f),
             Self::Resource(what) => f.write_str(what),
             Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
             Self::Diagnostics(report) => report.fmt(f),
@@ -190,3 +222,14 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+impl LoadError {
+    /// Whether only the overlay is at fault: the rules alone would be accepted.
+    pub fn is_of_the_overlay(&self) -> bool {
+        match self {
+            Self::Overlay(_) => true,
+            Self::Diagnostics(report) => report.only_overlay,
+            Self::Read(_) | Self::Resource(_) | Self::Defect(_) => false,
+        }
+    }
+}

@@ -14,6 +14,7 @@
 //! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
+mod candidate;
 mod capture;
 mod choices;
 mod decision_log;
@@ -47,6 +48,7 @@ use crate::settings::headings::{
 use crate::settings::parse::{boolean, duration, file_mode, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
+pub use self::candidate::CandidateSettings;
 pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
@@ -83,6 +85,10 @@ pub struct Settings {
     /// Location of the rules without RULES, and how files combine.
     #[command(flatten)]
     pub rules_settings: RulesSettings,
+
+    /// Rules that are tried beside those in force.
+    #[command(flatten)]
+    pub candidate: CandidateSettings,
 
     /// Report ready before rules are loaded
     ///

@@ -10,6 +10,14 @@ use crate::settings::parse::boolean;
 /// Where rules files are, for `serve`, `check` and `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct RulesSettings {
+    /// File that adds to the rules what their maker cannot say
+    ///
+    /// See docs/overlay.md.
+    ///
+    /// Example: /etc/tollgate/overlay.yaml
+    #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", help_heading = RULES)]
+    pub overlay: Option<PathBuf>,
+
     /// Root directory of the rules if RULES is not set
     ///
     /// It has the same meaning as in envoyproxy/ratelimit, like the next three settings.

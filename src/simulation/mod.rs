@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tollgate_limiter::{Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
+use tollgate_limiter::{Algorithm, Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
 
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 use crate::clock::{Clock, ManualClock};
@@ -47,6 +47,7 @@ pub struct Simulation {
     pipeline: Pipeline,
     scratch: Scratch,
     refunds: Arc<HeldRefunds>,
+    replacement: Option<&'static dyn Algorithm>,
 }
 
 /// A request that has begun: its checks wait for [`Simulation::apply`].
@@ -110,12 +111,19 @@ impl Simulation {
             store,
             pipeline: Pipeline::new(parts, settings),
             refunds: Arc::default(),
+            replacement: None,
         })
     }
 
     /// Makes these rules current. Buckets stay, as when the service reloads.
     pub fn set_rules(&mut self, rules: Rules) {
         self.generations.take(Some(Ok(rules)));
+    }
+
+    /// Decides by this algorithm where rules have the algorithm of its name, to see whether tests
+    /// of rules find a fault in it.
+    pub fn replace_algorithm(&mut self, by: &'static dyn Algorithm) {
+        self.replacement = Some(by);
     }
 
     /// The rules in use.
@@ -209,6 +217,11 @@ impl Simulation {
         };
         let mut check = check.clone();
         check.operation.hits = hits.unwrap_or(check.operation.hits);
+        if let Some(other) = self.replacement
+            && other.name() == check.algorithm.name()
+        {
+            check.algorithm = other;
+        }
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
         request.pending.results().record(position, answer.clone());

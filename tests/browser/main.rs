@@ -14,6 +14,7 @@
 )]
 
 mod accessibility;
+mod candidate;
 mod chromium;
 mod connection;
 mod contents;

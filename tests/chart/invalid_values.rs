@@ -173,10 +173,14 @@ const UNKNOWN: [InvalidValue; 11] = [
 ];
 
 /// Contradicting values, one case for each guard except those of `settings` and of names.
-const CONTRADICTIONS: [(&str, &str); 72] = [
+const CONTRADICTIONS: [(&str, &str); 73] = [
     (
         "rules.a=b,existingConfigMap=mine",
         "rules and existingConfigMap are both given; keep one",
+    ),
+    (
+        "candidate.rules.a=b,candidate.existingConfigMap=mine",
+        "candidate.rules and candidate.existingConfigMap are both given; keep one",
     ),
     (
         "rules.a=b,settings.CONFIG_TYPE=GRPC_XDS_SOTW",
@@ -554,11 +558,12 @@ fn an_invalid_key_is_reported_at_the_path_of_its_map() {
         }
     }
     for version in HELMS {
-        let said = refusal(version, &[r#"--set-json=rules={"..data":"domain: a"}"#]);
-        assert!(
-            said.contains("rules has the key `..data`; write a file name"),
-            "{said}"
-        );
+        for path in ["rules", "candidate.rules"] {
+            let files = format!(r#"--set-json={path}={{"..data":"domain: a"}}"#);
+            let said = refusal(version, &[&files]);
+            let named = format!("{path} has the key `..data`; write a file name");
+            assert!(said.contains(&named), "{said}");
+        }
     }
     let schema = read("helm/tollgate/values.schema.json");
     assert!(!schema.contains("\"propertyNames\""));
@@ -568,7 +573,7 @@ fn an_invalid_key_is_reported_at_the_path_of_its_map() {
     keyed("", &schema, &schema, &mut free);
     free.sort();
     let mut known: Vec<_> = MAP_KEYS.iter().map(|&path| path.to_owned()).collect();
-    known.push("rules".to_owned());
+    known.extend(["rules", "candidate.rules"].map(str::to_owned));
     known.sort();
     assert_eq!(free, known);
 }

@@ -26,7 +26,7 @@ use crate::ads::Ads;
 use crate::xds::{domain, limited};
 
 /// The name of a route, as Envoy Gateway makes it.
-const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";
+pub(crate) const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";
 
 /// Rules with Envoy Gateway's names: `each` for each value of a header, and a high limit for all.
 fn rules(each: u32) -> Vec<RateLimitConfig> {
@@ -43,7 +43,10 @@ fn rules(each: u32) -> Vec<RateLimitConfig> {
     vec![domain("default/eg/http", vec![route])]
 }
 
-fn start(variables: &[(&'static str, String)], more: &[(&str, &str)]) -> RatelimitProcess {
+pub(crate) fn start(
+    variables: &[(&'static str, String)],
+    more: &[(&str, &str)],
+) -> RatelimitProcess {
     let variables = variables
         .iter()
         .map(|(name, value)| (*name, value.as_str()));

@@ -21,6 +21,7 @@ mod ads;
 mod dropin;
 mod hit;
 mod names;
+mod overlay;
 mod sockets;
 mod tls;
 mod xds;

@@ -18,6 +18,7 @@
 
 mod alert_scenarios;
 mod alerts;
+mod candidates;
 mod contour;
 mod dashboard;
 mod edge;

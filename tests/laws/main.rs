@@ -15,13 +15,15 @@
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
 //! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
 //! | `planted/` | planted bugs; each must be found, or the harness does not work |
+//! | `most_admitted` | which change of a limit can admit more |
 //! | `fixtures` | rule sets, requests and a store of one map, in one line each |
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first.
 //! `PROPTEST_CASES=100000 cargo test --test laws` searches longer than the default.
 //!
 //! What it deliberately does not do: sleep, read a clock, test concurrency (a store's own tests
-//! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed.
+//! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed. Only
+//! `planted/rule_tests` reads files: those that must find each bug, too.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,6 +35,7 @@
 mod fixtures;
 mod matching;
 mod models;
+mod most_admitted;
 mod planted;
 mod properties;
 mod vectors;

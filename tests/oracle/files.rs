@@ -41,6 +41,7 @@ pub(crate) fn read(text: &str) -> Result<LoadedRules, Report> {
         text: text.to_owned(),
     };
     let apart = Options {
+        overlay: None,
         merge_domains: false,
     };
     load(&[source], apart)

@@ -176,6 +176,24 @@ fn the_schema_describes_every_response_and_event() {
             _ => ("SkippedEvent", data),
         });
     }
+    // The parts of a candidate: the state, its decisions and its limits.
+    let plain = "{ unit: hour, requests_per_unit: 2 }";
+    let candidate =
+        "{ unit: hour, requests_per_unit: 2, candidate: { unit: hour, requests_per_unit: 1 } }";
+    let tried = Tollgate::start(&RULES.replace(plain, candidate), &[]);
+    let query = "?candidates=only";
+    for (name, data) in events(&tried, query, &["state", "decision"], || {
+        decide(&tried, "user", "c");
+    }) {
+        values.push(match name.as_str() {
+            "state" => ("StateEvent", data),
+            _ => ("DecisionRecord", data),
+        });
+    }
+    let limits = ask(&tried, "GET", "/limits", "").1;
+    assert!(limits["candidate"].is_object() && limits["limits"][0]["candidate"].is_object());
+    assert_eq!(values.last().unwrap().1["candidate"], true);
+    values.push(("Limits", limits));
     // The parts of a shared store that is not there.
     let shared = ["--store", "redis://127.0.0.1:1", "--store-mode", "leased"];
     let other = Tollgate::start(RULES, &shared);

@@ -282,3 +282,42 @@ fn no_path_and_what_cannot_be_read_have_their_exit_codes() {
         .env("TOLLGATE_RULES", &paths[0]);
     assert!(command.output().unwrap().status.success());
 }
+
+#[test]
+fn rules_and_their_overlay_are_checked_together() {
+    let overlay = |set: &str| format!("overlay: [{{domain: good, {set}}}]\n");
+    let (directory, paths) = files(&[
+        ("good.yaml", GOOD.as_bytes()),
+        ("bad.yaml", BAD.as_bytes()),
+        ("fits.yml", overlay("algorithm: leaky_bucket").as_bytes()),
+        ("raises.yml", overlay("requests_per_unit: 2").as_bytes()),
+    ]);
+    let [good, bad, fits, raises] = &paths[..] else {
+        panic!("{paths:?}")
+    };
+    let found = |rules: &str, overlay: &str| {
+        let (code, report) = json(&[rules, "--overlay", overlay]);
+        let diagnostics = report["diagnostics"].as_array().unwrap().iter();
+        let place = |one: &Value| {
+            let file = one["place"]["file"].as_str().unwrap();
+            let name = file.rsplit('/').next().unwrap().to_owned();
+            (name, one["code"].as_str().unwrap().to_owned())
+        };
+        (code, diagnostics.map(place).collect::<Vec<_>>())
+    };
+    let one = |file: &str, code: &str| (file.to_owned(), code.to_owned());
+    assert_eq!(found(good, fits), (0, vec![]));
+    let too_much = one("raises.yml", "raised-limit");
+    assert_eq!(found(good, raises), (1, vec![too_much]));
+    let unit = one("bad.yaml", "unknown-value");
+    assert_eq!(found(bad, fits), (1, vec![unit]));
+    let missing = directory.path().join("missing.yml");
+    let unreadable = one("missing.yml", "unreadable-file");
+    let missing = missing.to_str().unwrap();
+    assert_eq!(found(good, missing), (1, vec![unreadable]));
+    // An overlay that matches nothing is a warning.
+    let other = GOOD.replace("good", "other");
+    fs::write(good, other).unwrap();
+    let unmatched = one("fits.yml", "unmatched-entry");
+    assert_eq!(found(good, fits), (0, vec![unmatched]));
+}

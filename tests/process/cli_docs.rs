@@ -52,7 +52,8 @@ fn files_have_the_names_that_debian_loads() {
     assert_eq!(completions, ["_tollgate", "tollgate", "tollgate.fish"]);
     let pages = names(&folder.path().join("man"));
     let commands = [
-        "", "-check", "-explain", "-hit", "-reset", "-schema", "-serve", "-shadow", "-tap", "-top",
+        "", "-check", "-explain", "-hit", "-reset", "-schema", "-serve", "-shadow", "-tap",
+        "-test", "-top",
     ];
     for command in commands {
         let page = format!("tollgate{command}.1");

@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod action;
 mod admin;
 mod admin_commands;
 mod check;
@@ -25,10 +26,12 @@ mod load;
 mod logs;
 mod readme;
 mod replay;
+mod rule_examples;
 mod rule_tests;
 mod rules_warnings;
 mod settings_page;
 mod signals;
+mod testing_rules;
 mod top;
 mod variables;
 mod version;

@@ -14,6 +14,7 @@
     clippy::indexing_slicing
 )]
 
+mod candidates;
 mod cluster;
 mod cluster_log;
 mod connections;

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tollgate::rules::path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
+use tollgate::rules::path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath, test_files};
 
 /// A directory with these files; the content of each is its name.
 fn tree(files: &[&str]) -> TempDir {
@@ -85,6 +85,27 @@ fn a_directory_is_every_file_below_it_in_the_byte_order_of_their_paths() {
             "é"
         ]
     );
+}
+
+#[test]
+fn files_of_tests_are_no_rules_except_with_the_reference_s_variables() {
+    let files = [
+        "config/a.yaml",
+        "config/a.test.yaml",
+        "config/sub/b.test.yml",
+    ];
+    let directory = tree(&files);
+    assert_eq!(names(&whole(&directory), &directory), ["config/a.yaml"]);
+    let path = runtime(directory.path(), "config", true);
+    assert_eq!(names(&path, &directory).len(), 3);
+    let tests = test_files(directory.path()).unwrap();
+    assert_eq!(tests.len(), 2);
+    // A file that is named is what the caller says.
+    let path = directory.path().join("config/a.test.yaml");
+    assert_eq!(RulesPath::Path(path.clone()).read().unwrap().len(), 1);
+    assert_eq!(test_files(&path).unwrap()[0].path(), path);
+    fs::remove_file(directory.path().join("config/a.yaml")).unwrap();
+    assert!(refusal(&whole(&directory)).contains("no rules file"));
 }
 
 #[test]

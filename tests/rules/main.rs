@@ -12,6 +12,7 @@
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
 //! | `broken` | broken files and what `check` prints for each |
 //! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
+//! | `candidates` | candidates of single rules, and the set of only them |
 //! | `files` | the files of a path, and their order |
 //! | `warnings` | warnings of rules that load and do not do what was meant |
 //! | `foreign` | files of other programs |
@@ -36,6 +37,7 @@
 mod accepted;
 mod bounds;
 mod broken;
+mod candidates;
 mod convert;
 mod files;
 mod foreign;
@@ -43,6 +45,7 @@ mod fuzz;
 mod hostile_snippets;
 mod limits;
 mod misplaced;
+mod overlay;
 mod reading;
 mod refused;
 mod schema;

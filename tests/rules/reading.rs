@@ -10,11 +10,13 @@ use crate::schema::agreed;
 
 /// Options: each domain in one file.
 pub(crate) const APART: Options = Options {
+    overlay: None,
     merge_domains: false,
 };
 
 /// Options: several files may hold rules of one domain.
 pub(crate) const MERGED: Options = Options {
+    overlay: None,
     merge_domains: true,
 };
 

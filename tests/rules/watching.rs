@@ -11,8 +11,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tempfile::TempDir;
+use tollgate::rules::file::Options;
 use tollgate::rules::path::RulesPath;
 use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
+
+use tollgate_limiter::Allowance;
 
 use crate::reading::APART;
 
@@ -262,4 +265,63 @@ fn the_hash_depends_only_on_the_texts_in_path_order() {
         assert_ne!(hash(other), one, "{other:?}");
     }
     assert!(one < 1 << 48, "a metric holds it exactly");
+}
+
+/// A directory with rules and an overlay, and a watcher of both after the first read.
+fn start_with_overlay(text: &str) -> (TempDir, RulesWatcher) {
+    let directory = tempfile::tempdir().unwrap();
+    let [rules, overlay] = ["rules.yaml", "overlay.yml"].map(|name| directory.path().join(name));
+    fs::write(&rules, RULES_TO_OVERLAY).unwrap();
+    fs::write(&overlay, text).unwrap();
+    let options = Options {
+        overlay: Some(overlay),
+        ..APART
+    };
+    let mut reload = RulesWatcher::new(RulesPath::Path(rules), options);
+    assert_eq!(algorithm(reload.read().unwrap()), "token_bucket");
+    (directory, reload)
+}
+
+const RULES_TO_OVERLAY: &str =
+    "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 9}}]\n";
+
+/// The algorithm of the first rule.
+fn algorithm(change: RulesUpdate) -> &'static str {
+    let rules = change
+        .unwrap_or_else(|error| panic!("{error}"))
+        .loaded
+        .rules;
+    match rules.rules()[0].allowance {
+        Allowance::Limited { algorithm, .. } => algorithm.name(),
+        Allowance::Unlimited => panic!("no limit"),
+    }
+}
+
+#[test]
+fn a_change_of_the_overlay_is_seen_and_a_bad_one_is_refused_once() {
+    let (directory, mut reload) = start_with_overlay("overlay: [{domain: d, algorithm: gcra}]\n");
+    let overlay = directory.path().join("overlay.yml");
+    assert!(polls(&mut reload, 5).is_none());
+    fs::write(
+        &overlay,
+        "overlay: [{domain: d, algorithm: leaky_bucket}]\n",
+    )
+    .unwrap();
+    assert_eq!(algorithm(changed(&mut reload)), "leaky_bucket");
+    fs::write(&overlay, "overlay: [{domain: d, burst: 3}]\n").unwrap();
+    let error = changed(&mut reload).unwrap_err();
+    assert!(error.is_of_the_overlay(), "{error}");
+    assert!(error.to_string().contains("has no burst"), "{error}");
+    assert!(polls(&mut reload, 5).is_none());
+    // The rules may become such that the overlay fits.
+    let bucket = RULES_TO_OVERLAY.replace("9}", "9, algorithm: gcra}");
+    fs::write(directory.path().join("rules.yaml"), bucket).unwrap();
+    assert_eq!(algorithm(changed(&mut reload)), "token_bucket");
+    fs::remove_file(&overlay).unwrap();
+    let error = changed(&mut reload).unwrap_err();
+    assert!(error.is_of_the_overlay(), "{error}");
+    assert!(error.to_string().contains("overlay.yml"), "{error}");
+    assert!(polls(&mut reload, 5).is_none());
+    fs::write(&overlay, "overlay: [{domain: d, burst: 3}]\n").unwrap();
+    assert_eq!(algorithm(changed(&mut reload)), "token_bucket");
 }

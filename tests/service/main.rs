@@ -14,6 +14,7 @@
 mod admin;
 mod all_or_nothing;
 mod answers;
+mod candidates;
 mod decisions;
 mod dotnet;
 mod dotnet_matching;

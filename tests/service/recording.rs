@@ -20,6 +20,7 @@ use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::seeded_rng::SeededRng;
 
+use super::admin::post;
 use super::grpc::gzip::gzipped;
 use super::grpc::raw::{Raw, call};
 
@@ -61,6 +62,24 @@ impl Stream {
         self.head.split(' ').nth(1).unwrap()
     }
 
+    /// The next item; none at the end.
+    async fn next(&mut self) -> Option<Kind> {
+        loop {
+            let mut rest = &self.bytes[..];
+            if let Ok(item) = Item::decode_length_delimited(&mut rest) {
+                self.bytes = rest.to_vec();
+                return item.item;
+            }
+            let mut more = vec![0; 256 << 10];
+            let read = timeout(PATIENCE, self.stream.read(&mut more)).await;
+            let read = read.expect("more in time").unwrap();
+            if read == 0 {
+                return None;
+            }
+            self.bytes.extend_from_slice(&more[..read]);
+        }
+    }
+
     /// Reads to the end.
     async fn rest(mut self) -> Vec<u8> {
         let read = timeout(PATIENCE, self.stream.read_to_end(&mut self.bytes)).await;
@@ -69,11 +88,33 @@ impl Stream {
     }
 }
 
+/// The items of a stream. Their bytes are those of the generated types, and watermarks are true.
 fn items(mut bytes: &[u8]) -> Vec<Kind> {
-    let mut items = Vec::new();
+    let (mut items, mut watermark) = (Vec::new(), 0);
     while !bytes.is_empty() {
+        let before = bytes;
         let item = Item::decode_length_delimited(&mut bytes).unwrap();
-        items.push(item.item.unwrap());
+        let written = &before[..before.len() - bytes.len()];
+        assert_eq!(item.encode_length_delimited_to_vec(), written, "{item:?}");
+        let item = item.item.unwrap();
+        let order = match &item {
+            // The clock of a test jumps, so that a request may seem to wait long.
+            Kind::Request(one) if one.late => u64::MAX,
+            Kind::Request(one) => one.order,
+            Kind::Refund(one) => one.order,
+            Kind::Reset(one) => one.order,
+            Kind::Watermark(one) => {
+                assert!(one.order >= watermark);
+                watermark = one.order;
+                u64::MAX
+            }
+            _ => u64::MAX,
+        };
+        assert!(
+            order >= watermark,
+            "{item:?} after the watermark {watermark}"
+        );
+        items.push(item);
     }
     items
 }
@@ -97,6 +138,7 @@ fn end_reason(items: &[Kind]) -> &str {
 enum Event<'i> {
     Check(usize, usize, Timestamp),
     Refund(&'i [u64], Timestamp),
+    Reset(&'i [u8], Timestamp),
 }
 
 /// A request of the recording, on its way through the simulation.
@@ -155,6 +197,11 @@ fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
             let event = Event::Refund(&refund.taken_orders, at);
             assert!(events.insert(refund.order, event).is_none());
         }
+        if let Kind::Reset(reset) = item {
+            let at = Timestamp::from_us(reset.time_us);
+            let event = Event::Reset(&reset.request, at);
+            assert!(events.insert(reset.order, event).is_none());
+        }
     }
     let (mut compared, mut refunded) = (0, 0);
     for event in events.into_values() {
@@ -171,6 +218,15 @@ fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
                     simulation.give_back(vec![refund], at);
                     refunded += 1;
                 }
+            }
+            Event::Reset(message, at) => {
+                let asked = RateLimitRequest::decode(message).unwrap();
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                let entries = asked.descriptors[0].entries.iter();
+                let entries = entries.map(|entry| (text(&entry.key), text(&entry.value)));
+                simulation.set_time(at);
+                let entries = entries.collect::<Vec<_>>();
+                simulation.reset(&text(&asked.domain), &entries).unwrap();
             }
             Event::Check(index, position, at) => {
                 let (recorded, one) = (requests[index], &mut replayed[index]);
@@ -239,12 +295,17 @@ fn random_request(rng: &mut SeededRng, domain: &str) -> RateLimitRequest {
 }
 
 /// Many clients at once, while the clock moves.
-async fn random_load(service: &Service, seed: u64, domain: &'static str) {
+async fn random_load(
+    service: &Service,
+    seed: u64,
+    domain: &'static str,
+    (step_us, resets): (u64, bool),
+) {
     let clients = (0..8).map(|client| {
-        let (grpc, clock) = (service.grpc, service.clock.clone());
+        let (grpc, admin, clock) = (service.grpc, service.admin, service.clock.clone());
         tokio::spawn(async move {
             let mut rng = SeededRng::of_seed(seed.wrapping_add(client << 32));
-            let mut connection = Service::connect(grpc).await;
+            let connection = Service::connect(grpc).await;
             for _ in 0..25 {
                 let asked = (0..rng.between(1, 12)).map(|_| {
                     let mut connection = connection.clone();
@@ -254,8 +315,16 @@ async fn random_load(service: &Service, seed: u64, domain: &'static str) {
                 for answer in asked.collect::<Vec<_>>() {
                     answer.await.unwrap().unwrap();
                 }
-                clock.advance_us(rng.below(300_000_000));
-                connection = connection.clone();
+                clock.advance_us(rng.below(step_us));
+                if !resets {
+                    continue;
+                }
+                let key = format!("k{}", rng.below(ALGORITHMS.len() as u64 + 1));
+                let body = format!(
+                    r#"{{"domain":"{domain}","descriptor":[{{"key":"{key}","value":"v1"}}]}}"#
+                );
+                let reset = post(admin, "/reset", &body).await;
+                assert_eq!(reset.status, 200, "{}", reset.body);
             }
         })
     });
@@ -267,14 +336,20 @@ async fn random_load(service: &Service, seed: u64, domain: &'static str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_replay_in_the_order_of_checks_gives_every_verdict_again() {
     let seed = std::process::id().into();
-    for (domain, all_or_nothing) in [("loose", false), ("strict", true)] {
-        println!("seed {seed}, {domain}");
+    // A reset voids refunds for ten minutes of uptime, which jumps of the clock would end.
+    for (domain, load) in [
+        ("loose", (300_000_000, true)),
+        ("strict", (300_000_000, false)),
+        ("strict", (2_000_000, true)),
+    ] {
+        println!("seed {seed}, {domain}, {load:?}");
+        let all_or_nothing = domain == "strict";
         let rules = every_algorithm(domain, all_or_nothing);
         let flags = ["--cores", "3", "--partitions", "4"];
         let service = Service::start(&rules, &flags).await;
         let stream = Stream::open(service.admin, "").await;
         assert_eq!(stream.status(), "200", "{}", stream.head);
-        random_load(&service, seed, domain).await;
+        random_load(&service, seed, domain, load).await;
         service.stop().await.unwrap();
         let items = items(&stream.rest().await);
         assert_eq!(end_reason(&items), "drained");
@@ -283,16 +358,32 @@ async fn a_replay_in_the_order_of_checks_gives_every_verdict_again() {
             .iter()
             .filter(|one| !one.stamps.is_empty())
             .count();
+        let resets = items
+            .iter()
+            .filter(|one| matches!(one, Kind::Reset(_)))
+            .count();
         assert!(refused > 100 && stamped > 100, "{refused} {stamped}");
+        assert_eq!(resets, if load.1 { 200 } else { 0 });
         let (compared, refunded) = replay(&items, &rules, &flags);
         assert!(compared > 500, "{compared}");
         assert_eq!(refunded > 50, all_or_nothing, "{refunded}");
     }
 }
 
-const RULES: &str = "
+const RULES: &str = r#"
 domain: d
 descriptors:
+  - key: exact
+    value: home
+  - key: expression
+    regex: "a+b"
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: pattern
+    value: "x-*"
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: network
+    ipv6_prefix: 56
+    rate_limit: { unit: hour, requests_per_unit: 100 }
   - key: k
     rate_limit: { unit: hour, requests_per_unit: 2 }
   - key: address
@@ -303,13 +394,13 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 100 }
   - key: user
     rate_limit: { unit: hour, requests_per_unit: 100 }
-";
+"#;
 
 #[tokio::test]
 async fn each_way_in_is_recorded_once_with_its_answer() {
     let service = Service::start(RULES, &[]).await;
     let stream = Stream::open(service.admin, "").await;
-    let asked = request("d", vec![hits("k", "v", 1)]);
+    let asked = request("d", vec![descriptor(&[("k", "v")])]);
     let mut raw = Raw::connect(service.grpc).await;
     raw.ask(&asked).await;
     let head = call().header("grpc-encoding", "gzip").body(()).unwrap();
@@ -325,22 +416,22 @@ async fn each_way_in_is_recorded_once_with_its_answer() {
     drop(raw);
     service.stop().await.unwrap();
     let items = items(&stream.rest().await);
-    let requests = requests(&items);
+    let mut requests = requests(&items);
+    // Each way in has a buffer of its own.
+    requests.sort_by_key(|one| one.order);
     let codes: Vec<_> = requests
         .iter()
         .map(|one| (one.code, &*one.descriptor_codes))
         .collect();
     let expected: [(i32, &[u8]); 5] = [(1, &[1]), (1, &[1]), (2, &[2]), (0, &[]), (1, &[1])];
     assert_eq!(codes, expected);
-    let orders: Vec<_> = requests.iter().map(|one| one.order).collect();
-    assert!(orders.is_sorted(), "{orders:?}");
     for one in &requests[..3] {
         let sent = RateLimitRequest::decode(&*one.request).unwrap();
         assert_eq!(
             (&sent.domain, &sent.descriptors),
             (&asked.domain, &asked.descriptors)
         );
-        assert_eq!((&*one.check_rules, one.time_us), (&[1][..], START.as_us()));
+        assert_eq!((&*one.check_rules, one.time_us), (&[4][..], START.as_us()));
         assert_eq!(one.generation, 1);
     }
     assert_eq!(
@@ -394,6 +485,11 @@ async fn a_hashed_recording_has_plain_values_only_where_rules_compare_them() {
         ("plan", "other-secret"),
         ("address", "10.1.2.3"),
         ("k", "key-secret"),
+        ("exact", "home"),
+        ("exact", "exact-secret"),
+        ("expression", "aab"),
+        ("pattern", "x-1"),
+        ("network", "2001:db8::1"),
     ] {
         service
             .ask(request("d", vec![descriptor(&[(key, value)])]))
@@ -410,14 +506,31 @@ async fn a_hashed_recording_has_plain_values_only_where_rules_compare_them() {
     assert!(header.hashed);
     let plain = header.plain_keys.iter().map(|key| (&*key.key, &*key.which));
     let plain: Vec<_> = plain.collect();
-    assert_eq!(plain, [(&b"address"[..], "all"), (b"plan", "values")]);
+    let expected = [
+        (&b"address"[..], "all"),
+        (b"exact", "values"),
+        (b"expression", "all"),
+        (b"network", "all"),
+        (b"pattern", "all"),
+        (b"plan", "values"),
+    ];
+    assert_eq!(plain, expected);
     let values = requests(&items).into_iter().map(|one| {
         let sent = RateLimitRequest::decode(&*one.request).unwrap();
         sent.descriptors[0].entries[0].value.clone()
     });
     let values: Vec<_> = values.collect();
     assert_eq!(values[0], shown);
-    assert_eq!((&*values[1], &*values[3]), (&b"free"[..], &b"10.1.2.3"[..]));
+    for (place, value) in [
+        (1, "free"),
+        (3, "10.1.2.3"),
+        (5, "home"),
+        (7, "aab"),
+        (8, "x-1"),
+    ] {
+        assert_eq!(values[place], value);
+    }
+    assert_eq!(values[9], "2001:db8::1");
 }
 
 #[tokio::test]
@@ -468,4 +581,89 @@ async fn all_requests_of_a_sampled_value_are_recorded_or_none() {
         _ => 0,
     });
     assert_eq!(without.sum::<u64>(), 3);
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_misses_requests_and_delays_none() {
+    let mut service = Service::start(RULES, &[]).await;
+    let mut stream = Stream::open(service.admin, "").await;
+    // 16 MiB wait for a reader at most, and what the system's sockets hold.
+    let value = "v".repeat(60 << 10);
+    let sent = 800;
+    for _ in 0..sent {
+        service
+            .ask(request("d", vec![descriptor(&[("user", &value)])]))
+            .await;
+    }
+    let (mut recorded, mut skipped) = (0, 0);
+    while recorded + skipped < sent {
+        let Some(item) = stream.next().await else {
+            panic!("the stream ended after {recorded} and {skipped}");
+        };
+        match item {
+            Kind::Request(_) => recorded += 1,
+            Kind::Skipped(more) => skipped += more.slow_reader,
+            _ => {}
+        }
+    }
+    assert!(skipped > 0 && recorded > 100, "{recorded} {skipped}");
+    assert_eq!(recorded + skipped, sent);
+    let counted = service.metric(r#"tollgate_recording_skipped_total{cause="slow_reader"}"#);
+    assert_eq!(counted, skipped);
+}
+
+#[tokio::test]
+async fn a_longer_message_or_a_higher_rate_is_skipped_and_counted() {
+    let mut service = Service::start(RULES, &[]).await;
+    let stream = Stream::open(service.admin, "?requests_per_second_max=2").await;
+    let long = "v".repeat(65 << 10);
+    service
+        .ask(request("d", vec![descriptor(&[("user", &long)])]))
+        .await;
+    for _ in 0..5 {
+        service
+            .ask(request("d", vec![descriptor(&[("user", "alice")])]))
+            .await;
+    }
+    service.stop().await.unwrap();
+    let items = items(&stream.rest().await);
+    let skipped = items.iter().filter_map(|item| match item {
+        Kind::Skipped(skipped) => Some((skipped.too_long, skipped.rate)),
+        _ => None,
+    });
+    let skipped = skipped.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+    assert_eq!((requests(&items).len(), skipped), (2, (1, 3)));
+}
+
+#[tokio::test]
+async fn new_rules_of_a_reload_are_named_before_their_requests() {
+    let mut service = Service::start(RULES, &[]).await;
+    let stream = Stream::open(service.admin, "?hash=true").await;
+    let asked = request("d", vec![descriptor(&[("user", "alice")])]);
+    service.ask(asked.clone()).await;
+    service
+        .reload(&RULES.replace("key: user", "key: user\n    value: alice"))
+        .await;
+    service.ask(asked.clone()).await;
+    service.stop().await.unwrap();
+    let items = items(&stream.rest().await);
+    let mut generation = 0;
+    let mut values = Vec::new();
+    for item in &items {
+        match item {
+            Kind::Rules(rules) => {
+                generation = rules.generation;
+                let names = rules.names.iter().any(|name| name.name.contains("user"));
+                assert!(names, "{rules:?}");
+            }
+            Kind::Request(one) => {
+                assert!(one.generation <= generation);
+                let sent = RateLimitRequest::decode(&*one.request).unwrap();
+                values.push((one.generation, sent == asked));
+            }
+            _ => {}
+        }
+    }
+    // The value is plain under the rules that compare it.
+    assert_eq!(values, [(1, false), (2, true)]);
 }

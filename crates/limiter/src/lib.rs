@@ -15,7 +15,7 @@
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
 //! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
-//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimitResponse`]: one configured limit |
+//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`Candidate`], [`OverLimitResponse`]: one configured limit |
 //! | `node_match` | [`MatchKind`], [`AddNodeError`] |
 //! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
@@ -94,7 +94,8 @@ pub use pattern::{
 };
 pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use rule::{
-    Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
+    Allowance, Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder,
+    Rule, Template,
 };
 pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,

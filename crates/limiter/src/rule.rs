@@ -107,6 +107,15 @@ pub enum MetadataValue {
     Map(Vec<(String, MetadataValue)>),
 }
 
+/// A limit that is tried beside the one in force. Never enforced.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Candidate {
+    /// What it allows.
+    pub allowance: Allowance,
+    /// The key of the entry that names the holder of a slot.
+    pub holder_key: Option<String>,
+}
+
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -120,6 +129,8 @@ pub struct Rule {
     pub allowance: Allowance,
     /// The key of the entry that names the holder of a slot.
     pub holder_key: Option<String>,
+    /// The limit that is tried beside this one.
+    pub candidate: Option<Box<Candidate>>,
     /// Names of rules that this one replaces when both match one request.
     pub replaces: Vec<String>,
     /// Counted and measured, never enforced.
@@ -258,6 +269,7 @@ impl Rule {
             name: String::new(),
             allowance: Allowance::Unlimited,
             holder_key: None,
+            candidate: None,
             replaces: Vec::new(),
             shadow_mode: false,
             quota_mode: false,
@@ -267,6 +279,35 @@ impl Rule {
             index: 0,
             fingerprint: 0,
         }
+    }
+
+    /// The rules of one descriptor with their candidates as limits. Rules without one are left out,
+    /// but what they replace is replaced.
+    pub(super) fn candidates(rules: &[Self]) -> Vec<Self> {
+        let with_candidate = |rule: &Self| {
+            let candidate = rule.candidate.as_ref()?;
+            Some(Self {
+                allowance: candidate.allowance,
+                holder_key: candidate.holder_key.clone(),
+                candidate: None,
+                ..rule.clone()
+            })
+        };
+        let mut tried: Vec<Self> = rules.iter().filter_map(with_candidate).collect();
+        let left_out = rules.iter().filter(|rule| rule.candidate.is_none());
+        let replaces: Vec<String> = left_out.flat_map(|rule| rule.replaces.clone()).collect();
+        match tried.first_mut() {
+            Some(first) => first.replaces.extend(replaces),
+            None if replaces.is_empty() => {}
+            None => tried.extend(rules.first().map(|rule| Self {
+                name: String::new(),
+                allowance: Allowance::Unlimited,
+                holder_key: None,
+                replaces,
+                ..rule.clone()
+            })),
+        }
+        tried
     }
 
     /// Computes `fingerprint` from domain, path, name, algorithm and window. It costs one hash when

@@ -199,6 +199,32 @@ impl RuleSet {
         }
     }
 
+    /// The rules with only those limits that are candidates ([`Rule::candidate`]); none when no
+    /// rule has one. Levels, names and modes are those of the rules.
+    pub fn candidates(&self) -> Option<Self> {
+        if self.rules.iter().all(|rule| rule.candidate.is_none()) {
+            return None;
+        }
+        let mut set = Self {
+            rules: Vec::new(),
+            ..self.clone()
+        };
+        for node in 0..set.nodes.len() {
+            let live = self.nodes.get(node).map(|node| node.rules.clone());
+            let live = live.and_then(|range| self.rules.get(range));
+            set.set_rules(node, Rule::candidates(live.unwrap_or_default()));
+        }
+        Some(set)
+    }
+
+    /// Replaces the rule with this index by one of the same path. Gives whether there is one.
+    pub fn replace_rule(&mut self, index: usize, mut rule: Rule) -> bool {
+        rule.index = index;
+        rule.fingerprint = rule.compute_fingerprint();
+        let replaced = self.rules.get_mut(index);
+        replaced.map(|replaced| *replaced = rule).is_some()
+    }
+
     /// Sets the shadow mode of the rule with this index. Gives whether there is one.
     #[inline]
     pub fn set_shadow_mode(&mut self, index: usize, shadow_mode: bool) -> bool {

@@ -107,6 +107,9 @@ grpc
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if include "tollgate.candidateName" . -}}
+{{- $_ := set $all "TOLLGATE_CANDIDATE" (dict "by" "candidate" "value" (printf "%s/candidate" $files)) -}}
+{{- end -}}
 {{- with .Values.valueHashKey -}}
 {{- if .existingSecret -}}
 {{- $_ := set $all "TOLLGATE_VALUE_HASH_KEY_FILE" (dict "by" "valueHashKey" "value" (printf "%s/value-hash-key/%s" $files .key)) -}}

@@ -50,9 +50,11 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $_ := .Values.rules -}}
+{{- range $path, $files := dict "rules" .Values.rules "candidate.rules" .Values.candidate.rules -}}
+{{- range $key, $_ := $files -}}
 {{- if or (not (regexMatch "^[A-Za-z0-9_-][-A-Za-z0-9_.]*$" $key)) (gt (len $key) 253) -}}
-{{- fail (printf "rules has the key `%s`; write a file name: at most 253 letters, digits, dashes, underscores and dots, no dot first" $key) -}}
+{{- fail (printf "%s has the key `%s`; write a file name: at most 253 letters, digits, dashes, underscores and dots, no dot first" $path $key) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -61,6 +63,9 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- with .Values -}}
 {{- if and .rules .existingConfigMap -}}
 {{- fail "rules and existingConfigMap are both given; keep one: only one can be served" -}}
+{{- end -}}
+{{- if and .candidate.rules .candidate.existingConfigMap -}}
+{{- fail "candidate.rules and candidate.existingConfigMap are both given; keep one: only one can be tried" -}}
 {{- end -}}
 {{- $byXds := include "tollgate.byXds" $ -}}
 {{- range $name, $given := dict "rules" .rules "existingConfigMap" .existingConfigMap "rulesCheck.enabled" .rulesCheck.enabled -}}
@@ -325,7 +330,7 @@ silently keeps one. uniqueItems of the schema compares whole items.
 {{- $_ := set $seen $item.name $at -}}
 {{- end -}}
 {{- end -}}
-{{- $mounted := dict "/etc/tollgate/rules" "rules" -}}
+{{- $mounted := dict "/etc/tollgate/rules" "rules" "/etc/tollgate/candidate" "candidate" -}}
 {{- range $name, $_ := include "tollgate.secrets" . | fromYaml -}}
 {{- $_ := set $mounted (printf "/etc/tollgate/%s" $name) $name -}}
 {{- end -}}

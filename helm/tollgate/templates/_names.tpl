@@ -42,6 +42,13 @@ What it deliberately does not do: render objects, reject values (_guards.tpl), o
 {{- .Values.existingConfigMap | default (include "tollgate.suffixed" (list . "rules")) -}}
 {{- end -}}
 
+{{- /* The ConfigMap of the candidate's rules; empty if there is none. */ -}}
+{{- define "tollgate.candidateName" -}}
+{{- with .Values.candidate -}}
+{{- if .rules }}{{ include "tollgate.suffixed" (list $ "candidate") }}{{ else }}{{ .existingConfigMap }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tollgate.tlsSecretName" -}}
 {{- .Values.tls.existingSecret | default (include "tollgate.suffixed" (list . "tls")) -}}
 {{- end -}}

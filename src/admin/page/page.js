@@ -29,13 +29,21 @@ const hot = (pick) => (cell, item) => {
   cell.classList.toggle("hot", pick(item) > 0);
 };
 
+const percent = (part) => `${part.toFixed(1)} %`;
+const compared = (counts) => `would refuse ${percent(counts.refused_percent)} instead of ${percent(counts.live_refused_percent)}`;
+const candidateWords = (candidate) => (candidate ? `candidate ${candidate.limit?.text ?? "unlimited"}: ${compared(candidate.counts)}` : "");
+
 function drawRule(cell, rule) {
-  if (!cell.firstChild) cell.append(element("span", { className: "code" }), element("span", { className: "badge" }));
+  if (!cell.firstChild) {
+    cell.append(element("span", { className: "code" }), element("span", { className: "badge" }), element("p", { className: "muted" }));
+  }
   setText(cell.firstChild, rule.rule);
   const badge = rule.shadow_until ? `shadow until ${time(rule.shadow_until)}`
     : rule.shadow_mode ? "shadow" : rule.quota_mode ? "quota" : "";
-  setText(cell.lastChild, badge);
-  cell.lastChild.hidden = badge === "";
+  setText(cell.children[2], candidateWords(rule.candidate));
+  cell.children[2].hidden = !rule.candidate;
+  setText(cell.children[1], badge);
+  cell.children[1].hidden = badge === "";
 }
 
 const showRules = table("rules", [
@@ -56,6 +64,23 @@ function drawRules() {
   const matching = showRules(state.limits, find("rules-filter").value);
   const omitted = state.limits_omitted ? ` ${count(state.limits_omitted)} quieter rules are not sent; /limits has all.` : "";
   setText(find("rules-note"), `${count(matching)} of ${count(state.limits.length)} rules.${omitted}`);
+}
+
+// The candidate: rules that are tried and not enforced
+
+function drawCandidate() {
+  const { candidate } = state;
+  find("candidate-section").hidden = !candidate;
+  if (!candidate) return;
+  const { counts } = candidate;
+  const asked = counts.admitted + counts.refused;
+  const skipped = candidate.skipped ? `; ${count(candidate.skipped)} were not decided` : "";
+  setText(find("candidate-note"), `The candidate ${compared(counts)}: of ${count(asked)} requests, `
+    + `${count(counts.newly_refused)} newly refused and ${count(counts.newly_admitted)} newly admitted${skipped}.`);
+  setText(find("candidate-error"), candidate.error ? `The newest candidate rules were refused: ${candidate.error}` : "");
+  sync(find("candidate-rules"), candidate.new_rules, (rule) => ruleKey(rule), () => element("li", {}), (item, rule) => {
+    setText(item, `New rule ${rule.rule} (${rule.limit?.text ?? "unlimited"}) ${compared(rule.counts)}`);
+  });
 }
 
 // Top keys
@@ -141,7 +166,8 @@ function decisionRows(decision) {
   const row = (part) => ({
     at: decision.at, verdict: part.verdict ?? decision.verdict, domain: decision.domain, rule: part.rule ?? "",
     descriptor: part.entries ? descriptor(part.entries) : "", limit: part.limit?.text ?? "", left: part.remaining,
-    why: decision.error && part.reason === "error" ? decision.error : reason(part.reason), took: decision.took_us,
+    why: `${decision.candidate ? `candidate (the answer was ${decision.live_verdict}): ` : ""}${
+      decision.error && part.reason === "error" ? decision.error : reason(part.reason)}`, took: decision.took_us,
   });
   return decision.descriptors.length ? decision.descriptors.map(row) : [row({ reason: decision.reason })];
 }
@@ -279,6 +305,7 @@ function draw() {
   if (!state) return;
   drawService();
   drawPartitions();
+  drawCandidate();
   drawRules();
   drawKeys();
   drawDecisions();

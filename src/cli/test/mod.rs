@@ -67,10 +67,12 @@ fn percent(text: &str) -> Result<f64, String> {
 impl TestCommand {
     pub(super) fn run(self) -> Exit {
         let mut session = self.run_once();
-        while self.watch {
-            watch::wait_for_change(&session);
-            eprintln!("\na file has changed; running again");
-            session = self.run_once();
+        if self.watch {
+            loop {
+                watch::wait_for_change(&session);
+                eprintln!("\na file has changed; running again");
+                session = self.run_once();
+            }
         }
         if session.passed() {
             Exit::Success

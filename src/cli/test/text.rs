@@ -99,12 +99,14 @@ pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
         value: value.as_bytes(),
     });
     let entries: Vec<_> = entries.collect();
-    let rules = &explained.rules.rules;
+    let (rules, origins) = (&explained.rules.rules, &explained.rules.origins);
     match rules.find(explained.domain.as_bytes(), &entries) {
         Match::Rules(matched) if !matched.rules.is_empty() => {
             let entries = entries.get(..matched.entries).unwrap_or_default();
             let rules = matched.rules.iter();
-            rules.flat_map(|rule| rule_lines(rule, entries)).collect()
+            rules
+                .flat_map(|rule| rule_lines(rule, entries, origins.of(rule.index)))
+                .collect()
         }
         Match::Rules(_) | Match::UnknownDomain | Match::None => {
             let named = (explained.domain.as_str(), explained.entries.as_slice());

@@ -9,6 +9,9 @@ use crate::visible_text::visible;
 /// Rows that Page Up and Page Down move by.
 const PAGE_ROWS: usize = 10;
 
+/// How many rules that only a candidate has are shown.
+const NEW_RULES_MAX: usize = 20;
+
 /// What is shown above a view.
 #[derive(Debug)]
 pub(super) struct Detail {
@@ -178,6 +181,15 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
     if row.quota_mode {
         lines.push("mode      quota".to_owned());
     }
+    if let Some((limit, counts)) = &row.candidate {
+        lines.push(format!("candidate {}, {}", visible(limit), counts.text()));
+        lines.push(format!(
+            "          {} requests, {} newly refused, {} newly admitted",
+            counts.requests(),
+            counts.newly_refused,
+            counts.newly_admitted
+        ));
+    }
     lines
 }
 
@@ -247,6 +259,23 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
                 .lines()
                 .map(|line| format!("          {}", visible(line))),
         );
+    }
+    if let Some(candidate) = &state.candidate {
+        lines.push(format!(
+            "candidate {}, {} requests, {} skipped",
+            candidate.counts.text(),
+            candidate.counts.requests(),
+            candidate.skipped
+        ));
+        for rule in candidate.new_rules.iter().take(NEW_RULES_MAX) {
+            let (name, text) = (visible(&rule.rule), rule.counts.text());
+            lines.push(format!("          new rule {name} {text}"));
+        }
+        if let Some(error) = &candidate.error {
+            lines.push("          the newest candidate rules were refused:".to_owned());
+            let error = error.lines();
+            lines.extend(error.map(|line| format!("          {}", visible(line))));
+        }
     }
     for shadowed in &state.shadowed {
         let (rule, until) = (visible(&shadowed.rule), visible(&shadowed.until));

@@ -8,7 +8,8 @@ use super::detail::Detail;
 use super::messages::{Connection, Effect, Key, Message, ReplicaRow};
 use super::rows::{RuleRow, merge_rules};
 use crate::admin_api::{
-    MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent, Top, TopKey, ValueMode, Window,
+    CandidateCounts, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent, Top, TopKey,
+    ValueMode, Window,
 };
 use crate::cli::admin_text::descriptor_text;
 
@@ -447,6 +448,10 @@ impl Model {
             if let Some(error) = &state.rules.error {
                 alerts.push((1, format!("RULES REFUSED: {name}: {error}")));
             }
+            let candidate = state.candidate.as_ref();
+            if let Some(error) = candidate.and_then(|candidate| candidate.error.as_ref()) {
+                alerts.push((1, format!("CANDIDATE REFUSED: {name}: {error}")));
+            }
             if !state.partitions.store.healthy {
                 let message = &state.partitions.store.message;
                 alerts.push((1, format!("STORE: {name}: {message}")));
@@ -459,6 +464,13 @@ impl Model {
         }
         alerts.sort_by_key(|(rank, _)| *rank);
         alerts.into_iter().map(|(_, alert)| alert).collect()
+    }
+
+    /// What candidates would have refused, on all replicas; none where none is tried.
+    pub(super) fn candidate(&self) -> Option<CandidateCounts> {
+        let current = self.replicas.values().filter_map(ReplicaRow::current);
+        let counts = current.filter_map(|state| Some(state.candidate.as_ref()?.counts));
+        counts.reduce(|sum, counts| sum.plus(&counts))
     }
 
     /// Hits a second of all rules: asked for, and over the limit.

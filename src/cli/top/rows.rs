@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::admin_api::{Hits, LimitFigures, LimitState, Rates, StateEvent};
+use crate::admin_api::{CandidateCounts, Hits, LimitFigures, LimitState, Rates, StateEvent};
 
 /// A rule of all replicas.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub(super) struct RuleRow {
     pub(super) shadow_until: Option<String>,
     pub(super) hits: Hits,
     pub(super) rates: Rates,
+    /// What is tried in its place: the limit in words, and the requests that it decided.
+    pub(super) candidate: Option<(String, CandidateCounts)>,
 }
 
 /// Adds up the rules of replicas.
@@ -48,12 +50,19 @@ impl RuleRow {
             shadow_until: None,
             hits: Hits::default(),
             rates: Rates::default(),
+            candidate: None,
         }
     }
 
     fn add(&mut self, limit: &LimitState) {
         self.replicas = self.replicas.saturating_add(1);
         self.shadowed = self.shadowed.saturating_add(usize::from(limit.shadow_mode));
+        if let Some(candidate) = &limit.candidate {
+            let limit = candidate.limit.as_ref().map(|limit| limit.text.clone());
+            let limit = limit.unwrap_or_else(|| "unlimited".to_owned());
+            let (_, counts) = self.candidate.take().unwrap_or_default();
+            self.candidate = Some((limit, counts.plus(&candidate.counts)));
+        }
         self.shadow_until = self.shadow_until.take().max(limit.shadow_until.clone());
         let (sum, more) = (&mut self.hits, &limit.hits);
         for (sum, more) in [
@@ -80,6 +89,13 @@ impl RuleRow {
 
     /// The mode of the rule in a few words.
     pub(super) fn mode(&self) -> String {
+        if let (Some((_, counts)), 0) = (&self.candidate, self.shadowed) {
+            return format!(
+                "try {}>{}%",
+                short_percent(counts.live_refused_percent),
+                short_percent(counts.refused_percent)
+            );
+        }
         if self.shadowed > 0 {
             let until = self.shadow_until.as_deref().and_then(|at| at.get(11..16));
             return match until {
@@ -95,5 +111,14 @@ impl RuleRow {
             (_, true) => "quota".to_owned(),
             _ => String::new(),
         }
+    }
+}
+
+/// A percentage in at most 3 characters, without its sign.
+fn short_percent(percent: f64) -> String {
+    if percent < 9.95 {
+        format!("{percent:.1}")
+    } else {
+        format!("{percent:.0}")
     }
 }

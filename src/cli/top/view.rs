@@ -33,6 +33,7 @@ const HELP: &[&str] = &[
     "",
     "over/s: hits over the limit; pass/s: hits that passed. Times are UTC.",
     "error: by how much a count can be too small.",
+    "try 0.4>3.1%: the rule's candidate would refuse 3.1 % of the requests instead of 0.4 %.",
 ];
 
 /// The styles of a terminal.
@@ -164,7 +165,16 @@ fn alert_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {
         count => format!(" (+{} more: 4)", count.saturating_sub(1)),
     };
     let Some(first) = alerts.first() else {
-        return Line::default();
+        return match model.candidate() {
+            None => Line::default(),
+            Some(counts) => {
+                let requests = count(counts.requests());
+                Line::raw(format!(
+                    " candidate {}, of {requests} requests",
+                    counts.text()
+                ))
+            }
+        };
     };
     let left = usize::from(width).saturating_sub(columns(&more).saturating_add(2));
     let words = format!(" {}{more}", fit(&visible(first), left));

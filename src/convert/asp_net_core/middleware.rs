@@ -14,6 +14,7 @@ use super::rate_rule::{Matching, RateRule, read, read_response, status_note, tem
 use super::whitelist;
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Response, Values};
+use crate::convert::window::Window;
 
 /// A middleware.
 pub(super) struct Middleware<'s> {
@@ -26,6 +27,8 @@ pub(super) struct Middleware<'s> {
     is_stacked: bool,
     /// The response of rules without their own.
     response: Option<Response>,
+    /// The shortest period of all rules.
+    shortest: Option<Window>,
 }
 
 // === impl Middleware ===
@@ -72,7 +75,9 @@ impl<'s> Middleware<'s> {
             policies,
             is_stacked: options.is_true("StackBlockedRequests"),
             response: response.or(message),
+            shortest: None,
         };
+        middleware.shortest = middleware.rules().map(|rule| rule.window).min();
         middleware.name_rules();
         middleware.note_periods(findings);
         middleware
@@ -170,7 +175,7 @@ impl<'s> Middleware<'s> {
                 label.push_str("_other");
             }
             let mut level = Level::new("generic_key", Values::exactly(&label));
-            level.below = below;
+            level.below = below.into();
             levels.push(level);
         }
         let names: Vec<_> = self.rules().map(|rule| rule.name.clone()).collect();
@@ -258,8 +263,7 @@ impl<'s> Middleware<'s> {
     }
 
     fn limit(&self, rule: &RateRule) -> LimitText {
-        let shortest = self.rules().map(|rule| rule.window).min();
-        let is_longer = shortest.is_some_and(|shortest| shortest < rule.window);
+        let is_longer = self.shortest.is_some_and(|shortest| shortest < rule.window);
         rule.limit_text((self.is_stacked && is_longer).then_some("all"))
     }
 }

@@ -124,7 +124,7 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         vec![RulesText {
             comments,
             domain: domain.unwrap_or(DOMAIN).to_owned(),
-            descriptors,
+            descriptors: descriptors.into(),
         }],
         findings,
     )

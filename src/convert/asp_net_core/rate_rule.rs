@@ -161,7 +161,7 @@ pub(super) fn parse(text: &str, is_regex: bool) -> Result<Endpoint, (bool, Strin
     let rules = RulesText {
         comments: Vec::new(),
         domain: "check".to_owned(),
-        descriptors: levels,
+        descriptors: levels.into(),
     };
     match load_error(&rules.to_string()) {
         None => Ok(endpoint),

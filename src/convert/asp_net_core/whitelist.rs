@@ -167,7 +167,7 @@ fn endpoints(
         add_path(&mut paths, path, text, end);
     }
     if verbs.is_empty() {
-        whitelist.below.append(&mut paths.below);
+        whitelist.below.append(paths.below);
         return;
     }
     for verb in verbs {

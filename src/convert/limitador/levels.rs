@@ -1,10 +1,10 @@
 //! The levels of one limit: each test and each variable is one, in their order.
 
 use super::expression::{Comparison, EntryKey, Test};
-use crate::convert::rules_text::{Level, LimitText, Values, escaped};
+use crate::convert::rules_text::{Level, Levels, LimitText, Values, escaped};
 
 /// One level of a limit's descriptor.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Step {
     pub(super) key: String,
     /// Values to which the limit does not apply.
@@ -142,11 +142,11 @@ fn whole(regex: &str) -> String {
 }
 
 /// The levels of these steps, with the limit at the end. Exceptions stand beside each step.
-pub(super) fn levels(steps: &[Step], limit: LimitText) -> Vec<Level> {
+pub(super) fn levels(steps: &[Step], limit: LimitText) -> Levels {
     let Some((first, rest)) = steps.split_first() else {
-        return Vec::new();
+        return Levels::default();
     };
-    let mut levels: Vec<Level> = first
+    let mut levels: Levels = first
         .except
         .iter()
         .map(|values| {
@@ -162,7 +162,7 @@ pub(super) fn levels(steps: &[Step], limit: LimitText) -> Vec<Level> {
     } else {
         level.below = self::levels(rest, limit);
     }
-    levels.push(level);
+    levels.add(level);
     levels
 }
 
@@ -179,28 +179,12 @@ impl Step {
         }
     }
 
-    /// Whether limits of these steps can share a tree: a descriptor of one never takes a branch of
-    /// the other instead of its own.
-    pub(super) fn are_apart(one: &[Self], other: &[Self]) -> bool {
-        for (one, other) in one.iter().zip(other) {
-            if one == other {
-                continue;
-            }
-            return one.key != other.key || one.is_disjoint(other);
-        }
-        true
-    }
-
-    /// Whether both match exact values, none of them in common.
-    fn is_disjoint(&self, other: &Self) -> bool {
-        let exact = |step: &Self| match &step.values {
-            Values::Text(text) if step.except.is_empty() => Some(vec![text.clone()]),
-            Values::List(texts) if step.except.is_empty() => Some(texts.clone()),
+    /// The values that it matches; none if it matches other than exact values.
+    pub(super) fn exact_values(&self) -> Option<&[String]> {
+        match &self.values {
+            Values::Text(text) if self.except.is_empty() => Some(std::slice::from_ref(text)),
+            Values::List(texts) if self.except.is_empty() => Some(texts),
             _ => None,
-        };
-        match (exact(self), exact(other)) {
-            (Some(texts), Some(others)) => texts.iter().all(|text| !others.contains(text)),
-            _ => false,
         }
     }
 }

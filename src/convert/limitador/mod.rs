@@ -11,26 +11,32 @@
 
 mod expression;
 mod levels;
+mod placed_limits;
 mod source_limit;
 mod tokens;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use self::levels::{Step, levels};
+use self::placed_limits::PlacedLimits;
 use self::source_limit::{NOT_A_LIMITS_FILE, SourceLimit, read};
-use crate::convert::rules_text::RulesText;
+use crate::convert::rules_text::{Levels, RulesText};
 use crate::convert::{Conversion, ConvertError, Finding, document};
 use crate::rules::path::Source;
 use crate::rules::yaml::{Content, Node};
 
-/// How many limits one descriptor may have.
-const LIMITS_MAX: usize = 16;
-
 /// The rules of one namespace, and what is in them.
 struct Domain {
     text: RulesText,
-    placed: Vec<Vec<Step>>,
+    placed: PlacedLimits,
     names: BTreeSet<String>,
+}
+
+/// The domains, in the order of their first limits.
+#[derive(Default)]
+struct Domains {
+    domains: Vec<Domain>,
+    by_namespace: HashMap<String, usize>,
 }
 
 /// Converts limits files. With `domain`, only the limits of that namespace.
@@ -44,8 +50,8 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
     for source in sources {
         documents.push((source, document(&source.name, &source.text)?));
     }
-    let mut domains: Vec<Domain> = Vec::new();
-    let mut seen: Vec<(String, u64, String, String)> = Vec::new();
+    let mut domains = Domains::default();
+    let mut seen = HashSet::new();
     let mut number: usize = 0;
     for (source, root) in &documents {
         let Some(root) = root.as_deref().filter(|root| !root.is_null()) else {
@@ -64,13 +70,11 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
             }
             match read(&source.name, item, number, &mut findings) {
                 Ok(Some(limit)) => {
-                    let identity = limit.identity();
-                    if seen.contains(&identity) {
+                    if seen.insert(limit.identity()) {
+                        place(&mut domains, &limit, &mut findings);
+                    } else {
                         findings.push(limit.duplicate());
-                        continue;
                     }
-                    seen.push(identity);
-                    place(&mut domains, &limit, &mut findings);
                 }
                 Ok(None) => {}
                 Err(finding) => findings.push(finding),
@@ -78,26 +82,19 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         }
     }
     Conversion::checked(
-        domains.into_iter().map(|domain| domain.text).collect(),
+        domains.domains.into_iter().map(|it| it.text).collect(),
         findings,
     )
 }
 
 /// Adds a limit to the rules of its namespace.
-fn place(domains: &mut Vec<Domain>, limit: &SourceLimit<'_>, findings: &mut Vec<Finding>) {
-    let found = domains
-        .iter()
-        .position(|domain| domain.text.domain == limit.namespace);
-    let index = found.unwrap_or_else(|| {
-        domains.push(Domain::new(&limit.namespace));
-        domains.len().saturating_sub(1)
-    });
-    let Some(domain) = domains.get_mut(index) else {
+fn place(domains: &mut Domains, limit: &SourceLimit<'_>, findings: &mut Vec<Finding>) {
+    let Some(domain) = domains.of_namespace(&limit.namespace) else {
         return;
     };
     let name = domain.unique_name(limit);
     let mut steps = limit.steps.clone();
-    if !domain.has_place_for(&steps) {
+    if steps.is_empty() || !domain.placed.has_place_for(&steps) {
         // Envoy sends it, so it has no pattern's sign.
         let own = if name.contains('*') {
             format!("limit_{}", limit.number)
@@ -114,10 +111,25 @@ fn place(domains: &mut Vec<Domain>, limit: &SourceLimit<'_>, findings: &mut Vec<
         }
         steps.insert(0, Step::of_limit(&own));
     }
-    for level in levels(&steps, limit.text(name)) {
-        level.add_to(&mut domain.text.descriptors);
+    domain
+        .text
+        .descriptors
+        .join(levels(&steps, limit.text(name)));
+    domain.placed.add(&steps);
+}
+
+// === impl Domains ===
+
+impl Domains {
+    /// The domain of a namespace, which is new with its first limit. Never none.
+    fn of_namespace(&mut self, namespace: &str) -> Option<&mut Domain> {
+        let new = self.domains.len();
+        let index = *self.by_namespace.entry(namespace.to_owned()).or_insert(new);
+        if index == new {
+            self.domains.push(Domain::new(namespace));
+        }
+        self.domains.get_mut(index)
     }
-    domain.placed.push(steps);
 }
 
 // === impl Domain ===
@@ -133,9 +145,9 @@ impl Domain {
             text: RulesText {
                 comments: comments.map(str::to_owned).to_vec(),
                 domain: namespace.to_owned(),
-                descriptors: Vec::new(),
+                descriptors: Levels::default(),
             },
-            placed: Vec::new(),
+            placed: PlacedLimits::default(),
             names: BTreeSet::new(),
         }
     }
@@ -151,15 +163,36 @@ impl Domain {
         }
         name
     }
+}
 
-    /// Whether a limit of these steps takes no value from another limit, and loses none.
-    fn has_place_for(&self, steps: &[Step]) -> bool {
-        let same = self.placed.iter().filter(|other| *other == steps);
-        !steps.is_empty()
-            && same.count() < LIMITS_MAX
-            && self
-                .placed
-                .iter()
-                .all(|other| Step::are_apart(steps, other))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::rules_text::comparisons::COUNT;
+
+    /// How often values are compared to convert so many limits that are all apart.
+    fn comparisons(limits: usize) -> usize {
+        let limit = |number: usize| {
+            let path = format!("descriptors[0].path == '/{number}'");
+            format!(
+                "- {{ namespace: shop, max_value: 5, seconds: 60, conditions: [\"{path}\"] }}\n"
+            )
+        };
+        let source = Source {
+            name: "limits.yaml".to_owned(),
+            text: (0..limits).map(limit).collect(),
+        };
+        COUNT.set(0);
+        let conversion = convert(&[source], None).unwrap();
+        assert!(conversion.findings.is_empty(), "{:?}", conversion.findings);
+        COUNT.get()
+    }
+
+    /// A comparison with all limits before would be 19,900 for 200, and four times that for 400.
+    #[test]
+    fn a_limit_is_placed_without_comparing_it_with_all_others() {
+        let (some, twice) = (comparisons(200), comparisons(400));
+        assert!(some <= 200 * 8, "{some}");
+        assert!(twice <= some * 2 + 8, "{some}, {twice}");
     }
 }

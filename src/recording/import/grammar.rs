@@ -100,4 +100,5 @@ const FIELD_NAME: Field = tollgate(
 pub(super) static MAPPINGS: Grammar = Grammar {
     mappings: &[&ROOT, &FIELD, &TIME, &DESCRIPTOR, &ENTRY, &VERDICT],
     is_reference: false,
+    is_overlay: false,
 };

@@ -89,7 +89,7 @@ impl Mapping {
         reader.file(&source.name, &source.text, unfolding_budget(&source.text));
         let mut loader = Loader { reader };
         let mapping = loader.text(&source.text);
-        let report = loader.reader.into_report(std::slice::from_ref(source));
+        let report = loader.reader.into_report(std::slice::from_ref(&source));
         match mapping {
             Some(mapping) if report.errors.is_empty() => Ok(mapping),
             _ => Err(report),

@@ -62,6 +62,8 @@ codes! {
     InvalidHeader "invalid-header" "A response header that cannot be sent."
     InvalidReplaces "invalid-replaces" "An entry of `replaces` that names nothing or its own limit."
 
+    RaisedLimit "raised-limit" "An entry of an overlay that lets more pass, without `may_raise: true`."
+
     ForeignFile "foreign-file" "A file of another program: limitador, AspNetCoreRateLimit, Docker Compose, Kubernetes, Envoy."
 
     // Warnings.
@@ -73,5 +75,6 @@ codes! {
     UnknownReplacedName "unknown-replaced-name" "A name in `replaces` that no limit of the domain has."
     NoDescriptors "no-descriptors" "A file without descriptors."
     SmallBurst "small-burst" "A `burst` that `refill: interval` can never fill with a window's requests."
+    UnmatchedEntry "unmatched-entry" "An entry of an overlay that matches no limit, or only limits that earlier entries take."
     NoLimit "no-limit" "A descriptor that has no limit and changes nothing."
 }

@@ -118,6 +118,9 @@ impl Loader<'_> {
         self.warn_unused_over_limit(&fields, path, &rules);
         self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
+            if !rules.is_empty() {
+                self.record_rules_origin(&fields);
+            }
             self.rules.set_rules(node, rules);
         }
         let context = DescriptorContext {
@@ -150,6 +153,17 @@ impl Loader<'_> {
             let help = "use another key here or as holder_key, or remove this descriptor's limit";
             self.report(path, warning.help(help));
         }
+    }
+
+    /// Records where the next rules were written.
+    fn record_rules_origin(&mut self, fields: &Fields<'_>) {
+        let name = match fields.given("rate_limit") {
+            Some(_) => "rate_limit",
+            None => "rate_limits",
+        };
+        let place = self.place(fields.key_span(name));
+        let next = self.rules.rules().len();
+        self.origins.push(next, place.file, place.span.at.line);
     }
 
     fn add_node(

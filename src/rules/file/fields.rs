@@ -76,6 +76,30 @@ impl<'n> Fields<'n> {
         self.field(name).map_or(self.span, |field| field.key)
     }
 
+    /// These fields, and those of `below` that are not among them. Those have no place.
+    pub(crate) fn over<'f>(&self, below: &'f [(&'f str, Rc<Node>)]) -> Fields<'f>
+    where
+        'n: 'f,
+    {
+        let mut all: Vec<Field<'f>> = self.all.clone();
+        for (name, value) in below {
+            if self.given(name).is_none() {
+                all.retain(|field| field.name != *name);
+                all.push(Field {
+                    name,
+                    key: Span::default(),
+                    value,
+                    first: None,
+                });
+            }
+        }
+        Fields {
+            span: Span::default(),
+            all,
+            misspelt: self.misspelt.clone(),
+        }
+    }
+
     /// Whether an unknown key probably means this field.
     pub(crate) fn is_misspelt(&self, name: &str) -> bool {
         self.misspelt.contains(&name)

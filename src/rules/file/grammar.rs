@@ -12,7 +12,7 @@
 //! (`descriptor`, `rate_limit`).
 
 use crate::rules::file::grammar_field::{
-    ANY_NUMBER, Grammar, Kind, Mapping, choice, reference, tollgate,
+    ANY_NUMBER, Field, Grammar, Kind, Mapping, choice, reference, tollgate,
 };
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, OnStoreFailure, Weekday};
@@ -32,19 +32,8 @@ pub(crate) static ROOT: Mapping = Mapping {
             Kind::MappingList(&DESCRIPTOR),
             "The descriptors of this domain.",
         ),
-        tollgate(
-            "all_or_nothing",
-            Kind::Boolean,
-            "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
-        ),
-        tollgate(
-            "on_store_failure",
-            Kind::Enum {
-                words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
-                ignore_case: false,
-            },
-            "The response when the shared store makes no decision. Default: --on-store-failure.",
-        ),
+        ALL_OR_NOTHING,
+        ON_STORE_FAILURE,
     ],
 };
 
@@ -93,21 +82,13 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
             Kind::MappingList(&LIMIT),
             "Several limits; the tightest one sets the status.",
         ),
-        tollgate(
-            "over_limit",
-            Kind::Mapping(&OVER_LIMIT),
-            "The response sent to the client when a limit refuses.",
-        ),
+        OVER_LIMIT_OF_LEVEL,
         reference(
             "descriptors",
             Kind::MappingList(&DESCRIPTOR),
             "The next entries of the descriptor.",
         ),
-        reference(
-            "shadow_mode",
-            Kind::Boolean,
-            "Hits are counted and measured, and never refused.",
-        ),
+        SHADOW_MODE,
         reference(
             "quota_mode",
             Kind::Boolean,
@@ -141,109 +122,197 @@ pub(crate) static LIMIT: Mapping = Mapping {
     name: "limit",
     about: "A limit: the number of requests, the window and the algorithm.",
     fields: &[
-        reference(
-            "unit",
-            Kind::Unit,
-            "The unit of the window. A month is 30 days and a year 365, except with `calendar`.",
-        ),
-        tollgate(
-            "unit_multiplier",
-            Kind::Integer(1..=u32::MAX),
-            "The number of units in the window. Default: 1.",
-        ),
-        reference(
-            "requests_per_unit",
-            Kind::Integer(ANY_NUMBER),
-            "The number of requests; 0 refuses all.",
-        ),
-        reference(
-            "unlimited",
-            Kind::Boolean,
-            "Requests pass and are not counted. It excludes all other fields.",
-        ),
-        reference(
-            "name",
-            Kind::Text,
-            "The name of the limit: returned with the status, and used by `replaces`.",
-        ),
-        reference(
-            "replaces",
-            Kind::MappingList(&REPLACED),
-            "The limits that are not counted if this one matches the same request.",
-        ),
-        tollgate(
-            "algorithm",
-            Kind::Enum {
-                words: algorithm_names,
-                ignore_case: false,
-            },
-            "The algorithm. Default: fixed_window.",
-        ),
-        choice(
-            "burst",
-            AlgorithmOption::Burst,
-            Kind::Integer(1..=u32::MAX),
-            "The number of requests that may pass at once.",
-        ),
-        choice(
-            "segments",
-            AlgorithmOption::Segments,
-            Kind::Integer(1..=SEGMENTS_MAX as u32),
-            "The number of segments of a sliding window.",
-        ),
-        choice(
-            "refill",
-            AlgorithmOption::Refill,
-            Kind::Enum {
-                words: refill_names,
-                ignore_case: false,
-            },
-            "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
-        ),
-        choice(
-            "calendar",
-            AlgorithmOption::Calendar,
-            Kind::Boolean,
-            "Windows are calendar days, weeks, months or years.",
-        ),
-        choice(
-            "time_zone",
-            AlgorithmOption::Calendar,
-            Kind::Text,
-            "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.",
-        ),
-        choice(
-            "week_start",
-            AlgorithmOption::Calendar,
-            Kind::Enum {
-                words: weekday_names,
-                ignore_case: true,
-            },
-            "The day on which weeks begin. Default: monday.",
-        ),
-        choice(
-            "count_refused",
-            AlgorithmOption::CountRefused,
-            Kind::Enum {
-                words: count_refused_names,
-                ignore_case: false,
-            },
-            "Which limits count refused hits: none, the one that refused, or all that were checked.",
-        ),
-        choice(
-            "holder_key",
-            AlgorithmOption::Slots,
-            Kind::Text,
-            "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.",
-        ),
-        choice(
-            "slot_seconds",
-            AlgorithmOption::Slots,
-            Kind::Integer(1..=u32::MAX),
-            "How long a slot is held without a refund, in seconds.",
-        ),
+        UNIT,
+        UNIT_MULTIPLIER,
+        REQUESTS_PER_UNIT,
+        UNLIMITED,
+        NAME,
+        REPLACES,
+        ALGORITHM,
+        BURST,
+        SEGMENTS,
+        REFILL,
+        CALENDAR,
+        TIME_ZONE,
+        WEEK_START,
+        COUNT_REFUSED,
+        HOLDER_KEY,
+        SLOT_SECONDS,
+        CANDIDATE_OF_LIMIT,
     ],
 };
+
+/// A limit that is tried beside the one in force. The rule keeps its name and what it replaces.
+pub(crate) static CANDIDATE: Mapping = Mapping {
+    name: "candidate",
+    about: "A limit that is decided for every request in a bucket of its own, counted, and never enforced.",
+    fields: &[
+        UNIT,
+        UNIT_MULTIPLIER,
+        REQUESTS_PER_UNIT,
+        UNLIMITED,
+        ALGORITHM,
+        BURST,
+        SEGMENTS,
+        REFILL,
+        CALENDAR,
+        TIME_ZONE,
+        WEEK_START,
+        COUNT_REFUSED,
+        HOLDER_KEY,
+        SLOT_SECONDS,
+    ],
+};
+
+const UNIT: Field = reference(
+    "unit",
+    Kind::Unit,
+    "The unit of the window. A month is 30 days and a year 365, except with `calendar`.",
+);
+
+const UNIT_MULTIPLIER: Field = tollgate(
+    "unit_multiplier",
+    Kind::Integer(1..=u32::MAX),
+    "The number of units in the window. Default: 1.",
+);
+
+pub(super) const REQUESTS_PER_UNIT: Field = reference(
+    "requests_per_unit",
+    Kind::Integer(ANY_NUMBER),
+    "The number of requests; 0 refuses all.",
+);
+
+const UNLIMITED: Field = reference(
+    "unlimited",
+    Kind::Boolean,
+    "Requests pass and are not counted. It excludes all other fields but `candidate`.",
+);
+
+pub(super) const NAME: Field = reference(
+    "name",
+    Kind::Text,
+    "The name of the limit: returned with the status, and used by `replaces`.",
+);
+
+const REPLACES: Field = reference(
+    "replaces",
+    Kind::MappingList(&REPLACED),
+    "The limits that are not counted if this one matches the same request.",
+);
+
+pub(super) const ALGORITHM: Field = tollgate(
+    "algorithm",
+    Kind::Enum {
+        words: algorithm_names,
+        ignore_case: false,
+    },
+    "The algorithm. Default: fixed_window.",
+);
+
+pub(super) const BURST: Field = choice(
+    "burst",
+    AlgorithmOption::Burst,
+    Kind::Integer(1..=u32::MAX),
+    "The number of requests that may pass at once.",
+);
+
+pub(super) const SEGMENTS: Field = choice(
+    "segments",
+    AlgorithmOption::Segments,
+    Kind::Integer(1..=SEGMENTS_MAX as u32),
+    "The number of segments of a sliding window.",
+);
+
+const REFILL: Field = choice(
+    "refill",
+    AlgorithmOption::Refill,
+    Kind::Enum {
+        words: refill_names,
+        ignore_case: false,
+    },
+    "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
+);
+
+const CALENDAR: Field = choice(
+    "calendar",
+    AlgorithmOption::Calendar,
+    Kind::Boolean,
+    "Windows are calendar days, weeks, months or years.",
+);
+
+const TIME_ZONE: Field = choice(
+    "time_zone",
+    AlgorithmOption::Calendar,
+    Kind::Text,
+    "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.",
+);
+
+const WEEK_START: Field = choice(
+    "week_start",
+    AlgorithmOption::Calendar,
+    Kind::Enum {
+        words: weekday_names,
+        ignore_case: true,
+    },
+    "The day on which weeks begin. Default: monday.",
+);
+
+pub(super) const COUNT_REFUSED: Field = choice(
+    "count_refused",
+    AlgorithmOption::CountRefused,
+    Kind::Enum {
+        words: count_refused_names,
+        ignore_case: false,
+    },
+    "Which limits count refused hits: none, the one that refused, or all that were checked.",
+);
+
+const HOLDER_KEY: Field = choice(
+    "holder_key",
+    AlgorithmOption::Slots,
+    Kind::Text,
+    "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.",
+);
+
+const SLOT_SECONDS: Field = choice(
+    "slot_seconds",
+    AlgorithmOption::Slots,
+    Kind::Integer(1..=u32::MAX),
+    "How long a slot is held without a refund, in seconds.",
+);
+
+pub(super) const ALL_OR_NOTHING: Field = tollgate(
+    "all_or_nothing",
+    Kind::Boolean,
+    "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
+);
+
+pub(super) const ON_STORE_FAILURE: Field = tollgate(
+    "on_store_failure",
+    Kind::Enum {
+        words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
+        ignore_case: false,
+    },
+    "The response when the shared store makes no decision. Default: --on-store-failure.",
+);
+
+pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate(
+    "over_limit",
+    Kind::Mapping(&OVER_LIMIT),
+    "The response sent to the client when a limit refuses.",
+);
+
+pub(super) const SHADOW_MODE: Field = reference(
+    "shadow_mode",
+    Kind::Boolean,
+    "Hits are counted and measured, and never refused.",
+);
+
+pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate(
+    "candidate",
+    Kind::Mapping(&CANDIDATE),
+    "A limit that is decided beside this one and never enforced.",
+);
 
 /// A reference to a rule that is replaced.
 pub(crate) static REPLACED: Mapping = Mapping {
@@ -267,13 +336,31 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
 };
 
 /// Every mapping.
-pub(crate) static MAPPINGS: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
+pub(crate) static MAPPINGS: [&Mapping; 6] = [
+    &ROOT,
+    &DESCRIPTOR,
+    &LIMIT,
+    &CANDIDATE,
+    &REPLACED,
+    &OVER_LIMIT,
+];
 
 /// The grammar of rules files.
 pub(crate) static RULES: Grammar = Grammar {
-    mappings: &MAPPINGS,
+    mappings: &NAMED,
     is_reference: true,
+    is_overlay: false,
 };
+
+/// The grammar of overlays: its messages know the names of rules files.
+pub(crate) static OVERLAY: Grammar = Grammar {
+    mappings: &NAMED,
+    is_reference: true,
+    is_overlay: true,
+};
+
+/// The mappings that messages name. What a candidate may have, a limit may have.
+static NAMED: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
 
 /// The fields of a limit that are choices of its algorithm, in the order of the table.
 pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {

@@ -12,6 +12,8 @@ pub(crate) struct Grammar {
     /// Whether the reference reads such files: errors then begin with its words, and numbers that
     /// it rejects anywhere are errors.
     pub(crate) is_reference: bool,
+    /// Whether these are overlays: a name of a rules file that is none of an overlay is an error.
+    pub(crate) is_overlay: bool,
 }
 
 /// A mapping of a file.
@@ -157,12 +159,13 @@ impl Mapping {
             "rules" => "the root of the file",
             "descriptor" => "a descriptor",
             "limit" => "`rate_limit`",
+            "candidate" => "`candidate`",
             "replaced" => "an entry of `replaces`",
             "over_limit" => "`over_limit`",
             "tests" => "the root of a file of tests",
             "test" => "a test",
             "step" => "a step",
-            "entry" => "an entry",
+            "request_entry" => "an entry of a descriptor",
             "override" => "`limit`",
             "expected_descriptor" => "an entry of `expect.descriptors`",
             "ask" => "`ask`",
@@ -172,6 +175,9 @@ impl Mapping {
             "mapped_descriptor" => "an entry of `descriptors`",
             "mapped_entry" => "an entry of `entries`",
             "verdict" => "`verdict`",
+            "overlay" => "the root of an overlay",
+            "entry" => "an entry of an overlay",
+            "level" => "an entry of `path`",
             _ => "`expect`",
         }
     }

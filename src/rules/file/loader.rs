@@ -4,22 +4,26 @@
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 
 use crate::rules::file::diagnostic::{Diagnostic, Span};
-use crate::rules::file::grammar::RULES;
+use crate::rules::file::grammar::{OVERLAY, RULES};
 use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
 use crate::rules::file::reader::Reader;
 use crate::rules::file::report::Report;
+use crate::rules::file::rule_origin::RuleOrigins;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
 
-/// How several files are combined.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// How several files are combined, and what is added to them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Options {
     /// Several files may hold rules of one domain.
     pub merge_domains: bool,
+    /// The file of an overlay.
+    pub overlay: Option<PathBuf>,
 }
 
 /// The result of loading files.
@@ -31,12 +35,15 @@ pub struct LoadedRules {
     pub warnings: Vec<Diagnostic>,
     /// How many more warnings there are.
     pub warnings_omitted: usize,
+    /// Where the rules were written.
+    pub origins: RuleOrigins,
 }
 
 /// Walks rules files and collects rules and diagnostics.
 pub(super) struct Loader<'s> {
     pub(super) options: Options,
     pub(super) rules: RuleSet,
+    pub(super) origins: RuleOrigins,
     reader: Reader<'s>,
     pub(super) automata: Automata,
     /// Regular expressions that are valid, so that each is checked once, and their words.
@@ -65,17 +72,19 @@ impl From<&RulesSettings> for Options {
     fn from(settings: &RulesSettings) -> Self {
         Self {
             merge_domains: settings.merge_domain_config,
+            overlay: settings.overlay.clone(),
         }
     }
 }
 
 // === impl Loader ===
 
-impl<'s> Loader<'s> {
+impl Loader<'_> {
     pub(super) fn new(options: Options) -> Self {
         Self {
             options,
             rules: RuleSet::default(),
+            origins: RuleOrigins::default(),
             reader: Reader::new(&RULES),
             automata: Automata::default(),
             valid_regexes: HashMap::new(),
@@ -86,22 +95,77 @@ impl<'s> Loader<'s> {
         }
     }
 
-    /// Compiles the patterns of all files, and gives the rules or the errors.
-    pub(super) fn finish(mut self, sources: &[Source]) -> Result<LoadedRules, Report> {
+    /// Reads an overlay, not rules.
+    pub(super) fn of_an_overlay(mut self) -> Self {
+        self.reader.grammar = &OVERLAY;
+        self
+    }
+
+    /// The diagnostics, in the order in which they were found.
+    pub(super) fn into_report(self) -> Report {
+        self.reader.report
+    }
+
+    /// Compiles the patterns of all files. Gives whether the rules are valid.
+    pub(super) fn complete(&mut self) -> bool {
         self.compile();
-        if self.report.errors.is_empty() {
+        let are_valid = self.report.errors.is_empty();
+        if are_valid {
             self.warn_unreachable_nodes();
-            self.warn_unknown_replaced_names();
         }
-        let report = self.reader.into_report(sources);
+        are_valid
+    }
+
+    /// The rules, or the errors; with the report of an overlay, and its name.
+    pub(super) fn into_result(
+        mut self,
+        sources: &[&Source],
+        overlay: Option<(Report, &str)>,
+    ) -> Result<LoadedRules, Report> {
+        let name = overlay.as_ref().map(|(_, name)| *name);
+        self.origins.name_files(&self.reader.files, name);
+        let files = self.files.len();
+        let mut report = self.reader.report;
+        if let Some((of_overlay, _)) = overlay {
+            let are_valid = report.errors.is_empty();
+            report.append(of_overlay, files);
+            report.only_overlay = are_valid && !report.errors.is_empty();
+        }
+        report.complete(sources);
         if report.errors.is_empty() {
             Ok(LoadedRules {
                 rules: self.rules,
                 warnings: report.warnings,
                 warnings_omitted: report.warnings_omitted,
+                origins: self.origins,
             })
         } else {
             Err(report)
+        }
+    }
+
+    /// How many errors and warnings there are.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.report.errors.len(), self.report.warnings.len())
+    }
+
+    /// Completes what was reported since a mark: an error without a place gets this one, a warning
+    /// without a place and what was reported before are removed, and each gets the path.
+    pub(super) fn place_since(&mut self, (errors, warnings): (usize, usize), at: Span, path: &str) {
+        let report = &mut self.report;
+        report.warnings = without_repeats(&mut report.warnings, warnings, |warning| {
+            warning.span.at.line > 0
+        });
+        for error in report.errors.iter_mut().skip(errors) {
+            if error.span.at.line == 0 {
+                error.span = at;
+            }
+            error.related.retain(|related| related.span.at.line > 0);
+        }
+        report.errors = without_repeats(&mut report.errors, errors, |_| true);
+        let later = report.errors.iter_mut().skip(errors);
+        for one in later.chain(report.warnings.iter_mut().skip(warnings)) {
+            path.clone_into(&mut one.path);
         }
     }
 }
@@ -118,4 +182,24 @@ impl DerefMut for Loader<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.reader
     }
+}
+
+/// The diagnostics without those after the first `known` that are not kept or repeat another.
+fn without_repeats(
+    all: &mut Vec<Diagnostic>,
+    known: usize,
+    keep: impl Fn(&Diagnostic) -> bool,
+) -> Vec<Diagnostic> {
+    let mut later = all.split_off(known.min(all.len()));
+    later.retain(&keep);
+    let mut kept = std::mem::take(all);
+    for one in later {
+        let is_same = |other: &Diagnostic| {
+            (other.code, other.span, &other.message) == (one.code, one.span, &one.message)
+        };
+        if !kept.iter().any(is_same) {
+            kept.push(one);
+        }
+    }
+    kept
 }

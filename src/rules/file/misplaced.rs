@@ -106,7 +106,15 @@ impl Reader<'_> {
         let name = key.text().unwrap_or_default();
         let grammar = self.grammar;
         let help = || format!("move it into {}", grammar.homes(name));
-        match self.grammar.origin_of(name) {
+        if grammar.is_overlay && grammar.origin_of(name).is_some() {
+            let message = format!("'{name}' has no effect here");
+            let error = Diagnostic::error(Code::MisplacedKey, key.span, message);
+            let error = error.label(format!("not a key of {}", here.place()));
+            let help = format!("the keys of {} are {}", here.place(), here.names());
+            self.report(path, error.help(help));
+            return None;
+        }
+        match grammar.origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
                 if self.is_new_warning(Code::MisplacedKey, key.span) {

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
+//! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
 //! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
 //! | `loader` | the state of one load |
@@ -21,7 +22,9 @@
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
+//! | `overlay` | what a file of another owner adds to the rules |
 //! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
+//! | `rule_origin` | where each rule was written |
 //! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
 //! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
@@ -44,6 +47,7 @@ mod fields;
 mod foreign_format;
 mod grammar;
 mod grammar_field;
+mod grammar_overlay;
 mod loader;
 mod metadata;
 mod misplaced;
@@ -52,19 +56,22 @@ mod node_diagnostics;
 mod node_kind;
 mod node_origin;
 mod over_limit;
+mod overlay;
 mod patterns;
 mod rate_limit;
 mod reader;
 mod replaced_names;
 mod report;
+mod rule_origin;
 mod schema;
 mod unreachable;
 mod unused_fields;
 mod values;
 
 use self::loader::Loader;
+use self::overlay::Overlay;
 use crate::rules::path::Source;
-use crate::rules::yaml::Node;
+use crate::rules::yaml::{self, Node};
 
 pub(crate) use self::field_path::FieldPath;
 pub(crate) use self::fields::Fields;
@@ -80,27 +87,43 @@ pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
 pub use self::loader::{LoadedRules, Options};
 pub use self::report::Report;
-pub use self::schema::schema;
+pub use self::rule_origin::{RuleOrigin, RuleOrigins};
+pub use self::schema::{overlay_schema, schema};
 pub use self::values::LIST_ITEMS_MAX;
 
-/// Loads the rule set that `sources` describe.
+/// Loads the rule set that `sources` describe. [`Options::overlay`] is not read.
 ///
 /// # Errors
 ///
 /// Every error of every file, at most [`DIAGNOSTICS_MAX`], and the warnings.
 pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
+    load_overlaid(sources, None, options)
+}
+
+/// Loads the rule set that `sources` describe, with an overlay.
+///
+/// # Errors
+///
+/// As for [`load`]; the overlay's errors come last.
+pub fn load_overlaid(
+    sources: &[Source],
+    overlay: Option<&Source>,
+    options: Options,
+) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
         let budget = reader::unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
         loader.text_document();
     }
-    loader.finish(sources)
+    finish(loader, sources, overlay)
 }
 
-/// Loads documents that are no text, each with its name. They have no aliases, so nothing unfolds.
+/// Loads documents that are no text, each with its name, with an overlay. They have no aliases, so
+/// nothing unfolds.
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
+    overlay: Option<&Source>,
     options: Options,
 ) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
@@ -108,5 +131,27 @@ pub(crate) fn load_documents(
         loader.file(name, "", usize::MAX);
         loader.document(root);
     }
-    loader.finish(&[])
+    finish(loader, &[], overlay)
+}
+
+/// Applies the overlay to rules that are valid, and gives the rules or the errors.
+fn finish(
+    mut loader: Loader<'_>,
+    sources: &[Source],
+    overlay: Option<&Source>,
+) -> Result<LoadedRules, Report> {
+    let are_valid = loader.complete();
+    let applied = overlay.map(|overlay| {
+        let document = yaml::parse(&overlay.text);
+        let mut read = Overlay::read(overlay, &document);
+        if are_valid {
+            read.apply(&mut loader.rules, &mut loader.origins);
+        }
+        (read.into_report(), &*overlay.name)
+    });
+    if are_valid {
+        loader.warn_unknown_replaced_names();
+    }
+    let sources: Vec<_> = sources.iter().chain(overlay).collect();
+    loader.into_result(&sources, applied)
 }

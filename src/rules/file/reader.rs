@@ -68,7 +68,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Everything that was reported, with the lines of the files.
-    pub(crate) fn into_report(self, sources: &[Source]) -> Report {
+    pub(crate) fn into_report(self, sources: &[&Source]) -> Report {
         let mut report = self.report;
         report.complete(sources);
         report

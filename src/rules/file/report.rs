@@ -12,7 +12,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::rules::excerpt::{SourceLine, line_at, lines_between, printable};
-use crate::rules::file::bounds::ERRORS_COUNTED_MAX;
+use crate::rules::file::bounds::{DIAGNOSTICS_MAX, ERRORS_COUNTED_MAX};
 use crate::rules::file::diagnostic::{Diagnostic, Severity, Span};
 use crate::rules::path::Source;
 
@@ -36,6 +36,8 @@ pub struct Report {
     pub errors_omitted: usize,
     /// How many more warnings there are.
     pub warnings_omitted: usize,
+    /// The rules alone are valid: every error is about the overlay.
+    pub only_overlay: bool,
 }
 
 /// One place of a diagnostic, with what its snippet shows.
@@ -83,8 +85,31 @@ impl Report {
         parts.join("\n\n")
     }
 
+    /// Adds the report of a file that comes after `files` others.
+    pub(crate) fn append(&mut self, other: Self, files: usize) {
+        for (all, omitted, more) in [
+            (&mut self.errors, &mut self.errors_omitted, other.errors),
+            (
+                &mut self.warnings,
+                &mut self.warnings_omitted,
+                other.warnings,
+            ),
+        ] {
+            for mut diagnostic in more {
+                if all.len() >= DIAGNOSTICS_MAX {
+                    *omitted = omitted.saturating_add(1);
+                    continue;
+                }
+                diagnostic.found.file = diagnostic.found.file.saturating_add(files);
+                all.push(diagnostic);
+            }
+        }
+        self.errors_omitted = self.errors_omitted.saturating_add(other.errors_omitted);
+        self.warnings_omitted = self.warnings_omitted.saturating_add(other.warnings_omitted);
+    }
+
     /// Sorts by place, and adds the lines that the snippets show.
-    pub(crate) fn complete(&mut self, sources: &[Source]) {
+    pub(crate) fn complete(&mut self, sources: &[&Source]) {
         for diagnostics in [&mut self.errors, &mut self.warnings] {
             diagnostics.sort_by_key(Diagnostic::place);
             for diagnostic in diagnostics {
@@ -188,7 +213,7 @@ impl Diagnostic {
     }
 
     /// Copies the lines of its places out of the files.
-    fn quote(&mut self, sources: &[Source]) {
+    fn quote(&mut self, sources: &[&Source]) {
         let related = self.related.iter().map(|related| {
             let file = related.file.as_deref().unwrap_or(&self.file);
             (file, related.span)

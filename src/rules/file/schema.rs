@@ -1,6 +1,6 @@
-//! The JSON Schema of a rules file, for completion and checks in an editor.
+//! The JSON Schemas of a rules file and of an overlay, for completion and checks in an editor.
 //!
-//! It is generated from the table that the loader reads by (`grammar`), with the constraints
+//! They are generated from the tables that the loader reads by (`grammar`), with the constraints
 //! between the fields of a limit that a schema can express. The schema accepts what the loader
 //! accepts without a warning. What the schema rejects, the loader rejects or warns of
 //! (`tests/rules/schema.rs` holds every fixture against both).
@@ -11,20 +11,31 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{LIMIT, MAPPINGS, ROOT, choices};
+use crate::rules::file::grammar::{CANDIDATE, LIMIT, MAPPINGS, ROOT, choices};
 use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
+use crate::rules::file::grammar_overlay;
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
-/// The JSON Schema.
+/// The JSON Schema of a rules file.
 pub fn schema() -> Value {
-    let definitions: Map<String, Value> = MAPPINGS
+    schema_of("tollgate rules file", &ROOT, &MAPPINGS)
+}
+
+/// The JSON Schema of an overlay.
+pub fn overlay_schema() -> Value {
+    let (root, mappings) = (&grammar_overlay::ROOT, &grammar_overlay::MAPPINGS);
+    schema_of("tollgate overlay", root, mappings)
+}
+
+fn schema_of(title: &str, root: &Mapping, mappings: &[&Mapping]) -> Value {
+    let definitions: Map<String, Value> = mappings
         .iter()
         .map(|mapping| (mapping.name.to_owned(), object(mapping)))
         .collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "tollgate rules file",
-        "$ref": reference(&ROOT),
+        "title": title,
+        "$ref": reference(root),
         "$defs": definitions,
     })
 }
@@ -59,13 +70,14 @@ pub(crate) fn object_of(mapping: &Mapping, required: &Value, together: &Value) -
 
 fn object(mapping: &Mapping) -> Value {
     let required = match mapping.name {
-        "rules" => json!(["domain"]),
-        "descriptor" => json!(["key"]),
+        "rules" | "entry" => json!(["domain"]),
+        "descriptor" | "level" => json!(["key"]),
+        "overlay" => json!(["overlay"]),
         "replaced" => json!(["name"]),
         _ => json!([]),
     };
     let together = match mapping.name {
-        "limit" => limit_constraints(),
+        "limit" | "candidate" => limit_constraints(),
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
@@ -178,6 +190,8 @@ fn limit_constraints() -> Value {
         .fields
         .iter()
         .filter(|field| matches!(field.origin, Origin::Tollgate));
+    // A limit can be tried where there is none.
+    let ours = ours.filter(|field| field.name != CANDIDATE.name);
     let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS

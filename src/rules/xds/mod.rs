@@ -2,8 +2,8 @@
 //!
 //! One stream at a time. Each response holds all rules. The same loader as for files loads it,
 //! within the same bounds, and the next request accepts it (ACK) or rejects it (NACK) with the
-//! loader's message. When the stream is lost, the rules in use stay, and the client reconnects with
-//! a backoff.
+//! loader's message. A fault of the overlay is no reason to reject it. When the stream is lost, the
+//! rules in use stay, and the client reconnects with a backoff.
 //!
 //! A new stream does not repeat the version of an earlier one: a restarted server may count its
 //! versions from the beginning, and would take ours for its own.
@@ -18,6 +18,7 @@ mod error;
 #[doc(hidden)]
 pub mod proto;
 mod resources;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -34,15 +35,17 @@ use self::backoff::Backoff;
 use self::endpoint::XdsEndpoint;
 pub use self::error::XdsError;
 use self::proto::envoy::config::core::v3::Node;
+use self::proto::envoy::service::discovery::v3::DiscoveryRequest;
 use self::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use self::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use self::proto::google::rpc::Status;
 use self::resources::TYPE_URL;
 #[doc(hidden)] // for fuzzing
 pub use self::resources::load_bytes;
+pub use self::snapshot::OverlayWatcher;
+use self::snapshot::Snapshot;
 use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
-use crate::rules::reload::{LoadError, RulesUpdate};
+use crate::rules::reload::RulesUpdate;
 use crate::settings::XdsSettings;
 
 /// The default maximum size of a response: gRPC's own.
@@ -58,7 +61,7 @@ pub struct XdsClient {
     node: Node,
     headers: MetadataMap,
     message_bytes_max: usize,
-    options: Options,
+    snapshot: Snapshot,
     /// The waits after a failed connection.
     connecting: Backoff,
     /// The waits after a stream that ended.
@@ -105,10 +108,15 @@ impl XdsClient {
             node: node(settings)?,
             headers: headers(&settings.config_grpc_xds_client_additional_headers)?,
             message_bytes_max,
-            options,
+            snapshot: Snapshot::new(options),
             connecting: backoff(settings.config_grpc_xds_server_connect_retry_interval),
             streaming: backoff(settings.xds_client_backoff_initial_interval),
         })
+    }
+
+    /// The watcher of the overlay; none without an overlay.
+    pub async fn overlay(&self) -> Option<OverlayWatcher> {
+        self.snapshot.overlay().await
     }
 
     /// Runs forever, and emits events.
@@ -173,16 +181,17 @@ impl XdsClient {
                 Err(status) => return stream_error(&status),
             };
             let (version, nonce) = (answer.version_info.clone(), answer.nonce.clone());
-            let change = self.load(answer).await;
-            let refused = change.as_ref().err().map(|error| Status {
+            let loaded = self
+                .snapshot
+                .load(answer, |change| emit(XdsEvent::Update(change)));
+            let refused = loaded.await.err().map(|error| Status {
                 code: Code::InvalidArgument.into(),
-                message: truncate(error.to_string()),
+                message: truncate(error),
             });
             if refused.is_none() {
                 accepted_version = version;
                 *brought = true;
             }
-            emit(XdsEvent::Update(change));
             let request = DiscoveryRequest {
                 version_info: accepted_version.clone(),
                 response_nonce: nonce,
@@ -193,14 +202,6 @@ impl XdsClient {
                 return XdsError::Ended("it no longer listens".to_owned());
             }
         }
-    }
-
-    /// Loads a response on a blocking thread.
-    async fn load(&self, answer: DiscoveryResponse) -> RulesUpdate {
-        let options = self.options;
-        tokio::task::spawn_blocking(move || resources::load(&answer, options))
-            .await
-            .unwrap_or_else(|panic| Err(LoadError::Defect(panic.to_string())))
     }
 
     /// The first request of a stream.

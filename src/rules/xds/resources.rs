@@ -11,7 +11,7 @@ use prost_types::Any;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{self, Options};
-use crate::rules::reload::{LoadError, Rules, RulesUpdate, hash};
+use crate::rules::reload::{LoadError, Rules, RulesUpdate, hash, read_overlay};
 use crate::rules::xds::document::document;
 use crate::rules::xds::proto::envoy::service::discovery::v3::DiscoveryResponse;
 use crate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
@@ -53,12 +53,19 @@ fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpd
         .iter()
         .map(|config| (excerpt(&config.name).into_owned(), document(config)))
         .collect();
-    let loaded = file::load_documents(&documents, options).map_err(LoadError::Diagnostics)?;
+    let overlay = read_overlay(&options)?;
+    let loaded = file::load_documents(&documents, overlay.as_ref(), options)
+        .map_err(LoadError::Diagnostics)?;
     let texts: Vec<_> = configs.iter().map(RateLimitConfig::encode_to_vec).collect();
     Ok(Rules {
         loaded,
         sources: texts.len(),
-        hash: hash(texts.iter().map(Vec::as_slice)),
+        hash: hash(
+            texts
+                .iter()
+                .map(Vec::as_slice)
+                .chain(overlay.iter().map(|overlay| overlay.text.as_bytes())),
+        ),
     })
 }
 

@@ -201,7 +201,7 @@ fn refused_hits_take_a_slot(
     outcome
 }
 
-mod found {
+pub(super) mod found {
     use super::Concurrency;
 
     crate::planted::planted_in! {

@@ -205,7 +205,7 @@ fn all_windows_are_as_long_as_the_longest(
     }
 }
 
-mod found {
+pub(super) mod found {
     use super::FixedWindow;
 
     crate::planted::planted_in! {

@@ -49,7 +49,7 @@ fn holds_n_unless_told_otherwise() {
     super::must_be_found(&Candidate::honest(&PLANTED), &by);
 }
 
-mod found {
+pub(super) mod found {
     use super::LeakyBucket;
 
     crate::planted::planted_in! {

@@ -111,6 +111,7 @@ mod clock;
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
+mod rule_tests;
 mod sliding_log;
 mod sliding_window;
 mod sliding_window_segments;
@@ -253,21 +254,28 @@ fn must_be_found(candidate: &Candidate, by: &[Property]) {
 
 /// One test per bug: its name, its decision, and the properties that must find it.
 macro_rules! planted_in {
-    ($base:expr; $($bug:ident by $($property:ident)+;)+) => {$(
-        #[test]
-        fn $bug() {
-            static PLANTED: super::Planted = super::Planted {
+    ($base:expr; $($bug:ident by $($property:ident)+;)+) => {
+        /// The bugs and their names.
+        pub(in crate::planted) static BUGS: &[(&str, super::Planted)] = &[$(
+            (stringify!($bug), super::Planted {
                 base: &$base,
                 decide: super::$bug,
                 life_us: None,
                 usual_burst: None,
-            };
-            crate::planted::must_be_found(
-                &crate::properties::Candidate::honest(&PLANTED),
-                &[$(crate::properties::Property::$property),+],
-            );
-        }
-    )+};
+            })
+        ),+];
+
+        $(
+            #[test]
+            fn $bug() {
+                let bug = BUGS.iter().find(|(name, _)| *name == stringify!($bug));
+                crate::planted::must_be_found(
+                    &crate::properties::Candidate::honest(&bug.unwrap().1),
+                    &[$(crate::properties::Property::$property),+],
+                );
+            }
+        )+
+    };
 }
 use planted_in;
 

@@ -141,7 +141,7 @@ fn reset_is_when_the_oldest_leaves(
     }
 }
 
-mod found {
+pub(super) mod found {
     use super::SlidingLog;
 
     crate::planted::planted_in! {

@@ -164,7 +164,7 @@ fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Operation, now: Time
     }
 }
 
-mod found {
+pub(super) mod found {
     use super::SlidingWindow;
 
     crate::planted::planted_in! {

@@ -152,7 +152,7 @@ fn keeps_a_mark_a_hit(limit: &Limit, state: &mut State, ask: Operation, now: Tim
     SlidingLog.decide(limit, state, ask, now)
 }
 
-mod found {
+pub(super) mod found {
     use super::SlidingWindowSegments;
 
     crate::planted::planted_in! {

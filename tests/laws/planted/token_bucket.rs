@@ -147,7 +147,7 @@ fn blocking_counts_nothing(
     TokenBucket.decide(limit, state, ask, now)
 }
 
-mod found {
+pub(super) mod found {
     use super::TokenBucket;
 
     crate::planted::planted_in! {

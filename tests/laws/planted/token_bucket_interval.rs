@@ -108,7 +108,7 @@ fn undoes_what_has_come_back_already(
     TokenBucketInterval.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-mod found {
+pub(super) mod found {
     use super::TokenBucketInterval;
 
     crate::planted::planted_in! {

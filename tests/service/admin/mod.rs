@@ -1,7 +1,7 @@
 //! The admin API over raw HTTP: who may use it, and what it answers and changes.
 
 mod changes;
-mod events;
+pub(crate) mod events;
 mod guard;
 mod limits;
 

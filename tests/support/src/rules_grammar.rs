@@ -51,6 +51,7 @@ const IN_A_LIMIT: &[&str] = &[
     "count_refused",
     "holder_key",
     "slot_seconds",
+    "candidate",
 ];
 
 /// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR` and `IN_A_LIMIT` by these lists, `EVERY_ALGORITHM` by

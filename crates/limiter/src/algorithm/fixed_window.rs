@@ -17,8 +17,8 @@
 //! refused.
 
 use super::{
-    Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, Operation, Outcome,
-    REGISTER_MAX, State, Timestamp, debt,
+    Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, MostAdmitted, Operation,
+    Outcome, REGISTER_MAX, State, Timestamp, debt,
 };
 
 /// The `fixed_window` algorithm.
@@ -46,6 +46,13 @@ impl Algorithm for FixedWindow {
 
     fn lease_policy(&self) -> LeasePolicy {
         LeasePolicy::UntilReset
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        let windows = span_us.min(2);
+        Some(MostAdmitted::constant(
+            limit.requests().saturating_mul(windows),
+        ))
     }
 
     fn decide(

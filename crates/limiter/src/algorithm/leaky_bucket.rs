@@ -14,7 +14,10 @@
 //!
 //! What it deliberately does not do: delay a request. The caller learns the retry time.
 
-use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, TokenBucket};
+use super::{
+    Algorithm, AlgorithmOption, Limit, MostAdmitted, Operation, Outcome, State, Timestamp,
+    TokenBucket,
+};
 
 /// The `leaky_bucket` algorithm.
 #[derive(Debug)]
@@ -37,6 +40,10 @@ impl Algorithm for LeakyBucket {
 
     fn default_burst(&self, requests_per_unit: u32) -> u32 {
         requests_per_unit.min(1)
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        TokenBucket.most_admitted(limit, span_us)
     }
 
     fn decide(

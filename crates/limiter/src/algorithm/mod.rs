@@ -33,6 +33,7 @@ mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
 mod marks;
+mod most_admitted;
 mod sliding_log;
 mod sliding_window;
 mod sliding_window_segments;
@@ -49,6 +50,7 @@ pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use leaky_bucket::LeakyBucket;
 pub use marks::{Mark, Marks};
+pub use most_admitted::{MostAdmitted, can_admit_more};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use sliding_window_segments::SlidingWindowSegments;
@@ -154,6 +156,13 @@ pub trait Algorithm: Sync {
     ) -> bool {
         let _ = (limit, was, operation);
         used_changed(state, outcome)
+    }
+
+    /// The most hits that any interval of `span_us` can admit, over all requests: a bound that some
+    /// requests reach. `span_us` is from 1 to the window, in microseconds. None when there is no
+    /// such bound, which is the default.
+    fn most_admitted(&self, _limit: &Limit, _span_us: u64) -> Option<MostAdmitted> {
+        None
     }
 
     /// The time after its last change at which a bucket is surely unused again, in microseconds: at

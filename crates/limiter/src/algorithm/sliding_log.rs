@@ -18,8 +18,8 @@
 //! would expire first: a caller that gives back too much gains the least.
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
-    Timestamp, debt,
+    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, MostAdmitted, Operation,
+    Outcome, State, Timestamp, debt,
 };
 
 /// The `sliding_log` algorithm.
@@ -51,6 +51,10 @@ impl Algorithm for SlidingLog {
 
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US / 2
+    }
+
+    fn most_admitted(&self, limit: &Limit, _span_us: u64) -> Option<MostAdmitted> {
+        Some(MostAdmitted::constant(limit.requests()))
     }
 
     fn decide(

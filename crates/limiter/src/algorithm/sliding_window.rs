@@ -20,8 +20,8 @@
 //! knows it roughly, `sliding_log` exactly).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX,
-    SlidingWindowSegments, State, Timestamp, debt,
+    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
+    REGISTER_MAX, SlidingWindowSegments, State, Timestamp, debt,
 };
 
 /// The `sliding_window` algorithm.
@@ -159,6 +159,14 @@ impl Algorithm for SlidingWindow {
 
     fn lease_policy(&self) -> LeasePolicy {
         LeasePolicy::AnyAge
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        let us = span_us.saturating_sub(2);
+        Some(match span_us {
+            1 => MostAdmitted::constant(limit.requests()),
+            _ => MostAdmitted::growing(limit.requests(), limit, us),
+        })
     }
 
     fn decide(

@@ -23,7 +23,10 @@
 use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
-use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp};
+use super::{
+    Algorithm, AlgorithmOption, Limit, MostAdmitted, Operation, Outcome, State, Timestamp,
+    most_admitted,
+};
 
 /// The `sliding_window_segments` algorithm.
 #[derive(Debug)]
@@ -50,6 +53,17 @@ impl Algorithm for SlidingWindowSegments {
 
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US / 2
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        let turns = if span_us > most_admitted::shortest_turn_us(limit) {
+            2
+        } else {
+            1
+        };
+        Some(MostAdmitted::constant(
+            limit.requests().saturating_mul(turns),
+        ))
     }
 
     fn decide(

@@ -21,8 +21,8 @@
 //! What it deliberately does not do: refill once per window (`token_bucket_interval`).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX, State,
-    Timestamp, TokenBucketInterval, debt, missing_max,
+    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
+    REGISTER_MAX, State, Timestamp, TokenBucketInterval, debt, missing_max,
 };
 
 #[cfg(doc)]
@@ -64,6 +64,14 @@ impl Algorithm for TokenBucket {
 
     fn lease_policy(&self) -> LeasePolicy {
         LeasePolicy::AnyAge
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        Some(MostAdmitted::growing(
+            limit.burst(),
+            limit,
+            span_us.saturating_sub(1),
+        ))
     }
 
     fn decide(

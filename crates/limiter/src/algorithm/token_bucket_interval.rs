@@ -19,8 +19,8 @@
 //! What it deliberately does not do: fill between the edges (`refill: continuous` does).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, Operation, Outcome, REGISTER_MAX, State, Timestamp,
-    debt, missing_max,
+    Algorithm, AlgorithmOption, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX, State,
+    Timestamp, debt, missing_max,
 };
 
 /// The `token_bucket_interval` algorithm.
@@ -40,6 +40,16 @@ impl Algorithm for TokenBucketInterval {
 
     fn options(&self) -> &'static [AlgorithmOption] {
         &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
+    }
+
+    fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
+        let refilled = match span_us {
+            1 => 0,
+            _ => limit.requests().min(limit.burst()),
+        };
+        Some(MostAdmitted::constant(
+            limit.burst().saturating_add(refilled),
+        ))
     }
 
     fn decide(

@@ -6,9 +6,9 @@ use ratatui::style::Modifier;
 
 use super::*;
 use crate::admin_api::{
-    DecisionRecord, DescriptorRecord, Entry, Hits, LeaseState, LimitFigures, LimitState,
-    PartitionState, Partitions, Rates, Reason, RulesState, StateEvent, StoreState, Top, TopKey,
-    Verdict,
+    CandidateCounts, CandidateLimit, CandidateOrigin, CandidateState, DecisionRecord,
+    DescriptorRecord, Entry, Hits, LeaseState, LimitFigures, LimitState, PartitionState,
+    Partitions, Rates, Reason, RulesState, StateEvent, StoreState, Top, TopKey, Verdict,
 };
 use crate::cli::top::TopQuery;
 use crate::cli::top::messages::{Effect, Key, Message};
@@ -30,6 +30,8 @@ fn limit(rule: &str, over: f64) -> LimitState {
         unlimited: false,
         shadow_mode: false,
         shadow_until: None,
+        source: None,
+        overlay: None,
         quota_mode: false,
         hits: Hits {
             total: 500,
@@ -46,6 +48,7 @@ fn limit(rule: &str, over: f64) -> LimitState {
             near: 0.0,
             shadow: 0.0,
         },
+        candidate: None,
     }
 }
 
@@ -124,6 +127,7 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
             }],
         },
         shadowed: Vec::new(),
+        candidate: None,
     }
 }
 
@@ -234,6 +238,55 @@ fn keys_of_two_replicas_are_added() {
     assert_eq!(effect, Some(Effect::Poll(None)));
     model.apply(Message::Top(polled, vec![]));
     assert!(shown(&model).contains(">user=x"), "{}", shown(&model));
+}
+
+#[test]
+fn the_candidate_s_percentages_are_those_of_all_replicas() {
+    let counts = CandidateCounts::new(969, 31, 30, 3);
+    let mut tried = state(vec![]);
+    tried.limits[1].candidate = Some(CandidateLimit {
+        limit: tried.limits[1].limit.clone(),
+        counts,
+    });
+    tried.candidate = Some(CandidateState {
+        source: CandidateOrigin::Fields,
+        hash: Some("abc".to_owned()),
+        since: Some(AT.to_owned()),
+        error: None,
+        counts,
+        skipped: 2,
+        memory_bytes: 1,
+        memory_max_bytes: 64 << 20,
+        new_rules: Vec::new(),
+    });
+    let mut model = model();
+    live(&mut model, "http://a:1", tried.clone());
+    live(&mut model, "http://b:1", tried.clone());
+    let (lines, _) = screen(&model, 80, 24, true);
+    assert_eq!(
+        lines[1],
+        " candidate would refuse 3.1 % instead of 0.4 %, of 2000 requests"
+    );
+    assert!(lines[4].starts_with(">edge.user"), "{}", lines[4]);
+    assert!(lines[4].ends_with("try 0.4>3.1%"), "{}", lines[4]);
+    model.press(Key::Enter);
+    let shown_now = shown(&model);
+    for part in [
+        "candidate 10 per minute, would refuse 3.1 % instead of 0.4 %",
+        "2000 requests, 60 newly refused, 6 newly admitted",
+    ] {
+        assert!(shown_now.contains(part), "{part}: {shown_now}");
+    }
+    model.press(Key::Escape);
+    let mut refused = tried;
+    refused.candidate.as_mut().unwrap().error = Some("candidate.yaml:3: no such unit".to_owned());
+    live(&mut model, "http://b:1", refused);
+    let (lines, _) = screen(&model, 80, 24, true);
+    assert!(
+        lines[1].starts_with(" CANDIDATE REFUSED: http://b:1: candidate.yaml:3"),
+        "{}",
+        lines[1]
+    );
 }
 
 #[test]
@@ -364,6 +417,8 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
     assert_eq!(query.key.as_deref(), Some("user=x"));
     assert!(shown(&model).contains("reading the last decisions"));
     let decision = DecisionRecord {
+        candidate: false,
+        live_verdict: None,
         at: AT.to_owned(),
         domain: "edge".to_owned(),
         verdict: Verdict::OverLimit,

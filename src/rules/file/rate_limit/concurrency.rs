@@ -9,7 +9,7 @@ use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::Loader;
-use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
+use tollgate_limiter::{Algorithm, Allowance, Limit};
 
 // === impl Loader ===
 
@@ -20,7 +20,7 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         algorithm: &'static dyn Algorithm,
-        rule: &mut Rule,
+        key: &mut Option<String>,
     ) -> Option<Allowance> {
         for name in ["unit", "unit_multiplier"] {
             if fields.given(name).is_some() {
@@ -42,7 +42,7 @@ impl Loader<'_> {
         if self.check_length(holder_key, fields.span_of("holder_key"), path)
             && !holder_key.is_empty()
         {
-            rule.holder_key = Some(holder_key.to_owned());
+            *key = Some(holder_key.to_owned());
         }
         let seconds = self.integer(fields, path, "slot_seconds");
         let Some(valid) = seconds.and_then(NonZeroU32::new) else {

@@ -18,7 +18,7 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
+use tollgate_limiter::{AlgorithmOption, Allowance, Candidate, Limit, Rule, Unit};
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
@@ -91,16 +91,9 @@ impl Loader<'_> {
                 self.report(&path, error.help(help));
             }
             let key = rule.holder_key.as_ref();
-            let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
-            if let Some((key, other)) = key.zip(keys.find(|other| Some(*other) != key)) {
-                let message = format!(
-                    "holder_key '{}' beside holder_key '{}' on one descriptor",
-                    excerpt(key),
-                    excerpt(other)
-                );
-                let help = "use the same holder_key in all limits of a descriptor";
-                self.error(Code::ConflictingKeys, item.span, &path, message, help);
-            }
+            let keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
+            self.one_holder_key(key, keys, (item.span, &path));
+            self.candidate_beside(&rules, &rule, (item, &path));
             rules.push(rule);
             places.push((position, replaces_at));
         }
@@ -117,6 +110,52 @@ impl Loader<'_> {
         rules
     }
 
+    /// Reports a holder key that differs from those of the limits before it.
+    fn one_holder_key<'k>(
+        &mut self,
+        key: Option<&String>,
+        mut others: impl Iterator<Item = &'k String>,
+        (span, path): (Span, &FieldPath<'_>),
+    ) {
+        if let Some((key, other)) = key.zip(others.find(|other| Some(*other) != key)) {
+            let message = format!(
+                "holder_key '{}' beside holder_key '{}' on one descriptor",
+                excerpt(key),
+                excerpt(other)
+            );
+            let help = "use the same holder_key in all limits of a descriptor";
+            self.error(Code::ConflictingKeys, span, path, message, help);
+        }
+    }
+
+    /// Reports a candidate that cannot be tried beside those of the limits before it.
+    fn candidate_beside(
+        &mut self,
+        rules: &[Rule],
+        rule: &Rule,
+        (item, path): (&Node, &FieldPath<'_>),
+    ) {
+        let Some(candidate) = &rule.candidate else {
+            return;
+        };
+        let of = |other: &Rule| Some((other.candidate.as_deref()?.clone(), other.name.clone()));
+        let others: Vec<(Candidate, String)> = rules.iter().filter_map(of).collect();
+        let path = path.field("candidate");
+        if others.iter().any(|(other, name)| {
+            share_bucket(&other.allowance, &candidate.allowance) && *name == rule.name
+        }) {
+            let message =
+                "two candidates with the same algorithm, window and name would share one bucket";
+            let help = "remove one of them, or give one another window or its limit a `name`";
+            self.error(Code::Duplicate, item.span, &path, message, help);
+        }
+        let key = candidate.holder_key.as_ref();
+        let keys = others
+            .iter()
+            .filter_map(|(other, _)| other.holder_key.as_ref());
+        self.one_holder_key(key, keys, (item.span, &path));
+    }
+
     /// Reads one limit: the rule, and the positions of the names that it replaces.
     fn rate_limit(
         &mut self,
@@ -126,32 +165,59 @@ impl Loader<'_> {
     ) -> Option<(Rule, Vec<Span>)> {
         let fields = self.fields(node, path, &grammar::LIMIT)?;
         let errors_before = self.error_count();
-        let unlimited = self.boolean(&fields, path, "unlimited");
-        let unit_text = self.text(&fields, path, "unit");
-        let allowance = if unlimited {
-            self.unlimited(&fields, path, unit_text)
-        } else {
-            match self.algorithm(&fields, path) {
-                Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
-                    self.concurrency_limit(&fields, path, algorithm, &mut rule)
-                }
-                // It may be a misspelt algorithm without units.
-                None if unit_text.is_empty() => self.window_limit(&fields, path, None, None),
-                algorithm => {
-                    let unit = self.unit(&fields, path, unit_text);
-                    let fitting = algorithm.filter(|(_, fits)| *fits);
-                    self.window_limit(&fields, path, unit, fitting.map(|(algorithm, _)| algorithm))
-                }
-            }
-        };
+        let allowance = self.allowance(&fields, path, &mut rule.holder_key);
         let name = self.text(&fields, path, "name");
         self.check_length(name, fields.span_of("name"), path);
         name.clone_into(&mut rule.name);
         let replaces = self.replaces(&fields, path, name);
         let (replaces, replaces_at) = replaces.into_iter().unzip();
         rule.replaces = replaces;
+        rule.candidate = self.candidate(&fields, path);
         rule.allowance = allowance?;
         (self.error_count() == errors_before).then_some((rule, replaces_at))
+    }
+
+    /// The limit that is tried beside this one.
+    pub(super) fn candidate(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<Box<Candidate>> {
+        let node = fields.given("candidate")?;
+        let path = path.field("candidate");
+        let fields = self.fields(node, &path, &grammar::CANDIDATE)?;
+        let mut holder_key = None;
+        let allowance = self.allowance(&fields, &path, &mut holder_key)?;
+        Some(Box::new(Candidate {
+            allowance,
+            holder_key,
+        }))
+    }
+
+    /// What a limit allows, and the key of its holders.
+    pub(super) fn allowance(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        holder_key: &mut Option<String>,
+    ) -> Option<Allowance> {
+        let unlimited = self.boolean(fields, path, "unlimited");
+        let unit_text = self.text(fields, path, "unit");
+        if unlimited {
+            return self.unlimited(fields, path, unit_text);
+        }
+        match self.algorithm(fields, path) {
+            Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
+                self.concurrency_limit(fields, path, algorithm, holder_key)
+            }
+            // It may be a misspelt algorithm without units.
+            None if unit_text.is_empty() => self.window_limit(fields, path, None, None),
+            algorithm => {
+                let unit = self.unit(fields, path, unit_text);
+                let fitting = algorithm.filter(|(_, fits)| *fits);
+                self.window_limit(fields, path, unit, fitting.map(|(algorithm, _)| algorithm))
+            }
+        }
     }
 
     /// With `unlimited` a number of requests is ignored, as by the reference, but must be one.
@@ -224,8 +290,13 @@ impl Loader<'_> {
 }
 
 /// Whether two limits of one descriptor would share a bucket.
-fn same_bucket(one: &Rule, other: &Rule) -> bool {
-    match (&one.allowance, &other.allowance) {
+pub(super) fn same_bucket(one: &Rule, other: &Rule) -> bool {
+    share_bucket(&one.allowance, &other.allowance) && one.name == other.name
+}
+
+/// Whether two limits would share a bucket if they had one name.
+pub(super) fn share_bucket(one: &Allowance, other: &Allowance) -> bool {
+    match (one, other) {
         (
             Allowance::Limited { limit, algorithm },
             Allowance::Limited {
@@ -234,9 +305,7 @@ fn same_bucket(one: &Rule, other: &Rule) -> bool {
             },
         ) => {
             let window = |limit: &Limit| (limit.unit().map(|_| limit.window()), limit.calendar());
-            algorithm == other_algorithm
-                && window(limit) == window(other_limit)
-                && one.name == other.name
+            algorithm == other_algorithm && window(limit) == window(other_limit)
         }
         _ => false,
     }

@@ -122,7 +122,11 @@ impl Loader<'_> {
         unit
     }
 
-    fn segments(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<NonZeroU16> {
+    pub(crate) fn segments(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<NonZeroU16> {
         let number = self.integer(fields, path, "segments")?;
         let segments = u16::try_from(number).ok().and_then(NonZeroU16::new);
         let segments = segments.filter(|segments| segments.get() <= SEGMENTS_MAX);
@@ -142,7 +146,11 @@ impl Loader<'_> {
         segments
     }
 
-    fn count_refused(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<CountRefused> {
+    pub(crate) fn count_refused(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<CountRefused> {
         let name = self.text(fields, path, "count_refused");
         let count_refused = CountRefused::from_name(name);
         if count_refused.is_none() && !name.is_empty() {

@@ -1,0 +1,239 @@
+//! The decision of a candidate, from the message and the live verdict of a request.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tollgate_limiter::{Code, Decision, LimitOrigin, Plan};
+
+use crate::admin_api::Verdict;
+use crate::decisions::{EndedRequest, Ending, MatchedRequest};
+use crate::metrics::{CandidateResult, CandidateSums};
+use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
+use crate::pipeline::decode::decode;
+use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict, takes};
+use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
+use crate::pipeline::{Generation, Pipeline};
+use crate::store::{BatchClient, CommitMode, StoreError};
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// A client of the candidate's partitions, for one task; none where there are none.
+    pub(crate) fn candidate_client(&self) -> Option<Box<dyn BatchClient>> {
+        self.candidates.as_ref()?.store.batch_client()
+    }
+
+    /// Counts a request that the candidate does not decide, because its live answer was an error.
+    #[cold]
+    pub(in crate::pipeline) fn skip_without_verdict(&self) {
+        self.metrics.candidates.skipped_no_verdict.inc();
+    }
+
+    /// Counts a request that the candidate does not decide, for lack of space in a queue.
+    #[cold]
+    pub(crate) fn skip_candidate(&self) {
+        self.metrics.candidates.skipped_queue_full.inc();
+    }
+
+    /// Plans the checks of the candidate for a request whose live answer was given. Returns whether
+    /// the candidate is to decide: the checks, possibly none, are then in `pending`.
+    pub(crate) fn begin_candidate<G>(
+        &self,
+        pending: &mut PendingRequest<G>,
+        scratch: &mut Scratch,
+    ) -> bool
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let Some(rules) = pending.rules.take() else {
+            return false;
+        };
+        let begins = match &(*rules).as_ref().candidate {
+            Some(candidate) => self.plan_candidate(candidate, pending, scratch),
+            None => false,
+        };
+        pending.rules = Some(rules);
+        begins
+    }
+
+    fn plan_candidate<G>(
+        &self,
+        candidate: &CandidateRules,
+        pending: &mut PendingRequest<G>,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let mut request = std::mem::take(&mut scratch.request).recycle();
+        let message = std::mem::take(&mut pending.message);
+        let decoded = decode(&message, self.request_policy, &mut request).is_some();
+        let begins = decoded && {
+            let buffer = std::mem::take(&mut pending.plan);
+            let plan = self.plan_request(buffer, &candidate.rules, &request);
+            let too_many_steps = plan.matching_budget_exceeded();
+            if too_many_steps {
+                self.metrics.candidates.skipped_matching_steps.inc();
+            }
+            pending.commit_mode = if plan.all_or_nothing() {
+                CommitMode::Tentative
+            } else {
+                CommitMode::Immediate
+            };
+            pending.plan = plan.into_buffer();
+            let checks = pending.plan.checks().len();
+            pending.results.reset(checks);
+            pending.stage = Stage::Planned;
+            pending.candidate = CandidateRequest::new(candidate, &request);
+            // A request that reaches no rule with a candidate says nothing about it.
+            !too_many_steps && (checks > 0 || candidate.source == CandidateSource::Files)
+        };
+        scratch.request = request.recycle();
+        pending.message = message;
+        begins
+    }
+
+    /// Decides a request by the candidate and counts it. Nobody gets the answer.
+    pub(crate) fn finish_candidate<G>(
+        &self,
+        pending: &mut PendingRequest<G>,
+        scratch: &mut Scratch,
+        sums: &mut CandidateSums,
+        now_us: u64,
+    ) where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let (Some(rules), Some(live)) = (pending.rules.take(), pending.live.take()) else {
+            return;
+        };
+        let generation = (*rules).as_ref();
+        let Some(candidate) = &generation.candidate else {
+            return;
+        };
+        let buffer = std::mem::take(&mut pending.plan);
+        let plan = Plan::from_buffer(buffer, &candidate.rules);
+        let CheckResults {
+            outcomes,
+            error,
+            tentative,
+            ..
+        } = &mut pending.results;
+        // Dropped without a commit, tentative takes go back.
+        let (error, tentative) = (error.take(), tentative.take());
+        if let Some(error) = error {
+            self.count_skipped(&error);
+        } else {
+            let statuses = std::mem::take(&mut scratch.statuses);
+            let mut decision = self.decide_plan(&plan, outcomes, statuses);
+            decision.code = live.with(decision.code);
+            if let Some(tentative) = tentative {
+                match decision.code {
+                    Code::Ok => tentative.commit(),
+                    Code::OverLimit => tentative.roll_back(),
+                }
+            }
+            count(candidate, (&plan, &decision), live, pending.candidate, sums);
+            if self.decisions.has_taps() {
+                let decided = (&plan, &decision);
+                self.tap_candidate(generation, decided, live, pending, scratch, now_us);
+            }
+            scratch.statuses = decision.recycle_statuses();
+        }
+        pending.plan = plan.into_buffer();
+    }
+
+    #[cold]
+    fn count_skipped(&self, error: &StoreError) {
+        let metrics = &self.metrics.candidates;
+        match error {
+            StoreError::Full { .. } => metrics.skipped_memory_full.inc(),
+            _ => metrics.skipped_queue_full.inc(),
+        }
+    }
+
+    /// Passes the candidate's decision to the subscriptions that want it.
+    #[cold]
+    fn tap_candidate<G>(
+        &self,
+        generation: &Generation,
+        (plan, decision): (&Plan<'_>, &Decision<'_>),
+        live: LiveVerdict,
+        pending: &PendingRequest<G>,
+        scratch: &mut Scratch,
+        now_us: u64,
+    ) {
+        let Some(candidate) = &generation.candidate else {
+            return;
+        };
+        let mut request = std::mem::take(&mut scratch.request).recycle();
+        // It was decoded before.
+        let _ = decode(&pending.message, self.request_policy, &mut request);
+        let matched = MatchedRequest {
+            rules: &candidate.rules,
+            names: &candidate.names,
+            plan,
+            decision,
+            outcomes: &pending.results.outcomes,
+            from_denial_cache: false,
+            local: &[],
+            undecided: None,
+        };
+        let ended = EndedRequest {
+            request: &request,
+            generation: Some(generation.number),
+            took_us: now_us.saturating_sub(pending.began_us),
+            ending: Ending::Decided(matched),
+            live_verdict: Some(if live.refused {
+                Verdict::OverLimit
+            } else {
+                Verdict::Ok
+            }),
+        };
+        if let Some(recorder) = &mut scratch.recorder {
+            recorder.pass_candidate(&ended);
+        }
+        scratch.request = request.recycle();
+    }
+
+    /// Hands a request of a single call to the candidate. The caller gets its answer now.
+    pub(in crate::pipeline) fn queue_candidate(&self, pending: PendingRequest<Arc<Generation>>) {
+        let Some(partitions) = &self.candidates else {
+            return;
+        };
+        if !partitions.single.put(pending) {
+            self.skip_candidate();
+        }
+    }
+}
+
+/// Counts a request for its domain and for each rule that answered a descriptor.
+fn count(
+    candidate: &CandidateRules,
+    (plan, decision): (&Plan<'_>, &Decision<'_>),
+    live: LiveVerdict,
+    request: CandidateRequest,
+    sums: &mut CandidateSums,
+) {
+    if !request.takes {
+        return;
+    }
+    let refused = decision.code == Code::OverLimit;
+    if let Some(counters) = candidate.of_domain(request.domain) {
+        sums.add(counters, CandidateResult::new(live.refused, refused));
+    }
+    for status in &decision.statuses {
+        let planned = status.check_index;
+        let planned = planned.and_then(|index| plan.planned_check(index));
+        let Some(planned) = planned.filter(|one| takes(one.check.operation.hits)) else {
+            continue;
+        };
+        let LimitOrigin::Rule(rule) = planned.origin else {
+            continue;
+        };
+        let refused_here = status.code == Code::OverLimit;
+        // A rule that admits what another one refuses changes nothing for the request.
+        let live_refused = live.refused && (refused_here || !refused);
+        if let Some(counters) = candidate.of_rule(rule.index) {
+            sums.add(counters, CandidateResult::new(live_refused, refused_here));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The entries of an overlay applied to loaded rules.
+//!
+//! The first entry that matches a limit applies, and no other. So one place says what a limit
+//! becomes, and an entry that sets nothing keeps later entries from its limits.
+
+use std::sync::Arc;
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::loader::Loader;
+use crate::rules::file::overlay::Overlay;
+use crate::rules::file::overlay::entry::{Entry, Found};
+use crate::rules::file::overlay::raise::{Raise, ReplacedNames, raises_of_domain, raises_of_rule};
+use crate::rules::file::rate_limit::{same_bucket, share_bucket};
+use crate::rules::file::rule_origin::RuleOrigins;
+use tollgate_limiter::{Allowance, Rule, RuleSet};
+
+// === impl Overlay ===
+
+impl Overlay<'_> {
+    /// Applies the entries, and reports what does not fit, what lets more pass and what matches
+    /// nothing. With errors the rules are not to be used.
+    pub(in crate::rules::file) fn apply(&mut self, rules: &mut RuleSet, origins: &mut RuleOrigins) {
+        self.apply_to_domains(rules);
+        let replaced = replaced_names(rules);
+        let mut changed = Vec::new();
+        for (index, rule) in rules.rules().iter().enumerate() {
+            if rule.allowance == Allowance::Unlimited {
+                continue;
+            }
+            let Some(position) = self.first_match(rule) else {
+                continue;
+            };
+            let Some(entry) = self.entries.get(position) else {
+                continue;
+            };
+            origins.set_entry(index, entry.fields.span.at.line);
+            if entry.is_valid
+                && let Some(after) = self.loader.apply(entry, rule, &replaced)
+                && after != *rule
+            {
+                changed.push((index, position, after));
+            }
+        }
+        for (index, _, rule) in &changed {
+            rules.replace_rule(*index, rule.clone());
+        }
+        self.check_descriptors(rules, &changed);
+        self.warn_without_match();
+    }
+
+    fn apply_to_domains(&mut self, rules: &mut RuleSet) {
+        for domain in rules.domains() {
+            let (mut all_or_nothing, mut on_store_failure) = (None, None);
+            for entry in &mut self.entries {
+                if !entry.is_about_domains() || !entry.matches_domain(&domain) {
+                    continue;
+                }
+                entry.found = Found::Match;
+                if !entry.is_valid {
+                    continue;
+                }
+                let name = domain.as_bytes();
+                let present = (rules.all_or_nothing(name), rules.on_store_failure(name));
+                let raises = raises_of_domain(entry, present.0, present.1);
+                self.loader.report_raises(entry, raises, &domain);
+                all_or_nothing = all_or_nothing.or(entry.all_or_nothing);
+                on_store_failure = on_store_failure.or(entry.on_store_failure);
+            }
+            if let Some(whole) = all_or_nothing {
+                rules.set_all_or_nothing(&domain, whole);
+            }
+            if let Some(answer) = on_store_failure {
+                rules.set_on_store_failure(&domain, answer);
+            }
+        }
+    }
+
+    /// The first entry that matches a limit. Notes which others match it too.
+    fn first_match(&mut self, rule: &Rule) -> Option<usize> {
+        let mut first = None;
+        for (position, entry) in self.entries.iter_mut().enumerate() {
+            if first.is_some() && entry.found != Found::Nothing || !entry.matches(rule) {
+                continue;
+            }
+            match first {
+                None => {
+                    first = Some(position);
+                    entry.found = Found::Match;
+                }
+                Some(_) => entry.found = Found::Hidden,
+            }
+        }
+        first
+    }
+
+    /// Checks what the limits of one descriptor must not have in common.
+    fn check_descriptors(&mut self, rules: &RuleSet, changed: &[(usize, usize, Rule)]) {
+        for (index, position, rule) in changed {
+            let Some(entry) = self.entries.get(*position) else {
+                continue;
+            };
+            let others = rules.rules().iter().filter(|other| {
+                let levels = rule.path.last().zip(other.path.last());
+                other.index != *index && levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+            });
+            for other in others {
+                self.loader.check_beside(entry, rule, other);
+            }
+            if rule.replaces.contains(&rule.name) {
+                let message = "the limit replaces limits of this name, itself included";
+                let error =
+                    Diagnostic::error(Code::InvalidReplaces, entry.span_of("name"), message);
+                let error = error.help("use another name");
+                self.loader.about(entry, &rule.full_name(), |loader, path| {
+                    loader.report(path, error);
+                });
+            }
+        }
+    }
+
+    fn warn_without_match(&mut self) {
+        for entry in self.entries.iter().filter(|one| one.is_valid) {
+            let (message, help) = match entry.found {
+                Found::Match => continue,
+                Found::Hidden => (
+                    "this entry never applies: earlier entries take every limit that it matches",
+                    "move it before them, or remove it",
+                ),
+                Found::Nothing => (
+                    "this entry matches no limit of the rules",
+                    "compare it with the domains and keys of the rules; `tollgate explain` lists the keys of a domain",
+                ),
+            };
+            let span = entry.span_of("domain");
+            let warning = Diagnostic::warning(Code::UnmatchedEntry, span, message).help(help);
+            let path = FieldPath::ROOT;
+            self.loader
+                .report(&path.item("overlay", entry.index), warning);
+        }
+    }
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The rule with what the entry sets; none, and a report, when that is not possible.
+    fn apply(&mut self, entry: &Entry<'_>, rule: &Rule, replaced: &ReplacedNames) -> Option<Rule> {
+        let name = rule.full_name();
+        let overlaid = self.about(entry, &name, |loader, path| {
+            loader.overlaid(entry, path, rule)
+        })?;
+        let raises = raises_of_rule(entry, (rule, &overlaid), replaced);
+        self.report_raises(entry, raises, &name);
+        Some(overlaid)
+    }
+
+    /// Reports what lets more pass without permission.
+    fn report_raises(&mut self, entry: &Entry<'_>, raises: Vec<Raise>, name: &str) {
+        if entry.may_raise {
+            return;
+        }
+        for (field, message) in raises {
+            let error = Diagnostic::error(Code::RaisedLimit, entry.span_of(field), message);
+            let error = error
+                .label("lets more pass than the rules")
+                .help("add `may_raise: true` to the entry if that is meant, or remove this");
+            self.about(entry, name, |loader, path| loader.report(path, error));
+        }
+    }
+
+    /// Reports two limits of one descriptor that cannot be beside one another.
+    fn check_beside(&mut self, entry: &Entry<'_>, rule: &Rule, other: &Rule) {
+        let candidates = rule.candidate.as_ref().zip(other.candidate.as_ref());
+        let shared = candidates
+            .is_some_and(|(one, other)| share_bucket(&one.allowance, &other.allowance))
+            && rule.name == other.name;
+        let (field, message) = if same_bucket(rule, other) {
+            let message = "two limits of one descriptor with the same algorithm, window and name would share one bucket";
+            ("algorithm", message)
+        } else if shared {
+            let message = "two candidates of one descriptor with the same algorithm, window and name would share one bucket";
+            ("candidate", message)
+        } else if other.replaces.contains(&rule.name) {
+            let message = "another limit of the descriptor replaces limits of this name";
+            ("name", message)
+        } else {
+            return;
+        };
+        let error = Diagnostic::error(Code::Duplicate, entry.span_of(field), message);
+        let error =
+            error.help("exclude the descriptor by an entry that sets nothing, before this one");
+        self.about(entry, &rule.full_name(), |loader, path| {
+            loader.report(path, error);
+        });
+    }
+
+    /// Runs `report`, and makes what it reports about the entry and the rule of this name: what has
+    /// no place gets the entry's, and what was reported before is left out.
+    fn about<T>(
+        &mut self,
+        entry: &Entry<'_>,
+        name: &str,
+        report: impl FnOnce(&mut Self, &FieldPath<'_>) -> T,
+    ) -> T {
+        let path = FieldPath::ROOT;
+        let path = path.item("overlay", entry.index);
+        let marked = self.mark();
+        let result = report(self, &path);
+        let rule = format!("{path}, applied to {}", excerpt(name));
+        self.place_since(marked, entry.fields.span, &rule);
+        result
+    }
+}
+
+/// The names that limits replace.
+fn replaced_names(rules: &RuleSet) -> ReplacedNames {
+    let each = rules.rules().iter().flat_map(|rule| {
+        let names = rule.replaces.iter();
+        names.map(|name| (Arc::clone(&rule.domain), name.clone()))
+    });
+    each.collect()
+}

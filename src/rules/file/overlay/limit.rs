@@ -1,0 +1,147 @@
+//! One limit with what an entry sets.
+//!
+//! The limit is written as fields again, without places, below those of the entry. So the code that
+//! reads a rules file decides which fields fit together, and its errors are about the entry.
+
+use std::rc::Rc;
+
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::loader::Loader;
+use crate::rules::file::overlay::entry::Entry;
+use crate::rules::yaml::{Content, Node};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, Rule};
+
+/// The fields of a limit, by name.
+type LimitFields = Vec<(&'static str, Rc<Node>)>;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The rule with what the entry sets; none when they do not fit together.
+    pub(super) fn overlaid(
+        &mut self,
+        entry: &Entry<'_>,
+        path: &FieldPath<'_>,
+        rule: &Rule,
+    ) -> Option<Rule> {
+        let mut overlaid = rule.clone();
+        if let Allowance::Limited { limit, algorithm } = rule.allowance
+            && entry.changes_the_limit()
+        {
+            overlaid.allowance = self.overlaid_limit(entry, path, rule, (&limit, algorithm))?;
+        }
+        if let Some(shadow_mode) = entry.shadow_mode {
+            overlaid.shadow_mode = shadow_mode;
+        }
+        if let Some(name) = entry.name {
+            name.clone_into(&mut overlaid.name);
+        }
+        if entry.over_limit.is_some() {
+            overlaid.over_limit.clone_from(&entry.over_limit);
+        }
+        if entry.candidate.is_some() {
+            overlaid.candidate.clone_from(&entry.candidate);
+        }
+        Some(overlaid)
+    }
+
+    fn overlaid_limit(
+        &mut self,
+        entry: &Entry<'_>,
+        path: &FieldPath<'_>,
+        rule: &Rule,
+        (limit, algorithm): (&Limit, &'static dyn Algorithm),
+    ) -> Option<Allowance> {
+        let sets_algorithm = entry.fields.given("algorithm").is_some();
+        let has_slots = algorithm.options().contains(&AlgorithmOption::Slots);
+        if sets_algorithm && has_slots {
+            let message = "a limit of requests in flight cannot have another algorithm";
+            let span = entry.span_of("algorithm");
+            let help = "exclude it by an entry that sets nothing, before this one";
+            self.error(Code::ConflictingKeys, span, path, message, help);
+            return None;
+        }
+        let mut below = fields_of(limit, algorithm, rule);
+        if sets_algorithm {
+            // They choose a variant of the algorithm that is replaced.
+            below.retain(|(name, _)| !["algorithm", "burst", "segments"].contains(name));
+        }
+        let fields = entry.fields.over(&below);
+        let before = self.error_count();
+        let allowance = self.allowance(&fields, path, &mut None)?;
+        let Allowance::Limited {
+            limit: changed,
+            algorithm,
+        } = allowance
+        else {
+            return Some(allowance);
+        };
+        let changed = match limit.calendar() {
+            None => changed,
+            Some(calendar) if algorithm.options().contains(&AlgorithmOption::Calendar) => {
+                changed.with_calendar(calendar)
+            }
+            Some(_) => {
+                let message = format!("algorithm {} has no calendar", algorithm.name());
+                let span = entry.span_of("algorithm");
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let error = error.label("the limit has calendar windows");
+                self.report(
+                    path,
+                    error.help("remove `algorithm`: calendars need fixed_window"),
+                );
+                return None;
+            }
+        };
+        (self.error_count() == before).then_some(Allowance::Limited {
+            limit: changed,
+            algorithm,
+        })
+    }
+}
+
+/// The fields by which a rules file sets this limit. A calendar is left out.
+fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFields {
+    let requests = limit.requests_per_unit();
+    let mut fields = vec![
+        ("algorithm", text(algorithm.name())),
+        ("requests_per_unit", number(&requests)),
+    ];
+    if let Some(unit) = limit.unit() {
+        fields.push(("unit", text(unit.name())));
+        fields.push(("unit_multiplier", number(&limit.unit_multiplier())));
+    } else {
+        let seconds = limit.window().as_us() / 1_000_000;
+        fields.push(("slot_seconds", number(&seconds)));
+        fields.extend(
+            rule.holder_key
+                .as_ref()
+                .map(|key| ("holder_key", text(key))),
+        );
+    }
+    let has_burst = algorithm.options().contains(&AlgorithmOption::Burst);
+    if has_burst && limit.burst() != u64::from(algorithm.default_burst(requests)) {
+        fields.push(("burst", number(&limit.burst())));
+    }
+    if let Some(segments) = limit.segments() {
+        fields.push(("segments", number(&segments)));
+    }
+    if let Some(count_refused) = limit.count_refused() {
+        fields.push(("count_refused", text(count_refused.name())));
+    }
+    fields
+}
+
+fn number(number: &dyn ToString) -> Rc<Node> {
+    scalar(number.to_string(), true)
+}
+
+fn text(text: &str) -> Rc<Node> {
+    scalar(text.to_owned(), false)
+}
+
+fn scalar(text: String, plain: bool) -> Rc<Node> {
+    Rc::new(Node::nowhere(Content::Scalar { text, plain }))
+}

@@ -1,0 +1,145 @@
+//! What an entry lets pass that the rules would refuse. Such an entry needs `may_raise: true`.
+//!
+//! Which algorithm can admit more is decided by `limiter::algorithm::can_admit_more`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::overlay::entry::Entry;
+use tollgate_limiter::algorithm::{can_admit_more, count_refused};
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, Allowance, CountRefused, Limit, OnStoreFailure, Rule,
+};
+
+/// A field of an entry that lets more pass, and why.
+pub(super) type Raise = (&'static str, String);
+
+/// Names that limits replace, with their domains.
+pub(super) type ReplacedNames = HashSet<(Arc<str>, String)>;
+
+/// What lets more pass in a rule after an entry was applied.
+pub(super) fn raises_of_rule(
+    entry: &Entry<'_>,
+    (before, after): (&Rule, &Rule),
+    replaced: &ReplacedNames,
+) -> Vec<Raise> {
+    let mut raises = Vec::new();
+    if let (
+        Allowance::Limited { limit, algorithm },
+        Allowance::Limited {
+            limit: new_limit,
+            algorithm: new_algorithm,
+        },
+    ) = (&before.allowance, &after.allowance)
+    {
+        let (old, new) = ((*algorithm, limit), (*new_algorithm, new_limit));
+        raises.extend(raise_of_limit(entry, old, new));
+        raises.extend(raise_of_count_refused(entry, limit, new));
+    }
+    if after.shadow_mode && !before.shadow_mode {
+        raises.push(("shadow_mode", "shadow_mode refuses nothing".to_owned()));
+    }
+    let named = (Arc::clone(&after.domain), after.name.clone());
+    if after.name != before.name && replaced.contains(&named) {
+        let message = format!(
+            "another limit replaces '{}', so this limit would no longer count beside it",
+            excerpt(&after.name)
+        );
+        raises.push(("name", message));
+    }
+    raises
+}
+
+fn raise_of_limit(
+    entry: &Entry<'_>,
+    (old_algorithm, old): (&'static dyn Algorithm, &Limit),
+    (algorithm, new): (&'static dyn Algorithm, &Limit),
+) -> Option<Raise> {
+    let (requests, old_requests) = (new.requests_per_unit(), old.requests_per_unit());
+    if requests > old_requests {
+        let message =
+            format!("requests_per_unit {requests} is more than the limit's {old_requests}");
+        return Some(("requests_per_unit", message));
+    }
+    // Requests in flight have no bound in a window; their number is all that can change.
+    let has_slots = algorithm.options().contains(&AlgorithmOption::Slots);
+    if has_slots || !can_admit_more((algorithm, new), (old_algorithm, old)) {
+        return None;
+    }
+    let given = |name| entry.fields.given(name).is_some();
+    let had_burst = old_algorithm.options().contains(&AlgorithmOption::Burst);
+    let burst = new.burst();
+    Some(if given("burst") && had_burst && burst > old.burst() {
+        let message = format!("burst {burst} is above the limit's burst {}", old.burst());
+        ("burst", message)
+    } else if given("burst") && burst > old.requests() {
+        let message = format!("burst {burst} is above the limit's {old_requests} requests");
+        ("burst", message)
+    } else if given("segments") && algorithm == old_algorithm {
+        let message = "fewer segments can admit more in a window".to_owned();
+        ("segments", message)
+    } else {
+        let field = ["algorithm", "segments", "burst"]
+            .into_iter()
+            .find(|name| given(name));
+        let message = format!(
+            "algorithm {} can admit more in a window than {}",
+            algorithm.name(),
+            old_algorithm.name()
+        );
+        (field.unwrap_or("requests_per_unit"), message)
+    })
+}
+
+/// A default that comes with another algorithm is part of that algorithm.
+fn raise_of_count_refused(
+    entry: &Entry<'_>,
+    old: &Limit,
+    (algorithm, new): (&dyn Algorithm, &Limit),
+) -> Option<Raise> {
+    entry.fields.given("count_refused")?;
+    let old = old.count_refused();
+    let old = old.unwrap_or_else(|| algorithm.default_count_refused());
+    let new = count_refused(algorithm, new);
+    let strength = |one| CountRefused::ALL.iter().position(|other| *other == one);
+    let message = || {
+        let (old, new) = (old.name(), new.name());
+        format!("count_refused {new} is weaker than the limit's {old}")
+    };
+    (strength(new) < strength(old)).then(|| ("count_refused", message()))
+}
+
+/// What lets more pass in a domain with these settings.
+pub(super) fn raises_of_domain(
+    entry: &Entry<'_>,
+    all_or_nothing: Option<bool>,
+    on_store_failure: Option<OnStoreFailure>,
+) -> Vec<Raise> {
+    let mut raises = Vec::new();
+    if entry.all_or_nothing == Some(true) && all_or_nothing != Some(true) {
+        let message = "with all_or_nothing a refused request takes from no limit, so more pass";
+        raises.push(("all_or_nothing", message.to_owned()));
+    }
+    if let Some(new) = entry.on_store_failure {
+        // Without a setting of the domain, --on-store-failure decides: the operator's own.
+        let old = on_store_failure.unwrap_or(OnStoreFailure::Error);
+        if leniency(new) > leniency(old) {
+            let (new, old) = (new.name(), old.name());
+            let message = format!("on_store_failure {new} lets more pass than {old}");
+            raises.push(("on_store_failure", message));
+        }
+    }
+    raises
+}
+
+/// The order of the answers by what passes. After an error the caller decides, and Envoy lets the
+/// request pass by default.
+fn leniency(answer: OnStoreFailure) -> u8 {
+    match answer {
+        OnStoreFailure::Deny => 0,
+        OnStoreFailure::Local => 1,
+        OnStoreFailure::Error => 2,
+        OnStoreFailure::Allow => 3,
+    }
+}
