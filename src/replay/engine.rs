@@ -357,12 +357,11 @@ impl Engine {
             return Vec::new();
         }
         let stamps = recorded_stamps(request, request.check_rules.len());
-        let refused = request.checks_refused.iter();
-        let passed = stamps
-            .iter()
-            .zip(refused)
-            .filter(|(_, refused)| **refused == 0);
-        passed.map(|((order, _), _)| *order).collect()
+        let passed = stamps.into_iter().enumerate().filter(|(position, _)| {
+            let refused = request.checks_refused.get(*position);
+            refused.is_none_or(|refused| *refused == 0)
+        });
+        passed.map(|(_, (order, _))| order).collect()
     }
 
     /// Keeps refunds until their recorded time.
