@@ -32,7 +32,7 @@
 # Generated files:
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make snapshots        output of check and convert for the files of the tests
-# make screenshots      docs/pictures/live-*.png: the live page in Chromium
+# make screenshots      docs/pictures/live-*.png and replay-*.png: the live page and a replay's, in Chromium
 # make pictures         docs/pictures: algorithms, figures, costs of leases, terminals of the on-call page
 # make docs-cli         shell completions and man pages, in target/cli-docs
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)

@@ -43,11 +43,11 @@
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `settings`, `rules`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `capture` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
-//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `proto`, `rules`, `convert`, `pipeline`, `rule_tests`, `recording`, `replay`, `grpc`, `admin`, `admin_api`, `admin_client`, `visible_text`, `app` | one file a command |
+//! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `visible_text`, `proto`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.

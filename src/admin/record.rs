@@ -242,15 +242,15 @@ impl RecordStream {
     /// Sends a piece. The recording ends in time also while the client does not read.
     async fn send(&mut self, piece: Bytes) -> bool {
         self.bytes = self.bytes.saturating_add(piece.len() as u64);
-        let mut send = std::pin::pin!(self.sender.send(piece));
+        let mut sending = std::pin::pin!(self.sender.send(piece));
         tokio::select! {
-            sent = &mut send => return sent,
+            sent = &mut sending => return sent,
             () = &mut self.ends, if self.reason.is_none() => {
                 self.reason = Some("time");
                 self.recording.cut();
             }
         }
-        send.await
+        sending.await
     }
 
     fn hash(&self, items: &[u8]) -> Vec<u8> {

@@ -98,8 +98,8 @@ impl RequestItem<'_> {
 
     /// The stamps of checks that were not decided together with the first.
     fn stamps(&self) -> impl Iterator<Item = (u64, CheckStamp)> {
-        // The checks of one batch have numbers in a row, in the order of their positions. Numbers of
-        // other batches can follow by chance: those have another time.
+        // The checks of one batch have numbers in a row, in the order of their positions. Numbers
+        // of other batches can follow by chance: those have another time.
         let mut next = self.order;
         let checks = self.checks.iter().enumerate();
         checks.filter_map(move |(position, check)| {
@@ -286,6 +286,7 @@ const fn varint_len(value: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
+#[allow(clippy::cast_possible_truncation)] // seven bits at a time
 pub(super) fn put_varint(mut value: u64, into: &mut Vec<u8>) {
     while value > 0x7f {
         into.push((value & 0x7f) as u8 | 0x80);

@@ -156,7 +156,7 @@ impl Record {
             },
             Err(error) => Err(Failure::Service(error)),
         };
-        let exit = session.report(ended, self.out.display());
+        let exit = session.report(ended, &self.out.display());
         if session.received.header.is_none() && !existed {
             // Nothing was recorded: an empty file would only be in the way.
             drop(std::fs::remove_file(&self.out));
@@ -181,7 +181,7 @@ impl Record {
         let mut path = format!("/record?for_seconds={seconds}");
         let mut add = |name: &str, value: Option<String>| {
             if let Some(value) = value {
-                path.push_str(&format!("&{name}={value}"));
+                path.extend(["&", name, "=", &*value]);
             }
         };
         add("count_max", self.count.map(|count| count.to_string()));
@@ -251,7 +251,7 @@ impl Session {
     fn report(
         &mut self,
         ended: Result<Option<&'static str>, Failure>,
-        file: std::path::Display<'_>,
+        file: &std::path::Display<'_>,
     ) -> Exit {
         self.progress.hide();
         let (exit, reason) = match ended {
@@ -287,7 +287,7 @@ impl Session {
         exit
     }
 
-    fn describe(&self, reason: Option<&str>, file: std::path::Display<'_>) {
+    fn describe(&self, reason: Option<&str>, file: &std::path::Display<'_>) {
         let received = &self.received;
         let reason = reason.or(received.ended.as_deref());
         let reason = match reason {
@@ -353,7 +353,7 @@ fn skipped(skipped: &Skipped) -> Vec<String> {
 
 /// What stayed plain.
 fn plain_key(key: &PlainKey) -> String {
-    let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes)).to_string();
+    let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let (domain, name) = (text(&key.domain), text(&key.key));
     if key.which == "all" {
         format!("not hashed: all values of {name} in {domain}, because a rule compares them")

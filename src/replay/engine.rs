@@ -11,7 +11,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use tollgate_limiter::{Check, Hits, Timestamp};
 
-use crate::pipeline::{Generation, RequestError};
+use crate::pipeline::Generation;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Refund, Request, Reset};
 use crate::recording::Event;
@@ -229,7 +229,7 @@ impl Engine {
         };
         let mut planned = match self.simulation.begin(&request.request) {
             Ok(planned) => planned,
-            Err(error) => return sink(&decided, &without_answer(error)),
+            Err(error) => return sink(&decided, &Answer::without(error)),
         };
         let origins = planned.origins();
         let stamps = self.stamps(request, &origins);
@@ -430,19 +430,6 @@ impl Engine {
             let reset = self.simulation.reset(&domain, &entries);
             self.was_reset |= reset.is_ok_and(|buckets| !buckets.is_empty());
         }
-    }
-}
-
-fn without_answer(error: RequestError) -> Answer {
-    Answer {
-        code: Err(error),
-        message: Vec::new(),
-        descriptors: Vec::new(),
-        described: None,
-        retry_after_seconds: None,
-        checks: Vec::new(),
-        matched: Vec::new(),
-        refunds: Vec::new(),
     }
 }
 

@@ -13,14 +13,19 @@ use std::collections::HashMap;
 
 use tollgate_limiter::{Key, Operation, State, Timestamp};
 
-use super::tally::LimitOf;
-
 /// How many operations of one side are kept: some 250 MB.
 const OPERATIONS_MAX: usize = 4_000_000;
 
+/// A limit and its algorithm.
+#[derive(Clone, Copy)]
+pub(super) struct LimitOf {
+    pub(super) limit: tollgate_limiter::Limit,
+    pub(super) algorithm: &'static dyn tollgate_limiter::Algorithm,
+}
+
 /// One question to a bucket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct Question {
     pub(super) key: Key,
     pub(super) operation: Operation,
     /// Its place among the questions.
@@ -31,7 +36,7 @@ pub(super) struct Asked {
 /// What the limits that refused nothing were asked.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
-    rules: HashMap<usize, Vec<Asked>>,
+    rules: HashMap<usize, Vec<Question>>,
     count: usize,
     /// Rules of which nothing is kept.
     dropped: HashMap<usize, Dropped>,
@@ -55,7 +60,7 @@ const TOO_LARGE: &str = "the largest number that its algorithm accepts would ref
 
 impl Operations {
     /// Adds a question to the limit with this index.
-    pub(super) fn add(&mut self, rule: usize, asked: Asked) {
+    pub(super) fn add(&mut self, rule: usize, asked: Question) {
         if self.was_reset || self.dropped.contains_key(&rule) {
             return;
         }
@@ -134,7 +139,7 @@ impl Operations {
 }
 
 /// Whether the algorithm admits everything with this number of requests.
-fn admits_all(asked: &[Asked], limit: LimitOf, requests: u32) -> bool {
+fn admits_all(asked: &[Question], limit: LimitOf, requests: u32) -> bool {
     let LimitOf { limit, algorithm } = limit;
     // A burst that is the default follows the number.
     let default = algorithm.default_burst(limit.requests_per_unit());

@@ -7,7 +7,7 @@ use tollgate_limiter::{Allowance, Code, Key, Rule, RuleSet, Timestamp};
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
 use super::report::{KeyEntry, Minute, RuleReport, Undecidable};
-use super::smallest_limit::{Asked, Dropped, Operations};
+use super::smallest_limit::{Dropped, LimitOf, Operations, Question};
 use crate::admin_api::{LimitFigures, rule_name, time_text};
 use crate::simulation::{Answer, CheckAnswer};
 
@@ -120,7 +120,7 @@ impl Tally {
         if counts.refused > 0 && counts.is_joined {
             self.operations.drop_rule(rule.index, Dropped::Joined);
         } else {
-            let asked = Asked {
+            let asked = Question {
                 key: check.key,
                 operation: check.operation,
                 order,
@@ -138,7 +138,7 @@ impl Tally {
     /// Adds hits that went back.
     pub(super) fn add_given_back(&mut self, given_back: &GivenBack) {
         if let Some(rule) = given_back.rule {
-            let asked = Asked {
+            let asked = Question {
                 key: given_back.refund.key,
                 operation: given_back.refund.operation,
                 order: given_back.order,
@@ -204,15 +204,8 @@ impl Tally {
     }
 }
 
-/// A limit and its algorithm.
-#[derive(Clone, Copy)]
-pub(super) struct LimitOf {
-    pub(super) limit: tollgate_limiter::Limit,
-    pub(super) algorithm: &'static dyn tollgate_limiter::Algorithm,
-}
-
 /// The rule with this index and its limit.
-pub(super) fn limit_of(rules: &RuleSet, index: Option<usize>) -> Option<(&Rule, LimitOf)> {
+fn limit_of(rules: &RuleSet, index: Option<usize>) -> Option<(&Rule, LimitOf)> {
     let rule = rules.rules().get(index?)?;
     match rule.allowance {
         Allowance::Limited { limit, algorithm } => Some((rule, LimitOf { limit, algorithm })),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use prost::Message as _;
+use tollgate_limiter::{Check, Timestamp};
 
 use super::report::ReplayReport;
 use super::{Options, Side, replay};
@@ -19,6 +20,7 @@ use crate::recording::{Event, Events, ReadError, Summary};
 use crate::rules::path::Source;
 use crate::rules::reload::load_sources;
 use crate::settings::Settings;
+use crate::simulation::{PlannedRequest, Simulation};
 
 /// A Sunday.
 const START_US: u64 = 1_763_856_000_000_000;
@@ -148,7 +150,7 @@ fn keys_that_only_the_changed_rule_refuses_are_named() {
     assert_eq!(against.by_rule[0].smallest_limit, Some(20));
 }
 
-/// Two descriptors; the first has room for one request, the second refuses all. The first hit goes
+/// Two descriptors; the first admits one request, the second refuses all. The first hit goes
 /// back when the recording says so.
 #[test]
 fn hits_go_back_when_they_did() {
@@ -408,5 +410,147 @@ proptest! {
         if smallest > 1 || !algorithm.contains("burst") {
             prop_assert!(smallest > 0 && with(smallest - 1).refused > 0, "{}", smallest);
         }
+    }
+}
+
+/// Quiet minutes are points as well, also after a jump of the clock by a year in both directions.
+#[test]
+fn points_follow_each_other_in_equal_steps() {
+    const YEAR_MS: u64 = 366 * 86_400_000;
+    let rules = rules("unit: day, requests_per_unit: 20");
+    for times_ms in [
+        vec![0],
+        vec![0, 30_000, 100_000],
+        vec![0, YEAR_MS, 5_000, YEAR_MS + 1],
+        vec![YEAR_MS, 0],
+    ] {
+        let events = times_ms.iter().zip(1..);
+        let events = events.map(|(after_ms, order)| request(order, *after_ms, "ada", 1));
+        let report = run(Header::default(), events.collect(), &rules, None);
+        let times: Vec<_> = report.over_time.iter().map(|point| &point.start).collect();
+        let times: Vec<_> = times
+            .into_iter()
+            .filter_map(|time| crate::admin_api::parse_time(time))
+            .map(|time| time.as_us() / 1_000_000)
+            .collect();
+        assert!(times.len() <= 240, "{}", times.len());
+        let mut pairs = times.windows(2);
+        assert!(pairs.all(|pair| pair[1] - pair[0] == report.point_seconds));
+        let first = START_US / 1_000_000 + times_ms.iter().min().expect("a time") / 1_000;
+        assert!(times[0] <= first && first < times[0] + report.point_seconds);
+        let admitted: u64 = report.over_time.iter().map(|point| point.admitted).sum();
+        assert_eq!(admitted, times_ms.len() as u64);
+    }
+}
+
+/// All algorithms, with options that they need, and calendar windows.
+const LIMITS: [&str; 9] = [
+    "unit: second, requests_per_unit: 3, algorithm: fixed_window",
+    "unit: second, requests_per_unit: 3, algorithm: sliding_window",
+    "unit: second, requests_per_unit: 3, algorithm: sliding_window_segments, segments: 4",
+    "unit: second, requests_per_unit: 3, algorithm: sliding_log",
+    "unit: second, requests_per_unit: 3, algorithm: token_bucket, burst: 4",
+    "unit: second, requests_per_unit: 3, algorithm: token_bucket_interval",
+    "unit: second, requests_per_unit: 3, algorithm: leaky_bucket, burst: 2",
+    "requests_per_unit: 3, algorithm: concurrency, slot_seconds: 1",
+    "unit: day, requests_per_unit: 9, calendar: true, time_zone: Europe/Paris",
+];
+
+/// A request of the model: milliseconds before it, user, path, hits, and how many requests begin
+/// before its second check and its refund.
+type Turn = (u64, usize, usize, u32, usize);
+
+/// Decides requests as a service with several partitions does: the second check of a request comes
+/// after the first checks of others, and its refund later still. Returns what it records.
+fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
+    let settings = Settings::from_flags(Vec::<String>::new()).expect("defaults");
+    let mut service =
+        Simulation::new(&settings, 1 << 20, Timestamp::from_us(START_US)).expect("simulation");
+    service.set_rules(side("rules.yaml", rules).rules);
+    let (mut order, mut now) = (0_u64, Timestamp::from_us(START_US));
+    let mut waiting: Vec<(usize, Request, PlannedRequest)> = Vec::new();
+    let mut refunds: Vec<(usize, Vec<u64>, Vec<Check>)> = Vec::new();
+    let mut events: Vec<(u64, Event)> = Vec::new();
+    for turn in 0..asked.len() + 10 {
+        if let Some((wait_ms, user, path, hits, later)) = asked.get(turn) {
+            now = now.plus_us(wait_ms * 1_000);
+            let (user, path) = (["ada", "bob"][*user], ["/a", "/b"][*path]);
+            let message = message(&[&[("user", user)], &[("path", path)]], *hits);
+            service.set_time(now);
+            let mut planned = service.begin(&message).expect("request");
+            service.apply(&mut planned, 0, now);
+            order += 1;
+            let request = Request {
+                order,
+                time_us: now.as_us(),
+                request: message.into(),
+                check_rules: vec![1, 2],
+                ..Request::default()
+            };
+            waiting.push((turn + later, request, planned));
+        }
+        for (due, mut request, mut planned) in std::mem::take(&mut waiting) {
+            if due > turn {
+                waiting.push((due, request, planned));
+                continue;
+            }
+            order += 1;
+            now = now.plus_us(1);
+            service.apply(&mut planned, 1, now);
+            request.stamps = vec![Stamp {
+                check: 1,
+                order,
+                time_us: now.as_us(),
+            }];
+            let orders = [request.order, order];
+            let answer = service.finish(planned);
+            let code = match answer.code.expect("answer") {
+                tollgate_limiter::Code::Ok => Code::Ok,
+                tollgate_limiter::Code::OverLimit => Code::OverLimit,
+            };
+            request.code = code.into();
+            let taken = |refund: &Check| {
+                let position = answer.checks.iter().position(|one| one.key == refund.key);
+                orders[position.expect("check")]
+            };
+            let taken = answer.refunds.iter().map(taken).collect();
+            refunds.push((turn + 2, taken, answer.refunds));
+            events.push((request.order, Event::Request(request)));
+        }
+        for (due, taken_orders, checks) in std::mem::take(&mut refunds) {
+            if due > turn {
+                refunds.push((due, taken_orders, checks));
+            } else if !checks.is_empty() {
+                order += 1;
+                service.give_back(checks, now);
+                let refund = Refund {
+                    order,
+                    time_us: now.as_us(),
+                    taken_orders,
+                };
+                events.push((order, Event::Refund(refund)));
+            }
+        }
+    }
+    events.sort_by_key(|(order, _)| *order);
+    events.into_iter().map(|(_, event)| event).collect()
+}
+
+proptest! {
+    /// The rules of a recording give its verdicts.
+    #[test]
+    fn the_same_rules_give_the_same_verdicts(
+        user in prop::sample::select(&LIMITS[..]),
+        path in prop::sample::select(&LIMITS[..]),
+        all_or_nothing in any::<bool>(),
+        asked in prop::collection::vec((0_u64..400, 0_usize..2, 0_usize..2, 0_u32..3, 0_usize..5), 1..60),
+    ) {
+        let rules = format!(
+            "domain: edge\nall_or_nothing: {all_or_nothing}\ndescriptors:\n  \
+            - key: user\n    rate_limit: {{{user}}}\n  - key: path\n    rate_limit: {{{path}}}\n"
+        );
+        let events = model(&rules, &asked);
+        let recorded = run(Header::default(), events, &rules, None).recorded.expect("verdicts");
+        prop_assert_eq!((recorded.same, recorded.different), (asked.len() as u64, 0));
     }
 }

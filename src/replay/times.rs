@@ -1,4 +1,4 @@
-//! Admitted and refused over the time of a recording, in a bounded number of points.
+//! Admitted and refused over the time of a recording, in a bounded number of points of one length.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::admin_api::time_text;
 use crate::simulation::Answer;
 
 /// How many points are kept at most. More are merged in pairs.
-const POINTS_MAX: usize = 240;
+const POINTS_MAX: u64 = 240;
 
 /// The side of `--rules`.
 pub(super) const BASE: usize = 0;
@@ -57,9 +57,19 @@ impl Timeline {
             };
             *count = count.saturating_add(1);
         }
-        while self.points.len() > POINTS_MAX {
+        while self
+            .steps()
+            .is_some_and(|(first, last)| last - first >= POINTS_MAX)
+        {
             self.merge();
         }
+    }
+
+    /// The numbers of the first and the last step.
+    fn steps(&self) -> Option<(u64, u64)> {
+        let (first, _) = self.points.first_key_value()?;
+        let (last, _) = self.points.last_key_value()?;
+        Some((*first, *last))
     }
 
     /// Doubles the length of a point.
@@ -83,10 +93,13 @@ impl Timeline {
             let seconds = last.since_us(first) as f64 / 1e6;
             report.recording.seconds = seconds;
         }
-        let points = self.points.iter().map(|(number, [base, against])| {
+        let steps = self.steps().map(|(first, last)| first..=last);
+        // Steps without a request are points too: a chart has no gap where time passed.
+        let points = steps.into_iter().flatten().map(|number| {
+            let [base, against] = self.points.get(&number).copied().unwrap_or_default();
             let start_s = number.saturating_mul(self.step_s);
-            let [admitted, refused] = *base;
-            let [against_admitted, against_refused] = *against;
+            let [admitted, refused] = base;
+            let [against_admitted, against_refused] = against;
             Point {
                 start: time_text(Timestamp::from_seconds(start_s)),
                 admitted,

@@ -77,7 +77,8 @@ impl Answer {
         }
     }
 
-    pub(super) fn without(error: RequestError) -> Self {
+    /// The answer of a request that has none.
+    pub(crate) fn without(error: RequestError) -> Self {
         Self {
             code: Err(error),
             message: Vec::new(),

@@ -216,12 +216,12 @@ impl Simulation {
             return;
         };
         let mut check = check.clone();
-        check.operation.hits = hits.unwrap_or(check.operation.hits);
         if let Some(other) = self.replacement
             && other.name() == check.algorithm.name()
         {
             check.algorithm = other;
         }
+        check.operation.hits = hits.unwrap_or(check.operation.hits);
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
         request.pending.results().record(position, answer.clone());

@@ -40,7 +40,7 @@ fn send_traffic(service: &Tollgate, stop: &AtomicBool) {
 }
 
 /// Violations that axe finds, with the elements.
-fn violations(browser: &Browser) -> String {
+pub(crate) fn violations(browser: &Browser) -> String {
     let axe =
         std::fs::read_to_string(component("browser/node_modules/axe-core/axe.min.js")).unwrap();
     // Its text ends with a semicolon. The page's policy does not apply to a driver's scripts.
@@ -53,7 +53,8 @@ fn violations(browser: &Browser) -> String {
         .to_owned()
 }
 
-fn write_picture(browser: &Browser, name: &str, width: u32, height: u32) {
+/// Writes a picture of the top of the page.
+pub(crate) fn write_picture(browser: &Browser, name: &str, width: u32, height: u32) {
     let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
     let parameters = json!({"format": "png", "clip": clip, "captureBeyondViewport": true});
     let shot = browser.command("Page.captureScreenshot", parameters);

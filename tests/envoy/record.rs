@@ -242,11 +242,10 @@ fn refused_live(file: &str, edge: SocketAddr) -> BTreeMap<[String; 3], u64> {
         let header = format!("x-{key}");
         let headers = [(&*header, value.as_bytes()), ("x-hits", hits.as_bytes())];
         match caller.get_with(&format!("/{domain}"), &headers).status {
-            200 => {}
             429 if request.code() == Code::Ok => {
-                *refused.entry([domain, key, value]).or_default() += 1
+                *refused.entry([domain, key, value]).or_default() += 1;
             }
-            429 => {}
+            200 | 429 => {}
             other => panic!("status {other}"),
         }
     }

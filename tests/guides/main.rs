@@ -19,6 +19,7 @@
 mod alert_scenarios;
 mod alerts;
 mod candidates;
+mod change_a_limit;
 mod contour;
 mod dashboard;
 mod edge;
@@ -32,4 +33,5 @@ mod limitador;
 mod on_call;
 mod promql;
 mod reference;
+mod replay;
 mod sizing;

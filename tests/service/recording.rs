@@ -26,7 +26,7 @@ use super::grpc::raw::{Raw, call};
 
 /// An open recording.
 struct Stream {
-    stream: TcpStream,
+    tcp: TcpStream,
     head: String,
     bytes: Vec<u8>,
 }
@@ -52,7 +52,7 @@ impl Stream {
         };
         let rest = bytes.split_off(end + 4);
         Self {
-            stream,
+            tcp: stream,
             head: String::from_utf8(bytes).unwrap(),
             bytes: rest,
         }
@@ -71,7 +71,7 @@ impl Stream {
                 return item.item;
             }
             let mut more = vec![0; 256 << 10];
-            let read = timeout(PATIENCE, self.stream.read(&mut more)).await;
+            let read = timeout(PATIENCE, self.tcp.read(&mut more)).await;
             let read = read.expect("more in time").unwrap();
             if read == 0 {
                 return None;
@@ -82,7 +82,7 @@ impl Stream {
 
     /// Reads to the end.
     async fn rest(mut self) -> Vec<u8> {
-        let read = timeout(PATIENCE, self.stream.read_to_end(&mut self.bytes)).await;
+        let read = timeout(PATIENCE, self.tcp.read_to_end(&mut self.bytes)).await;
         read.expect("the end in time").unwrap();
         self.bytes
     }
@@ -151,20 +151,11 @@ struct Replayed {
     refunds: Vec<Check>,
 }
 
-/// Decides the recording again, check by check in the order of their numbers. Gives how many
-/// verdicts were compared, and how many refunds were carried out.
-fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
-    let source = Source {
-        name: "rules.yaml".to_owned(),
-        text: rules.to_owned(),
-    };
-    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
-    simulation.set_rules(Rules {
-        loaded: file::load(&[source], Options::default()).unwrap(),
-        sources: 1,
-        hash: 0,
-    });
-    let requests = requests(items);
+/// Everything that happened, by its number, and the requests before they are decided.
+fn timeline<'i>(
+    items: &'i [Kind],
+    requests: &[&'i Request],
+) -> (BTreeMap<u64, Event<'i>>, Vec<Replayed>) {
     let mut events = BTreeMap::new();
     let mut replayed: Vec<Replayed> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
@@ -176,13 +167,14 @@ fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
             .collect();
         let mut row = request.order;
         for position in 0..request.check_rules.len() {
-            let (order, us) = match stamps.get(&position) {
-                Some(stamp) => (stamp.order, stamp.time_us),
-                None => {
+            let stamp = stamps.get(&position);
+            let (order, us) = stamp.map_or_else(
+                || {
                     row += 1;
                     (row - 1, request.time_us)
-                }
-            };
+                },
+                |stamp| (stamp.order, stamp.time_us),
+            );
             let at = Timestamp::from_us(us);
             let known = events.insert(order, Event::Check(index, position, at));
             assert!(known.is_none(), "the number {order} comes twice");
@@ -203,6 +195,24 @@ fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
             assert!(events.insert(reset.order, event).is_none());
         }
     }
+    (events, replayed)
+}
+
+/// Decides the recording again, check by check in the order of their numbers. Gives how many
+/// verdicts were compared, and how many refunds were carried out.
+fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
+    let source = Source {
+        name: "rules.yaml".to_owned(),
+        text: rules.to_owned(),
+    };
+    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
+    simulation.set_rules(Rules {
+        loaded: file::load(&[source], Options::default()).unwrap(),
+        sources: 1,
+        hash: 0,
+    });
+    let requests = requests(items);
+    let (events, mut replayed) = timeline(items, &requests);
     let (mut compared, mut refunded) = (0, 0);
     for event in events.into_values() {
         match event {

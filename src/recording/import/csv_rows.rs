@@ -6,8 +6,7 @@ use std::rc::Rc;
 use csv::{ErrorKind as CsvError, StringRecord};
 
 use super::mapping::Mapping;
-use super::row::{Row, RowFields};
-use super::{LINE_BYTES_MAX, Rows};
+use super::row::{LINE_BYTES_MAX, Row, RowFields, Rows};
 use crate::recording::ReadError;
 
 /// Reads rows.

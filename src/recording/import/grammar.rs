@@ -1,4 +1,5 @@
-//! The table of mapping files: which fields each mapping has. The reader of rules files reads by it.
+//! The table of mapping files: which fields each mapping has. The reader of rules files reads by
+//! it.
 
 use crate::rules::file::{Field, Grammar, Kind, Mapping, tollgate};
 

@@ -11,8 +11,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::mapping::{Mapping, Value, Verdict};
-use super::row::RowFields;
-use super::{Rows, UNREAD_SHOWN_MAX};
+use super::row::{RowFields, Rows, UNREAD_SHOWN_MAX};
 use crate::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
@@ -162,7 +161,7 @@ impl Events for Imported {
         Ok(Some(Event::Request(Request {
             order: self.order,
             time_us: first.time_us,
-            request: first.message.into(),
+            request: first.message,
             code: first.code,
             ..Request::default()
         })))
@@ -185,9 +184,8 @@ impl Mapping {
         let time = time.ok_or_else(|| format!("it has no `{field}`, which is its time"))?;
         let time_us = self.time.format.read(&time);
         let time_us = time_us.map_err(|why| format!("`{field}` {why}"))?;
-        let domain = match self.domain.of(fields)? {
-            Some(domain) => domain,
-            None => return Err("it has no domain".to_owned()),
+        let Some(domain) = self.domain.of(fields)? else {
+            return Err("it has no domain".to_owned());
         };
         let hits = match &self.hits {
             None => 0,
@@ -250,11 +248,11 @@ impl Verdict {
             let flags = value.split(',').map(str::trim);
             flags.chain([value.as_ref()])
         });
-        Ok(
-            match flags.any(|flag| self.over_limit.iter().any(|one| one == flag)) {
-                true => Code::OverLimit,
-                false => Code::Ok,
-            },
-        )
+        let is_refused = flags.any(|flag| self.over_limit.iter().any(|one| one == flag));
+        Ok(if is_refused {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        })
     }
 }

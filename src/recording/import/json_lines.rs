@@ -4,8 +4,7 @@ use std::io::{BufRead, Read as _};
 
 use serde_json::Value;
 
-use super::row::{Row, RowFields};
-use super::{LINE_BYTES_MAX, Rows};
+use super::row::{LINE_BYTES_MAX, Row, RowFields, Rows};
 use crate::recording::ReadError;
 
 /// Reads lines.

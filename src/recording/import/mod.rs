@@ -12,8 +12,8 @@
 //! | `row` | one line, and its fields by name |
 //! | `imported` | requests in the order of their times |
 //!
-//! Memory: [`SORTED_BYTES_MAX`](super::SORTED_BYTES_MAX) of requests that are sorted, and one line. A request that is
-//! earlier than one that was replayed already ends the replay with an error.
+//! Memory: [`SORTED_BYTES_MAX`](super::SORTED_BYTES_MAX) of requests that are sorted, and one line.
+//! A request that is earlier than one that was replayed already ends the replay with an error.
 //!
 //! What it deliberately does not do: read compressed logs.
 
@@ -31,20 +31,8 @@ use self::csv_rows::CsvRows;
 use self::imported::Imported;
 use self::json_lines::JsonLines;
 pub use self::mapping::{Mapping, MappingError};
-use self::row::Row;
+use self::row::Rows;
 use super::{Events, ReadError};
-
-/// The longest line or row, in bytes.
-pub const LINE_BYTES_MAX: usize = 1 << 20;
-
-/// How many of the lines that cannot be read are reported.
-pub const UNREAD_SHOWN_MAX: usize = 10;
-
-/// The lines of a log.
-trait Rows {
-    /// The next line; none at the end.
-    fn next_row(&mut self) -> Result<Option<Row>, ReadError>;
-}
 
 /// Reads a log by a mapping. A log whose first line begins with `{` has JSON objects, another one
 /// is a CSV file.

@@ -6,6 +6,20 @@ use std::rc::Rc;
 use csv::StringRecord;
 use serde_json::Value;
 
+use crate::recording::ReadError;
+
+/// The longest line or row, in bytes.
+pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// How many of the lines that cannot be read are reported.
+pub(super) const UNREAD_SHOWN_MAX: usize = 10;
+
+/// The lines of a log.
+pub(super) trait Rows {
+    /// The next line; none at the end.
+    fn next_row(&mut self) -> Result<Option<Row>, ReadError>;
+}
+
 /// A line that was read.
 pub(super) struct Row {
     /// The number of its first line, from 1.

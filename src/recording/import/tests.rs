@@ -1,9 +1,12 @@
 //! Tests of logs that are read like recordings.
 
 use proptest::prelude::*;
+use std::fmt::Write as _;
+
 use prost::Message as _;
 
-use super::{LINE_BYTES_MAX, Mapping, open};
+use super::row::LINE_BYTES_MAX;
+use super::{Mapping, open};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::Code;
 use crate::recording::{Event, Events, ReadError, SORTED_BYTES_MAX};
@@ -201,7 +204,7 @@ fn a_log_that_is_far_from_the_order_of_its_times_is_refused() {
     let lines = SORTED_BYTES_MAX / 4000 + 10;
     let mut log = "time,domain,user,status\n".to_owned();
     for second in 0..lines {
-        log.push_str(&format!("{},edge,{user},200\n", second + 100));
+        writeln!(log, "{},edge,{user},200", second + 100).expect("text");
     }
     log.push_str("1,edge,ann,200\n");
     let mut far = events(&log, CSV_MAPPING).expect("log");

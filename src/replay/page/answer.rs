@@ -1,6 +1,6 @@
 //! The first part of the page: the answer in a sentence, what limits its worth, and figures.
 
-use super::figures::{Share, counted, grouped};
+use super::figures::{Ratio, counted, grouped};
 use super::html::Html;
 use super::timeline::{Counts, minute_text};
 use crate::replay::report::{AgainstReport, KeyCount, ReplayReport};
@@ -115,6 +115,14 @@ fn warnings(html: &mut Html, report: &ReplayReport) {
         html.value(counted(recording.skipped, "request", "requests"));
         html.raw(".</strong> With them, a limit may refuse more than it does here.</p>");
     }
+    let without_memory = report.against.as_ref();
+    let without_memory = without_memory.map_or(0, |against| against.checks_without_memory);
+    let without_memory = without_memory.saturating_add(report.checks_without_memory);
+    if without_memory > 0 {
+        html.raw("<p class=\"warning\"><strong>");
+        html.value(counted(without_memory, "check was", "checks were"));
+        html.raw(" not decided for lack of memory.</strong> Raise <code>--memory-max</code>.</p>");
+    }
     if let Some(recorded) = report
         .recorded
         .as_ref()
@@ -155,7 +163,7 @@ fn figures(html: &mut Html, report: &ReplayReport) {
         ] {
             let requests = requests.unwrap_or(0);
             figure(html, name, requests, |html| {
-                html.value(Share::of(requests, report.recording.requests).percent());
+                html.value(Ratio::of(requests, report.recording.requests).percent());
                 html.raw(" of requests, ")
                     .value(counted(keys, "key", "keys"));
             });

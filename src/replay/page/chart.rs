@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Share, grouped};
+use super::figures::{Ratio, grouped};
 use super::html::Html;
 use super::timeline::{Counts, Span};
 
@@ -88,9 +88,9 @@ pub(super) fn shares(html: &mut Html, caption: &Caption<'_>, spans: &[Span], ser
     let every = spans
         .iter()
         .flat_map(|span| series.iter().map(move |series| share(span, series)));
-    let most = every.map(Share::in_ten_thousandths).max();
+    let most = every.map(Ratio::in_ten_thousandths).max();
     let end = axis_end(most.unwrap_or(0)).clamp(100, 10_000);
-    let labels = [end, end / 2, 0].map(|value| Share::of(value, 10_000).percent());
+    let labels = [end, end / 2, 0].map(|value| Ratio::of(value, 10_000).percent());
     begin(html, caption, &labels);
     open_drawing(html, spans.len());
     for series in series {
@@ -115,7 +115,7 @@ pub(super) fn shares(html: &mut Html, caption: &Caption<'_>, spans: &[Span], ser
 
 /// Draws a bar for a cell of a table: `value` of `of`, in the colour of a class.
 pub(super) fn bar(html: &mut Html, class: &'static str, value: u64, of: u64) {
-    let width = Share::of(value, of).in_ten_thousandths().min(10_000);
+    let width = Ratio::of(value, of).in_ten_thousandths().min(10_000);
     html.raw("<svg class=\"bar\" viewBox=\"0 0 10000 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">");
     html.raw("<rect class=\"track\" width=\"10000\" height=\"10\"/><rect");
     html.attribute("class", class).attribute("width", width);

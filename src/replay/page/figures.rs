@@ -2,14 +2,14 @@
 
 /// A part of a whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Share {
+pub(super) struct Ratio {
     part: u64,
     of: u64,
 }
 
-// === impl Share ===
+// === impl Ratio ===
 
-impl Share {
+impl Ratio {
     /// `part` of `of`.
     pub(super) fn of(part: u64, of: u64) -> Self {
         Self { part, of }
@@ -72,7 +72,7 @@ mod tests {
             (7, 7, "100.0 %"),
             (u64::MAX, u64::MAX, "100.0 %"),
         ] {
-            let percent = Share::of(part, of).percent().replace('\u{a0}', " ");
+            let percent = Ratio::of(part, of).percent().replace('\u{a0}', " ");
             assert_eq!(percent, text, "{part} of {of}");
         }
     }

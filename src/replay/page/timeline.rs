@@ -1,6 +1,6 @@
 //! Requests by time, merged so that a page has a bounded number of points.
 
-use super::figures::Share;
+use super::figures::Ratio;
 use crate::replay::report::{Point, ReplayReport};
 
 /// Most points of a chart.
@@ -35,10 +35,10 @@ pub(super) fn spans(report: &ReplayReport) -> Vec<Span> {
     let seconds = !report.point_seconds.is_multiple_of(60);
     let mut dates = points.iter().map(|point| point.start.get(..DATE_CHARS));
     let first = dates.next();
-    let dated = dates.next_back().is_some_and(|last| Some(last) != first);
+    let has_dates = dates.next_back().is_some_and(|last| Some(last) != first);
     let chunks = points.chunks(merged);
     chunks
-        .filter_map(|chunk| Span::of(chunk, seconds, dated))
+        .filter_map(|chunk| Span::of(chunk, seconds, has_dates))
         .collect()
 }
 
@@ -73,8 +73,8 @@ impl Counts {
     }
 
     /// The share of refused requests among those that were decided.
-    pub(super) fn refused_share(self) -> Share {
-        Share::of(self.refused, self.decided())
+    pub(super) fn refused_share(self) -> Ratio {
+        Ratio::of(self.refused, self.decided())
     }
 
     fn add(&mut self, admitted: u64, refused: u64) {
@@ -86,10 +86,14 @@ impl Counts {
 // === impl Span ===
 
 impl Span {
-    fn of(points: &[Point], seconds: bool, dated: bool) -> Option<Self> {
+    fn of(points: &[Point], seconds: bool, has_dates: bool) -> Option<Self> {
         let (first, last) = (points.first()?, points.last()?);
         let begin = time_text(&first.start, seconds);
-        let from = if dated { "YYYY-".len() } else { DATE_CHARS + 1 };
+        let from = if has_dates {
+            "YYYY-".len()
+        } else {
+            DATE_CHARS + 1
+        };
         let mut span = Self {
             short_label: begin.get(from..).unwrap_or(&begin).to_owned(),
             label: match points.len() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{panel, paragraph, rule};
 use crate::replay::page::chart;
-use crate::replay::page::figures::{Share, grouped};
+use crate::replay::page::figures::{Ratio, counted, grouped};
 use crate::replay::page::html::Html;
 use crate::replay::page::table::{self, Column};
 use crate::replay::page::timeline::{Counts, second_text};
@@ -163,11 +163,11 @@ fn peak_table(html: &mut Html, name: &'static str, limits: &[RuleReport]) {
             html.raw("<td class=\"number\">")
                 .value(grouped(limit.peak_hits));
             html.raw("<br><span class=\"muted\">");
-            html.value(Share::of(limit.peak_hits, limit.limit_hits).percent())
+            html.value(Ratio::of(limit.peak_hits, limit.limit_hits).percent())
                 .raw("</span></td>");
             let class = if limit.refused > 0 { "over" } else { "use" };
             table::bars(html, |html| {
-                chart::bar(html, class, limit.peak_hits, limit.limit_hits)
+                chart::bar(html, class, limit.peak_hits, limit.limit_hits);
             });
             html.raw("<td class=\"reason\">");
             meaning(html, limit);
@@ -182,26 +182,26 @@ fn meaning(html: &mut Html, limit: &RuleReport) {
         return;
     }
     if limit.refused > 0 {
-        let verb = if limit.shadow_mode {
+        html.raw(if limit.shadow_mode {
             "Would have refused "
         } else {
             "Refused "
-        };
-        html.raw(verb).value(grouped(limit.keys_refused));
-        html.raw(if limit.keys_refused == 1 {
-            " key."
-        } else {
-            " keys."
         });
-    } else if let Some(smallest) = limit.smallest_limit {
-        html.raw("Never refused. The smallest limit that would not have either: ");
-        html.value(grouped(smallest)).raw(".");
+        html.value(counted(limit.keys_refused, "key", "keys"))
+            .raw(". ");
     } else {
         html.raw("Never refused. ");
-        if let Some(why) = &limit.smallest_limit_unknown {
-            html.raw("The smallest limit that would not have either is not known: ");
-            html.text(why);
-        }
+    }
+    if let Some(smallest) = limit.smallest_limit {
+        html.raw(if limit.refused > 0 {
+            "The smallest limit that refuses nothing: "
+        } else {
+            "The smallest limit that would not have either: "
+        });
+        html.value(grouped(smallest)).raw(".");
+    } else if let Some(why) = &limit.smallest_limit_unknown {
+        html.raw("The smallest limit that refuses nothing is not known: ")
+            .text(why);
     }
     if !limit.peak_at.is_empty() {
         html.raw("<br><span class=\"muted\">Peak at ")

@@ -2,7 +2,7 @@
 
 use super::{panel, paragraph};
 use crate::replay::page::chart::{self, Caption, Series};
-use crate::replay::page::figures::grouped;
+use crate::replay::page::figures::{Ratio, grouped};
 use crate::replay::page::html::Html;
 use crate::replay::page::table::{self, Column};
 use crate::replay::page::timeline::{Counts, Span, minute_text, spans};
@@ -63,7 +63,7 @@ fn share_chart(html: &mut Html, spans: &[Span], both: bool) {
             .iter()
             .map(|span| (series.counts)(span).refused_share());
         let highest = shares.max_by_key(|share| share.in_ten_thousandths());
-        highest.map(|share| share.percent()).unwrap_or_default()
+        highest.map(Ratio::percent).unwrap_or_default()
     };
     let summary = if both {
         format!("Highest: {} under A, {} under B", highest(&A), highest(&B))
@@ -178,7 +178,7 @@ fn minutes(html: &mut Html, caption: &'static str, minutes: &[Minute]) {
             table::number(html, &grouped(counts.decided()));
             share_cells(html, counts);
             table::bars(html, |html| {
-                chart::bar(html, "over", counts.refused, counts.decided())
+                chart::bar(html, "over", counts.refused, counts.decided());
             });
         },
     );
