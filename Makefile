@@ -14,6 +14,7 @@
 # make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
 # make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
+# make test-record      a recording of three minutes through Envoy, replayed
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
 # make test-image       the release image and its pods, and a reproducible build (as root, 15 minutes)
@@ -64,7 +65,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -89,6 +90,10 @@ test-long: deps
 	$(CARGO) test --locked --test twin agreement::
 	$(CARGO) test --locked --test simulation the_default_seeds
 	$(CARGO) test --locked --test chart property::
+
+test-record: export TOLLGATE_RECORD_SECONDS ?= 180
+test-record: deps
+	$(CARGO) test --locked --test envoy record::
 
 # These builds have no TLS, so tests of certificates are skipped here.
 test-servers: deps $(SERVERS)/.done

@@ -35,7 +35,7 @@
 //! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
-//! | `recording` | `proto` | recordings of requests in files |
+//! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `store` | `clock`, `metrics`, `capture` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |

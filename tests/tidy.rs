@@ -38,6 +38,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "cli",
             "protobuf_json.rs",
             "rule_tests",
+            "recording/import",
             "replay/tests.rs",
         ],
         "domain types are not serialisable; the edges mirror them",
@@ -54,6 +55,9 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "one module declares the JSON of the admin listener, others write and read it",
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
+    ("indicatif", &["cli/progress.rs"], "one file shows progress"),
+    ("zstd", &["recording"], "recordings are compressed"),
+    ("csv", &["recording/import"], "one module reads logs"),
     (
         "prost",
         &[
@@ -65,6 +69,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin/record.rs",
             "rule_tests",
             "rules/xds",
+            "recording",
             "replay/engine.rs",
             "replay/comparison.rs",
             "replay/tests.rs",
@@ -124,8 +129,12 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "jiff",
-        &["rules/calendar", "rule_tests/moments.rs"],
-        "time zones end where calendars begin, and where a file of tests has times",
+        &[
+            "rules/calendar",
+            "rule_tests/moments.rs",
+            "recording/import/times.rs",
+        ],
+        "time zones end where calendars begin, and where a file of tests or a log has times",
     ),
     (
         "regex_automata",

@@ -98,12 +98,13 @@ impl RequestItem<'_> {
 
     /// The stamps of checks that were not decided together with the first.
     fn stamps(&self) -> impl Iterator<Item = (u64, CheckStamp)> {
-        // The checks of one batch have numbers in a row, in the order of their positions.
+        // The checks of one batch have numbers in a row, in the order of their positions. Numbers
+        // of other batches can follow by chance: those have another time.
         let mut next = self.order;
         let checks = self.checks.iter().enumerate();
         checks.filter_map(move |(position, check)| {
             let stamp = check.stamp;
-            if stamp.order == next {
+            if stamp.order == next && stamp.at == self.at {
                 next = next.saturating_add(1);
                 return None;
             }

@@ -3,9 +3,9 @@
 //! The service streams what it decides, and this command compresses and writes it. The service
 //! opens no file, and never waits for this command.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use clap::Args;
 use super::Exit;
 use super::admin_options::{self, AdminOptions};
 use super::progress::Progress;
-use crate::admin_client::{AdminError, Replica};
+use crate::admin_client::{AdminError, ByteStream};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};
 use crate::recording::{ReadError, Received, Writer};
@@ -130,8 +130,10 @@ impl Record {
             );
             return Ok(Exit::Usage);
         };
-        let file = match self.open() {
-            Ok(file) => file,
+        let existed = self.out.exists();
+        let opened = self.open().and_then(|file| Ok((file.try_clone()?, file)));
+        let (copy, file) = match opened {
+            Ok(files) => files,
             Err(error) => {
                 eprintln!("error: {}: {error}", self.out.display());
                 if error.kind() == io::ErrorKind::AlreadyExists {
@@ -146,9 +148,16 @@ impl Record {
             size_max: self.size.unwrap_or(u64::MAX),
             progress: Progress::up_to(self.lasts.as_secs(), "seconds"),
         };
-        let ended = session.run(replica, &self.path()).await;
+        let ended = match replica.post_for_stream(&self.path()).await {
+            // An older file stays until the service has answered.
+            Ok(stream) => match empty(&copy) {
+                Ok(()) => session.run(stream).await,
+                Err(error) => Err(Failure::File(error)),
+            },
+            Err(error) => Err(Failure::Service(error)),
+        };
         let exit = session.report(ended, &self.out.display());
-        if session.received.header.is_none() {
+        if session.received.header.is_none() && !existed {
             // Nothing was recorded: an empty file would only be in the way.
             drop(std::fs::remove_file(&self.out));
         }
@@ -159,7 +168,7 @@ impl Record {
         let mut options = OpenOptions::new();
         options.write(true).mode(0o600);
         if self.force {
-            options.create(true).truncate(true);
+            options.create(true).truncate(false);
         } else {
             options.create_new(true);
         }
@@ -196,15 +205,7 @@ impl Record {
 
 impl Session {
     /// Receives until the end. Why it ended, if it is not the service's end.
-    async fn run(
-        &mut self,
-        replica: &Replica,
-        path: &str,
-    ) -> Result<Option<&'static str>, Failure> {
-        let mut stream = replica
-            .post_for_stream(path)
-            .await
-            .map_err(Failure::Service)?;
+    async fn run(&mut self, mut stream: ByteStream) -> Result<Option<&'static str>, Failure> {
         let mut blocks = tokio::time::interval(BLOCK_INTERVAL);
         let mut seconds = 0_u64;
         let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
@@ -316,6 +317,15 @@ impl Session {
             }
         }
     }
+}
+
+/// Empties a file that exists already, and lets only its owner read it. A device is left as it is.
+fn empty(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.set_len(0)?;
+    }
+    Ok(())
 }
 
 /// What the service did not record, a sentence each.

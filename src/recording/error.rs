@@ -1,6 +1,6 @@
 //! Why a recording cannot be read.
 
-use crate::recording::{EVENTS_HELD_MAX, ITEM_BYTES_MAX, VERSION};
+use crate::recording::{EVENTS_HELD_MAX, ITEM_BYTES_MAX, SORTED_BYTES_MAX, VERSION};
 
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,5 +41,42 @@ pub enum ReadError {
     NoOrder {
         /// The number of the item, from 1.
         item: u64,
+    },
+    /// A line of a log ends the reading.
+    #[error("line {line} of the log: {why}")]
+    Line {
+        /// The number of the line, from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// A CSV file does not have a column of the mapping.
+    #[error("the log has no column `{field}`, which the mapping names; its columns are: {columns}")]
+    NoColumn {
+        /// The column.
+        field: String,
+        /// Those that there are.
+        columns: String,
+    },
+    /// A log is too far from the order of its times.
+    #[error(
+        "line {line} of the log is earlier than requests that are replayed already; at most {} MiB of requests are sorted; sort the log by time",
+        SORTED_BYTES_MAX >> 20
+    )]
+    Unsorted {
+        /// The number of the line, from 1.
+        line: u64,
+    },
+    /// A log has no request.
+    #[error(
+        "the log has no request: {unread} lines cannot be read, {without} have no value for any descriptor{first}"
+    )]
+    NoRequests {
+        /// How many lines cannot be read.
+        unread: u64,
+        /// How many lines have no descriptor.
+        without: u64,
+        /// What is wrong with the first line that cannot be read.
+        first: String,
     },
 }

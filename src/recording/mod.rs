@@ -10,16 +10,18 @@
 //! | `received` | items as they come from a service |
 //! | `reader` | a file in, events in their order out |
 //! | `error` | why a file cannot be read |
+//! | [`import`] | access logs and CSV files, read like recordings |
 //!
 //! What it deliberately does not do: decide requests (`replay`), or talk to a service (`cli`).
 
 mod error;
+pub mod import;
 mod reader;
 mod received;
 mod writer;
 
 pub use self::error::ReadError;
-pub use self::reader::{Event, Reader, Summary};
+pub use self::reader::{Event, Reader, Summary, UnreadLine};
 pub use self::received::Received;
 pub use self::writer::Writer;
 use crate::proto::tollgate::recording::v1::Header;
@@ -32,6 +34,9 @@ pub const ITEM_BYTES_MAX: usize = 8 << 20;
 
 /// How many events wait for earlier ones at most.
 pub const EVENTS_HELD_MAX: usize = 1_000_000;
+
+/// How many bytes of the requests of a log are held to sort them.
+pub const SORTED_BYTES_MAX: usize = 64 << 20;
 
 /// Events in their order: a recording, or a log that is read like one.
 pub trait Events {

@@ -36,6 +36,19 @@ pub struct Summary {
     pub ended: Option<String>,
     /// Events that were dropped, because the recording is not complete at their time.
     pub incomplete: u64,
+    /// Lines of a log that cannot be read.
+    pub unread: u64,
+    /// The first of them.
+    pub first_unread: Vec<UnreadLine>,
+}
+
+/// A line of a log that cannot be read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnreadLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub why: String,
 }
 
 /// Reads the events of a recording in their order.

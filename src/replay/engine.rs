@@ -313,19 +313,25 @@ impl Engine {
         let refunds = std::mem::take(&mut answer.refunds);
         if !refunds.is_empty() {
             let orders = &decided.orders;
-            // The service gave back hits of this request as well, and the recording says when.
-            let was_refused = decided.recorded.code() == RecordedCode::OverLimit;
-            if was_refused && self.decided_it(&decided.recorded) {
-                self.hold(&answer, orders, refunds);
-            } else {
-                let refunds = refunds.into_iter().map(|refund| {
-                    let check = answer.checks.iter().find(|one| one.key == refund.key);
-                    (check.and_then(|check| check.rule), refund)
-                });
+            let recorded = self.recorded_refunds(&decided.recorded);
+            let of_check = |refund: &Check| {
+                let mut checks = answer.checks.iter().zip(orders);
+                checks.find(|(check, _)| check.key == refund.key)
+            };
+            // The recording says when the service gave back the hits of these checks.
+            let (later, at_once): (Vec<_>, Vec<_>) = refunds.into_iter().partition(|refund| {
+                of_check(refund).is_some_and(|(_, order)| recorded.contains(order))
+            });
+            let at_once: Vec<_> = at_once
+                .into_iter()
+                .map(|refund| (of_check(&refund).and_then(|(check, _)| check.rule), refund))
+                .collect();
+            if !at_once.is_empty() {
                 let last = orders.iter().max().copied().unwrap_or_default();
                 let now = self.simulation.now();
-                self.give_back(refunds.collect(), last, now);
+                self.give_back(at_once, last, now);
             }
+            self.hold(&answer, orders, later);
         }
         self.without_memory = answer
             .checks
@@ -333,6 +339,29 @@ impl Engine {
             .filter(|check| check.outcome.is_none())
             .fold(self.without_memory, |count, _| count.saturating_add(1));
         sink(&decided, &answer);
+    }
+
+    /// The numbers of the checks whose hits the service gave back: those that it let pass of a
+    /// request that it refused as a whole.
+    fn recorded_refunds(&mut self, request: &Request) -> Vec<u64> {
+        if request.code() != RecordedCode::OverLimit {
+            return Vec::new();
+        }
+        let is_whole = self.decided_it(request)
+            || self.planner.as_mut().is_some_and(|planner| {
+                planner.set_time(Timestamp::from_us(request.time_us));
+                let planned = planner.begin(&request.request);
+                planned.is_ok_and(|planned| planned.is_all_or_nothing())
+            });
+        if !is_whole {
+            return Vec::new();
+        }
+        let stamps = recorded_stamps(request, request.check_rules.len());
+        let passed = stamps.into_iter().enumerate().filter(|(position, _)| {
+            let refused = request.checks_refused.get(*position);
+            refused.is_none_or(|refused| *refused == 0)
+        });
+        passed.map(|(_, (order, _))| order).collect()
     }
 
     /// Keeps refunds until their recorded time.

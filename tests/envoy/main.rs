@@ -26,6 +26,7 @@ mod in_flight;
 mod in_flight_edge;
 mod limits;
 mod overload;
+mod record;
 mod relay;
 mod reloading;
 mod shutdown;

@@ -25,6 +25,7 @@ mod hostile_clients;
 mod load;
 mod logs;
 mod readme;
+mod recording;
 mod replay;
 mod rule_examples;
 mod rule_tests;

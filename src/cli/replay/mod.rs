@@ -13,10 +13,12 @@ use clap::{Args, ValueEnum};
 
 use super::progress::Progress;
 use super::{Exit, rules_argument};
-use crate::recording::{Events as _, Reader};
+use crate::recording::import::{self, Mapping};
+use crate::recording::{Events, Reader, Summary};
 use crate::replay::report::ReplayReport;
 use crate::replay::{Options, Side, page, replay};
 use crate::settings::{RulesSettings, Settings, memory_size};
+use crate::visible_text::visible;
 
 /// The end of `replay --help`.
 pub(super) const AFTER_HELP: &str = "\
@@ -33,6 +35,7 @@ Exit codes:
 Examples:
   tollgate replay today.tgrec --rules rules.yaml
   tollgate replay today.tgrec --rules rules.yaml --against changed.yaml
+  tollgate replay access.log --mapping mapping.yaml --rules rules.yaml
   tollgate replay today.tgrec --rules rules.yaml --against changed.yaml \\
     --format html --out report.html";
 
@@ -42,8 +45,12 @@ const PROGRESS_EVERY: u64 = 4096;
 /// Arguments of `replay`.
 #[derive(Args, Debug)]
 pub(super) struct ReplayCommand {
-    /// Recording of `tollgate record`
+    /// Recording of `tollgate record`, or with --mapping an access log or a CSV file
     recording: PathBuf,
+
+    /// Mapping file of an access log or a CSV file: which fields make a request
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
 
     /// Rules to decide by: a file or a directory, such as those in force
     #[arg(long, value_name = "RULES")]
@@ -113,8 +120,7 @@ impl ReplayCommand {
             },
         };
         let name = || self.recording.display().to_string();
-        let file = File::open(&self.recording).with_context(name)?;
-        let mut reader = Reader::new(file).with_context(name)?;
+        let mut reader = self.events()?;
         let options = Options {
             file: self.recording.clone(),
             settings: self.settings_for(&reader.header().settings)?,
@@ -122,13 +128,14 @@ impl ReplayCommand {
             rows_max: usize::try_from(self.top).unwrap_or(usize::MAX),
         };
         let progress = Progress::counting("requests replayed");
-        let report = replay(&mut reader, rules, against, &options, &mut |requests| {
+        let report = replay(&mut *reader, rules, against, &options, &mut |requests| {
             if requests.is_multiple_of(PROGRESS_EVERY) {
                 progress.set(requests);
             }
         });
         drop(progress);
         let report = report.with_context(name)?;
+        self.warn_unread(reader.summary());
         self.write(&report)?;
         if report.recording.complete {
             return Ok(Exit::Success);
@@ -139,6 +146,32 @@ impl ReplayCommand {
             report.recording.requests
         );
         Ok(Exit::Partial)
+    }
+
+    /// The recording, or the log that is read like one.
+    fn events(&self) -> anyhow::Result<Box<dyn Events>> {
+        let name = || self.recording.display().to_string();
+        let mapping = self.mapping.as_deref().map(Mapping::load).transpose()?;
+        let file = File::open(&self.recording).with_context(name)?;
+        Ok(match mapping {
+            Some(mapping) => import::open(file, mapping).with_context(name)?,
+            None => Box::new(Reader::new(file).with_context(name)?),
+        })
+    }
+
+    /// Names the lines of a log that are not replayed.
+    fn warn_unread(&self, summary: &Summary) {
+        let name = self.recording.display();
+        for unread in &summary.first_unread {
+            let why = visible(&unread.why);
+            eprintln!("warning: {name}:{}: {why}", unread.line);
+        }
+        if summary.unread > 0 {
+            eprintln!(
+                "warning: {name}: {} lines cannot be read; they are not replayed",
+                summary.unread
+            );
+        }
     }
 
     /// The rules at this path, or the exit code after their errors were printed.

@@ -1,0 +1,105 @@
+//! The table of mapping files: which fields each mapping has. The reader of rules files reads by
+//! it.
+
+use crate::rules::file::{Field, Grammar, Kind, Mapping, tollgate};
+
+/// The root of a mapping file.
+pub(super) static ROOT: Mapping = Mapping {
+    name: "mapping",
+    about: "How requests are in a log.",
+    fields: &[
+        tollgate("time", Kind::Mapping(&TIME), "When a request was decided."),
+        tollgate(
+            "domain",
+            Kind::TextOrMapping(&FIELD),
+            "The domain of requests: a text, or `{field: NAME}`.",
+        ),
+        tollgate(
+            "descriptors",
+            Kind::MappingList(&DESCRIPTOR),
+            "The descriptors of a request, in their order.",
+        ),
+        tollgate(
+            "hits",
+            Kind::TextOrMapping(&FIELD),
+            "The hits of a request: a number, or `{field: NAME}`; default: 1.",
+        ),
+        tollgate(
+            "verdict",
+            Kind::Mapping(&VERDICT),
+            "What the answer was. Without it, replayed verdicts are compared with none.",
+        ),
+    ],
+};
+
+/// A value that a field of the log has.
+pub(super) static FIELD: Mapping = Mapping {
+    name: "field",
+    about: "A value that a field of the log has.",
+    fields: &[FIELD_NAME],
+};
+
+/// When a request was decided.
+pub(super) static TIME: Mapping = Mapping {
+    name: "time",
+    about: "When a request was decided.",
+    fields: &[
+        FIELD_NAME,
+        tollgate(
+            "format",
+            Kind::Text,
+            "`rfc3339` (default), `unix_seconds`, `unix_milliseconds`, `unix_microseconds`, \
+             `unix_nanoseconds`, or a format of strptime such as `%d/%b/%Y:%H:%M:%S %z`.",
+        ),
+    ],
+};
+
+/// A descriptor of requests.
+pub(super) static DESCRIPTOR: Mapping = Mapping {
+    name: "mapped_descriptor",
+    about: "A descriptor. A request that lacks a value of one of its entries does not have it.",
+    fields: &[tollgate(
+        "entries",
+        Kind::MappingList(&ENTRY),
+        "Its entries, in their order.",
+    )],
+};
+
+/// An entry of a descriptor.
+pub(super) static ENTRY: Mapping = Mapping {
+    name: "mapped_entry",
+    about: "An entry of a descriptor: a key with a value, or with the field that has the value.",
+    fields: &[
+        tollgate("key", Kind::Text, "Its key."),
+        tollgate("value", Kind::Text, "Its value, the same in every request."),
+        FIELD_NAME,
+    ],
+};
+
+/// What the answer was.
+pub(super) static VERDICT: Mapping = Mapping {
+    name: "verdict",
+    about: "What the answer was.",
+    fields: &[
+        FIELD_NAME,
+        tollgate(
+            "over_limit",
+            Kind::TextList { or_one: true },
+            "Values of a refused request, such as `RL` or 429. Of flags that are joined by commas, \
+             one is enough.",
+        ),
+    ],
+};
+
+const FIELD_NAME: Field = tollgate(
+    "field",
+    Kind::Text,
+    "The name of a field: a column, a name in the JSON object, or a path of names with dots.",
+);
+
+/// The grammar of mapping files.
+pub(super) static MAPPINGS: Grammar = Grammar {
+    mappings: &[&ROOT, &FIELD, &TIME, &DESCRIPTOR, &ENTRY, &VERDICT],
+    is_reference: false,
+    is_overlay: false,
+};

@@ -1,0 +1,275 @@
+//! `tollgate record`: the file, how a recording ends, and what it prints; logs in its place.
+//!
+//! What it deliberately does not do: compare verdicts (`tests/envoy/record.rs`).
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tollgate::recording::{Events as _, Reader};
+use tollgate_test_support::components::repository;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+use crate::admin_commands::{LIMITS, admin, hit};
+use crate::commands::tollgate;
+
+/// Starts a recording that ends by itself only after an hour.
+fn start(service: &Tollgate, out: &Path, more: &[&str]) -> Child {
+    let child = Command::new(tollgate_binary())
+        .args(["record", "--for", "1h", "--out", out.to_str().unwrap()])
+        .args(["--admin", &admin(service)])
+        .args(more)
+        .env_clear()
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let running = || (service.metric("tollgate_recordings") == 1).then_some(());
+    wait_for(PATIENCE, running).unwrap();
+    child
+}
+
+/// Sends hits, and waits until the service has sent their requests to the recording.
+fn hit_recorded(service: &Tollgate, descriptor: &str, times: u32) {
+    let recorded = || service.metric("tollgate_recorded_requests_total");
+    let before = recorded();
+    hit(service, descriptor, times);
+    let all = || (recorded() >= before + u64::from(times)).then_some(());
+    wait_for(PATIENCE, all).unwrap();
+}
+
+/// Sends a signal to a recording, and gives its exit code and stderr.
+fn end(child: Child, signal: Option<&str>) -> (i32, String) {
+    if let Some(signal) = signal {
+        let kill = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), said)
+}
+
+fn requests(file: &Path) -> (u64, Option<String>) {
+    let mut reader = Reader::new(fs::File::open(file).unwrap()).unwrap();
+    let mut count = 0;
+    while reader.next_event().unwrap().is_some() {
+        count += 1;
+    }
+    (count, reader.summary().ended.clone())
+}
+
+#[test]
+fn a_recording_that_is_stopped_is_a_whole_file_for_its_owner_alone() {
+    let service = Tollgate::start(LIMITS, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run.tgrec");
+    let child = start(&service, &out, &[]);
+    hit_recorded(&service, "user=ann", 3);
+    let (code, said) = end(child, Some("-INT"));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("requests in"), "{said}");
+    assert!(said.trim_end().ends_with("it was stopped"), "{said}");
+    // Nothing is drawn where stderr is no terminal.
+    assert!(!said.contains('\r') && !said.contains('\u{1b}'), "{said:?}");
+    assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o600);
+    let (_, ended) = requests(&out);
+    assert_eq!(ended.as_deref(), Some("stopped"));
+    let gone = || (service.metric("tollgate_recordings") == 0).then_some(());
+    wait_for(PATIENCE, gone).unwrap();
+}
+
+#[test]
+fn a_file_that_exists_is_overwritten_only_by_force_and_once_the_service_answers() {
+    let service = Tollgate::start(LIMITS, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run.tgrec");
+    fs::write(
+        &out,
+        "older, and longer than a recording of nothing".repeat(20),
+    )
+    .unwrap();
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o644)).unwrap();
+    let before = fs::read(&out).unwrap();
+    let url = admin(&service);
+    let file = out.to_str().unwrap();
+    let record = ["record", "--for", "1s", "--out", file, "--admin"];
+    let (code, _, said) = tollgate(&[&record[..], &[&url]].concat());
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--force"), "{said}");
+    let nobody = "http://127.0.0.1:1";
+    let (code, _, said) = tollgate(&[&record[..], &[nobody, "--force"]].concat());
+    assert_eq!(code, 4, "{said}");
+    assert_eq!(fs::read(&out).unwrap(), before);
+    let (code, _, said) = tollgate(&[&record[..], &[&url, "--force"]].concat());
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(requests(&out).1.as_deref(), Some("time"));
+    assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o600);
+    // A file that the command made, and that has nothing, goes away.
+    let new = folder.path().join("new.tgrec");
+    let record = ["record", "--out", new.to_str().unwrap(), "--admin", nobody];
+    assert_eq!(tollgate(&record).0, 4);
+    assert!(!new.exists());
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_nothing_else() {
+    let service = Tollgate::start(LIMITS, &[]);
+    let url = admin(&service);
+    let full = [
+        "record",
+        "--for",
+        "1m",
+        "--out",
+        "/dev/full",
+        "--force",
+        "--admin",
+        &url,
+    ];
+    let (code, _, said) = tollgate(&full);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("the file cannot be written"), "{said}");
+    assert!(said.contains("the service is not affected"), "{said}");
+    assert_eq!(hit(&service, "user=ann", 2), 0);
+    let gone = || (service.metric("tollgate_recordings") == 0).then_some(());
+    wait_for(PATIENCE, gone).unwrap();
+}
+
+#[test]
+fn a_lost_service_leaves_a_file_that_can_be_replayed() {
+    let mut service = Tollgate::start(LIMITS, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run.tgrec");
+    let child = start(&service, &out, &[]);
+    hit_recorded(&service, "user=ann", 3);
+    service.signal("KILL");
+    service.wait(PATIENCE).unwrap();
+    let (code, said) = end(child, None);
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("it is incomplete"), "{said}");
+    let rules = folder.path().join("rules.yaml");
+    fs::write(&rules, LIMITS).unwrap();
+    let (out, rules) = (out.to_str().unwrap(), rules.to_str().unwrap());
+    let (code, _, said) = tollgate(&["replay", out, "--rules", rules]);
+    assert_eq!(code, 6, "{said}");
+}
+
+#[test]
+fn what_is_skipped_and_what_stays_plain_is_named() {
+    const COMPARED: &str = "
+domain: edge
+descriptors:
+  - key: user
+    values: [ann, bob]
+    rate_limit: {unit: hour, requests_per_unit: 2}
+";
+    let service = Tollgate::start(COMPARED, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run.tgrec");
+    let child = start(
+        &service,
+        &out,
+        &["--hash", "--sample-by", "user", "--sample", "1"],
+    );
+    hit(&service, "team=red", 2);
+    hit_recorded(&service, "user=ann", 1);
+    let (code, said) = end(child, Some("-INT"));
+    assert_eq!(code, 0, "{said}");
+    for line in [
+        "not recorded: 2 requests that do not have the entry of --sample-by",
+        "not hashed: values of user in edge that rules name",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    let gone = || (service.metric("tollgate_recordings") == 0).then_some(());
+    wait_for(PATIENCE, gone).unwrap();
+    let (url, file) = (admin(&service), folder.path().join("none.tgrec"));
+    let refuse = [
+        "record",
+        "--hash",
+        "--hash-refuse-compared",
+        "--admin",
+        &url,
+    ];
+    let (code, _, said) = tollgate(&[&refuse[..], &["--out", file.to_str().unwrap()]].concat());
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("rules compare values"), "{said}");
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_terminal_shows_progress() {
+    let service = Tollgate::start(LIMITS, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run.tgrec");
+    let command = format!(
+        "{} record --for 2s --out {} --admin {}",
+        tollgate_binary(),
+        out.display(),
+        admin(&service)
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("of 2 seconds"), "{shown:?}");
+}
+
+/// The first block of this kind on the page that contains a text.
+fn block<'p>(page: &'p str, kind: &str, with: &str) -> &'p str {
+    let fence = format!("```{kind}\n");
+    let blocks = page.split(&fence).skip(1);
+    let mut blocks = blocks.map(|block| block.split("```").next().unwrap());
+    blocks.find(|block| block.contains(with)).unwrap()
+}
+
+#[test]
+fn the_pages_access_log_is_replayed_as_it_says() {
+    let page = fs::read_to_string(repository().join("docs/recording.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("access.log", block(&page, "json", "start_time"));
+    write("mapping.yaml", block(&page, "yaml", "verdict"));
+    write(
+        "rules.yaml",
+        "domain: edge\ndescriptors:\n- key: service\n  descriptors:\n  - key: user\n    \
+         rate_limit: {unit: minute, requests_per_unit: 2}\n",
+    );
+    let session = block(&page, "console", "--mapping");
+    let mut lines = session.lines();
+    let arguments = lines.next().unwrap().strip_prefix("$ tollgate ").unwrap();
+    let output = Command::new(tollgate_binary())
+        .args(arguments.split(' '))
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.lines().collect::<Vec<_>>(), lines.collect::<Vec<_>>());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["recording"]["format"], "access log");
+    assert_eq!(
+        (&report["admitted"], &report["refused"]),
+        (&3.into(), &1.into())
+    );
+    assert_eq!(report["recorded"]["same"], 4, "{report}");
+    // A mistake in the mapping file has a place.
+    write("mapping.yaml", "time: {feild: a}\n");
+    let output = Command::new(tollgate_binary())
+        .args(arguments.split(' '))
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("mapping.yaml:1:8"), "{said}");
+}
