@@ -158,8 +158,8 @@ fn every_block_names_its_language_and_yaml_parses() {
         for block in guide.blocks() {
             match block.language {
                 "yaml" => assert!(!yaml(&block.text).is_empty(), "{name}: {}", block.heading),
-                // Blocks of `sh` are run by `on_call`, so there are none elsewhere.
-                "sh" if name == "on-call.md" => {}
+                // Tests of these pages run their commands.
+                "sh" if ["on-call.md", "candidates.md", "change-a-limit.md"].contains(&&*name) => {}
                 "text" | "python" => {}
                 other => panic!("{name}: {}: {other:?}", block.heading),
             }
