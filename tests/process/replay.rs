@@ -180,3 +180,36 @@ fn a_file_that_is_no_recording_is_refused_with_a_reason() {
     let (code, ..) = tollgate(&["replay", path.to_str().unwrap()]);
     assert_eq!(code, 2);
 }
+
+/// A report never replaces what it is made of, also under another name of the file.
+#[test]
+fn a_report_is_not_written_over_its_recording_or_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recording, rules) = (path("a.tgrec"), path("rules.yaml"));
+    fs::write(&rules, LIMITS).unwrap();
+    write(
+        Path::new(&recording),
+        vec![header(1), Kind::End(End::default())],
+    );
+    std::os::unix::fs::symlink(&recording, path("link")).unwrap();
+    let before = fs::read(&recording).unwrap();
+    for out in [&recording, &rules, &path("link")] {
+        let replay = ["replay", &recording, "--rules", &rules, "--out", out];
+        let (code, _, stderr) = tollgate(&replay);
+        assert_eq!(code, 1, "{out}: {stderr}");
+        assert!(stderr.contains("choose another name"), "{stderr}");
+        assert_eq!(fs::read(&recording).unwrap(), before);
+        assert_eq!(fs::read_to_string(&rules).unwrap(), LIMITS);
+    }
+    let new = path("report.html");
+    let replay = [
+        "replay", &recording, "--rules", &rules, "--format", "html", "--out", &new,
+    ];
+    assert_eq!(tollgate(&replay).0, 0);
+    assert!(
+        fs::read_to_string(&new)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
+}

@@ -108,6 +108,7 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 
 impl ReplayCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
+        self.check_out()?;
         let rules = match self.side(&self.rules)? {
             Ok(side) => side,
             Err(exit) => return Ok(exit),
@@ -146,6 +147,23 @@ impl ReplayCommand {
             report.recording.requests
         );
         Ok(Exit::Partial)
+    }
+
+    /// Refuses to write the report over a file that is read.
+    fn check_out(&self) -> anyhow::Result<()> {
+        // A file that does not exist yet is none of the inputs.
+        let Some(Ok(out)) = self.out.as_ref().map(fs::canonicalize) else {
+            return Ok(());
+        };
+        let inputs = [&self.recording, &self.rules].into_iter();
+        let inputs = inputs.chain(&self.against).chain(&self.mapping);
+        for input in inputs {
+            if fs::canonicalize(input).is_ok_and(|input| input == out) {
+                let input = input.display();
+                anyhow::bail!("--out {input}: this file is read; choose another name");
+            }
+        }
+        Ok(())
     }
 
     /// The recording, or the log that is read like one.

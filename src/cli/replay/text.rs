@@ -92,14 +92,14 @@ fn shown(text: &str) -> String {
 fn write_inputs(out: &mut String, report: &ReplayReport) {
     let recording = &report.recording;
     line(out, &format!("Recording  {}", visible(&recording.file)));
-    wrapped(
-        out,
-        "           ",
-        &format!(
-            "{} requests in {:.1} s, from {} to {}",
-            recording.requests, recording.seconds, recording.began, recording.ended
+    let requests = match &*recording.began {
+        "" => format!("{} requests", recording.requests),
+        began => format!(
+            "{} requests in {:.1} s, from {began} to {}",
+            recording.requests, recording.seconds, recording.ended
         ),
-    );
+    };
+    wrapped(out, "           ", &requests);
     if let (Some(key), Some(one_in)) = (&recording.sampled_by, recording.sampled_one_in) {
         let key = shown(key);
         line(

@@ -116,10 +116,12 @@ pub(super) fn about(html: &mut Html, report: &ReplayReport) {
                 .raw("</code>, ")
                 .text(&recording.format);
         });
-        fact(html, "Time (UTC)", |html| {
-            html.text(&second_text(&recording.began)).raw(" to ");
-            html.text(&second_text(&recording.ended));
-        });
+        if !recording.began.is_empty() {
+            fact(html, "Time (UTC)", |html| {
+                html.text(&second_text(&recording.began)).raw(" to ");
+                html.text(&second_text(&recording.ended));
+            });
+        }
         fact(html, "Requests", |html| {
             html.value(grouped(recording.requests));
             if let Some(why) = &recording.ended_by {
