@@ -281,7 +281,13 @@ impl Session {
             eprintln!("error: {}", Failure::File(error));
             return Exit::Failure;
         }
-        if self.received.header.is_some() {
+        if exit == Exit::Failure {
+            eprintln!(
+                "{file}: what is in its {} bytes can be replayed, of {} requests that came",
+                self.writer.bytes(),
+                self.received.requests
+            );
+        } else if self.received.header.is_some() {
             self.describe(reason, file);
         }
         exit

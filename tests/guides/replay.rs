@@ -84,7 +84,10 @@ fn the_commands_of_the_page_replay_a_recording() {
 
     assert_eq!(replays.len(), 3, "{replays:?}");
     let text = run(replays[0], folder, &[]);
-    assert!(text.contains("Newly refused by --against: 3 requests"), "{text}");
+    assert!(
+        text.contains("Newly refused by --against: 3 requests"),
+        "{text}"
+    );
     assert!(text.contains("</script>"), "{text}");
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),

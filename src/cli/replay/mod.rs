@@ -5,7 +5,9 @@
 mod text;
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -245,7 +247,12 @@ impl ReplayCommand {
         match &self.out {
             None => print_line!("{}", text.trim_end()),
             Some(path) => {
-                fs::write(path, format!("{}\n", text.trim_end()))
+                // It has keys of callers, as the recording has.
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(true).mode(0o600);
+                let written = options.open(path);
+                written
+                    .and_then(|mut file| writeln!(file, "{}", text.trim_end()))
                     .with_context(|| path.display().to_string())?;
                 eprintln!("wrote {}", path.display());
             }
