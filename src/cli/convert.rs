@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{ArgGroup, Args, ValueEnum};
 
+use super::progress::Progress;
 use super::{Exit, rules_argument};
 use crate::convert::envoy_actions::{KeySources, actions};
 use crate::convert::{Conversion, ConvertError, ConvertedRules, asp_net_core, limitador};
@@ -92,10 +93,12 @@ impl Convert {
             sources.push(read(path)?);
         }
         let domain = self.domain.as_deref();
+        let progress = Progress::working("converting");
         let converted = match self.from {
             Some(Origin::AspNetCoreRateLimit) => asp_net_core::convert(&sources, domain),
             Some(Origin::Limitador) | None => limitador::convert(&sources, domain),
         };
+        drop(progress);
         match converted {
             Ok(conversion) => self.print(&conversion),
             Err(error @ ConvertError::Defect(_)) => Err(error.into()),

@@ -26,6 +26,12 @@ impl Progress {
         Self::new(Some(total), &style)
     }
 
+    /// Says `what` is done, and for how long, without a count.
+    pub(super) fn working(what: &str) -> Self {
+        let style = format!("{{spinner}} {what} ({{elapsed}}) {{msg}}");
+        Self::new(None, &style)
+    }
+
     fn new(total: Option<u64>, style: &str) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
@@ -38,6 +44,7 @@ impl Progress {
         }
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
+            bar.tick();
         }
         Self { bar }
     }

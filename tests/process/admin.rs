@@ -214,6 +214,7 @@ fn every_example_of_the_page_runs() {
     let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
     let rules = root().join("examples/edge.yaml");
     let tollgate = Tollgate::start_at(&rules, &[]);
+    let folder = tempfile::tempdir().unwrap();
     let mut examples = page.split("```sh\n").skip(1);
     let mut run = Vec::new();
     for example in &mut examples {
@@ -222,6 +223,7 @@ fn every_example_of_the_page_runs() {
         let here = format!("localhost:{}", tollgate.admin.port());
         let output = Command::new("sh")
             .args(["-c", &command.replace("localhost:6070", &here)])
+            .current_dir(folder.path())
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -241,6 +243,15 @@ fn every_example_of_the_page_runs() {
                 run.push((path, None));
                 continue;
             }
+            "record" => {
+                assert!(output.status.success(), "{output:?}");
+                let recording = fs::read(folder.path().join("requests.bin")).unwrap();
+                // The first item is a header: field 1, after its length.
+                let head: Vec<_> = recording.iter().skip_while(|byte| **byte >= 0x80).collect();
+                assert_eq!(head[1], &0x0a, "{:?}", &recording[..8]);
+                run.push((path, None));
+                continue;
+            }
             other => panic!("{other}"),
         };
         assert!(output.status.success(), "{command}: {said}");
@@ -254,6 +265,7 @@ fn every_example_of_the_page_runs() {
         "events",
         "limits",
         "partitions",
+        "record",
         "reset",
         "shadow",
         "top",

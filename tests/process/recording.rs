@@ -211,15 +211,40 @@ fn a_terminal_shows_progress() {
         out.display(),
         admin(&service)
     );
+    let shown = on_a_terminal(&command);
+    assert!(shown.contains("of 2 seconds"), "{shown:?}");
+    let rules = folder.path().join("rules.yaml");
+    fs::write(&rules, LIMITS).unwrap();
+    let command = format!(
+        "{} replay {} --rules {}",
+        tollgate_binary(),
+        out.display(),
+        rules.display()
+    );
+    assert!(on_a_terminal(&command).contains("requests replayed"));
+    let limits = "- {namespace: edge, max_value: 10, seconds: 60, conditions: [], variables: []}\n";
+    let other = folder.path().join("limits.yaml");
+    fs::write(&other, limits).unwrap();
+    let command = format!(
+        "{} convert --from limitador {}",
+        tollgate_binary(),
+        other.display()
+    );
+    let shown = on_a_terminal(&command);
+    assert!(shown.contains("converting"), "{shown:?}");
+}
+
+/// What a successful command shows on a terminal.
+fn on_a_terminal(command: &str) -> String {
     let output = Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .args(["--quiet", "--return", "--command", command, "/dev/null"])
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}");
-    assert!(shown.contains("of 2 seconds"), "{shown:?}");
+    shown.into_owned()
 }
 
 /// The first block of this kind on the page that contains a text.
