@@ -43,8 +43,10 @@ impl Progress {
             bar.set_style(style);
         }
         if !bar.is_hidden() {
-            bar.enable_steady_tick(Duration::from_millis(200));
+            // Before the steady tick, which makes this call nothing and draws when its thread runs:
+            // a short command would end unseen.
             bar.tick();
+            bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self { bar }
     }
