@@ -422,7 +422,9 @@ impl KeptDecision {
                 .limit
                 .map(|(limit, algorithm)| LimitFigures::of(&limit, algorithm)),
             hits: match kept.hits {
-                Hits::Take(hits) => i128::from(hits),
+                Hits::Take(_) | Hits::Charge(_) | Hits::Reservation(_) => {
+                    i128::from(kept.hits.count())
+                }
                 Hits::Refund(hits) | Hits::Undo { hits, .. } => 0_i128.saturating_sub(hits.into()),
             },
             remaining: has_limit.then_some(u64::from(kept.remaining)),

@@ -82,6 +82,9 @@ impl fmt::Display for Entry {
                 let what = match ask.hits {
                     Hits::Undo { .. } => "refunded",
                     Hits::Take(_) | Hits::Refund(_) => "decided",
+                    Hits::Charge(_) | Hits::Reservation(_) => {
+                        unreachable!("these histories have no reservations")
+                    }
                 };
                 write!(f, "{what} {ticket}: {}", OutcomeDisplay(outcome))
             }

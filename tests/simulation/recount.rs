@@ -289,6 +289,9 @@ impl PossibleState {
                 }
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         (allowed, i128::from(terms.requests) - self.windows[&number])
     }
@@ -326,6 +329,9 @@ impl PossibleState {
                 }
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         self.windows = BTreeMap::from([(number - 1, previous), (number, present)]);
         let left = (most - used(previous, present)).div_euclid(window_us);
@@ -359,6 +365,9 @@ impl PossibleState {
                 let at = marked_at(taken_at.as_us().into());
                 self.unmark(hits, |mark| mark.at == at);
                 true
+            }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
             }
         };
         (allowed, requests - self.marks.len() as i128)
@@ -399,6 +408,9 @@ impl PossibleState {
                 let taken_at = i128::from(taken_at.as_us());
                 self.unmark(hits, |mark| mark.holder == holder && mark.at == taken_at);
                 true
+            }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
             }
         };
         (allowed, requests - self.marks.len() as i128)
@@ -454,6 +466,9 @@ impl PossibleState {
                 let weighs = i128::from(hits) * window_us - filled(taken_at.as_us().into());
                 self.missing = (self.missing - weighs.max(0)).max(0);
                 true
+            }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
             }
         };
         (allowed, (full - self.missing).div_euclid(window_us))

@@ -557,6 +557,9 @@ impl Wish {
             Hits::Take(hits) => (Some(hits), false),
             Hits::Refund(hits) => (Some(hits), true),
             Hits::Undo { .. } => unreachable!("no caller sends it"),
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         let mut entries = vec![Entry {
             key: KEYS[self.key].into(),

@@ -130,10 +130,14 @@ fn both_services_add_to_one_number_and_agree_on_it() {
                 before
             }
             Hits::Refund(hits) | Hits::Undo { hits, .. } => before.saturating_sub(hits),
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         let allowed = !matches!(hits, Hits::Take(_)) || after <= limit;
         let to_edge_us = MINUTE_S * 1_000_000 - now.as_us() % (MINUTE_S * 1_000_000);
         let meant = Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: now,
             allowed,
             used_before: before,

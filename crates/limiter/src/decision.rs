@@ -14,6 +14,7 @@ use super::descriptor::Hits;
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
 use super::plan::{DescriptorPlan, Plan};
+use super::reservation::{ReservationOutcome, Step};
 
 /// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -260,7 +261,7 @@ impl<'r> Status<'r> {
     fn of(planned: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
         let PlannedCheck { check, origin } = planned;
         let Some(outcome) = outcome else {
-            let takes = matches!(check.operation.hits, Hits::Take(_));
+            let takes = check.operation.hits.can_be_refused();
             return match undecided {
                 Code::OverLimit if takes && !origin.shadow_mode() => Self {
                     code: Code::OverLimit,
@@ -324,11 +325,9 @@ impl Tally {
     /// refused hits are not counted there is nothing to split. `near_ratio` is the share of the
     /// limit from which hits count as near it.
     pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
-        let Hits::Take(hits) = check.operation.hits else {
-            return Self {
-                negative_hits: check.operation.hits.count(),
-                ..Self::default()
-            };
+        let hits = match check.operation.hits {
+            Hits::Take(hits) | Hits::Reservation(Step::Reserve { hits, .. }) => hits,
+            hits => return Self::of_settled(hits, outcome),
         };
         let limit = check.limit.burst();
         let near = near_mark(limit, near_ratio);
@@ -364,6 +363,34 @@ impl Tally {
 }
 
 impl Tally {
+    /// Counts hits that cannot be refused: what was given back, and what was charged beyond a
+    /// reservation.
+    fn of_settled(hits: Hits, outcome: &Outcome) -> Self {
+        let (charged, returned) = match (hits, outcome.reservation) {
+            (Hits::Charge(hits), _) => (hits, 0),
+            (_, ReservationOutcome::Charged) => (hits.count(), 0),
+            (
+                _,
+                ReservationOutcome::Settled {
+                    reserved,
+                    committed,
+                    repeated: false,
+                },
+            ) => (
+                committed.saturating_sub(reserved),
+                reserved.saturating_sub(committed),
+            ),
+            (Hits::Reservation(_), _) => (0, 0),
+            (hits, _) => (0, hits.count()),
+        };
+        Self {
+            total_hits: charged,
+            within_limit: charged,
+            negative_hits: returned,
+            ..Self::default()
+        }
+    }
+
     /// The sum of both.
     #[must_use]
     #[inline]

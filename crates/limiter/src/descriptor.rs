@@ -10,6 +10,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use super::limit::Limit;
+use super::reservation::{Cost, Step};
 use super::timestamp::Timestamp;
 
 /// One key and its value, as sent.
@@ -36,9 +37,14 @@ pub enum Hits {
         /// The bucket's time of the take ([`Outcome::bucket_time`](super::algorithm::Outcome)).
         taken_at: Timestamp,
     },
+    /// Adds this many beyond the limit: they were used already. Never refused, and the debt has no
+    /// bound. Clients send it only as part of a reservation or a report.
+    Charge(u64),
+    /// A step of the reservation whose id is the operation's holder.
+    Reservation(Step),
 }
 
-/// The holder of a slot, as a keyed hash of the id that was sent. Two ids collide with probability
+/// The holder of a slot, or the id of a reservation, as a keyed hash of the id that was sent. Two ids collide with probability
 /// 2^-64, and clients cannot aim.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Holder(pub NonZeroU64);
@@ -48,7 +54,7 @@ pub struct Holder(pub NonZeroU64);
 pub struct Operation {
     /// The hits to take or give back.
     pub hits: Hits,
-    /// The holder, for algorithms with slots; none is anonymous.
+    /// The holder, for algorithms with slots; none is anonymous. The id, for steps of reservations.
     pub holder: Option<Holder>,
 }
 
@@ -122,16 +128,42 @@ impl Hits {
     #[inline]
     pub const fn count(self) -> u64 {
         match self {
-            Self::Take(hits) | Self::Refund(hits) | Self::Undo { hits, .. } => hits,
+            Self::Take(hits)
+            | Self::Refund(hits)
+            | Self::Undo { hits, .. }
+            | Self::Charge(hits) => hits,
+            Self::Reservation(step) => step.hits(),
         }
+    }
+
+    /// The same hits at this price, rounded up.
+    #[must_use]
+    #[inline]
+    pub fn priced(self, cost: Cost) -> Self {
+        match self {
+            Self::Take(hits) => Self::Take(cost.of(hits)),
+            Self::Refund(hits) => Self::Refund(cost.of(hits)),
+            Self::Charge(hits) => Self::Charge(cost.of(hits)),
+            // They have their price already.
+            Self::Undo { .. } | Self::Reservation(_) => self,
+        }
+    }
+
+    /// Whether it asks for capacity, and can be refused. A peek does, too.
+    #[inline]
+    pub const fn can_be_refused(self) -> bool {
+        matches!(
+            self,
+            Self::Take(_) | Self::Reservation(Step::Reserve { .. })
+        )
     }
 
     /// The number of hits that need capacity: 0 when hits are given back.
     #[inline]
     pub const fn requested(self) -> u64 {
         match self {
-            Self::Take(hits) => hits,
-            Self::Refund(_) | Self::Undo { .. } => 0,
+            Self::Take(hits) | Self::Reservation(Step::Reserve { hits, .. }) => hits,
+            Self::Refund(_) | Self::Undo { .. } | Self::Charge(_) | Self::Reservation(_) => 0,
         }
     }
 }

@@ -75,6 +75,8 @@ pub mod check;
 
 mod replacements;
 
+pub mod reservation;
+
 pub mod plan;
 
 pub mod decision;
@@ -93,6 +95,9 @@ pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
 pub use plan::{DescriptorPlan, Plan, PlanBuffer};
+pub use reservation::{
+    Cost, EXPIRY_MS_MAX, Expiry, OnExpiry, Otherwise, ReservationOutcome, ReserveRule, Step,
+};
 pub use rule::{
     Allowance, Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder,
     Rule, Template,

@@ -15,6 +15,7 @@ use super::descriptor::{Descriptor, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::replacements::Replacements;
+use super::reservation::COST_ONE;
 use super::rule::Allowance;
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
@@ -315,7 +316,10 @@ impl<'r> Plan<'r> {
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
             let operation = Operation {
-                hits: descriptor.hits,
+                hits: match rule.cost {
+                    COST_ONE => descriptor.hits,
+                    cost => descriptor.hits.priced(cost),
+                },
                 holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
             };
             let identity = BucketIdentity {

@@ -14,6 +14,7 @@ use super::algorithm::Algorithm;
 use super::calendar::Calendar;
 use super::descriptor::Entry;
 use super::limit::Limit;
+use super::reservation::{COST_ONE, Cost, ReserveRule};
 use super::values::{LevelValues, Values};
 
 /// What a rule allows.
@@ -127,8 +128,12 @@ pub struct Rule {
     pub name: String,
     /// What it allows.
     pub allowance: Allowance,
-    /// The key of the entry that names the holder of a slot.
+    /// The key of the entry that names the holder of a slot, or is the id of a reservation.
     pub holder_key: Option<String>,
+    /// Reservations of its buckets. Its key is the holder key, too.
+    pub reserve: Option<Box<ReserveRule>>,
+    /// The price of a hit.
+    pub cost: Cost,
     /// The limit that is tried beside this one.
     pub candidate: Option<Box<Candidate>>,
     /// Names of rules that this one replaces when both match one request.
@@ -269,6 +274,8 @@ impl Rule {
             name: String::new(),
             allowance: Allowance::Unlimited,
             holder_key: None,
+            reserve: None,
+            cost: COST_ONE,
             candidate: None,
             replaces: Vec::new(),
             shadow_mode: false,
@@ -289,6 +296,7 @@ impl Rule {
             Some(Self {
                 allowance: candidate.allowance,
                 holder_key: candidate.holder_key.clone(),
+                reserve: None,
                 candidate: None,
                 ..rule.clone()
             })

@@ -20,7 +20,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use tollgate_limiter::{
-    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
+    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome,
+    ReservationOutcome, Timestamp,
 };
 
 /// How many hits may be held, and for how long.
@@ -391,6 +392,7 @@ impl HeldLease {
         let before = self.left.saturating_add(self.unspent);
         self.unspent = self.unspent.saturating_sub(hits);
         Outcome {
+            reservation: ReservationOutcome::None,
             allowed: true,
             used_before: self.limit.requests().saturating_sub(before),
             remaining: before.saturating_sub(hits),
@@ -405,6 +407,7 @@ impl HeldLease {
         let denial = self.denial.filter(|denial| now_us < denial.until_us)?;
         let remaining = self.left.saturating_add(self.unspent);
         (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
+            reservation: ReservationOutcome::None,
             allowed: false,
             used_before: self.limit.requests().saturating_sub(remaining),
             remaining,

@@ -16,7 +16,9 @@ use super::reset_times::ResetTimes;
 use super::table::SlotIndex;
 use crate::store::StoreError;
 use crate::store::memory_limits::WhenFull;
-use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
+use tollgate_limiter::{
+    Check, CountRefused, Hits, Key, Outcome, ReservationOutcome, State, Timestamp,
+};
 
 /// A partition: its tables, and what to do when they are full.
 #[derive(Debug)]
@@ -296,6 +298,7 @@ impl Partition {
                 // Nothing is taken, so nothing must be given back.
                 check.operation.hits = Hits::PEEK;
                 Ok(Outcome {
+                    reservation: ReservationOutcome::None,
                     allowed: true,
                     used_before: 0,
                     remaining: check.limit.burst().saturating_sub(hits),
@@ -307,6 +310,7 @@ impl Partition {
             WhenFull::Deny => {
                 self.tables.counts.denied = self.tables.counts.denied.saturating_add(1);
                 Ok(Outcome {
+                    reservation: ReservationOutcome::None,
                     allowed: false,
                     used_before: check.limit.burst(),
                     remaining: 0,

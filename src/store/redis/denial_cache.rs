@@ -110,7 +110,9 @@ impl DenialCache {
                 }
             }
             Hits::Take(_) => {}
-            Hits::Refund(_) | Hits::Undo { .. } => self.forget(check.key),
+            Hits::Charge(_) => {}
+            // A settled reservation may have given hits back.
+            Hits::Refund(_) | Hits::Undo { .. } | Hits::Reservation(_) => self.forget(check.key),
         }
     }
 

@@ -103,6 +103,9 @@ impl Model for Concurrency {
                 });
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         let after = self.in_flight(terms, now);
@@ -110,6 +113,7 @@ impl Model for Concurrency {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(before),

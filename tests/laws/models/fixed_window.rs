@@ -59,6 +59,9 @@ impl Model for FixedWindow {
                 add(taken_at.as_us().into(), -i128::from(hits));
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         let after = self.counts[&terms.number_of(now)];
         // Windows that have ended no longer count.
@@ -71,6 +74,7 @@ impl Model for FixedWindow {
             edge = edge.min(Timestamp::MAX_US.into()).max(now + 1);
         }
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(before),

@@ -84,6 +84,9 @@ impl Model for LeakyBucket {
                 let gone = terms.requests * (now - i128::from(taken_at.as_us()));
                 -(i128::from(hits) * terms.window_us - gone).max(0)
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         self.poured.last_mut().unwrap().water = water;
 
@@ -100,6 +103,7 @@ impl Model for LeakyBucket {
             }
         };
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(used),

@@ -78,6 +78,9 @@ impl Model for SlidingLog {
                 self.give_back(hits.into(), |at| at == i128::from(taken_at.as_us()));
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         let after = self.used(terms, now);
@@ -85,6 +88,7 @@ impl Model for SlidingLog {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(before),

@@ -98,6 +98,9 @@ impl Model for SlidingWindow {
                 self.give_back(terms, hits.into(), |other| other == number);
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         // Hits that have slid out no longer count, whatever is given back.
@@ -109,6 +112,7 @@ impl Model for SlidingWindow {
         let gone = now + 2 * terms.window_us;
         let from_asked = |instant: i128| told(instant - asked_at);
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),

@@ -93,6 +93,9 @@ impl Model for SlidingWindowSegments {
                 self.give_back(hits.into(), |begin| begin == meant);
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         let after = self.used(terms, now);
@@ -100,6 +103,7 @@ impl Model for SlidingWindowSegments {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(before),

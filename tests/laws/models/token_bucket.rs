@@ -68,6 +68,9 @@ impl Model for TokenBucket {
                 self.missing = (before - still).max(0);
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         let behind_us = now - asked_at;
@@ -81,6 +84,7 @@ impl Model for TokenBucket {
             })
         };
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),

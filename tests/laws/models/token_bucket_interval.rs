@@ -55,6 +55,9 @@ impl Model for TokenBucketInterval {
                 self.missing = (before - still.max(0)).max(0);
                 true
             }
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
 
         let missing_at = |time: i128| (self.missing - come(terms, now, time)).max(0);
@@ -64,6 +67,7 @@ impl Model for TokenBucketInterval {
         };
         let asked = i128::from(hits.requested());
         Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,
             used_before: told(before),

@@ -56,6 +56,9 @@ fn keeps_the_low_32_bits_of_the_hits() {
             Hits::Take(hits) => Hits::Take(low(hits)),
             Hits::Refund(hits) => Hits::Refund(low(hits)),
             given_back @ Hits::Undo { .. } => given_back,
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         };
         let ask = Operation { hits, ..ask };
         state.apply(algorithm, limit, ask, now)

@@ -63,6 +63,9 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
             Hits::Undo { hits, taken_at } => take_out(&mut admitted, hits, |one| {
                 one.holder == holder && one.time == i128::from(taken_at.as_us())
             }),
+            Hits::Charge(_) | Hits::Reservation(_) => {
+                unreachable!("these histories have no reservations")
+            }
         }
         if outcome.allowed && hits.requested() > 0 {
             let kept = match name {

@@ -83,6 +83,7 @@ fn passes_checks_without_memory(around: Arc<BugContext>, call: Call) -> Sending 
             .map(|check| check.limit.burst())
             .collect();
         let pass = |remaining| Outcome {
+            reservation: tollgate_limiter::ReservationOutcome::None,
             allowed: true,
             used_before: 0,
             remaining,

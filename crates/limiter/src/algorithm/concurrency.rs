@@ -26,8 +26,8 @@
 //! the first slot expires. A slot that is given back earlier frees capacity earlier.
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
-    Timestamp, used_changed,
+    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome,
+    ReservationOutcome, State, Timestamp, used_changed,
 };
 
 /// The `concurrency` algorithm.
@@ -43,6 +43,10 @@ impl Algorithm for Concurrency {
 
     fn promise(&self) -> &'static str {
         "at most N in flight; a lost one comes back when its slot expires"
+    }
+
+    fn can_reserve(&self) -> bool {
+        false
     }
 
     fn has_marks(&self) -> bool {
@@ -98,6 +102,7 @@ impl Algorithm for Concurrency {
                 }
                 allowed
             }
+            Hits::Charge(_) | Hits::Reservation(_) => true,
             Hits::Refund(hits) => {
                 held = held.saturating_sub(marks.remove_hits(hits, its));
                 true
@@ -114,6 +119,7 @@ impl Algorithm for Concurrency {
 
         Outcome {
             bucket_time: now,
+            reservation: ReservationOutcome::None,
             allowed,
             used_before: before,
             remaining: limit.requests().saturating_sub(held),

@@ -42,6 +42,10 @@ impl Algorithm for LeakyBucket {
         requests_per_unit.min(1)
     }
 
+    fn refills(&self) -> bool {
+        true
+    }
+
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
         TokenBucket.most_admitted(limit, span_us)
     }

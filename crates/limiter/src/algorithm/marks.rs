@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Holder, Timestamp};
+use super::{Holder, Ledger, Timestamp};
 
 /// Hits at one time, by one holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,6 +37,8 @@ struct MarkQueue {
     /// How many of the oldest have expired for the current operation. They are removed when its
     /// result is kept.
     expired: usize,
+    /// The reservations of the bucket.
+    ledger: Option<Box<Ledger>>,
 }
 
 /// Below this capacity the queue does not shrink, since it would soon grow again.
@@ -74,6 +76,50 @@ impl Marks {
     #[inline]
     pub fn capacity(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.marks.capacity())
+    }
+
+    /// Whether there is nothing: no mark, no capacity, no ledger.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The reservations of the bucket, if there are any.
+    #[inline]
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.0.as_ref()?.ledger.as_deref()
+    }
+
+    /// How many settled and refused records were dropped for want of space since the last call.
+    pub fn take_dropped_records(&mut self) -> u64 {
+        let ledger = self.0.as_mut().and_then(|queue| queue.ledger.as_mut());
+        ledger.map_or(0, |ledger| ledger.take_dropped())
+    }
+
+    /// Whether the bucket has reservations.
+    #[inline]
+    pub(super) fn has_ledger(&self) -> bool {
+        self.ledger().is_some()
+    }
+
+    /// Takes the ledger out; an empty one where there is none.
+    #[allow(clippy::unnecessary_box_returns)] // it goes back in without an allocation
+    pub(super) fn take_ledger(&mut self) -> Box<Ledger> {
+        let ledger = self.0.as_mut().and_then(|queue| queue.ledger.take());
+        ledger.unwrap_or_default()
+    }
+
+    /// Puts the ledger in. An empty one is dropped.
+    pub(super) fn put_ledger(&mut self, ledger: Box<Ledger>) {
+        if !ledger.is_empty() {
+            self.0.get_or_insert_default().ledger = Some(ledger);
+        } else if self
+            .0
+            .as_ref()
+            .is_some_and(|queue| queue.marks.capacity() == 0)
+        {
+            self.0 = None;
+        }
     }
 
     /// The marks, oldest first.
@@ -190,6 +236,9 @@ impl Marks {
 
     /// Applies the second clock law: every mark moves along.
     pub(super) fn rewind(&mut self, by_us: u64) {
+        if let Some(ledger) = self.0.as_mut().and_then(|queue| queue.ledger.as_mut()) {
+            ledger.rewind(by_us);
+        }
         for mark in self.0.iter_mut().flat_map(|queue| queue.marks.iter_mut()) {
             mark.at = mark.at.minus_us(by_us);
         }
@@ -206,10 +255,10 @@ impl Marks {
     }
 }
 
-/// Compares the marks, not the capacity.
+/// Compares the marks and the reservations, not the capacity.
 impl PartialEq for Marks {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.iter().eq(other.iter()) && self.ledger() == other.ledger()
     }
 }
 

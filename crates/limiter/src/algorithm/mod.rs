@@ -44,6 +44,8 @@ use std::fmt;
 
 use super::descriptor::{Hits, Holder, Operation};
 use super::limit::{CountRefused, Limit};
+use super::reservation::settle::Settling;
+use super::reservation::{Ledger, ReservationOutcome};
 use super::timestamp::Timestamp;
 
 pub use concurrency::Concurrency;
@@ -109,6 +111,16 @@ pub trait Algorithm: Sync {
 
     /// Whether its buckets keep marks.
     fn has_marks(&self) -> bool {
+        false
+    }
+
+    /// Whether its buckets can have reservations.
+    fn can_reserve(&self) -> bool {
+        true
+    }
+
+    /// Whether its buckets refill, and have no windows that end.
+    fn refills(&self) -> bool {
         false
     }
 
@@ -228,6 +240,8 @@ pub struct Outcome {
     pub retry_us: Option<u64>,
     /// The bucket's own time, which [`Hits::Undo`] refers to.
     pub bucket_time: Timestamp,
+    /// What became of a step of a reservation.
+    pub reservation: ReservationOutcome,
 }
 
 /// The algorithm with that name or alias.
@@ -299,13 +313,71 @@ impl State {
         operation: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
-        let mut operation = operation.into();
+        let operation = operation.into();
         let brought_back = self.updated_at.since_us(now) > limit.window().as_us();
         if brought_back {
             self.rewind(now);
         }
         let asked_at = now;
         let now = now.max(self.updated_at);
+        if self.marks.has_ledger() || matches!(operation.hits, Hits::Reservation(_)) {
+            let outcome = self.apply_with_ledger(algorithm, limit, operation, now, brought_back);
+            return outcome.counted_from(asked_at, now);
+        }
+        self.apply_alone(algorithm, limit, operation, now, brought_back)
+            .counted_from(asked_at, now)
+    }
+
+    /// Ends the reservations that are due, and applies one operation.
+    #[cold]
+    #[inline(never)]
+    fn apply_with_ledger(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        operation: Operation,
+        now: Timestamp,
+        brought_back: bool,
+    ) -> Outcome {
+        let mut ledger = self.marks.take_ledger();
+        let was = (self.updated_at, self.registers);
+        let mut settling = Settling {
+            algorithm,
+            limit,
+            state: self,
+            now,
+            changed: brought_back,
+        };
+        settling.expire(&mut ledger);
+        let outcome = match operation.hits {
+            Hits::Reservation(step) if algorithm.can_reserve() => {
+                let outcome = settling.decide(&mut ledger, operation.holder, step);
+                if settling.changed {
+                    self.updated_at = now;
+                } else {
+                    (self.updated_at, self.registers) = was;
+                }
+                outcome
+            }
+            _ => {
+                let brought_back = settling.changed;
+                self.apply_alone(algorithm, limit, operation, now, brought_back)
+            }
+        };
+        self.marks.put_ledger(ledger);
+        outcome
+    }
+
+    /// Applies one operation to a bucket without a ledger.
+    #[inline]
+    fn apply_alone(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        mut operation: Operation,
+        now: Timestamp,
+        brought_back: bool,
+    ) -> Outcome {
         if let Hits::Undo { taken_at, .. } = operation.hits
             && taken_at > now
         {
@@ -314,7 +386,7 @@ impl State {
             operation.hits = Hits::Refund(0);
         }
         let was = (self.updated_at, self.registers);
-        let mut outcome = algorithm.decide(limit, self, operation, now);
+        let outcome = algorithm.decide(limit, self, operation, now);
         let took = outcome.allowed && operation.hits.requested() > 0;
         if took || brought_back || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
@@ -323,16 +395,26 @@ impl State {
             (self.updated_at, self.registers) = was;
             self.marks.restore_expired();
         }
+        outcome
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The same for a caller whose time is `asked_at`, and the bucket's `now`.
+    #[inline]
+    fn counted_from(mut self, asked_at: Timestamp, now: Timestamp) -> Self {
         // The caller counts from its own time, which law 1 can have moved.
         let behind_us = now.since_us(asked_at);
-        for us in [Some(&mut outcome.reset_us), outcome.retry_us.as_mut()] {
+        for us in [Some(&mut self.reset_us), self.retry_us.as_mut()] {
             if let Some(us) = us
                 && *us > 0
             {
                 *us = us.saturating_add(behind_us);
             }
         }
-        outcome
+        self
     }
 }
 

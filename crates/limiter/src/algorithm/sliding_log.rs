@@ -19,7 +19,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, MostAdmitted, Operation,
-    Outcome, State, Timestamp, debt,
+    Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, debt,
 };
 
 /// The `sliding_log` algorithm.
@@ -35,6 +35,10 @@ impl Algorithm for SlidingLog {
 
     fn promise(&self) -> &'static str {
         "at most N in any window whatever, exactly"
+    }
+
+    fn can_reserve(&self) -> bool {
+        false
     }
 
     fn has_marks(&self) -> bool {
@@ -103,6 +107,18 @@ pub(super) fn slide(
             }
             allowed
         }
+        Hits::Charge(hits) => {
+            if hits > 0 {
+                state.marks.add(Mark {
+                    at: marked_at(now),
+                    hits,
+                    holder: None,
+                });
+                used = used.saturating_add(hits).min(REGISTER_MAX);
+            }
+            true
+        }
+        Hits::Reservation(_) => true,
         Hits::Refund(hits) => {
             used = used.saturating_sub(state.marks.remove_hits(hits, |_| true));
             true
@@ -118,6 +134,7 @@ pub(super) fn slide(
     let newest = state.marks.newest();
     Outcome {
         bucket_time: now,
+        reservation: ReservationOutcome::None,
         allowed,
         used_before: before,
         remaining: limit.requests().saturating_sub(used),

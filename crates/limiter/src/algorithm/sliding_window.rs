@@ -21,7 +21,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
-    REGISTER_MAX, SlidingWindowSegments, State, Timestamp, debt,
+    REGISTER_MAX, ReservationOutcome, SlidingWindowSegments, State, Timestamp, debt,
 };
 
 /// The `sliding_window` algorithm.
@@ -192,6 +192,11 @@ impl Algorithm for SlidingWindow {
                 counts.present = counts.present.saturating_add(counted).min(REGISTER_MAX);
                 allowed
             }
+            Hits::Charge(hits) => {
+                counts.present = counts.present.saturating_add(hits).min(REGISTER_MAX);
+                true
+            }
+            Hits::Reservation(_) => false,
             Hits::Refund(hits) => {
                 counts.refund(hits);
                 true
@@ -209,6 +214,7 @@ impl Algorithm for SlidingWindow {
             .unwrap_or(0);
         Outcome {
             bucket_time: now,
+            reservation: ReservationOutcome::None,
             allowed,
             used_before,
             remaining: u64::try_from(remaining).unwrap_or(u64::MAX),

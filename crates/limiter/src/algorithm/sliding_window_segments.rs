@@ -43,6 +43,10 @@ impl Algorithm for SlidingWindowSegments {
         "at most N in the present segment and the n - 1 before it, exactly"
     }
 
+    fn can_reserve(&self) -> bool {
+        false
+    }
+
     fn has_marks(&self) -> bool {
         true
     }

@@ -22,7 +22,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
-    REGISTER_MAX, State, Timestamp, TokenBucketInterval, debt, missing_max,
+    REGISTER_MAX, ReservationOutcome, State, Timestamp, TokenBucketInterval, debt, missing_max,
 };
 
 #[cfg(doc)]
@@ -60,6 +60,10 @@ impl Algorithm for TokenBucket {
             AlgorithmOption::Refill => Some(&TokenBucketInterval),
             _ => None,
         }
+    }
+
+    fn refills(&self) -> bool {
+        true
     }
 
     fn lease_policy(&self) -> LeasePolicy {
@@ -111,6 +115,8 @@ impl Algorithm for TokenBucket {
                     (before.saturating_add(scaled(owed)), false)
                 }
             }
+            Hits::Charge(hits) => (before.saturating_add(scaled(hits)), true),
+            Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
             Hits::Undo { hits, taken_at } => {
                 // The refill since the take could have found the bucket full without it.
@@ -124,6 +130,7 @@ impl Algorithm for TokenBucket {
 
         Outcome {
             bucket_time: now,
+            reservation: ReservationOutcome::None,
             allowed,
             used_before,
             remaining: in_hits(
@@ -154,6 +161,8 @@ impl Algorithm for TokenBucket {
             Hits::Take(hits) => {
                 hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
             }
+            Hits::Charge(hits) => hits > 0,
+            Hits::Reservation(_) => false,
             Hits::Refund(hits) => hits > 0 && missed > 0,
             Hits::Undo { hits, taken_at } => {
                 let rate = limit.rate();

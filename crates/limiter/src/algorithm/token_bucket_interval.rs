@@ -19,8 +19,8 @@
 //! What it deliberately does not do: fill between the edges (`refill: continuous` does).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX, State,
-    Timestamp, debt, missing_max,
+    Algorithm, AlgorithmOption, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX,
+    ReservationOutcome, State, Timestamp, debt, missing_max,
 };
 
 /// The `token_bucket_interval` algorithm.
@@ -40,6 +40,10 @@ impl Algorithm for TokenBucketInterval {
 
     fn options(&self) -> &'static [AlgorithmOption] {
         &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
+    }
+
+    fn refills(&self) -> bool {
+        true
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {
@@ -88,6 +92,8 @@ impl Algorithm for TokenBucketInterval {
                     (before.saturating_add(owed), false)
                 }
             }
+            Hits::Charge(hits) => (before.saturating_add(hits), true),
+            Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } => {
                 // The refill since the take could have found the bucket full without it.
@@ -99,6 +105,7 @@ impl Algorithm for TokenBucketInterval {
 
         Outcome {
             bucket_time: now,
+            reservation: ReservationOutcome::None,
             allowed,
             used_before: before,
             remaining: burst.saturating_sub(after),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{CallReport, LeaseWorker, Waiter};
 use crate::store::CheckResult;
 use crate::store::refund_queue::REFUND_LATE_MAX_US;
-use tollgate_limiter::{Check, Outcome, Timestamp};
+use tollgate_limiter::{Check, Outcome, ReservationOutcome, Timestamp};
 
 impl LeaseWorker {
     /// Resets a bucket, as soon as no take of it is in flight.
@@ -94,6 +94,7 @@ impl LeaseWorker {
 /// The outcome of a reset: whether hits counted in the bucket.
 fn outcome(counted: bool) -> Outcome {
     Outcome {
+        reservation: ReservationOutcome::None,
         allowed: true,
         used_before: u64::from(counted),
         remaining: 0,

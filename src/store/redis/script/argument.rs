@@ -79,6 +79,8 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
         Hits::Take(hits) => (TAKE, hits, 0),
         Hits::Refund(hits) => (REFUND, hits, 0),
         Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
+        // The script does not know these yet.
+        Hits::Charge(_) | Hits::Reservation(_) => (REFUND, 0, 0),
     };
     push((kind, hits, taken_at), check, near, into);
 }

@@ -11,7 +11,7 @@
 //!
 //! A reply of the wrong length makes every check of the call an [`InvalidBucket`].
 
-use tollgate_limiter::{Outcome, Timestamp};
+use tollgate_limiter::{Outcome, ReservationOutcome, Timestamp};
 
 /// The value under a bucket's key is not a bucket of this version. Nothing was taken or changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -46,6 +46,7 @@ fn outcome(record: &[u8; OUTCOME_LEN]) -> ScriptResult {
         return Err(InvalidBucket);
     }
     Ok(Outcome {
+        reservation: ReservationOutcome::None,
         bucket_time: Timestamp::from_us(at),
         allowed: flags & 1 != 0,
         used_before,

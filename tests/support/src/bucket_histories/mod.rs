@@ -302,6 +302,7 @@ impl<'h> Walk<'h> {
             size: history.size,
             now_us: history.start_us,
             last: Outcome {
+                reservation: Default::default(),
                 bucket_time: Timestamp::default(),
                 allowed: true,
                 used_before: 0,

@@ -1,0 +1,227 @@
+//! The ledger of a bucket: its open reservations, and ids that were settled or refused.
+//!
+//! Ordered by id and number, so that several reservations of one id are settled oldest first.
+//! Two sets order the records by the time at which they end, so that an operation pays only for
+//! records that are due.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::OnExpiry;
+use crate::descriptor::Holder;
+use crate::timestamp::Timestamp;
+
+/// How many records a bucket can have.
+pub const LEDGER_RECORDS_MAX: usize = 1_000_000;
+
+/// About how many heap bytes a record takes in the ordered collections, their spare space
+/// included.
+const RECORD_BYTES: usize = 160;
+
+/// The records of one bucket.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ledger {
+    records: BTreeMap<RecordKey, Record>,
+    /// The open records by their expiry.
+    open: BTreeSet<(Timestamp, RecordKey)>,
+    /// The others by the time until which they are kept.
+    closed: BTreeSet<(Timestamp, RecordKey)>,
+    /// The number of the next record.
+    next: u64,
+    /// Settled and refused records that were dropped for want of space, since the last
+    /// [`Ledger::take_dropped`].
+    dropped: u64,
+}
+
+/// An id, and which of its records.
+pub(super) type RecordKey = (u64, u64);
+
+/// One reservation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Record {
+    /// What became of it.
+    pub(super) state: RecordState,
+    /// The hits that were reserved.
+    pub(super) hits: u64,
+    /// The bucket's time of the reservation.
+    pub(super) taken_at: Timestamp,
+    /// When it expires, or until when it is remembered.
+    pub(super) until: Timestamp,
+}
+
+/// What became of a reservation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum RecordState {
+    /// It can be settled, and ends so unless it is.
+    Open(OnExpiry),
+    /// It was settled by this amount.
+    Settled(u64),
+    /// It was refused.
+    Refused,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// The number of records.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are no records.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The number of open reservations.
+    #[inline]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The hits of the open reservations.
+    pub fn reserved(&self) -> u64 {
+        let open = self
+            .open
+            .iter()
+            .filter_map(|(_, key)| self.records.get(key));
+        open.fold(0, |sum, record| sum.saturating_add(record.hits))
+    }
+
+    /// About how many bytes of the heap it takes.
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Self>().saturating_add(self.records.len().saturating_mul(RECORD_BYTES))
+    }
+
+    /// About how many bytes one more record takes.
+    #[inline]
+    pub const fn bytes_for_one_more() -> usize {
+        RECORD_BYTES
+    }
+
+    /// When its last record is forgotten.
+    pub fn until(&self) -> Option<Timestamp> {
+        let last = |set: &BTreeSet<(Timestamp, RecordKey)>| set.last().map(|(until, _)| *until);
+        last(&self.open).max(last(&self.closed))
+    }
+
+    /// How many settled and refused records were dropped for want of space since the last call.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether there is space for one more record, after a settled or refused one was dropped if
+    /// need be.
+    pub(super) fn make_space(&mut self) -> bool {
+        while self.records.len() >= LEDGER_RECORDS_MAX {
+            let Some((_, key)) = self.closed.pop_first() else {
+                return false;
+            };
+            self.records.remove(&key);
+            self.dropped = self.dropped.saturating_add(1);
+        }
+        true
+    }
+
+    /// Adds a record of this id. The caller has made space.
+    pub(super) fn add(&mut self, id: Holder, record: Record) {
+        let key = (id.0.get(), self.next);
+        self.next = self.next.saturating_add(1);
+        self.due_set(record.state).insert((record.until, key));
+        self.records.insert(key, record);
+    }
+
+    /// The oldest record of this id for which `meant` holds.
+    pub(super) fn oldest(
+        &self,
+        id: Holder,
+        meant: impl Fn(&Record) -> bool,
+    ) -> Option<(RecordKey, Record)> {
+        self.of(id).find(|(_, record)| meant(record))
+    }
+
+    /// The newest record of this id for which `meant` holds.
+    pub(super) fn newest(
+        &self,
+        id: Holder,
+        meant: impl Fn(&Record) -> bool,
+    ) -> Option<(RecordKey, Record)> {
+        self.of(id).rev().find(|(_, record)| meant(record))
+    }
+
+    /// The records of this id, oldest first.
+    pub(super) fn of(
+        &self,
+        id: Holder,
+    ) -> impl DoubleEndedIterator<Item = (RecordKey, Record)> + '_ {
+        let id = id.0.get();
+        let records = self.records.range((id, 0)..=(id, u64::MAX));
+        records.map(|(key, record)| (*key, *record))
+    }
+
+    /// Replaces a record; none removes it.
+    pub(super) fn replace(&mut self, key: RecordKey, record: Option<Record>) {
+        if let Some(old) = self.records.remove(&key) {
+            self.due_set(old.state).remove(&(old.until, key));
+        }
+        if let Some(record) = record {
+            self.due_set(record.state).insert((record.until, key));
+            self.records.insert(key, record);
+        }
+    }
+
+    /// Removes and returns the open record that is due first, if it is due at `now`.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Record> {
+        let (until, key) = *self.open.first()?;
+        if until > now {
+            return None;
+        }
+        self.open.pop_first();
+        self.records.remove(&key)
+    }
+
+    /// Forgets settled and refused records whose time is over. Returns whether there were any.
+    pub(super) fn forget_due(&mut self, now: Timestamp) -> bool {
+        let before = self.closed.len();
+        while let Some((until, key)) = self.closed.first().copied()
+            && until <= now
+        {
+            self.closed.pop_first();
+            self.records.remove(&key);
+        }
+        self.closed.len() != before
+    }
+
+    /// Applies the second clock law: every record moves along.
+    pub(crate) fn rewind(&mut self, by_us: u64) {
+        let records = std::mem::take(&mut self.records);
+        self.open.clear();
+        self.closed.clear();
+        for (key, record) in records {
+            let record = Record {
+                taken_at: record.taken_at.minus_us(by_us),
+                until: record.until.minus_us(by_us),
+                ..record
+            };
+            self.due_set(record.state).insert((record.until, key));
+            self.records.insert(key, record);
+        }
+    }
+
+    fn due_set(&mut self, state: RecordState) -> &mut BTreeSet<(Timestamp, RecordKey)> {
+        match state {
+            RecordState::Open(_) => &mut self.open,
+            RecordState::Settled(_) | RecordState::Refused => &mut self.closed,
+        }
+    }
+}
+
+// === impl RecordState ===
+
+impl RecordState {
+    pub(super) const fn is_open(self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+}

@@ -1,0 +1,238 @@
+//! How a bucket decides the steps of reservations, by its ledger and its algorithm.
+
+use super::ledger::{Record, RecordState};
+use super::{Expiry, Ledger, OnExpiry, Otherwise, ReservationOutcome, Step, after_ms};
+use crate::algorithm::{Algorithm, Outcome, State};
+use crate::descriptor::{Hits, Holder, Operation};
+use crate::limit::Limit;
+use crate::timestamp::Timestamp;
+
+/// A bucket, its limit, and the time of the operation, which is never before the bucket's own.
+pub(crate) struct Settling<'s> {
+    pub(crate) algorithm: &'s dyn Algorithm,
+    pub(crate) limit: &'s Limit,
+    pub(crate) state: &'s mut State,
+    pub(crate) now: Timestamp,
+    /// Whether the bucket must be written.
+    pub(crate) changed: bool,
+}
+
+/// Gives back nothing: the outcome tells what is left.
+const NOTHING: Hits = Hits::Refund(0);
+
+// === impl Settling ===
+
+impl Settling<'_> {
+    /// Ends the records that are due.
+    pub(crate) fn expire(&mut self, ledger: &mut Ledger) {
+        self.changed |= ledger.forget_due(self.now);
+        while let Some(record) = ledger.pop_due(self.now) {
+            self.changed = true;
+            if record.state == RecordState::Open(OnExpiry::Release) {
+                self.give_back(record.hits, record.taken_at);
+            }
+        }
+    }
+
+    /// Decides one step. `ledger` has no record that is due.
+    pub(crate) fn decide(
+        &mut self,
+        ledger: &mut Ledger,
+        id: Option<Holder>,
+        step: Step,
+    ) -> Outcome {
+        let (mut outcome, reservation) = match (step, id) {
+            (
+                Step::Reserve {
+                    hits,
+                    expiry,
+                    remember_refused,
+                },
+                Some(id),
+            ) => self.reserve(ledger, id, (hits, expiry, remember_refused)),
+            (Step::Commit { hits, otherwise }, Some(id)) => {
+                self.commit(ledger, id, hits, otherwise)
+            }
+            (Step::Commit { hits, otherwise }, None) => match otherwise {
+                Otherwise::Unknown => self.unknown(),
+                Otherwise::Charge | Otherwise::ChargeOnce => self.charge(hits),
+            },
+            (Step::Release, Some(id)) => self.commit(ledger, id, 0, Otherwise::Unknown),
+            (Step::Extend(ms), Some(id)) => self.extend(ledger, id, after_ms(self.now, ms)),
+            (
+                Step::Withdraw {
+                    taken_at,
+                    remember_refused,
+                },
+                Some(id),
+            ) => self.withdraw(ledger, id, taken_at, remember_refused),
+            (_, None) => self.unknown(),
+        };
+        outcome.reservation = reservation;
+        outcome
+    }
+
+    fn reserve(
+        &mut self,
+        ledger: &mut Ledger,
+        id: Holder,
+        (hits, expiry, remember_refused): (u64, Expiry, bool),
+    ) -> (Outcome, ReservationOutcome) {
+        let (taken_at, until) = (self.now, expiry.from(self.now));
+        if !ledger.make_space() {
+            let mut outcome = self.apply(NOTHING);
+            outcome.allowed = false;
+            outcome.retry_us = until.since_us(self.now).into();
+            return (outcome, ReservationOutcome::TooMany);
+        }
+        let outcome = self.apply(Hits::Take(hits));
+        let record = |state| Record {
+            state,
+            hits,
+            taken_at,
+            until,
+        };
+        if outcome.allowed {
+            self.changed = true;
+            ledger.add(id, record(RecordState::Open(expiry.on_expiry)));
+            return (outcome, ReservationOutcome::Reserved);
+        }
+        if remember_refused {
+            self.changed = true;
+            ledger.add(id, record(RecordState::Refused));
+        }
+        (outcome, ReservationOutcome::Refused)
+    }
+
+    fn commit(
+        &mut self,
+        ledger: &mut Ledger,
+        id: Holder,
+        committed: u64,
+        otherwise: Otherwise,
+    ) -> (Outcome, ReservationOutcome) {
+        if let Some((key, record)) = ledger.oldest(id, |record| record.state.is_open()) {
+            self.changed = true;
+            let settled = Record {
+                state: RecordState::Settled(committed),
+                ..record
+            };
+            ledger.replace(key, Some(settled));
+            let reserved = record.hits;
+            let outcome = if committed > reserved {
+                self.apply(Hits::Charge(committed.saturating_sub(reserved)))
+            } else {
+                self.give_back(reserved.saturating_sub(committed), record.taken_at)
+            };
+            let settled = ReservationOutcome::Settled {
+                reserved,
+                committed,
+                repeated: false,
+            };
+            return (outcome, settled);
+        }
+        if otherwise == Otherwise::Charge {
+            let refused = ledger.oldest(id, |record| record.state == RecordState::Refused);
+            let Some((key, _)) = refused else {
+                return self.charge(committed);
+            };
+            self.changed = true;
+            ledger.replace(key, None);
+            return (self.apply(NOTHING), ReservationOutcome::Ignored);
+        }
+        let settled = ledger
+            .of(id)
+            .rev()
+            .find_map(|(_, record)| match record.state {
+                RecordState::Settled(committed) => Some((record.hits, committed)),
+                _ => None,
+            });
+        match (settled, otherwise) {
+            (Some((reserved, committed)), _) => {
+                let settled = ReservationOutcome::Settled {
+                    reserved,
+                    committed,
+                    repeated: true,
+                };
+                (self.apply(NOTHING), settled)
+            }
+            (None, Otherwise::Unknown) => self.unknown(),
+            (None, Otherwise::Charge | Otherwise::ChargeOnce) => self.charge(committed),
+        }
+    }
+
+    fn extend(
+        &mut self,
+        ledger: &mut Ledger,
+        id: Holder,
+        until: Timestamp,
+    ) -> (Outcome, ReservationOutcome) {
+        let open: Vec<_> = ledger
+            .of(id)
+            .filter(|(_, record)| record.state.is_open())
+            .collect();
+        if open.is_empty() {
+            return self.unknown();
+        }
+        self.changed = true;
+        for (key, record) in open {
+            ledger.replace(key, Some(Record { until, ..record }));
+        }
+        (self.apply(NOTHING), ReservationOutcome::Extended)
+    }
+
+    fn withdraw(
+        &mut self,
+        ledger: &mut Ledger,
+        id: Holder,
+        taken_at: Timestamp,
+        remember_refused: bool,
+    ) -> (Outcome, ReservationOutcome) {
+        let that = |record: &Record| record.state.is_open() && record.taken_at == taken_at;
+        let Some((key, record)) = ledger.newest(id, that) else {
+            return self.unknown();
+        };
+        self.changed = true;
+        let refused = Record {
+            state: RecordState::Refused,
+            ..record
+        };
+        ledger.replace(key, remember_refused.then_some(refused));
+        let undo = Hits::Undo {
+            hits: record.hits,
+            taken_at,
+        };
+        (self.apply(undo), ReservationOutcome::Withdrawn)
+    }
+
+    fn charge(&mut self, hits: u64) -> (Outcome, ReservationOutcome) {
+        self.changed |= hits > 0;
+        (self.apply(Hits::Charge(hits)), ReservationOutcome::Charged)
+    }
+
+    fn unknown(&mut self) -> (Outcome, ReservationOutcome) {
+        (self.apply(NOTHING), ReservationOutcome::Unknown)
+    }
+
+    /// Gives back hits of a reservation that was made at `taken_at`.
+    fn give_back(&mut self, hits: u64, taken_at: Timestamp) -> Outcome {
+        if hits == 0 {
+            return self.apply(NOTHING);
+        }
+        self.apply(if self.algorithm.refills() {
+            Hits::Refund(hits)
+        } else {
+            Hits::Undo { hits, taken_at }
+        })
+    }
+
+    /// One operation of the algorithm. The bucket's time moves along, so that the next one counts
+    /// from there.
+    fn apply(&mut self, hits: Hits) -> Outcome {
+        let outcome =
+            self.algorithm
+                .decide(self.limit, self.state, Operation::from(hits), self.now);
+        self.state.updated_at = self.now;
+        outcome
+    }
+}
