@@ -109,8 +109,7 @@ impl DenialCache {
                     self.remember(check, hits, outcome, (now_us, for_us));
                 }
             }
-            Hits::Take(_) => {}
-            Hits::Charge(_) => {}
+            Hits::Take(_) | Hits::Charge(_) => {}
             // A settled reservation may have given hits back.
             Hits::Refund(_) | Hits::Undo { .. } | Hits::Reservation(_) => self.forget(check.key),
         }
