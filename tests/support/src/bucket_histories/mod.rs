@@ -16,8 +16,8 @@ use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use tollgate_limiter::{
-    Algorithm, AlgorithmOption, CountRefused, Hits, Holder, Limit, Operation, Outcome, Timestamp,
-    Unit,
+    Algorithm, AlgorithmOption, CountRefused, Hits, Holder, Limit, Operation, Outcome,
+    ReservationOutcome, Timestamp, Unit,
 };
 
 pub use calendar::CALENDARS;
@@ -302,7 +302,7 @@ impl<'h> Walk<'h> {
             size: history.size,
             now_us: history.start_us,
             last: Outcome {
-                reservation: Default::default(),
+                reservation: ReservationOutcome::default(),
                 bucket_time: Timestamp::default(),
                 allowed: true,
                 used_before: 0,
