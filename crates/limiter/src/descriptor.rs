@@ -44,8 +44,8 @@ pub enum Hits {
     Reservation(Step),
 }
 
-/// The holder of a slot, or the id of a reservation, as a keyed hash of the id that was sent. Two ids collide with probability
-/// 2^-64, and clients cannot aim.
+/// The holder of a slot, or the id of a reservation, as a keyed hash of the id that was sent. Two
+/// ids collide with probability 2^-64, and clients cannot aim.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Holder(pub NonZeroU64);
 

@@ -154,7 +154,6 @@ pub const METAPHORS: &[(&str, &[&str])] = &[
     ("guests", &[]),
     ("sheet", &[]),
     ("sheets", &[]),
-    ("floor", &["floor(", "(floor ", ".floor {", "\"floor\""]),
     ("stranger", &["\"stranger\"", "domain_not_found"]),
     ("strangers", &[]),
 ];

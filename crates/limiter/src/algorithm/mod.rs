@@ -32,8 +32,10 @@
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
+mod ledger;
 mod marks;
 mod most_admitted;
+mod settle;
 mod sliding_log;
 mod sliding_window;
 mod sliding_window_segments;
@@ -44,13 +46,14 @@ use std::fmt;
 
 use super::descriptor::{Hits, Holder, Operation};
 use super::limit::{CountRefused, Limit};
-use super::reservation::settle::Settling;
-use super::reservation::{Ledger, ReservationOutcome};
+use super::reservation::{Expiry, OnExpiry, Otherwise, ReservationOutcome, Step};
 use super::timestamp::Timestamp;
+use settle::Settling;
 
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use leaky_bucket::LeakyBucket;
+pub use ledger::{LEDGER_RECORDS_MAX, Ledger};
 pub use marks::{Mark, Marks};
 pub use most_admitted::{MostAdmitted, can_admit_more};
 pub use sliding_log::SlidingLog;

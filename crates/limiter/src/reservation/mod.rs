@@ -7,10 +7,10 @@
 //! The promise: at any moment, what was committed and what is reserved are together at most the
 //! limit, plus the sum of what commits exceeded their reservations.
 //!
-//! How: a bucket with reservations has a [`Ledger`]: a record for each open reservation, and, until
-//! their expiry would have been, for each that was settled or refused. [`State::apply`] decides a
-//! [`Step`] by it. Each step becomes one operation of the bucket's algorithm: a take, a give-back or
-//! a charge. So an algorithm knows no reservation.
+//! How: a bucket with reservations has a ledger: a record for each open reservation, and, until
+//! their expiry would have been, for each that was settled or refused. `State::apply` decides a
+//! [`Step`] by it. Each step becomes one operation of the bucket's algorithm: a take, a refund or a
+//! charge. So an algorithm knows no reservation.
 //!
 //! | commit | windows | buckets that refill |
 //! | --- | --- | --- |
@@ -21,18 +21,13 @@
 //! that of ending each at its time, since a give-back and a refill can change places.
 //!
 //! What it deliberately does not do: make ids, know rules, bound memory (a store does).
-//!
-//! [`State::apply`]: super::algorithm::State::apply
 
-mod ledger;
 mod rule;
-pub(crate) mod settle;
 
 use std::num::NonZeroU32;
 
 use super::timestamp::Timestamp;
 
-pub use ledger::{LEDGER_RECORDS_MAX, Ledger};
 pub use rule::{COST_ONE, Cost, CostError, Estimate, EstimateScope, ReserveAmount, ReserveRule};
 
 /// One step in the life of a reservation. Its id is the operation's holder; without one nothing is
@@ -175,11 +170,12 @@ impl Expiry {
     /// When a reservation of `now` expires.
     #[inline]
     pub const fn from(self, now: Timestamp) -> Timestamp {
-        after_ms(now, self.after_ms)
+        Self::after(now, self.after_ms)
     }
-}
 
-/// `now` and this many milliseconds.
-const fn after_ms(now: Timestamp, ms: NonZeroU32) -> Timestamp {
-    now.plus_us(ms.get() as u64 * 1_000)
+    /// `now` and this many milliseconds.
+    #[inline]
+    pub const fn after(now: Timestamp, ms: NonZeroU32) -> Timestamp {
+        now.plus_us(ms.get() as u64 * 1_000)
+    }
 }

@@ -1,20 +1,19 @@
 //! How a bucket decides the steps of reservations, by its ledger and its algorithm.
 
-use super::ledger::{Record, RecordState};
-use super::{Expiry, Ledger, OnExpiry, Otherwise, ReservationOutcome, Step, after_ms};
-use crate::algorithm::{Algorithm, Outcome, State};
-use crate::descriptor::{Hits, Holder, Operation};
-use crate::limit::Limit;
-use crate::timestamp::Timestamp;
+use super::ledger::{Ledger, Record, RecordState};
+use super::{
+    Algorithm, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
+    ReservationOutcome, State, Step, Timestamp,
+};
 
 /// A bucket, its limit, and the time of the operation, which is never before the bucket's own.
-pub(crate) struct Settling<'s> {
-    pub(crate) algorithm: &'s dyn Algorithm,
-    pub(crate) limit: &'s Limit,
-    pub(crate) state: &'s mut State,
-    pub(crate) now: Timestamp,
+pub(super) struct Settling<'s> {
+    pub(super) algorithm: &'s dyn Algorithm,
+    pub(super) limit: &'s Limit,
+    pub(super) state: &'s mut State,
+    pub(super) now: Timestamp,
     /// Whether the bucket must be written.
-    pub(crate) changed: bool,
+    pub(super) changed: bool,
 }
 
 /// Gives back nothing: the outcome tells what is left.
@@ -24,7 +23,7 @@ const NOTHING: Hits = Hits::Refund(0);
 
 impl Settling<'_> {
     /// Ends the records that are due.
-    pub(crate) fn expire(&mut self, ledger: &mut Ledger) {
+    pub(super) fn expire(&mut self, ledger: &mut Ledger) {
         self.changed |= ledger.forget_due(self.now);
         while let Some(record) = ledger.pop_due(self.now) {
             self.changed = true;
@@ -35,7 +34,7 @@ impl Settling<'_> {
     }
 
     /// Decides one step. `ledger` has no record that is due.
-    pub(crate) fn decide(
+    pub(super) fn decide(
         &mut self,
         ledger: &mut Ledger,
         id: Option<Holder>,
@@ -58,7 +57,7 @@ impl Settling<'_> {
                 Otherwise::Charge | Otherwise::ChargeOnce => self.charge(hits),
             },
             (Step::Release, Some(id)) => self.commit(ledger, id, 0, Otherwise::Unknown),
-            (Step::Extend(ms), Some(id)) => self.extend(ledger, id, after_ms(self.now, ms)),
+            (Step::Extend(ms), Some(id)) => self.extend(ledger, id, Expiry::after(self.now, ms)),
             (
                 Step::Withdraw {
                     taken_at,

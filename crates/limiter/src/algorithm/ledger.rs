@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::OnExpiry;
-use crate::descriptor::Holder;
-use crate::timestamp::Timestamp;
+use super::{Holder, OnExpiry, Timestamp};
 
 /// How many records a bucket can have.
 pub const LEDGER_RECORDS_MAX: usize = 1_000_000;
@@ -195,7 +193,7 @@ impl Ledger {
     }
 
     /// Applies the second clock law: every record moves along.
-    pub(crate) fn rewind(&mut self, by_us: u64) {
+    pub(super) fn rewind(&mut self, by_us: u64) {
         let records = std::mem::take(&mut self.records);
         self.open.clear();
         self.closed.clear();
