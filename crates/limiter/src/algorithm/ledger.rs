@@ -19,8 +19,10 @@ const RECORD_BYTES: usize = 160;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ledger {
     records: BTreeMap<RecordKey, Record>,
-    /// The open records by their expiry.
-    open: BTreeSet<(Timestamp, RecordKey)>,
+    /// The open records that give their hits back, by their expiry.
+    releasing: BTreeSet<(Timestamp, RecordKey)>,
+    /// The open records whose hits stay charged, by their expiry.
+    charging: BTreeSet<(Timestamp, RecordKey)>,
     /// The others by the time until which they are kept.
     closed: BTreeSet<(Timestamp, RecordKey)>,
     /// The number of the next record.
@@ -75,15 +77,13 @@ impl Ledger {
     /// The number of open reservations.
     #[inline]
     pub fn open(&self) -> usize {
-        self.open.len()
+        self.releasing.len().saturating_add(self.charging.len())
     }
 
     /// The hits of the open reservations.
     pub fn reserved(&self) -> u64 {
-        let open = self
-            .open
-            .iter()
-            .filter_map(|(_, key)| self.records.get(key));
+        let open = self.releasing.iter().chain(&self.charging);
+        let open = open.filter_map(|(_, key)| self.records.get(key));
         open.fold(0, |sum, record| sum.saturating_add(record.hits))
     }
 
@@ -102,7 +102,9 @@ impl Ledger {
     /// When its last record is forgotten.
     pub fn until(&self) -> Option<Timestamp> {
         let last = |set: &BTreeSet<(Timestamp, RecordKey)>| set.last().map(|(until, _)| *until);
-        last(&self.open).max(last(&self.closed))
+        last(&self.releasing)
+            .max(last(&self.charging))
+            .max(last(&self.closed))
     }
 
     /// How many settled and refused records were dropped for want of space since the last call.
@@ -170,32 +172,40 @@ impl Ledger {
         }
     }
 
-    /// Removes and returns the open record that is due first, if it is due at `now`.
-    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Record> {
-        let (until, key) = *self.open.first()?;
-        if until > now {
+    /// Whether a record is due that gives its hits back.
+    #[inline]
+    pub(super) fn has_release_due(&self, now: Timestamp) -> bool {
+        self.releasing
+            .first()
+            .is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// Removes and returns the record that gives its hits back first, if it is due at `now`.
+    pub(super) fn pop_release(&mut self, now: Timestamp) -> Option<Record> {
+        if !self.has_release_due(now) {
             return None;
         }
-        self.open.pop_first();
+        let (_, key) = self.releasing.pop_first()?;
         self.records.remove(&key)
     }
 
-    /// Forgets settled and refused records whose time is over. Returns whether there were any.
-    pub(super) fn forget_due(&mut self, now: Timestamp) -> bool {
-        let before = self.closed.len();
-        while let Some((until, key)) = self.closed.first().copied()
-            && until <= now
-        {
-            self.closed.pop_first();
-            self.records.remove(&key);
+    /// Forgets the other records whose time is over.
+    pub(super) fn forget_due(&mut self, now: Timestamp) {
+        for set in [&mut self.charging, &mut self.closed] {
+            while let Some((until, key)) = set.first().copied()
+                && until <= now
+            {
+                set.pop_first();
+                self.records.remove(&key);
+            }
         }
-        self.closed.len() != before
     }
 
     /// Applies the second clock law: every record moves along.
     pub(super) fn rewind(&mut self, by_us: u64) {
         let records = std::mem::take(&mut self.records);
-        self.open.clear();
+        self.releasing.clear();
+        self.charging.clear();
         self.closed.clear();
         for (key, record) in records {
             let record = Record {
@@ -210,7 +220,8 @@ impl Ledger {
 
     fn due_set(&mut self, state: RecordState) -> &mut BTreeSet<(Timestamp, RecordKey)> {
         match state {
-            RecordState::Open(_) => &mut self.open,
+            RecordState::Open(OnExpiry::Release) => &mut self.releasing,
+            RecordState::Open(OnExpiry::Charge) => &mut self.charging,
             RecordState::Settled(_) | RecordState::Refused => &mut self.closed,
         }
     }

@@ -372,6 +372,11 @@ impl State {
         now: Timestamp,
         must_write: bool,
     ) -> Result<Outcome, bool> {
+        let is_step = matches!(operation.hits, Hits::Reservation(_)) && algorithm.can_reserve();
+        let is_due = |ledger: &Ledger| ledger.has_release_due(now);
+        if !is_step && !self.marks.ledger().is_some_and(is_due) {
+            return Err(must_write);
+        }
         let mut ledger = self.marks.take_ledger();
         let was = (self.updated_at, self.registers);
         let mut settling = Settling {
@@ -379,7 +384,8 @@ impl State {
             limit,
             state: self,
             now,
-            changed: must_write,
+            // What a step forgets stays forgotten only if the bucket's time moves along.
+            changed: must_write || !ledger.is_empty(),
         };
         settling.expire(&mut ledger);
         let decided = match operation.hits {
