@@ -40,7 +40,8 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 9, name: low}
   - key: high
     rate_limit: {unit: hour, requests_per_unit: 900, reserve: {key: id, amount: 300}, replaces: [{name: low}]}
-  - key: many*
+  - key: many
+    value: v*
     share_threshold: true
     rate_limit: {unit: hour, requests_per_unit: 500, reserve: {key: id, amount: 300}}
 ";
@@ -311,7 +312,7 @@ async fn a_limit_in_shadow_mode_counts_what_was_used() {
     streams.ended("shadow", "2", 150).await;
     assert_eq!(streams.left("shadow").await, 250);
     // Neither does the whole service remember a refusal in shadow mode.
-    let mut streams = Streams::with(&["--shadow-mode"]).await;
+    let mut streams = Streams::with(&["--shadow-mode", "true"]).await;
     streams.started("team", "1").await;
     streams.started("team", "2").await;
     streams.ended("team", "2", 150).await;
@@ -398,8 +399,15 @@ async fn a_replaced_limit_is_neither_asked_nor_charged() {
 #[tokio::test]
 async fn values_that_share_a_bucket_share_its_reservations() {
     let mut streams = Streams::new().await;
-    streams.started("many_a", "1").await;
-    assert!(!streams.passes(vec![start("many_b", "2")]).await);
-    streams.ended("many_b", "1", 10).await;
-    assert_eq!(streams.left("many_a").await, 490);
+    let stream = |value, id, hits| {
+        let stream = Descriptor {
+            hits_addend: Some(hits),
+            ..descriptor(&[("many", value), ("id", id)])
+        };
+        vec![stream]
+    };
+    assert!(streams.passes(stream("v1", "1", 0)).await);
+    assert!(!streams.passes(stream("v2", "2", 0)).await);
+    assert!(streams.passes(stream("v2", "1", 10)).await);
+    assert_eq!(streams.left("many").await, 490);
 }
