@@ -141,7 +141,8 @@ impl Hits {
 
     /// The same hits at this price, rounded up.
     #[must_use]
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn priced(self, cost: Cost) -> Self {
         match self {
             Self::Take(hits) => Self::Take(cost.of(hits)),
@@ -149,6 +150,16 @@ impl Hits {
             Self::Charge(hits) => Self::Charge(cost.of(hits)),
             // They have their price already.
             Self::Undo { .. } | Self::Reservation(_) => self,
+        }
+    }
+
+    /// Whether it can leave something in a bucket that is unused.
+    #[inline]
+    pub const fn can_fill(self) -> bool {
+        match self {
+            Self::Take(hits) | Self::Charge(hits) => hits > 0,
+            Self::Refund(_) | Self::Undo { .. } => false,
+            Self::Reservation(step) => step.can_fill(),
         }
     }
 

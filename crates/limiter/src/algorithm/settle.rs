@@ -2,8 +2,8 @@
 
 use super::ledger::{Ledger, Record, RecordState};
 use super::{
-    Algorithm, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
-    ReservationOutcome, State, Step, Timestamp,
+    Algorithm, CountRefused, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
+    ReservationOutcome, Settled, State, Step, Timestamp,
 };
 
 /// A bucket, its limit, and the time of the operation, which is never before the bucket's own.
@@ -84,7 +84,9 @@ impl Settling<'_> {
             outcome.retry_us = until.since_us(self.now).into();
             return (outcome, ReservationOutcome::TooMany);
         }
-        let outcome = self.apply(Hits::Take(hits));
+        // Nothing is taken when it is refused, whatever the limit says of refused hits.
+        let limit = self.limit.with_count_refused(CountRefused::None);
+        let outcome = self.apply_to(&limit, Hits::Take(hits));
         let record = |state| Record {
             state,
             hits,
@@ -118,17 +120,16 @@ impl Settling<'_> {
             };
             ledger.replace(key, Some(settled));
             let reserved = record.hits;
-            let outcome = if committed > reserved {
+            let mut outcome = if committed > reserved {
                 self.apply(Hits::Charge(committed.saturating_sub(reserved)))
             } else {
                 self.give_back(reserved.saturating_sub(committed), record.taken_at)
             };
-            let settled = ReservationOutcome::Settled {
+            outcome.set_settled(Settled {
                 reserved,
                 committed,
-                repeated: false,
-            };
-            return (outcome, settled);
+            });
+            return (outcome, ReservationOutcome::Settled);
         }
         if otherwise == Otherwise::Charge {
             let refused = ledger.oldest(id, |record| record.state == RecordState::Refused);
@@ -148,12 +149,12 @@ impl Settling<'_> {
             });
         match (settled, otherwise) {
             (Some((reserved, committed)), _) => {
-                let settled = ReservationOutcome::Settled {
+                let mut outcome = self.apply(NOTHING);
+                outcome.set_settled(Settled {
                     reserved,
                     committed,
-                    repeated: true,
-                };
-                (self.apply(NOTHING), settled)
+                });
+                (outcome, ReservationOutcome::SettledBefore)
             }
             (None, Otherwise::Unknown) => self.unknown(),
             (None, Otherwise::Charge | Otherwise::ChargeOnce) => self.charge(committed),
@@ -228,9 +229,13 @@ impl Settling<'_> {
     /// One operation of the algorithm. The bucket's time moves along, so that the next one counts
     /// from there.
     fn apply(&mut self, hits: Hits) -> Outcome {
-        let outcome =
-            self.algorithm
-                .decide(self.limit, self.state, Operation::from(hits), self.now);
+        self.apply_to(self.limit, hits)
+    }
+
+    fn apply_to(&mut self, limit: &Limit, hits: Hits) -> Outcome {
+        let outcome = self
+            .algorithm
+            .decide(limit, self.state, Operation::from(hits), self.now);
         self.state.updated_at = self.now;
         outcome
     }
