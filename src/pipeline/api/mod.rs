@@ -6,9 +6,17 @@
 //!
 //! What it deliberately does not do: read JSON or protobuf, or make ids for callers.
 
+mod answer;
+mod call;
+mod operations;
+
 use std::num::NonZeroU32;
 
-use tollgate_limiter::{Code, OnExpiry, Otherwise, REGISTER_MAX, Request, ReservationOutcome};
+use tollgate_limiter::{
+    Code, DescriptorPlan, OnExpiry, Otherwise, Plan, REGISTER_MAX, Request, ReservationOutcome,
+};
+
+use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
 use crate::store::Deadline;
@@ -19,6 +27,9 @@ pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
 
 /// The longest id of a reservation, in bytes.
 pub(crate) const RESERVATION_ID_BYTES_MAX: usize = 256;
+
+/// The expiry of a reservation where neither the call nor the rule says one, in milliseconds.
+const EXPIRES_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
 
 /// A call of the API.
 #[derive(Clone, Debug)]
@@ -132,4 +143,47 @@ pub(crate) enum ApiError {
     /// The id is not known.
     #[error("{0}")]
     Unknown(String),
+}
+
+/// The positions of a plan's checks, each after that of its descriptor.
+fn checks_of<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, usize)> + 'p {
+    let descriptors = plan.descriptors().iter().enumerate();
+    descriptors.flat_map(|(descriptor, planned)| {
+        let range = match planned {
+            DescriptorPlan::Checks(range) => range.clone(),
+            DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
+        };
+        range.map(move |position| (descriptor, position))
+    })
+}
+
+// === impl ApiStep ===
+
+impl<'a> ApiStep<'a> {
+    /// Whether it asks for hits, and can be refused.
+    fn takes(self) -> bool {
+        matches!(self, Self::Check | Self::Peek | Self::Reserve { .. })
+    }
+
+    /// The id of its reservation. An empty one is none.
+    fn id(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Check | Self::Peek | Self::Report => None,
+            Self::Reserve { id, .. }
+            | Self::Extend { id, .. }
+            | Self::Commit { id, .. }
+            | Self::Release { id } => Some(id).filter(|id| !id.is_empty()),
+        }
+    }
+
+    /// The expiry that it says, in milliseconds.
+    fn expires_ms(self) -> Option<u32> {
+        match self {
+            Self::Reserve { expires_ms, .. } => {
+                Some(expires_ms.unwrap_or(EXPIRES_MS_DEFAULT).get())
+            }
+            Self::Extend { expires_ms, .. } => Some(expires_ms.get()),
+            _ => None,
+        }
+    }
 }
