@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::algorithm::{self, Outcome};
+use super::algorithm::{self, Outcome, Settled};
 use super::check::{Check, LimitOrigin, PlannedCheck};
 use super::descriptor::Hits;
 use super::key::Key;
@@ -369,17 +369,16 @@ impl Tally {
         let (charged, returned) = match (hits, outcome.reservation) {
             (Hits::Charge(hits), _) => (hits, 0),
             (_, ReservationOutcome::Charged) => (hits.count(), 0),
-            (
-                _,
-                ReservationOutcome::Settled {
+            (_, ReservationOutcome::Settled) => {
+                let Settled {
                     reserved,
                     committed,
-                    repeated: false,
-                },
-            ) => (
-                committed.saturating_sub(reserved),
-                reserved.saturating_sub(committed),
-            ),
+                } = outcome.settled().unwrap_or_default();
+                (
+                    committed.saturating_sub(reserved),
+                    reserved.saturating_sub(committed),
+                )
+            }
             (Hits::Reservation(_), _) => (0, 0),
             (hits, _) => (0, hits.count()),
         };

@@ -138,7 +138,8 @@ impl Hits {
 
     /// The same hits at this price, rounded up.
     #[must_use]
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn priced(self, cost: Cost) -> Self {
         match self {
             Self::Take(hits) => Self::Take(cost.of(hits)),

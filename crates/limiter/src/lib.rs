@@ -83,7 +83,8 @@ pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
 pub use algorithm::{
-    ALGORITHMS, Algorithm, AlgorithmOption, LeasePolicy, Mark, Marks, Outcome, REGISTER_MAX, State,
+    ALGORITHMS, Algorithm, AlgorithmOption, LEDGER_RECORDS_MAX, LeasePolicy, Ledger, Mark, Marks,
+    Outcome, REGISTER_MAX, Settled, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
 pub use check::{Check, LimitOrigin, PlannedCheck};

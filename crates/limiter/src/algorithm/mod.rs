@@ -232,19 +232,30 @@ pub struct State {
 pub struct Outcome {
     /// Whether the hits pass. Hits that are given back always do.
     pub allowed: bool,
-    /// The hits used of the limit before this operation. A part of a hit counts as one.
+    /// The hits used of the limit before this operation. A part of a hit counts as one. What was
+    /// reserved, when a reservation was settled.
     pub used_before: u64,
     /// The hits left of the limit after it: this many would pass now, and not one more.
     pub remaining: u64,
     /// The time until the bucket is unused again, without further operations.
     pub reset_us: u64,
     /// The time until the same hits would first pass, without other operations: 0 when they passed,
-    /// none when they never will.
+    /// none when they never will. The true amount, when a reservation was settled
+    /// ([`Outcome::settled`]).
     pub retry_us: Option<u64>,
     /// The bucket's own time, which [`Hits::Undo`] refers to.
     pub bucket_time: Timestamp,
     /// What became of a step of a reservation.
     pub reservation: ReservationOutcome,
+}
+
+/// The amounts of a reservation that is settled.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Settled {
+    /// The hits that were reserved.
+    pub reserved: u64,
+    /// The true amount; 0 for a release.
+    pub committed: u64,
 }
 
 /// The algorithm with that name or alias.
@@ -316,71 +327,20 @@ impl State {
         operation: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
-        let operation = operation.into();
-        let brought_back = self.updated_at.since_us(now) > limit.window().as_us();
-        if brought_back {
+        let mut operation = operation.into();
+        let mut must_write = self.updated_at.since_us(now) > limit.window().as_us();
+        if must_write {
             self.rewind(now);
         }
         let asked_at = now;
         let now = now.max(self.updated_at);
         if self.marks.has_ledger() || matches!(operation.hits, Hits::Reservation(_)) {
-            let outcome = self.apply_with_ledger(algorithm, limit, operation, now, brought_back);
-            return outcome.counted_from(asked_at, now);
+            match self.apply_to_ledger((algorithm, limit), operation, now, must_write) {
+                Ok(outcome) if outcome.settled().is_some() => return outcome,
+                Ok(outcome) => return outcome.counted_from(asked_at, now),
+                Err(expired) => must_write = expired,
+            }
         }
-        self.apply_alone(algorithm, limit, operation, now, brought_back)
-            .counted_from(asked_at, now)
-    }
-
-    /// Ends the reservations that are due, and applies one operation.
-    #[cold]
-    #[inline(never)]
-    fn apply_with_ledger(
-        &mut self,
-        algorithm: &dyn Algorithm,
-        limit: &Limit,
-        operation: Operation,
-        now: Timestamp,
-        brought_back: bool,
-    ) -> Outcome {
-        let mut ledger = self.marks.take_ledger();
-        let was = (self.updated_at, self.registers);
-        let mut settling = Settling {
-            algorithm,
-            limit,
-            state: self,
-            now,
-            changed: brought_back,
-        };
-        settling.expire(&mut ledger);
-        let outcome = match operation.hits {
-            Hits::Reservation(step) if algorithm.can_reserve() => {
-                let outcome = settling.decide(&mut ledger, operation.holder, step);
-                if settling.changed {
-                    self.updated_at = now;
-                } else {
-                    (self.updated_at, self.registers) = was;
-                }
-                outcome
-            }
-            _ => {
-                let brought_back = settling.changed;
-                self.apply_alone(algorithm, limit, operation, now, brought_back)
-            }
-        };
-        self.marks.put_ledger(ledger);
-        outcome
-    }
-
-    /// Applies one operation to a bucket without a ledger.
-    #[inline]
-    fn apply_alone(
-        &mut self,
-        algorithm: &dyn Algorithm,
-        limit: &Limit,
-        mut operation: Operation,
-        now: Timestamp,
-        brought_back: bool,
-    ) -> Outcome {
         if let Hits::Undo { taken_at, .. } = operation.hits
             && taken_at > now
         {
@@ -391,20 +351,77 @@ impl State {
         let was = (self.updated_at, self.registers);
         let outcome = algorithm.decide(limit, self, operation, now);
         let took = outcome.allowed && operation.hits.requested() > 0;
-        if took || brought_back || algorithm.changed(limit, was, self, operation, &outcome) {
+        if took || must_write || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
             self.marks.remove_expired();
         } else {
             (self.updated_at, self.registers) = was;
             self.marks.restore_expired();
         }
-        outcome
+        outcome.counted_from(asked_at, now)
+    }
+
+    /// Ends the reservations that are due, and decides a step of a reservation. An operation that
+    /// is none is left to the caller: the error says whether the bucket must be written.
+    #[cold]
+    #[inline(never)]
+    fn apply_to_ledger(
+        &mut self,
+        (algorithm, limit): (&dyn Algorithm, &Limit),
+        operation: Operation,
+        now: Timestamp,
+        must_write: bool,
+    ) -> Result<Outcome, bool> {
+        let mut ledger = self.marks.take_ledger();
+        let was = (self.updated_at, self.registers);
+        let mut settling = Settling {
+            algorithm,
+            limit,
+            state: self,
+            now,
+            changed: must_write,
+        };
+        settling.expire(&mut ledger);
+        let decided = match operation.hits {
+            Hits::Reservation(step) if algorithm.can_reserve() => {
+                Ok(settling.decide(&mut ledger, operation.holder, step))
+            }
+            _ => Err(settling.changed),
+        };
+        if !settling.changed {
+            (self.updated_at, self.registers) = was;
+        }
+        self.marks.put_ledger(ledger);
+        decided
     }
 }
 
 // === impl Outcome ===
 
 impl Outcome {
+    /// The amounts of a reservation that is settled, now or before.
+    ///
+    /// They take the places of two numbers that mean nothing then: an outcome is copied on the hot
+    /// path, where a larger one costs.
+    #[inline]
+    pub fn settled(&self) -> Option<Settled> {
+        matches!(
+            self.reservation,
+            ReservationOutcome::Settled | ReservationOutcome::SettledBefore
+        )
+        .then(|| Settled {
+            reserved: self.used_before,
+            committed: self.retry_us.unwrap_or_default(),
+        })
+    }
+
+    /// Sets what [`Outcome::settled`] returns.
+    #[inline]
+    pub fn set_settled(&mut self, settled: Settled) {
+        self.used_before = settled.reserved;
+        self.retry_us = Some(settled.committed);
+    }
+
     /// The same for a caller whose time is `asked_at`, and the bucket's `now`.
     #[inline]
     fn counted_from(mut self, asked_at: Timestamp, now: Timestamp) -> Self {

@@ -3,7 +3,7 @@
 use super::ledger::{Ledger, Record, RecordState};
 use super::{
     Algorithm, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
-    ReservationOutcome, State, Step, Timestamp,
+    ReservationOutcome, Settled, State, Step, Timestamp,
 };
 
 /// A bucket, its limit, and the time of the operation, which is never before the bucket's own.
@@ -118,17 +118,16 @@ impl Settling<'_> {
             };
             ledger.replace(key, Some(settled));
             let reserved = record.hits;
-            let outcome = if committed > reserved {
+            let mut outcome = if committed > reserved {
                 self.apply(Hits::Charge(committed.saturating_sub(reserved)))
             } else {
                 self.give_back(reserved.saturating_sub(committed), record.taken_at)
             };
-            let settled = ReservationOutcome::Settled {
+            outcome.set_settled(Settled {
                 reserved,
                 committed,
-                repeated: false,
-            };
-            return (outcome, settled);
+            });
+            return (outcome, ReservationOutcome::Settled);
         }
         if otherwise == Otherwise::Charge {
             let refused = ledger.oldest(id, |record| record.state == RecordState::Refused);
@@ -148,12 +147,12 @@ impl Settling<'_> {
             });
         match (settled, otherwise) {
             (Some((reserved, committed)), _) => {
-                let settled = ReservationOutcome::Settled {
+                let mut outcome = self.apply(NOTHING);
+                outcome.set_settled(Settled {
                     reserved,
                     committed,
-                    repeated: true,
-                };
-                (self.apply(NOTHING), settled)
+                });
+                (outcome, ReservationOutcome::SettledBefore)
             }
             (None, Otherwise::Unknown) => self.unknown(),
             (None, Otherwise::Charge | Otherwise::ChargeOnce) => self.charge(committed),

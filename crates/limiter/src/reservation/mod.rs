@@ -105,15 +105,10 @@ pub enum ReservationOutcome {
     Refused,
     /// The bucket has as many open reservations as it can. Nothing was taken.
     TooMany,
-    /// It is settled.
-    Settled {
-        /// The hits that were reserved.
-        reserved: u64,
-        /// The true amount; 0 for a release.
-        committed: u64,
-        /// Whether it was settled before. Nothing changed then.
-        repeated: bool,
-    },
+    /// It is settled. `Outcome::settled` says by how much.
+    Settled,
+    /// It was settled before, and nothing changed. `Outcome::settled` says by how much.
+    SettledBefore,
     /// No reservation of the id was open. The amount was charged in full.
     Charged,
     /// The id was remembered as refused. Nothing was charged.
