@@ -170,13 +170,15 @@ impl<'r> Plan<'r> {
     }
 
     /// Replaces the operation of every check by what `operation_of` makes of the position of its
-    /// descriptor and the check.
+    /// descriptor and the check. Checks that then do the same on one budget are one. It has the sum
+    /// of their prices if `adds_prices`, else the hits of the first.
     ///
     /// # Errors
     ///
     /// The first error of `operation_of`. The checks before it then have their new operations.
     pub fn replace_operations<E>(
         &mut self,
+        adds_prices: bool,
         operation_of: impl Fn(usize, PlannedCheck<'_, 'r>) -> Result<Operation, E>,
     ) -> Result<(), E> {
         for descriptor in 0..self.buffer.descriptors.len() {
@@ -194,6 +196,8 @@ impl<'r> Plan<'r> {
                 }
             }
         }
+        let PlanBuffer { steps, checks, .. } = &mut self.buffer;
+        steps.merge_again(checks, adds_prices);
         Ok(())
     }
 
@@ -251,7 +255,7 @@ impl<'r> Plan<'r> {
     /// The position of the check whose outcome decides the check at `position`: another one where
     /// both draw on one budget.
     #[inline]
-    pub(super) fn deciding(&self, position: usize) -> usize {
+    pub fn deciding(&self, position: usize) -> usize {
         self.buffer.steps.deciding(position)
     }
 

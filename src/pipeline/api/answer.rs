@@ -4,6 +4,8 @@ use tollgate_limiter::{
     Code, Cost, Hits, LimitOrigin, Outcome, Plan, PlannedCheck, ReservationOutcome, Step,
 };
 
+use tollgate_limiter::algorithm::Settled;
+
 use super::call::Decided;
 use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of, cost_of};
 use crate::admin_api::rule_name;
@@ -40,15 +42,15 @@ impl ApiAnswer {
                 ApiStep::Reserve { .. } if passed => ReservationOutcome::Reserved,
                 ApiStep::Reserve { .. } => ReservationOutcome::Refused,
                 ApiStep::Extend { .. } => ReservationOutcome::Extended,
-                ApiStep::Commit { .. } | ApiStep::Release { .. } => ReservationOutcome::Settled {
-                    reserved: 0,
-                    committed: hits,
-                    repeated: false,
-                },
+                ApiStep::Commit { .. } | ApiStep::Release { .. } => ReservationOutcome::Settled,
             },
             hits: match call.step {
-                ApiStep::Check | ApiStep::Report | ApiStep::Commit { .. } if passed => hits,
+                ApiStep::Check | ApiStep::Report if passed => hits,
                 _ => 0,
+            },
+            settled: Settled {
+                reserved: 0,
+                committed: committed(call),
             },
             expires_ms: call.step.expires_ms(),
             remaining: None,
@@ -84,6 +86,7 @@ impl Answering<'_> {
             verdict: decided.code,
             reservation,
             hits: self.hits(&decided_checks, reservation, decided.code),
+            settled: self.settled(&decided_checks, reservation),
             expires_ms: self.expires_ms(&decided_checks, reservation),
             remaining: tightest.map(|limit| limit.remaining),
             reset_us: tightest.map(|limit| limit.reset_us),
@@ -98,7 +101,10 @@ impl Answering<'_> {
             Some(DecidedCheck {
                 descriptor,
                 planned: self.plan.planned_check(position)?,
-                outcome: self.outcomes.get(position).copied().flatten()?,
+                outcome: {
+                    let deciding = self.plan.deciding(position);
+                    self.outcomes.get(deciding).copied().flatten()?
+                },
             })
         })
     }
@@ -106,32 +112,30 @@ impl Answering<'_> {
     /// What became of the reservation over all limits. Limits that do not know the id do not matter
     /// while another one does, since a limit in shadow mode need not have it.
     fn reservation(&self, checks: &[DecidedCheck<'_>], code: Code) -> ReservationOutcome {
-        let any = |meant: fn(&ReservationOutcome) -> bool| {
-            let outcomes = checks.iter().map(|one| one.outcome.reservation);
-            outcomes.into_iter().find(meant)
+        let any = |meant: ReservationOutcome| {
+            let mut checks = checks.iter();
+            checks.any(|one| one.outcome.reservation == meant)
         };
         match self.call.step {
             ApiStep::Check | ApiStep::Peek | ApiStep::Report => ReservationOutcome::None,
             ApiStep::Reserve { .. } => match code {
                 Code::Ok => ReservationOutcome::Reserved,
-                Code::OverLimit => any(|one| *one == ReservationOutcome::TooMany)
-                    .unwrap_or(ReservationOutcome::Refused),
+                Code::OverLimit if any(ReservationOutcome::TooMany) => ReservationOutcome::TooMany,
+                Code::OverLimit => ReservationOutcome::Refused,
             },
-            ApiStep::Extend { .. } => any(|one| *one == ReservationOutcome::Extended)
-                .unwrap_or_else(|| self.unknown(checks, ReservationOutcome::Extended)),
-            ApiStep::Commit { .. } | ApiStep::Release { .. } => self
-                .settled(checks, false)
-                .or_else(|| any(|one| *one == ReservationOutcome::Charged))
-                .or_else(|| any(|one| *one == ReservationOutcome::Ignored))
-                .or_else(|| self.settled(checks, true))
-                .unwrap_or_else(|| {
-                    let nothing = ReservationOutcome::Settled {
-                        reserved: 0,
-                        committed: self.committed(),
-                        repeated: false,
-                    };
-                    self.unknown(checks, nothing)
-                }),
+            ApiStep::Extend { .. } if any(ReservationOutcome::Extended) => {
+                ReservationOutcome::Extended
+            }
+            ApiStep::Extend { .. } => self.unknown(checks, ReservationOutcome::Extended),
+            ApiStep::Commit { .. } | ApiStep::Release { .. } => [
+                ReservationOutcome::Settled,
+                ReservationOutcome::Charged,
+                ReservationOutcome::Ignored,
+                ReservationOutcome::SettledBefore,
+            ]
+            .into_iter()
+            .find(|one| any(*one))
+            .unwrap_or_else(|| self.unknown(checks, ReservationOutcome::Settled)),
         }
     }
 
@@ -149,41 +153,31 @@ impl Answering<'_> {
         }
     }
 
-    /// The settled reservation in hits before cost. The limit with the highest cost says it, since
-    /// rounding hides least there.
-    fn settled(&self, checks: &[DecidedCheck<'_>], was_before: bool) -> Option<ReservationOutcome> {
-        let settled = checks
-            .iter()
-            .filter_map(|one| match one.outcome.reservation {
-                ReservationOutcome::Settled {
-                    reserved,
-                    committed,
-                    repeated,
-                } if repeated == was_before => {
-                    let cost = cost_of(one.planned.origin);
-                    let (reserved, committed) =
-                        (unpriced(reserved, cost), unpriced(committed, cost));
-                    Some((cost.as_millionths(), reserved, committed))
-                }
-                _ => None,
-            });
-        let (_, reserved, committed) = settled.max()?;
-        Some(ReservationOutcome::Settled {
+    /// The amounts of the settled reservation in hits before cost. The limit with the highest cost
+    /// says them, since rounding hides least there. A budget says them after cost, since its limits
+    /// can have several.
+    fn settled(&self, checks: &[DecidedCheck<'_>], outcome: ReservationOutcome) -> Settled {
+        let settled = checks.iter().filter_map(|one| {
+            let settled = one.outcome.settled()?;
+            let cost = own_cost(one.planned.origin);
+            (one.outcome.reservation == outcome).then(|| {
+                let millionths = cost.map_or(0, Cost::as_millionths);
+                let hits = |priced| cost.map_or(priced, |cost| unpriced(priced, cost));
+                (millionths, hits(settled.reserved), hits(settled.committed))
+            })
+        });
+        let Some((cost, reserved, settled)) = settled.max() else {
+            return Settled {
+                reserved: 0,
+                committed: committed(self.call),
+            };
+        };
+        Settled {
             reserved,
-            committed: if was_before {
-                committed
-            } else {
-                self.committed()
+            committed: match outcome {
+                ReservationOutcome::Settled if cost > 0 => committed(self.call),
+                _ => settled,
             },
-            repeated: was_before,
-        })
-    }
-
-    /// The true amount of a commit; 0 for a release.
-    fn committed(&self) -> u64 {
-        match self.call.step {
-            ApiStep::Commit { .. } => hits_max(self.call),
-            _ => 0,
         }
     }
 
@@ -194,15 +188,31 @@ impl Answering<'_> {
         code: Code,
     ) -> u64 {
         match (self.call.step, reservation) {
-            (_, ReservationOutcome::Settled { committed, .. }) => committed,
             (_, ReservationOutcome::Reserved) => {
-                let reserved = checks.iter().filter_map(reserved_hits);
-                reserved.max().map_or(0, |(_, hits)| hits)
+                let reserved = checks.iter().filter_map(|one| self.reserved_hits(one));
+                reserved.max().unwrap_or_default()
             }
-            (ApiStep::Check | ApiStep::Report, _) if code == Code::Ok => hits_max(self.call),
             (_, ReservationOutcome::Charged) => hits_max(self.call),
+            (ApiStep::Check | ApiStep::Report, _) if code == Code::Ok => hits_max(self.call),
             _ => 0,
         }
+    }
+
+    /// What a check reserved, before cost.
+    fn reserved_hits(&self, one: &DecidedCheck<'_>) -> Option<u64> {
+        if one.outcome.reservation != ReservationOutcome::Reserved {
+            return None;
+        }
+        Some(match self.call.step {
+            ApiStep::Reserve {
+                uses_rule_amount: true,
+                ..
+            } => {
+                let amount = one.planned.check.operation.hits.count();
+                own_cost(one.planned.origin).map_or(amount, |cost| unpriced(amount, cost))
+            }
+            _ => hits_max(self.call),
+        })
     }
 
     fn expires_ms(
@@ -250,18 +260,26 @@ impl Answering<'_> {
     }
 }
 
+/// The cost of a limit; none where it shares a budget, whose limits can have several.
+fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
+    match origin {
+        LimitOrigin::Rule(rule) if rule.budget.is_some() => None,
+        origin => Some(cost_of(origin)),
+    }
+}
+
+/// The true amount that a call says; 0 for a release.
+fn committed(call: &ApiRequest<'_>) -> u64 {
+    match call.step {
+        ApiStep::Commit { .. } => hits_max(call),
+        _ => 0,
+    }
+}
+
 /// The largest number of hits of a descriptor, before cost.
 fn hits_max(call: &ApiRequest<'_>) -> u64 {
     let hits = call.request.descriptors();
     hits.map(|one| one.hits.count()).max().unwrap_or_default()
-}
-
-/// What a check reserved: the cost of a hit, and the hits before cost.
-fn reserved_hits(one: &DecidedCheck<'_>) -> Option<(u64, u64)> {
-    let hits = one.planned.check.operation.hits.count();
-    let cost = cost_of(one.planned.origin);
-    (one.outcome.reservation == ReservationOutcome::Reserved)
-        .then(|| (cost.as_millionths(), unpriced(hits, cost)))
 }
 
 /// How many hits cost this much: the most of them.

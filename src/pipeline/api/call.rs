@@ -106,7 +106,9 @@ impl Pipeline {
     ) -> Result<(), String> {
         let mut plan = pending.take_plan(&rules.rules);
         let operations = Operations::new(call, &self.hash);
-        let set = plan.replace_operations(|at, check| operations.of(at, check));
+        let set = plan.replace_operations(operations.add_prices(), |at, check| {
+            operations.of(at, check)
+        });
         if matches!(call.step, ApiStep::Reserve { .. }) {
             plan.set_all_or_nothing(true);
         }

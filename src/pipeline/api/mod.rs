@@ -16,6 +16,8 @@ use tollgate_limiter::{
     Code, DescriptorPlan, OnExpiry, Otherwise, Plan, REGISTER_MAX, Request, ReservationOutcome,
 };
 
+use tollgate_limiter::algorithm::Settled;
+
 use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
@@ -92,8 +94,11 @@ pub(crate) struct ApiAnswer {
     pub(crate) verdict: Code,
     /// What became of the reservation, over all limits.
     pub(crate) reservation: ReservationOutcome,
-    /// The hits that were taken, reserved or committed, before the cost of a limit.
+    /// The hits that were taken or reserved, before the cost of a limit.
     pub(crate) hits: u64,
+    /// The amounts of a reservation that is settled, before the cost of a limit. Those of the first
+    /// time when it was settled before.
+    pub(crate) settled: Settled,
     /// When the reservation ends by itself, in milliseconds from now; where limits differ, the first.
     pub(crate) expires_ms: Option<u32>,
     /// The hits left of the limit that has the fewest; none where no limit applies.

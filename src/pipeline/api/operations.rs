@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use tollgate_limiter::key::hash_holder;
-use tollgate_limiter::reservation::{COST_ONE, ReserveAmount};
+use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
     Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Rule, Step,
 };
@@ -58,6 +58,17 @@ impl<'c> Operations<'c> {
             step: call.step,
             hits: hits.map(|descriptor| descriptor.hits).collect(),
             id: call.step.id().map(|id| hash_holder(id, hash)),
+        }
+    }
+
+    /// Whether limits that share a budget take the sum of what each takes.
+    pub(super) fn add_prices(&self) -> bool {
+        match self.step {
+            ApiStep::Peek => false,
+            ApiStep::Reserve {
+                uses_rule_amount, ..
+            } => !uses_rule_amount,
+            _ => true,
         }
     }
 
@@ -121,8 +132,7 @@ fn amount_of(origin: LimitOrigin<'_>) -> Result<u64, String> {
     };
     let reserve = rule.and_then(|rule| rule.reserve.as_ref());
     match reserve.and_then(|reserve| reserve.amount) {
-        Some(ReserveAmount::Hits(hits)) => Ok(hits),
-        Some(ReserveAmount::Learnt(estimate)) => Ok(estimate.floor),
+        Some(amount) => Ok(amount.at_first()),
         None => Err(format!(
             "hits is missing, and {} has no reserve.amount; say how many hits to reserve",
             name_of(origin)
