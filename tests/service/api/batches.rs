@@ -9,7 +9,7 @@ const RULES: &str = "
 domain: d
 descriptors:
   - key: user
-    rate_limit: { unit: hour, requests_per_unit: 1000 }
+    rate_limit: { unit: hour, requests_per_unit: 1000, count_refused: none }
 ";
 
 fn user(more: Value) -> Value {

@@ -156,7 +156,7 @@ async fn what_is_no_json_is_said() {
         ),
         (
             b"{\"domain\":\"d\",\"domain\":\"e\"}",
-            "the body is not valid JSON: the field \"domain\" is there twice at line 1 column 22",
+            "the body is not valid JSON: the field \"domain\" is there twice at line 1 column 27",
         ),
         (
             b"{\"hits\":1e999}",
@@ -177,7 +177,8 @@ async fn what_is_no_json_is_said() {
 
 #[tokio::test]
 async fn bounds_of_the_settings_are_those_of_other_requests() {
-    let service = Service::start(RULES, &["--descriptors-max", "1", "--entries-max", "1"]).await;
+    let bounds = ["--entries-max", "1", "--on-excess"];
+    let service = Service::start(RULES, &[&bounds[..], &["error"]].concat()).await;
     let mut call = body("user", "ann", json!({}));
     let entry = call["descriptors"][0]["entries"][0].clone();
     call["descriptors"][0]["entries"]

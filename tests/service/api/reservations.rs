@@ -52,21 +52,21 @@ async fn a_check_takes_hits_and_says_all_of_what_is_left() {
         "window": "1 hour",
         "verdict": "OK",
         "remaining": 200,
-        "reset": "2389.5s",
+        "reset": "3589.5s",
     });
     let expected = json!({
         "verdict": "OK",
         "remaining": 200,
-        "reset": "2389.5s",
+        "reset": "3589.5s",
         "limits": [limit],
     });
     assert_eq!(answer, expected);
     let (status, answer) = post(service.http, "check", &user(json!({"hits": 201}))).await;
     assert_eq!(status, 429);
     assert_eq!(answer["verdict"], "OVER_LIMIT");
-    assert_eq!(answer["retry_after"], "2389.5s");
+    assert_eq!(answer["retry_after"], "3589.5s");
     assert_eq!(answer["limits"][0]["verdict"], "OVER_LIMIT");
-    assert_eq!(answer["limits"][0]["retry_after"], "2389.5s");
+    assert_eq!(answer["limits"][0]["retry_after"], "3589.5s");
 }
 
 #[tokio::test]
@@ -418,7 +418,7 @@ async fn headers_are_sent_where_the_settings_enable_them() {
     };
     let passed = head("1000").await.unwrap().to_ascii_lowercase();
     assert!(
-        passed.contains("\r\nratelimit: \"tokens\";r=0;t=2390\r\n"),
+        passed.contains("\r\nratelimit: \"tokens\";r=0;t=3590\r\n"),
         "{passed}"
     );
     assert!(
@@ -428,7 +428,7 @@ async fn headers_are_sent_where_the_settings_enable_them() {
     assert!(!passed.contains("\r\nretry-after:"), "{passed}");
     let refused = head("1").await.unwrap().to_ascii_lowercase();
     assert!(refused.starts_with("http/1.1 429 "), "{refused}");
-    assert!(refused.contains("\r\nretry-after: 2390\r\n"), "{refused}");
+    assert!(refused.contains("\r\nretry-after: 3590\r\n"), "{refused}");
 }
 
 #[tokio::test]
