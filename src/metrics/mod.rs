@@ -21,6 +21,7 @@
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
 //! | `top_keys` | memory of top keys, and its bounds |
+//! | `estimates` | memory of learnt amounts, and what was forgotten |
 //! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -35,6 +36,7 @@ mod build_info;
 mod candidates;
 mod connections;
 mod declaration;
+mod estimates;
 mod label;
 mod label_gauge;
 mod leases;
@@ -76,6 +78,7 @@ pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
 use self::declaration::{MetricRegistry, Switch};
+pub use self::estimates::EstimateMetrics;
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::label_gauge::LabelGauge;
 pub use self::leases::LeaseMetrics;
@@ -128,6 +131,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// Top keys.
     pub top_keys: TopKeysMetrics,
+    /// Amounts that are learnt from commits.
+    pub estimates: EstimateMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
     /// The decision log.
@@ -173,6 +178,7 @@ impl Metrics {
             recordings: RecordingMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             top_keys: TopKeysMetrics::new(r)?,
+            estimates: EstimateMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
             candidates,
