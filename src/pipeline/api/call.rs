@@ -6,6 +6,7 @@ use prost::Message as _;
 use tollgate_limiter::{Code, Request};
 
 use super::answer::Answering;
+use super::bounds::validate;
 use super::operations::Operations;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
@@ -38,6 +39,7 @@ impl Pipeline {
     /// When the call is invalid, its reservation is not known, there are no rules, or the store did
     /// not decide.
     pub(crate) async fn call_api(&self, call: ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
+        validate(&call).map_err(ApiError::Invalid)?;
         let message = message_of(&call);
         let mut scratch = Scratch::new(&self.metrics, self.other_key_counts(), None);
         let mut pending = Pending::default();

@@ -4,31 +4,27 @@
 //! checks of the plan then become the operation of the call, and `finish` decides, counts and
 //! records it. So bounds, settings, metrics and decision records mean the same for every caller.
 //!
-//! What it deliberately does not do: read JSON or protobuf, or make ids for callers.
+//! What it deliberately does not do: read JSON or protobuf.
 
 mod answer;
+mod bounds;
 mod call;
 mod operations;
 
 use std::num::NonZeroU32;
 
 use tollgate_limiter::{
-    Code, DescriptorPlan, OnExpiry, Otherwise, Plan, REGISTER_MAX, Request, ReservationOutcome,
+    Code, DescriptorPlan, OnExpiry, Otherwise, Plan, Request, ReservationOutcome,
 };
 
 use tollgate_limiter::algorithm::Settled;
 
+pub(crate) use self::bounds::{API_HITS_MAX, new_reservation_id};
 use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
-
-/// The largest number of hits in a call: what a number of JSON holds exactly in every language.
-pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
-
-/// The longest id of a reservation, in bytes.
-pub(crate) const RESERVATION_ID_BYTES_MAX: usize = 256;
 
 /// The expiry of a reservation where neither the call nor the rule says one, in milliseconds.
 const EXPIRES_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
