@@ -9,6 +9,7 @@
 //! | `declaration` | declarations of metrics, and the macro that registers them |
 //! | `requests` | calls, answers, latency, exceeded bounds |
 //! | `limits` | hits by limit; `limit` has the counters of one |
+//! | `reservations` | steps of reservations by limit, and how far they were off |
 //! | `label`, `bounded_map` | bounds on what clients can name |
 //! | `rule_sets`, `request_sets` | label sets of rules and of requests |
 //! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
@@ -52,6 +53,7 @@ mod recordings;
 mod request_counts;
 mod request_sets;
 mod requests;
+mod reservations;
 mod retention;
 mod rule_sets;
 mod rules;
@@ -94,6 +96,7 @@ pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
+pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
 use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
