@@ -140,13 +140,13 @@ pub struct Settings {
 
     /// Port of the HTTP listener
     ///
-    /// It serves /healthcheck, /livez, /readyz, /json and /metrics. 0 picks a free port.
+    /// It serves /healthcheck, /livez, /readyz, /json, /v1 and /metrics. 0 picks a free port.
     #[arg(long, env = "PORT", default_value_t = 8080, value_name = "PORT", help_heading = LISTENERS)]
     pub port: u16,
 
-    /// Answer requests on /json; default: true, without client certificates for gRPC
+    /// Answer requests on /json and /v1; default: true, without client certificates for gRPC
     ///
-    /// /json cannot require client certificates. If gRPC requires them, the default is false.
+    /// They cannot require client certificates. If gRPC requires them, the default is false.
     #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set, help_heading = LISTENERS)]
     pub json: Option<bool>,
 
