@@ -26,6 +26,19 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_log }
   - key: free
     rate_limit: { unlimited: true }
+  - key: payer
+    descriptors:
+      - key: direction
+        value: input
+        rate_limit: { unit: hour, requests_per_unit: 1000, cost: 1.0, budget: spend }
+      - key: direction
+        value: output
+        rate_limit: { unit: hour, requests_per_unit: 1000, cost: 4.0, budget: spend }
+  - key: learning
+    rate_limit:
+      unit: hour
+      requests_per_unit: 100000
+      reserve: { amount: p95, floor: 50, ceiling: 5000 }
 ";
 
 fn user(more: Value) -> Value {
@@ -446,4 +459,67 @@ async fn calls_are_counted_and_recorded_as_other_requests_are() {
     };
     assert_eq!(service.metric(&counter("total_hits")), 1600);
     assert_eq!(service.metric(&counter("over_limit")), 600);
+}
+
+/// A call for input and output tokens of one payer.
+fn tokens(input: u64, output: u64, reservation: &str) -> Value {
+    let of = |direction: &str, hits: u64| {
+        json!({
+            "entries": [{"key": "payer", "value": "p"}, {"key": "direction", "value": direction}],
+            "hits": hits,
+        })
+    };
+    json!({
+        "domain": "d",
+        "descriptors": [of("input", input), of("output", output)],
+        "reservation": reservation,
+    })
+}
+
+#[tokio::test]
+async fn limits_of_one_budget_take_the_sum_of_their_prices() {
+    let service = Service::start(RULES, &[]).await;
+    let (status, answer) = post(service.http, "reserve", &tokens(100, 200, "r")).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["limits"][0]["remaining"], 100);
+    assert_eq!(answer["limits"][1]["remaining"], 100);
+    assert_eq!(
+        post(service.http, "reserve", &tokens(1, 25, "s")).await.0,
+        429
+    );
+    let (status, answer) = post(service.http, "commit", &tokens(90, 50, "r")).await;
+    assert_eq!(status, 200, "{answer}");
+    // Of a budget, amounts are in its own unit.
+    assert_eq!(
+        (&answer["reserved"], &answer["committed"]),
+        (&json!(900), &json!(290))
+    );
+    assert_eq!(answer["remaining"], 710);
+    let (_, answer) = post(service.http, "commit", &tokens(1, 1, "r")).await;
+    assert_eq!(
+        (&answer["committed"], &answer["repeated"]),
+        (&json!(290), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn an_amount_is_learnt_from_commits() {
+    let service = Service::start(RULES, &[]).await;
+    let learning = |more| body("learning", "l", more);
+    let (_, answer) = post(service.http, "reserve", &learning(json!({}))).await;
+    assert_eq!(answer["hits"], 50);
+    for task in 0..100 {
+        let id = format!("task {task}");
+        post(
+            service.http,
+            "reserve",
+            &learning(json!({"reservation": id, "hits": 1})),
+        )
+        .await;
+        let commit = learning(json!({"reservation": id, "hits": 400}));
+        assert_eq!(post(service.http, "commit", &commit).await.0, 200);
+    }
+    let (_, answer) = post(service.http, "reserve", &learning(json!({}))).await;
+    let hits = answer["hits"].as_u64().unwrap();
+    assert!((400..500).contains(&hits), "{hits}");
 }
