@@ -1,0 +1,40 @@
+//! What a simulated call does with a reservation.
+
+use std::num::NonZeroU32;
+
+use tollgate_limiter::OnExpiry;
+
+/// A call of the API that is about a reservation. Its hits are those of the request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReservationStep {
+    /// Takes the hits until they are settled or expire.
+    Reserve {
+        /// The expiry; the rule's when absent, else 60 s.
+        expires_ms: Option<NonZeroU32>,
+        /// What becomes of the hits then; as the rule says when absent, else they stay charged.
+        on_expiry: Option<OnExpiry>,
+    },
+    /// Moves the expiry of an open reservation.
+    Extend {
+        /// The new expiry, from now.
+        expires_ms: NonZeroU32,
+    },
+    /// Settles a reservation by the hits of the request.
+    Commit,
+    /// Settles a reservation and gives back all of it.
+    Release,
+}
+
+// === impl ReservationStep ===
+
+impl ReservationStep {
+    /// Its name in the API and in files of tests.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::Reserve { .. } => "reserve",
+            Self::Extend { .. } => "extend",
+            Self::Commit => "commit",
+            Self::Release => "release",
+        }
+    }
+}
