@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::store::CheckResult;
-use tollgate_limiter::{Check, Hits, Operation};
+use tollgate_limiter::{Check, Hits, Operation, Step};
 
 /// Receives refunds. It accepts all of them: with a bound here, hits would stay taken for requests
 /// that did not pass.
@@ -36,6 +36,18 @@ fn refund_of(check: &Check, answer: &CheckResult) -> Option<Check> {
         return None;
     };
     match check.operation.hits {
+        Hits::Reservation(Step::Reserve {
+            remember_refused, ..
+        }) if outcome.allowed => Some(Check {
+            operation: Operation {
+                hits: Hits::Reservation(Step::Withdraw {
+                    taken_at: outcome.bucket_time,
+                    remember_refused,
+                }),
+                ..check.operation
+            },
+            ..check.clone()
+        }),
         // A denied check that was counted stays counted.
         Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
             operation: Operation {

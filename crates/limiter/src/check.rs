@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::algorithm::{self, Algorithm};
-use super::descriptor::Operation;
+use super::descriptor::{Hits, Operation};
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
 use super::rule::Rule;
@@ -65,7 +65,8 @@ impl Check {
     /// included.
     #[inline]
     pub fn keeps_refused_hits(&self) -> bool {
-        algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
+        !matches!(self.operation.hits, Hits::Reservation(_))
+            && algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
     }
 }
 

@@ -150,6 +150,16 @@ impl Hits {
         }
     }
 
+    /// Whether it can leave something in a bucket that is unused.
+    #[inline]
+    pub const fn can_fill(self) -> bool {
+        match self {
+            Self::Take(hits) | Self::Charge(hits) => hits > 0,
+            Self::Refund(_) | Self::Undo { .. } => false,
+            Self::Reservation(step) => step.can_fill(),
+        }
+    }
+
     /// Whether it asks for capacity, and can be refused. A peek does, too.
     #[inline]
     pub const fn can_be_refused(self) -> bool {

@@ -5,7 +5,7 @@
 
 use super::bucket::{Bucket, BucketMeta};
 use super::table::{Slot, Table, allocated};
-use tollgate_limiter::{Key, Mark, Marks, Timestamp};
+use tollgate_limiter::{Key, Ledger, Mark, Marks, Timestamp};
 
 /// Marks by bucket key.
 #[derive(Debug)]
@@ -31,8 +31,22 @@ const FIRST_MARKS: usize = 4;
 fn heap(capacity: usize) -> usize {
     match capacity {
         0 => 0,
-        capacity => allocated::<Mark>(capacity).saturating_add(allocated::<u8>(Marks::HEAP_BYTES)),
+        capacity => allocated::<Mark>(capacity).saturating_add(heap_of_box()),
     }
+}
+
+/// The heap bytes of marks without any mark.
+fn heap_of_box() -> usize {
+    allocated::<u8>(Marks::HEAP_BYTES)
+}
+
+/// The heap bytes of the marks and the reservations of a bucket.
+fn bytes_of(marks: &Marks) -> usize {
+    let Some(ledger) = marks.ledger() else {
+        return heap(marks.capacity());
+    };
+    let marks = heap(marks.capacity()).max(heap_of_box());
+    marks.saturating_add(ledger.heap_bytes())
 }
 
 // === impl MarksTable ===
@@ -72,6 +86,13 @@ impl MarksTable {
         heap(FIRST_MARKS)
     }
 
+    /// The heap bytes that one more record of a reservation needs, with those of a bucket's first.
+    pub(super) fn record_bytes() -> usize {
+        heap_of_box()
+            .saturating_add(size_of::<Ledger>())
+            .saturating_add(Ledger::bytes_for_one_more())
+    }
+
     /// Makes a slot for the marks of this bucket within `bytes_max` for the whole table. Returns
     /// whether there is one.
     pub(super) fn make_space(&mut self, key: Key, bytes_max: usize) -> bool {
@@ -93,9 +114,9 @@ impl MarksTable {
 
     /// Puts the marks of a bucket in, for which there is a slot.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
-        if marks.capacity() > 0 {
+        if !marks.is_none() {
             self.capacity = self.capacity.saturating_add(marks.capacity());
-            self.heap = self.heap.saturating_add(heap(marks.capacity()));
+            self.heap = self.heap.saturating_add(bytes_of(&marks));
             self.table.put(Marked {
                 key: key.to_halves(),
                 marks,
@@ -132,7 +153,7 @@ impl MarksTable {
 
     fn uncount(&mut self, marks: &Marks) {
         self.capacity = self.capacity.saturating_sub(marks.capacity());
-        self.heap = self.heap.saturating_sub(heap(marks.capacity()));
+        self.heap = self.heap.saturating_sub(bytes_of(marks));
     }
 }
 
@@ -142,7 +163,7 @@ impl Slot for Marked {
     }
 
     fn is_free(&self) -> bool {
-        self.marks.capacity() == 0
+        self.marks.is_none()
     }
 
     fn is_kept(&self) -> bool {

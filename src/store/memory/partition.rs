@@ -17,7 +17,7 @@ use super::table::SlotIndex;
 use crate::store::StoreError;
 use crate::store::memory_limits::WhenFull;
 use tollgate_limiter::{
-    Check, CountRefused, Hits, Key, Outcome, ReservationOutcome, State, Timestamp,
+    Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
 };
 
 /// A partition: its tables, and what to do when they are full.
@@ -139,15 +139,19 @@ impl Partition {
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
         let mut state = State::default();
-        if check.operation.hits.requested() == 0 {
+        if !check.operation.hits.can_fill() {
             // Nothing is taken, so no bucket is needed.
             return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
-        let marked = check.algorithm.has_marks();
+        let marks_bytes = if is_reserve(check) {
+            Some(MarksTable::record_bytes())
+        } else {
+            check.algorithm.has_marks().then(MarksTable::first_bytes)
+        };
         let need = SpaceRequest {
             key,
             bucket: true,
-            marks_bytes: marked.then(MarksTable::first_bytes),
+            marks_bytes,
             shared: check.shared_bucket,
         };
         let passes = check.can_ever_pass();
@@ -161,10 +165,10 @@ impl Partition {
             return self.without_space(check, now);
         }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
-        let unused = state.registers == [0, 0] && state.marks.is_empty();
+        let unused = state.registers == [0, 0] && state.marks.is_none();
         if has_space && !unused {
             let marks = std::mem::take(&mut state.marks);
-            let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+            let meta = meta(check, (&state, &marks), &outcome, now);
             self.tables.buckets.put(Bucket::new(key, &state, meta));
             self.tables.marks.keep(key, marks);
         }
@@ -186,6 +190,16 @@ impl Partition {
             marks_bytes: Some(bytes),
             shared,
         };
+        if is_reserve(check) {
+            if !self.has_space_for_record(key, now) {
+                return self.without_space(check, now);
+            }
+            // The eviction may have moved or removed this bucket.
+            match self.tables.buckets.find(key) {
+                Some(found) => place = found,
+                None => return self.first(key, check, now),
+            }
+        }
         let mut uncounted = false;
         if check.operation.hits.requested() > 0
             && check.algorithm.has_marks()
@@ -221,6 +235,17 @@ impl Partition {
         Ok(outcome)
     }
 
+    /// Makes space for one more record of a reservation.
+    fn has_space_for_record(&mut self, key: Key, now: Timestamp) -> bool {
+        let need = SpaceRequest {
+            key,
+            bucket: false,
+            marks_bytes: Some(MarksTable::record_bytes()),
+            shared: false,
+        };
+        self.tables.has_space(&need) || self.make_space_for_more(key, &need, now)
+    }
+
     /// Makes space for more marks of a bucket without evicting the bucket.
     fn make_space_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
@@ -253,7 +278,7 @@ impl Partition {
         }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let marks = std::mem::take(&mut state.marks);
-        let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+        let meta = meta(check, (&state, &marks), &outcome, now);
         self.tables
             .buckets
             .replace(place, Bucket::new(key, &state, meta));
@@ -278,7 +303,8 @@ impl Partition {
 
     /// Decides a check for whose bucket there is no space.
     fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let when_full = if check.shared_bucket {
+        let when_full = if check.shared_bucket || is_reserve(check) {
+            // A reservation must be found again when it is settled.
             WhenFull::Error
         } else {
             self.when_full
@@ -351,6 +377,14 @@ impl Partition {
     }
 }
 
+/// Whether a check reserves hits.
+fn is_reserve(check: &Check) -> bool {
+    matches!(
+        check.operation.hits,
+        Hits::Reservation(Step::Reserve { .. })
+    )
+}
+
 /// The key of the bucket that keys without space share.
 fn shared_key(check: &Check) -> Key {
     Key(SHARED | u128::from(check.fingerprint))
@@ -359,20 +393,26 @@ fn shared_key(check: &Check) -> Key {
 /// What a partition needs to know about a bucket after this outcome.
 fn meta(
     check: &Check,
-    state: &State,
+    (state, marks): (&State, &Marks),
     outcome: &Outcome,
-    marked: bool,
     now: Timestamp,
 ) -> BucketMeta {
     // The outcome counts from the caller's time, which may be before the bucket's.
-    let reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
+    let mut reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
+    let mut has_open = false;
+    if let Some(ledger) = marks.ledger() {
+        has_open = ledger.open() > 0;
+        let until = ledger.until().unwrap_or_default();
+        reset_us = reset_us.max(until.since_us(state.updated_at));
+    }
     // A bucket that was filled under a larger limit, before a reload, may need longer than the
     // present limit says.
-    let life_us = check.algorithm.ttl_us(&check.limit).max(outcome.reset_us);
+    let life_us = check.algorithm.ttl_us(&check.limit).max(reset_us);
     BucketMeta {
         // A shared bucket counts as exhausted: evicting it would forget hits of several keys.
-        exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0,
-        marked,
+        // Open reservations are never forgotten.
+        exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0 || has_open,
+        marked: !marks.is_none(),
         reset_us,
         life_us,
     }

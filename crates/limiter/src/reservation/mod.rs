@@ -135,6 +135,18 @@ impl Step {
             Self::Release | Self::Extend(_) | Self::Withdraw { .. } => 0,
         }
     }
+
+    /// Whether it can leave something in a bucket that is unused.
+    #[inline]
+    pub const fn can_fill(self) -> bool {
+        match self {
+            Self::Reserve { .. } => true,
+            Self::Commit { hits, otherwise } => {
+                hits > 0 && !matches!(otherwise, Otherwise::Unknown)
+            }
+            Self::Release | Self::Extend(_) | Self::Withdraw { .. } => false,
+        }
+    }
 }
 
 // === impl OnExpiry ===
