@@ -178,7 +178,8 @@ impl<'r> Plan<'r> {
                 DescriptorPlan::Unlimited => (Status::unlimited(), false),
                 DescriptorPlan::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
-                        let outcome = outcomes.get(position).copied().flatten();
+                        let deciding = self.deciding(position);
+                        let outcome = outcomes.get(deciding).copied().flatten();
                         let planned = self.planned_check(position)?;
                         let mut status = Status::of(&planned, outcome.as_ref(), undecided);
                         status.check_index = Some(position);
@@ -202,7 +203,7 @@ impl<'r> Plan<'r> {
 
     /// The outcomes after the refunds of a refused request: what a check took is left again, and
     /// what earlier checks took from the same bucket.
-    fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
+    pub fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
         let planned = self.checks().iter().zip(outcomes);
         let after = planned.map(|(check, outcome)| {
