@@ -180,10 +180,21 @@ impl Comparison {
             .find(|(_, outcome)| *outcome == answer.reservation)
             .map_or("none", |(word, _)| *word);
         self.value("reservation", expected.reservation.as_ref(), &word);
-        let amounts = answer.checks.iter().find_map(|check| check.outcome?.settled());
+        let amounts = answer
+            .checks
+            .iter()
+            .find_map(|check| check.outcome?.settled());
         for (field, expected, actual) in [
-            ("reserved", &expected.reserved, amounts.map(|it| it.reserved)),
-            ("committed", &expected.committed, amounts.map(|it| it.committed)),
+            (
+                "reserved",
+                &expected.reserved,
+                amounts.map(|it| it.reserved),
+            ),
+            (
+                "committed",
+                &expected.committed,
+                amounts.map(|it| it.committed),
+            ),
         ] {
             match (expected, actual) {
                 (None, _) => {}

@@ -8,9 +8,7 @@ use crate::rule_tests::grammar::{ASK, DESCRIPTOR, ENTRY, OVERRIDE, STEP};
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::moments::duration;
 use crate::rule_tests::requests::{carried_units, short_form};
-use crate::rule_tests::test_file::{
-    Action, Ask, Call, Descriptor, Override, Request, Step,
-};
+use crate::rule_tests::test_file::{Action, Ask, Call, Descriptor, Override, Request, Step};
 use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, kind};
 use crate::rules::yaml::{Content, Node};
 use crate::simulation::ReservationStep;
@@ -63,7 +61,10 @@ impl Loader<'_> {
             if !steps.contains(name) && fields.given(other).is_some() {
                 let span = fields.key_span(other);
                 let message = format!("'{other}' has no effect beside `{name}`");
-                let help = format!("move it into a step with `{}`, or remove it", steps.join("` or `"));
+                let help = format!(
+                    "move it into a step with `{}`, or remove it",
+                    steps.join("` or `")
+                );
                 self.reader
                     .error(Code::MisplacedKey, span, path, message, &help);
             }

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use tollgate_limiter::OnExpiry;
+use tollgate_limiter::{OnExpiry, Otherwise};
+
+use crate::pipeline::ApiStep;
 
 /// A call of the API that is about a reservation. Its hits are those of the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,6 +30,26 @@ pub enum ReservationStep {
 // === impl ReservationStep ===
 
 impl ReservationStep {
+    pub(super) fn of(self, id: &[u8]) -> ApiStep<'_> {
+        match self {
+            Self::Reserve {
+                expires_ms,
+                on_expiry,
+            } => ApiStep::Reserve {
+                id,
+                expires_ms,
+                on_expiry,
+                uses_rule_amount: false,
+            },
+            Self::Extend { expires_ms } => ApiStep::Extend { id, expires_ms },
+            Self::Commit => ApiStep::Commit {
+                id,
+                otherwise: Otherwise::Unknown,
+            },
+            Self::Release => ApiStep::Release { id },
+        }
+    }
+
     /// Its name in the API and in files of tests.
     pub fn action(self) -> &'static str {
         match self {
