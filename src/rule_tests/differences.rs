@@ -7,6 +7,7 @@ use tollgate_limiter::{Code, RuleSet};
 
 use crate::admin_api::rule_name;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::rule_tests::grammar::RESERVATION_RESULTS;
 use crate::rule_tests::moments::Wait;
 use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
 use crate::rules::file::Span;
@@ -60,6 +61,7 @@ pub(super) fn compare(expected: &Expected, answered: &Answered<'_>) -> Vec<Diffe
             None => Wait::Never,
         },
     );
+    comparison.reservation(expected, answer);
     comparison.response(expected, answer);
     if let Some(descriptors) = &expected.descriptors {
         let count = answer.descriptors.len();
@@ -166,6 +168,38 @@ impl Comparison {
                     self.value(&name, Some(reset_after), &seconds);
                 }
                 None => self.differ(&name, reset_after, "no limit applied"),
+            }
+        }
+    }
+
+    /// Compares what became of the reservation.
+    fn reservation(&mut self, expected: &Expected, answer: &Answer) {
+        let of = RESERVATION_RESULTS.iter();
+        let word = of
+            .clone()
+            .find(|(_, outcome)| *outcome == answer.reservation)
+            .map_or("none", |(word, _)| *word);
+        self.value("reservation", expected.reservation.as_ref(), &word);
+        let amounts = answer
+            .checks
+            .iter()
+            .find_map(|check| check.outcome?.settled());
+        for (field, expected, actual) in [
+            (
+                "reserved",
+                &expected.reserved,
+                amounts.map(|it| it.reserved),
+            ),
+            (
+                "committed",
+                &expected.committed,
+                amounts.map(|it| it.committed),
+            ),
+        ] {
+            match (expected, actual) {
+                (None, _) => {}
+                (expected, Some(actual)) => self.value(field, expected.as_ref(), &actual),
+                (Some(expected), None) => self.differ(field, expected, "nothing is settled"),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, VERDICTS};
+use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, RESERVATION_RESULTS, VERDICTS};
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::moments::{Wait, wait};
 use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
@@ -27,6 +27,13 @@ impl Loader<'_> {
             retry_after: self.wait(&fields, &path, "retry_after"),
             ..Expected::default()
         };
+        expected.reservation = self.reservation(&fields, &path);
+        let wide = |value: Value<u32>| Value {
+            value: u64::from(value.value),
+            span: value.span,
+        };
+        expected.reserved = self.number(&fields, &path, "reserved").map(wide);
+        expected.committed = self.number(&fields, &path, "committed").map(wide);
         if let Some(headers) = fields.given("headers") {
             self.headers(headers, &path, &mut expected);
         }
@@ -80,6 +87,28 @@ impl Loader<'_> {
             }),
             reset_after: self.wait(fields, path, "reset_after"),
         }
+    }
+
+    /// Reads what is to become of the reservation.
+    fn reservation(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<Value<&'static str>> {
+        let words = RESERVATION_RESULTS.map(|(word, _)| word);
+        let given = self.reader.text(fields, path, "reservation");
+        if given.is_empty() {
+            return None;
+        }
+        let Some(value) = words.into_iter().find(|word| *word == given) else {
+            self.reader
+                .unknown_word(fields, path, "reservation", (given, &words));
+            return None;
+        };
+        Some(Value {
+            value,
+            span: fields.span_of("reservation"),
+        })
     }
 
     fn number(

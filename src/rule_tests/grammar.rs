@@ -3,7 +3,7 @@
 //! To add a field: add it here, read its value in the file of this folder that reads the mapping,
 //! and run `make readme`.
 
-use tollgate_limiter::Unit;
+use tollgate_limiter::{OnExpiry, ReservationOutcome, Unit};
 
 use crate::rule_tests::TIMES_MAX;
 use crate::rule_tests::requests::carried_units;
@@ -63,7 +63,7 @@ pub(super) static TEST: Mapping = Mapping {
 /// A step.
 pub(super) static STEP: Mapping = Mapping {
     name: "step",
-    about: "One of `ask`, `request`, `after`, `at`, `reload`, `refund` and `reset`.",
+    about: "One of `ask`, `request`, `reserve`, `extend`, `commit`, `release`, `after`, `at`, `reload`, `refund` and `reset`.",
     fields: &[
         tollgate(
             "ask",
@@ -74,6 +74,44 @@ pub(super) static STEP: Mapping = Mapping {
             "request",
             Kind::AnyMapping,
             "A request as Envoy's protobuf JSON.",
+        ),
+        tollgate(
+            "reserve",
+            Kind::TextOrMapping(&ASK),
+            "Reserves the hits of a request, written as for `ask`, as the API does. Needs `id`.",
+        ),
+        tollgate(
+            "extend",
+            Kind::TextOrMapping(&ASK),
+            "Moves the expiry of a reservation. Needs `id` and `expires`.",
+        ),
+        tollgate(
+            "commit",
+            Kind::TextOrMapping(&ASK),
+            "Settles a reservation by `hits`. Needs `id`.",
+        ),
+        tollgate(
+            "release",
+            Kind::TextOrMapping(&ASK),
+            "Settles a reservation and gives back all of it. Needs `id`.",
+        ),
+        tollgate(
+            "id",
+            Kind::Text,
+            "The id of the reservation; `{n}` is the number of the request.",
+        ),
+        tollgate(
+            "expires",
+            Kind::Duration,
+            "When the reservation ends by itself. Default: as the rule says, else 60s.",
+        ),
+        tollgate(
+            "on_expiry",
+            Kind::Enum {
+                words: || OnExpiry::ALL.map(OnExpiry::name).to_vec(),
+                ignore_case: false,
+            },
+            "What becomes of its hits then. Default: as the rule says, else `charge`.",
         ),
         tollgate(
             "times",
@@ -223,6 +261,24 @@ pub(super) static EXPECT: Mapping = Mapping {
         ),
         tollgate("body", Kind::Text, "The body of the answer."),
         tollgate(
+            "reservation",
+            Kind::Enum {
+                words: || RESERVATION_RESULTS.map(|(word, _)| word).to_vec(),
+                ignore_case: false,
+            },
+            "What became of the reservation.",
+        ),
+        tollgate(
+            "reserved",
+            Kind::Integer(ANY_NUMBER),
+            "The hits that were reserved, of a settled reservation.",
+        ),
+        tollgate(
+            "committed",
+            Kind::Integer(ANY_NUMBER),
+            "The true amount, of a settled reservation.",
+        ),
+        tollgate(
             "descriptors",
             Kind::MappingList(&EXPECTED_DESCRIPTOR),
             "What the answer says of each descriptor, in the order of the request.",
@@ -263,6 +319,19 @@ const RESET_AFTER: Field = tollgate(
     Kind::Wait,
     "The time until the limit resets, or until a retry can pass if it refused; in whole seconds, rounded up.",
 );
+
+/// What can become of a reservation, as a file has it.
+pub(super) const RESERVATION_RESULTS: [(&str, ReservationOutcome); 9] = [
+    ("reserved", ReservationOutcome::Reserved),
+    ("refused", ReservationOutcome::Refused),
+    ("too_many", ReservationOutcome::TooMany),
+    ("settled", ReservationOutcome::Settled),
+    ("settled_before", ReservationOutcome::SettledBefore),
+    ("extended", ReservationOutcome::Extended),
+    ("unknown", ReservationOutcome::Unknown),
+    ("charged", ReservationOutcome::Charged),
+    ("ignored", ReservationOutcome::Ignored),
+];
 
 /// The verdicts, as a file has them.
 pub(super) const VERDICTS: [&str; 2] = ["OK", "OVER_LIMIT"];

@@ -6,6 +6,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rule_tests::test_file::{Descriptor, Override, Request};
+use crate::simulation::ReservationStep;
 use tollgate_limiter::Unit;
 
 /// What stands for the number of the request in a value.
@@ -56,6 +57,22 @@ impl Request {
             descriptors: vec![descriptor],
             ..Self::default()
         }
+    }
+
+    /// The name of the step that sends it.
+    pub(super) fn action(&self) -> &'static str {
+        match &self.call {
+            None if self.is_refund => "refund",
+            None => "ask",
+            Some(call) => call.step.action(),
+        }
+    }
+
+    /// What the request of this number does with which reservation; none for a request of Envoy.
+    pub(super) fn call_of(&self, number: u32) -> Option<(ReservationStep, String)> {
+        let call = self.call.as_ref()?;
+        let id = call.id.replace(NUMBER, &number.to_string());
+        Some((call.step, id))
     }
 
     /// Whether each request of a step is another one.

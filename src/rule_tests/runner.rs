@@ -174,11 +174,7 @@ impl<'t> Run<'t> {
     }
 
     fn ask(&mut self, step: &Step, number: usize, ask: &Ask) {
-        let name = if ask.request.is_refund {
-            "refund"
-        } else {
-            "ask"
-        };
+        let name = ask.request.action();
         let mut once = encoded_once(&ask.request);
         let mut admitted: u32 = 0;
         let mut last = None;
@@ -188,7 +184,10 @@ impl<'t> Run<'t> {
                 self.simulation.set_time(later);
             }
             let message = once.message(&ask.request, time);
-            let decided = self.simulation.decide(message);
+            let decided = match ask.request.call_of(time) {
+                None => self.simulation.decide(message),
+                Some((step, id)) => self.simulation.decide_step(message, &id, step),
+            };
             self.result.requests = self.result.requests.saturating_add(1);
             let decided = decided.and_then(|answer| match &answer.code {
                 Ok(_) => Ok(answer),

@@ -1,5 +1,6 @@
 //! The steps of a test, as a file has them.
 
+use std::num::NonZeroU32;
 use std::rc::Rc;
 
 use crate::rule_tests::TIMES_MAX;
@@ -7,14 +8,24 @@ use crate::rule_tests::grammar::{ASK, DESCRIPTOR, ENTRY, OVERRIDE, STEP};
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::moments::duration;
 use crate::rule_tests::requests::{carried_units, short_form};
-use crate::rule_tests::test_file::{Action, Ask, Descriptor, Override, Request, Step};
+use crate::rule_tests::test_file::{Action, Ask, Call, Descriptor, Override, Request, Step};
 use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, kind};
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::Unit;
+use crate::simulation::ReservationStep;
+use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Unit};
 
 /// The fields of which a step has exactly one.
-pub(super) const ACTIONS: [&str; 7] =
-    ["ask", "request", "after", "at", "reload", "refund", "reset"];
+pub(super) const ACTIONS: [&str; 11] = [
+    "ask", "request", "reserve", "extend", "commit", "release", "after", "at", "reload", "refund",
+    "reset",
+];
+
+/// The fields that say more of a reservation, and the steps that have them.
+const OF_RESERVATIONS: [(&str, &[&str]); 3] = [
+    ("id", &["reserve", "extend", "commit", "release"]),
+    ("expires", &["reserve", "extend"]),
+    ("on_expiry", &["reserve"]),
+];
 
 /// The fields that say more of a request.
 pub(super) const OF_REQUESTS: [&str; 4] = ["times", "hits", "every", "expect"];
@@ -33,7 +44,10 @@ impl Loader<'_> {
             self.not_one_action(&fields, path, &written);
             return None;
         };
-        let is_request = matches!(*name, "ask" | "request" | "refund");
+        let is_request = matches!(
+            *name,
+            "ask" | "request" | "refund" | "reserve" | "extend" | "commit" | "release"
+        );
         for other in OF_REQUESTS {
             if !is_request && fields.given(other).is_some() {
                 let span = fields.key_span(other);
@@ -41,6 +55,18 @@ impl Loader<'_> {
                 let help = "move it into a step with `ask`, or remove it";
                 self.reader
                     .error(Code::MisplacedKey, span, path, message, help);
+            }
+        }
+        for (other, steps) in OF_RESERVATIONS {
+            if !steps.contains(name) && fields.given(other).is_some() {
+                let span = fields.key_span(other);
+                let message = format!("'{other}' has no effect beside `{name}`");
+                let help = format!(
+                    "move it into a step with `{}`, or remove it",
+                    steps.join("` or `")
+                );
+                self.reader
+                    .error(Code::MisplacedKey, span, path, message, &help);
             }
         }
         let action = match *name {
@@ -92,6 +118,7 @@ impl Loader<'_> {
         let mut request = request?;
         request.hits = hits;
         request.is_refund = name == "refund";
+        request.call = self.call(fields, path, name);
         if let Some(descriptors) = &expected.descriptors
             && request.encoded.is_none()
             && descriptors.value.len() != request.descriptors.len()
@@ -112,6 +139,49 @@ impl Loader<'_> {
             every_us: every_us.unwrap_or(0),
             expected,
         })
+    }
+
+    /// Reads what a step does with a reservation; none where it sends a request of Envoy.
+    fn call(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, name: &str) -> Option<Call> {
+        if !matches!(name, "reserve" | "extend" | "commit" | "release") {
+            return None;
+        }
+        self.require(fields, path, "id", "add `id: ID`");
+        let id = self.reader.text(fields, path, "id").to_owned();
+        let expires_us = self.parsed(fields, path, "expires", duration);
+        let expires_ms = expires_us
+            .and_then(|us| u32::try_from(us / 1_000).ok())
+            .and_then(NonZeroU32::new)
+            .filter(|ms| ms.get() <= EXPIRY_MS_MAX);
+        if fields.given("expires").is_some() && expires_us.is_some() && expires_ms.is_none() {
+            let message = "a reservation expires after 1ms to 24h";
+            let help = "write a time such as 60s";
+            let span = fields.span_of("expires");
+            self.reader
+                .error(Code::OutOfRange, span, path, message, help);
+        }
+        let word = self.reader.text(fields, path, "on_expiry");
+        let on_expiry = OnExpiry::from_name(word);
+        if on_expiry.is_none() && !word.is_empty() {
+            let words = OnExpiry::ALL.map(OnExpiry::name);
+            self.reader
+                .unknown_word(fields, path, "on_expiry", (word, &words));
+        }
+        let step = match name {
+            "reserve" => ReservationStep::Reserve {
+                expires_ms,
+                on_expiry,
+            },
+            "extend" => {
+                self.require(fields, path, "expires", "add `expires: 60s`");
+                ReservationStep::Extend {
+                    expires_ms: expires_ms.unwrap_or(NonZeroU32::MIN),
+                }
+            }
+            "commit" => ReservationStep::Commit,
+            _ => ReservationStep::Release,
+        };
+        Some(Call { id, step })
     }
 
     /// Reads a request in its short or long form.

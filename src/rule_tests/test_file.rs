@@ -9,6 +9,7 @@ use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::Source;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
+use crate::simulation::ReservationStep;
 
 /// A file of tests, and the rules that it names.
 #[derive(Debug)]
@@ -88,8 +89,17 @@ pub(super) struct Request {
     /// The hits of descriptors that do not say their own.
     pub(super) hits: Option<u32>,
     pub(super) is_refund: bool,
+    /// What it does with a reservation; none for a request of Envoy.
+    pub(super) call: Option<Call>,
     /// The message of a request that is written as protobuf JSON.
     pub(super) encoded: Option<Vec<u8>>,
+}
+
+/// A call that is about a reservation.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) step: ReservationStep,
 }
 
 /// A descriptor of a request.
@@ -124,6 +134,9 @@ pub(super) struct Expected {
     /// None for a header that is to be absent.
     pub(super) headers: BTreeMap<String, Value<Option<String>>>,
     pub(super) body: Option<Value<String>>,
+    pub(super) reservation: Option<Value<&'static str>>,
+    pub(super) reserved: Option<Value<u64>>,
+    pub(super) committed: Option<Value<u64>>,
     pub(super) descriptors: Option<Value<Vec<ExpectedStatus>>>,
 }
 

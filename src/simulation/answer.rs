@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use tollgate_limiter::{
-    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan, Status,
-    Timestamp,
+    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan,
+    ReservationOutcome, Status, Timestamp,
 };
 
 use crate::pipeline::{RequestError, described_position, retry_after};
@@ -29,6 +29,8 @@ pub struct Answer {
     pub matched: Vec<Range<usize>>,
     /// Hits that go back to their buckets, because the request was refused.
     pub refunds: Vec<Check>,
+    /// What became of its reservation, over all limits.
+    pub reservation: ReservationOutcome,
 }
 
 /// The answer for one descriptor.
@@ -74,6 +76,7 @@ impl Answer {
             checks: Vec::new(),
             matched: Vec::new(),
             refunds: Vec::new(),
+            reservation: ReservationOutcome::None,
         }
     }
 
@@ -88,6 +91,7 @@ impl Answer {
             checks: Vec::new(),
             matched: Vec::new(),
             refunds: Vec::new(),
+            reservation: ReservationOutcome::None,
         }
     }
 
@@ -117,7 +121,39 @@ impl Answer {
             });
             self.checks.extend(checks);
         }
+        self.reservation = reservation(
+            self.code.as_ref().ok().copied(),
+            outcomes.iter().flatten().map(|outcome| outcome.reservation),
+        );
     }
+}
+
+/// What became of a reservation over all limits. A limit that does not know its id does not matter
+/// while another one does.
+fn reservation(
+    code: Option<Code>,
+    outcomes: impl Iterator<Item = ReservationOutcome> + Clone,
+) -> ReservationOutcome {
+    use ReservationOutcome::{
+        Charged, Extended, Ignored, None, Refused, Reserved, Settled, SettledBefore, TooMany,
+        Unknown,
+    };
+    let any = |meant: ReservationOutcome| outcomes.clone().any(|one| one == meant);
+    if code != Some(Code::Ok) && any(Reserved) {
+        return Refused;
+    }
+    let in_order = [
+        TooMany,
+        Settled,
+        Charged,
+        Ignored,
+        SettledBefore,
+        Extended,
+        Reserved,
+        Refused,
+        Unknown,
+    ];
+    in_order.into_iter().find(|one| any(*one)).unwrap_or(None)
 }
 
 // === impl DescriptorAnswer ===

@@ -12,6 +12,7 @@
 //! What it deliberately does not do: read the system's clock, wait, share a store.
 
 mod answer;
+mod reservation_step;
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,6 +22,7 @@ use std::task::{Context, Poll, Waker};
 use tollgate_limiter::{Algorithm, Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
 
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
+pub use self::reservation_step::ReservationStep;
 use crate::clock::{Clock, ManualClock};
 use crate::decisions::Decisions;
 use crate::keyed_hash::KeyedHash;
@@ -157,6 +159,33 @@ impl Simulation {
     pub fn decide(&mut self, message: &[u8]) -> Result<Answer, RequestError> {
         let now = self.now();
         let mut request = self.begin(message)?;
+        for position in 0..request.checks().len() {
+            self.apply(&mut request, position, now);
+        }
+        let mut answer = self.finish(request);
+        self.give_back(std::mem::take(&mut answer.refunds), now);
+        Ok(answer)
+    }
+
+    /// Decides a call of the API about the reservation with this id: an encoded `RateLimitRequest`
+    /// has its domain, descriptors and hits.
+    ///
+    /// # Errors
+    ///
+    /// When the message is no request, or a limit cannot reserve.
+    pub fn decide_step(
+        &mut self,
+        message: &[u8],
+        id: &str,
+        step: ReservationStep,
+    ) -> Result<Answer, RequestError> {
+        let now = self.now();
+        let mut request = self.begin(message)?;
+        if let Some(rules) = request.rules.clone() {
+            let step = step.of(id.as_bytes());
+            self.pipeline
+                .set_step(message, step, &rules, &mut request.pending)?;
+        }
         for position in 0..request.checks().len() {
             self.apply(&mut request, position, now);
         }

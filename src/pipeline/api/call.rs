@@ -10,6 +10,7 @@ use super::bounds::validate;
 use super::operations::Operations;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
+use crate::pipeline::decode::decode;
 use crate::pipeline::headers::retry_after_us;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError};
@@ -17,7 +18,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor,
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::store::CommitMode;
+use crate::store::{CommitMode, Deadline};
 
 /// What the decision says of a call.
 pub(super) struct Decided {
@@ -97,6 +98,32 @@ impl Pipeline {
             self.queue_candidate(pending);
         }
         answer
+    }
+
+    /// Turns the checks of a request that has begun into a step of a reservation, for a caller that
+    /// applies them itself.
+    ///
+    /// # Errors
+    ///
+    /// When the message is no plain request, or a limit cannot do that.
+    pub(crate) fn set_step(
+        &self,
+        message: &[u8],
+        step: ApiStep<'_>,
+        rules: &Generation,
+        pending: &mut Pending,
+    ) -> Result<(), RequestError> {
+        let mut request = Request::default();
+        decode(message, self.request_policy, &mut request)
+            .ok_or_else(|| RequestError::Malformed("it cannot be decoded".to_owned()))?;
+        let call = ApiRequest {
+            request,
+            step,
+            deadline: Deadline::NEVER,
+            parent: None,
+        };
+        self.set_operations(&call, rules, pending)
+            .map_err(RequestError::Invalid)
     }
 
     /// Turns the checks of a plan into the operation of the call.
