@@ -1,5 +1,7 @@
 //! Single decisions: `GET /decisions`, `decision` events of `GET /events`, the decision log.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::limit_figures::LimitFigures;
@@ -71,11 +73,52 @@ pub struct DescriptorRecord {
     pub limit: Option<LimitFigures>,
     /// Hits that were asked for; negative for a refund.
     pub hits: i128,
+    /// What the request did with a reservation; absent where it did nothing with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationRecord>,
     /// Hits left; null without a limit.
     pub remaining: Option<u64>,
     /// Seconds until the limit resets, or until a retry can pass if it is over; null without a
     /// limit.
     pub reset_seconds: Option<u64>,
+}
+
+/// What a request did with a reservation, in the units of the limit that answered.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ReservationRecord {
+    /// The operation: `reserve`, `commit`, `release`, `extend` or `charge`.
+    pub operation: String,
+    /// What became of it, as in the metric `tollgate_reservations_total`; null where the store did
+    /// not decide.
+    pub result: Option<String>,
+    /// The hits that were asked to be reserved, or that a settled reservation had; else null.
+    pub reserved: Option<u64>,
+    /// The true amount of a commit or a charge; else null.
+    pub committed: Option<u64>,
+    /// The hits that went back; null where nothing was settled.
+    pub returned: Option<u64>,
+}
+
+// === impl ReservationRecord ===
+
+impl fmt::Display for ReservationRecord {
+    /// Words and numbers as `name=value`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operation={}", self.operation)?;
+        if let Some(result) = &self.result {
+            write!(f, " result={result}")?;
+        }
+        for (name, hits) in [
+            ("reserved", self.reserved),
+            ("committed", self.committed),
+            ("returned", self.returned),
+        ] {
+            if let Some(hits) = hits {
+                write!(f, " {name}={hits}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An answer.

@@ -5,7 +5,7 @@
 //! describes the same types for everybody else.
 //!
 //! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent,
-//! except the fields of a decision that only candidates have.
+//! except the fields that only candidates, reservations, costs and budgets have.
 //!
 //! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
 //! the texts that several of them share.
@@ -25,7 +25,9 @@ mod top;
 pub use self::candidate::{
     CandidateCounts, CandidateLimit, CandidateOrigin, CandidateRule, CandidateState,
 };
-pub use self::decisions::{DecisionRecord, Decisions, DescriptorRecord, Reason, Verdict};
+pub use self::decisions::{
+    DecisionRecord, Decisions, DescriptorRecord, Reason, ReservationRecord, Verdict,
+};
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
 pub use self::limit_figures::LimitFigures;
 pub use self::limits::{Hits, LimitState, Limits, Rates};

@@ -215,6 +215,9 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
             descriptor.reset_seconds.unwrap_or_default()
         );
     }
+    if let Some(reservation) = &descriptor.reservation {
+        text.extend([", ", &visible(&reservation.to_string())]);
+    }
     text
 }
 

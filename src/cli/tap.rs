@@ -377,6 +377,9 @@ fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String 
         Some(rule) => part.extend([" rule=", &visible(rule)]),
         None => part.push_str(" rule=none"),
     }
+    if let Some(reservation) = &descriptor.reservation {
+        part.extend([" ", &visible(&reservation.to_string())]);
+    }
     if let Some(remaining) = descriptor.remaining {
         part.extend([" remaining=", &remaining.to_string()]);
     }
@@ -422,6 +425,7 @@ mod tests {
                 rule: Some("edge.user".to_owned()),
                 limit: None,
                 hits: 1,
+                reservation: None,
                 remaining: Some(0),
                 reset_seconds: Some(7),
             }],

@@ -6,13 +6,15 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use tollgate_limiter::{
-    Algorithm, Code, Hits, Limit, LimitOrigin, MatchedRules, Request, Status, Timestamp,
+    Algorithm, Code, Hits, Limit, LimitOrigin, MatchedRules, Request, Status, Step, Timestamp,
 };
 
 use super::reason::{MatchedRequest, overall, verdict};
 use crate::admin_api::{
-    DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, Verdict, time_text,
+    DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, ReservationRecord, Verdict,
+    time_text,
 };
+use crate::metrics::ReservationCount;
 use crate::value_hash::{ShownValues, plain_text};
 
 /// The most bytes of text that are kept of one decision. Further descriptors are left out and
@@ -89,8 +91,17 @@ struct KeptDescriptor {
     rule: Option<RuleName>,
     limit: Option<(Limit, &'static dyn Algorithm)>,
     hits: Hits,
+    reservation: Option<KeptReservation>,
     remaining: u32,
     until_reset_us: Option<u64>,
+}
+
+/// What a request did with a reservation.
+#[derive(Clone, Copy, Debug)]
+struct KeptReservation {
+    hits: Hits,
+    /// None where the store did not decide.
+    count: Option<ReservationCount>,
 }
 
 /// The name of a rule, as its generation holds it.
@@ -108,6 +119,54 @@ impl RuleName {
         match self {
             Self::Configured(name) => name,
             Self::Override => OVERRIDE,
+        }
+    }
+}
+
+// === impl KeptReservation ===
+
+impl KeptReservation {
+    /// The step of the limit that answered a descriptor, if it was one.
+    fn of(matched: &MatchedRequest<'_>, status: &Status<'_>) -> Option<Self> {
+        let deciding = matched.plan.deciding(status.check_index?);
+        let hits = matched.plan.checks().get(deciding)?.operation.hits;
+        let outcome = matched.outcomes.get(deciding).copied().flatten();
+        let step = match hits {
+            Hits::Reservation(step) => step,
+            Hits::Charge(_) => return Some(Self { hits, count: None }),
+            Hits::Take(_) | Hits::Refund(_) | Hits::Undo { .. } => return None,
+        };
+        let code = matched.decision.code;
+        let count = outcome.and_then(|outcome| ReservationCount::of(step, &outcome, code));
+        Some(Self { hits, count })
+    }
+
+    fn record(self) -> ReservationRecord {
+        let Self { hits, count } = self;
+        let step = match hits {
+            Hits::Reservation(step) => step,
+            hits => {
+                return ReservationRecord {
+                    operation: "charge".to_owned(),
+                    result: None,
+                    reserved: None,
+                    committed: Some(hits.count()),
+                    returned: None,
+                };
+            }
+        };
+        let settled = count.filter(|count| count.result.is_settled());
+        let wanted = match step {
+            Step::Reserve { hits, .. } => Some(hits),
+            _ => settled.map(|count| count.reserved),
+        };
+        let is_commit = matches!(step, Step::Commit { .. });
+        ReservationRecord {
+            operation: step.name().to_owned(),
+            result: count.map(|count| count.result.name().to_owned()),
+            reserved: wanted,
+            committed: is_commit.then(|| settled.map_or(step.hits(), |count| count.committed)),
+            returned: settled.map(|count| count.reserved.saturating_sub(count.committed)),
         }
     }
 }
@@ -269,6 +328,7 @@ impl KeptDecision {
                 rule: None,
                 limit: None,
                 hits: descriptor.hits,
+                reservation: None,
                 remaining: 0,
                 until_reset_us: None,
             });
@@ -302,6 +362,7 @@ impl KeptDecision {
                 rule,
                 limit: check.map(|planned| (planned.check.limit, planned.check.algorithm)),
                 hits: descriptor.hits,
+                reservation: KeptReservation::of(matched, status),
                 remaining: status.remaining,
                 until_reset_us: status.until_reset_us,
             });
@@ -427,6 +488,7 @@ impl KeptDecision {
                 }
                 Hits::Refund(hits) | Hits::Undo { hits, .. } => 0_i128.saturating_sub(hits.into()),
             },
+            reservation: kept.reservation.map(KeptReservation::record),
             remaining: has_limit.then_some(u64::from(kept.remaining)),
             reset_seconds: kept
                 .until_reset_us

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus::{Histogram, HistogramVec};
+use tollgate_limiter::{Code, Outcome, ReservationOutcome, Step};
 
 use super::declaration::{Counter, CounterVec, LabelValues, metrics};
 use super::series::{DOMAINS, LEVELS, Labels};
@@ -39,7 +40,7 @@ pub enum ReservationResult {
 pub struct ReservationCount {
     /// What became of it.
     pub result: ReservationResult,
-    /// What was reserved, when it was settled.
+    /// What was asked to be reserved, or what was reserved when it was settled.
     pub reserved: u64,
     /// The true amount, when it was settled or charged.
     pub committed: u64,
@@ -123,6 +124,11 @@ impl ReservationResult {
         Self::Unknown,
     ];
 
+    /// Whether a reservation is settled, now or before.
+    pub const fn is_settled(self) -> bool {
+        matches!(self, Self::Committed | Self::Released | Self::Repeated)
+    }
+
     /// Its label.
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,6 +143,42 @@ impl ReservationResult {
             Self::Repeated => "repeated",
             Self::Unknown => "unknown",
         }
+    }
+}
+
+// === impl ReservationCount ===
+
+impl ReservationCount {
+    /// What became of a step by its outcome and the code of its request; none where it changed
+    /// nothing that is counted.
+    pub fn of(step: Step, outcome: &Outcome, code: Code) -> Option<Self> {
+        use ReservationOutcome as O;
+        use ReservationResult as R;
+        let result = match (outcome.reservation, step) {
+            // Another limit refused the request, so the hits went back.
+            (O::Reserved, _) if code == Code::OverLimit => R::Refused,
+            (O::Reserved, _) => R::Reserved,
+            (O::Refused, _) => R::Refused,
+            (O::TooMany, _) => R::TooMany,
+            (O::Settled, Step::Release) => R::Released,
+            (O::Settled, _) => R::Committed,
+            (O::SettledBefore, _) => R::Repeated,
+            (O::Charged, _) => R::Charged,
+            (O::Ignored, _) => R::Ignored,
+            (O::Extended, _) => R::Extended,
+            (O::Unknown, _) => R::Unknown,
+            (O::None | O::Withdrawn, _) => return None,
+        };
+        let (reserved, committed) = match (outcome.settled(), step) {
+            (Some(settled), _) => (settled.reserved, settled.committed),
+            (None, Step::Reserve { hits, .. }) => (hits, 0),
+            (None, step) => (0, step.hits()),
+        };
+        Some(Self {
+            result,
+            reserved,
+            committed,
+        })
     }
 }
 

@@ -5,8 +5,7 @@
 
 use tollgate_limiter::reservation::{Estimate, ReserveAmount};
 use tollgate_limiter::{
-    Check, Code, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, ReservationOutcome,
-    Rule, Step,
+    Check, Code, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, Rule, Step,
 };
 
 use crate::estimates::Estimates;
@@ -29,32 +28,6 @@ pub(super) fn amount_of(estimates: &Estimates, rule: &Rule, check: &Check) -> Op
         ReserveAmount::Learnt(estimate) => {
             estimates.amount(check.fingerprint, check.key, &estimate)
         }
-    })
-}
-
-/// What became of a step; none where it was none or changed nothing that is counted.
-fn result_of(step: Step, outcome: &Outcome, code: Code) -> Option<ReservationCount> {
-    use ReservationResult as R;
-    let result = match (outcome.reservation, step) {
-        // Another limit refused the request, so the hits went back.
-        (ReservationOutcome::Reserved, _) if code == Code::OverLimit => R::Refused,
-        (ReservationOutcome::Reserved, _) => R::Reserved,
-        (ReservationOutcome::Refused, _) => R::Refused,
-        (ReservationOutcome::TooMany, _) => R::TooMany,
-        (ReservationOutcome::Settled, Step::Release) => R::Released,
-        (ReservationOutcome::Settled, _) => R::Committed,
-        (ReservationOutcome::SettledBefore, _) => R::Repeated,
-        (ReservationOutcome::Charged, _) => R::Charged,
-        (ReservationOutcome::Ignored, _) => R::Ignored,
-        (ReservationOutcome::Extended, _) => R::Extended,
-        (ReservationOutcome::Unknown, _) => R::Unknown,
-        (ReservationOutcome::None | ReservationOutcome::Withdrawn, _) => return None,
-    };
-    let settled = outcome.settled();
-    Some(ReservationCount {
-        result,
-        reserved: settled.map_or(0, |settled| settled.reserved),
-        committed: settled.map_or_else(|| step.hits(), |settled| settled.committed),
     })
 }
 
@@ -110,7 +83,7 @@ impl Pipeline {
                 let Hits::Reservation(step) = planned.check.operation.hits else {
                     continue;
                 };
-                let Some(count) = result_of(step, outcome, code) else {
+                let Some(count) = ReservationCount::of(step, outcome, code) else {
                     continue;
                 };
                 let origin = planned.origin;

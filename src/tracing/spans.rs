@@ -36,7 +36,7 @@ use crate::tracing::export_settings::TraceExport;
 use crate::tracing::queue::{CountingExporter, SpanQueue};
 use crate::tracing::sampling::Sampling;
 use crate::tracing::traceparent::TraceParent;
-use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Timestamp};
+use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Plan, Request, Timestamp};
 
 /// Name of the RPC that is traced.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -311,6 +311,17 @@ fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<
         return attributes;
     };
     let checked = plan.planned_checks().map(|check| check.origin);
+    let mut checks = plan.checks().iter();
+    let operation = checks.find_map(|check| match check.operation.hits {
+        Hits::Reservation(step) => Some((step.name(), step.hits())),
+        Hits::Charge(hits) => Some(("charge", hits)),
+        Hits::Take(_) | Hits::Refund(_) | Hits::Undo { .. } => None,
+    });
+    if let Some((name, hits)) = operation {
+        attributes.push(KeyValue::new("ratelimit.operation", name));
+        let hits = i64::try_from(hits).unwrap_or(i64::MAX);
+        attributes.push(KeyValue::new("ratelimit.operation.hits", hits));
+    }
     let refused = decision
         .statuses
         .iter()

@@ -297,6 +297,9 @@ fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
         if query.key.is_none() {
             line.extend([" ", &descriptor_text(&part.entries)]);
         }
+        if let Some(reservation) = &part.reservation {
+            line.extend([" ", &visible(&reservation.to_string())]);
+        }
         if let Some(remaining) = part.remaining {
             line.extend([" remaining=", &remaining.to_string()]);
         }

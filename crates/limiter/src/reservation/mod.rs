@@ -149,6 +149,19 @@ impl Step {
     }
 }
 
+impl Step {
+    /// Its name where operations are shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reserve { .. } => "reserve",
+            Self::Commit { .. } => "commit",
+            Self::Release => "release",
+            Self::Extend(_) => "extend",
+            Self::Withdraw { .. } => "withdraw",
+        }
+    }
+}
+
 // === impl OnExpiry ===
 
 impl OnExpiry {

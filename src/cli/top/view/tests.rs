@@ -437,6 +437,7 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
             rule: Some("edge.user".to_owned()),
             limit: None,
             hits: 1,
+            reservation: None,
             remaining: Some(0),
             reset_seconds: Some(7),
         }],
