@@ -15,9 +15,9 @@ use super::http::Client;
 use super::query::Query;
 use super::rates::LimitCounts;
 use super::streamed::in_pieces;
-use crate::admin_api::{LimitFigures, LimitState, Limits, rule_name, time_text};
+use crate::admin_api::{LimitFigures, LimitState, Limits, ReserveFigures, rule_name, time_text};
 use crate::pipeline::Shadow;
-use tollgate_limiter::{Allowance, Rule, Timestamp};
+use tollgate_limiter::{Allowance, Cost, Rule, Timestamp};
 
 /// How many rules one response has.
 const LIMITS_MAX: usize = 10_000;
@@ -117,6 +117,9 @@ pub(super) fn limit_state(
             Allowance::Limited { limit, algorithm } => Some(LimitFigures::of(limit, *algorithm)),
         },
         unlimited: matches!(rule.allowance, Allowance::Unlimited),
+        reserve: rule.reserve.as_deref().map(ReserveFigures::of),
+        cost: (rule.cost != Cost::default()).then(|| rule.cost.to_string()),
+        budget: rule.budget.as_deref().map(str::to_owned),
         shadow_mode: rule.shadow_mode,
         shadow_until: ends.of(&rule.domain, &name),
         source: None,

@@ -6,8 +6,8 @@ use axum::extract::State;
 
 use super::AdminState;
 use super::limits::ShadowEnds;
-use crate::admin_api::rule_name;
-use tollgate_limiter::{Allowance, Rule};
+use crate::admin_api::{ReserveFigures, rule_name};
+use tollgate_limiter::{Allowance, Cost, Rule};
 
 pub(super) async fn rlconfig(State(state): State<AdminState>) -> String {
     let Some(generation) = state.generations.current() else {
@@ -75,8 +75,18 @@ fn rlconfig_line(rule: &Rule) -> String {
                 let seconds = limit.window().as_us() / 1_000_000;
                 say(format_args!(", slot_seconds: {seconds}"));
             }
-            if let Some(key) = &rule.holder_key {
-                say(format_args!(", holder_key: {key}"));
+            match (&rule.reserve, &rule.holder_key) {
+                (Some(reserve), _) => {
+                    say(format_args!(", reserve: {}", ReserveFigures::of(reserve)));
+                }
+                (None, Some(key)) => say(format_args!(", holder_key: {key}")),
+                (None, None) => {}
+            }
+            if rule.cost != Cost::default() {
+                say(format_args!(", cost: {}", rule.cost));
+            }
+            if let Some(budget) = &rule.budget {
+                say(format_args!(", budget: {budget}"));
             }
         }
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::{CandidateLimit, CandidateState};
 use super::limit_figures::LimitFigures;
+use super::reserve::ReserveFigures;
 
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -32,6 +33,15 @@ pub struct LimitState {
     pub limit: Option<LimitFigures>,
     /// Whether the rule is unlimited.
     pub unlimited: bool,
+    /// The reservations; absent where the rule has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<ReserveFigures>,
+    /// The price of a hit as an exact decimal; absent where it is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<String>,
+    /// The budget that the rule shares with others; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
     /// Whether the rule is in shadow mode now, by its file or by `/shadow`.
     pub shadow_mode: bool,
     /// Until when `/shadow` keeps it in shadow mode; null if it does not.

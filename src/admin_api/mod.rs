@@ -18,6 +18,7 @@ mod limits;
 mod merged;
 mod partitions;
 mod requests;
+mod reserve;
 mod text;
 mod top;
 
@@ -33,5 +34,6 @@ pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, St
 pub use self::requests::{
     ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
 };
+pub use self::reserve::ReserveFigures;
 pub use self::text::{instance_name, parse_time, rule_name, time_text};
 pub use self::top::{Entry, RankBy, Top, TopKey, ValueMode, Window};

@@ -4,7 +4,8 @@
 //!
 //! `tollgate explain --last` is `explain_last`.
 //!
-//! What it deliberately does not do: take a hit. The live request has 0 hits.
+//! What it deliberately does not do: take a hit, or start a reservation. The live request has 0
+//! hits, and no id of a reservation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -130,7 +131,19 @@ impl Explain {
             }
         }
         match &self.addr {
-            Some(address) => self.print_live_status(address),
+            Some(address) => {
+                let pairs = self.descriptor.pairs.iter().cloned();
+                // With the id of a reservation, 0 hits would start one.
+                let asked = match found {
+                    Match::Rules(matched)
+                        if matched.rules.iter().any(|rule| rule.reserve.is_some()) =>
+                    {
+                        matched.entries
+                    }
+                    _ => entries.len(),
+                };
+                self.print_live_status(address, pairs.take(asked).collect())
+            }
             None => Ok(Exit::Success),
         }
     }
@@ -145,14 +158,18 @@ impl Explain {
         print_line!("  all_or_nothing: {whole}, from the {source}");
     }
 
-    fn print_live_status(&self, address: &str) -> anyhow::Result<Exit> {
+    fn print_live_status(
+        &self,
+        address: &str,
+        descriptor: Vec<(String, String)>,
+    ) -> anyhow::Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
         let question = CheckRequest {
             domain: self.domain.clone(),
-            descriptors: vec![self.descriptor.pairs.clone()],
+            descriptors: vec![descriptor],
             hits: 0,
             refund: false,
         };

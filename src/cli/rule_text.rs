@@ -1,10 +1,11 @@
 //! A descriptor and its rules in words: for `explain`, and for the failures of tests.
 
+use crate::admin_api::ReserveFigures;
 use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
-    Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, MatchKind,
-    OverLimitResponse, Placeholder, Rule, RuleSet, Template,
+    Algorithm, AlgorithmOption, Allowance, Cost, Entry, IdentityValue, Level, Limit, Match,
+    MatchKind, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule, Rule, RuleSet, Template,
 };
 
 /// Longest part of a body or header value that is printed, in characters.
@@ -28,12 +29,19 @@ pub(super) fn level_lines(
         return lines;
     }
     let steps = rules.trace(domain.as_bytes(), entries);
+    let has_id = match rules.find(domain.as_bytes(), entries) {
+        Match::Rules(found) => found.rules.iter().any(|rule| rule.reserve.is_some()),
+        Match::UnknownDomain | Match::None => false,
+    };
     let last = entries.len().saturating_sub(1);
     for (level, ((key, value), step)) in pairs.iter().zip(&steps).enumerate() {
         if level >= levels {
-            lines.push(format!(
-                "  the last entry, {key}={value}, identifies the holder of a slot"
-            ));
+            let role = if has_id {
+                "is the id of a reservation"
+            } else {
+                "identifies the holder of a slot"
+            };
+            lines.push(format!("  the last entry, {key}={value}, {role}"));
             break;
         }
         let found = match step.matched {
@@ -139,9 +147,17 @@ pub(super) fn rule_lines(
             for words in limit_options(&limit, algorithm) {
                 lines.push(format!("  {words}"));
             }
-            if let Some(key) = &rule.holder_key {
-                lines.push(format!(
+            match (&rule.reserve, &rule.holder_key) {
+                (Some(reserve), _) => lines.extend(reserve_lines(rule, reserve)),
+                (None, Some(key)) => lines.push(format!(
                     "  holder_key: {key}, as the last entry; without it a slot is anonymous"
+                )),
+                (None, None) => {}
+            }
+            if rule.cost != Cost::default() {
+                lines.push(format!(
+                    "  cost: {} for each hit; what a request costs is rounded up",
+                    rule.cost
                 ));
             }
             lines.push(format!("  promise: {}", algorithm.promise()));
@@ -185,6 +201,36 @@ pub(super) fn rule_lines(
         label(0),
         label(1)
     ));
+    lines
+}
+
+/// What starts and ends of reservations do.
+fn reserve_lines(rule: &Rule, reserve: &ReserveRule) -> Vec<String> {
+    let figures = ReserveFigures::of(reserve);
+    let mut lines = vec![format!("  reserve: {figures}")];
+    match (&figures.key, reserve.amount) {
+        (Some(key), Some(amount)) => {
+            let amount = match amount {
+                ReserveAmount::Hits(hits) => hits.to_string(),
+                ReserveAmount::Learnt(learnt) => format!(
+                    "{amount} of what was committed, from {} to {}, and {} at first",
+                    learnt.floor, learnt.ceiling, learnt.floor
+                ),
+            };
+            let price = if rule.cost == Cost::default() {
+                "its hits"
+            } else {
+                "its hits times the cost"
+            };
+            lines.push(format!(
+                "    start: {key} as the last entry and hits_addend 0 reserves {amount}"
+            ));
+            lines.push(format!(
+                "    end: {key} as the last entry and more hits settles {price}"
+            ));
+        }
+        _ => lines.push("    only requests of the API reserve: no entry is an id".to_owned()),
+    }
     lines
 }
 
@@ -245,28 +291,42 @@ fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String 
     if limit.unit().is_some() {
         parts.push(limit.describe_window());
     }
-    if !rule.name.is_empty() {
-        parts.push(format!("name {}", rule.name));
+    match &rule.budget {
+        Some(budget) => parts.push(format!("budget {budget}")),
+        None if rule.name.is_empty() => {}
+        None => parts.push(format!("name {}", rule.name)),
     }
     parts.join(", ")
 }
 
 /// Domain and entries of the bucket.
 fn bucket_identity(rule: &Rule, entries: &[Entry<'_>]) -> String {
-    let entries = entries.iter().enumerate().map(|(level, entry)| {
-        let configured = rule.path.get(level);
-        let (value, all) = match rule.identity_value(level, entry.value) {
-            IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
-            IdentityValue::Address(prefix) => (prefix.to_string(), false),
-            IdentityValue::All(values) => (values.text().to_owned(), true),
-        };
-        let shared = all || configured.is_some_and(|level| level.share_threshold);
-        let all = if shared {
-            " (shared by all matching values)"
-        } else {
-            ""
-        };
-        format!("{}={value}{all}", String::from_utf8_lossy(entry.key))
-    });
-    format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
+    // Limits of one budget differ in the last entry.
+    let levels = entries
+        .len()
+        .saturating_sub(usize::from(rule.budget.is_some()));
+    let entries = entries
+        .iter()
+        .take(levels)
+        .enumerate()
+        .map(|(level, entry)| {
+            let configured = rule.path.get(level);
+            let (value, all) = match rule.identity_value(level, entry.value) {
+                IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
+                IdentityValue::Address(prefix) => (prefix.to_string(), false),
+                IdentityValue::All(values) => (values.text().to_owned(), true),
+            };
+            let shared = all || configured.is_some_and(|level| level.share_threshold);
+            let all = if shared {
+                " (shared by all matching values)"
+            } else {
+                ""
+            };
+            format!("{}={value}{all}", String::from_utf8_lossy(entry.key))
+        });
+    let entries: Vec<_> = entries.collect();
+    if entries.is_empty() {
+        return rule.domain.to_string();
+    }
+    format!("{} {}", rule.domain, entries.join(","))
 }

@@ -60,8 +60,34 @@ struct EntrySource {
 struct ActionList {
     about: String,
     entries: Vec<EntrySource>,
-    is_refund: bool,
+    moment: Moment,
 }
+
+/// When Envoy sends a list of actions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Moment {
+    /// Before the request.
+    Request,
+    /// When the request is done, to return its slot.
+    Refund,
+    /// Before the request, to reserve.
+    Start,
+    /// When the request is done, to settle its reservation.
+    End,
+}
+
+/// What a list of actions has besides its actions.
+const REFUND: &str = "    # needs RateLimitPerRoute: docs/rules.md#limit-concurrency-with-envoy
+    hits_addend: { number: 1, is_negative_hits: true }
+    apply_on_stream_done: true
+";
+const START: &str = "    # an id that clients cannot set: docs/rules.md#reserve-with-envoy
+    hits_addend: { number: 0 }
+";
+const END: &str = "    # where is the true amount? See docs/rules.md#reserve-with-envoy
+    hits_addend: { format: \"%DYNAMIC_METADATA(example:tokens)%\" }
+    apply_on_stream_done: true
+";
 
 /// The actions for all rules, as YAML: one document for each domain.
 pub fn actions(rules: &RuleSet, sources: &KeySources) -> String {
@@ -128,18 +154,27 @@ fn lists<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<ActionList> {
             if !seen.insert(path.clone()) {
                 continue;
             }
+            let (first, last) = match (holder, &rule.reserve) {
+                (None, _) => (Moment::Request, None),
+                (Some(_), None) => {
+                    let about = "returns the slot when the request is done";
+                    (Moment::Request, Some((Moment::Refund, about)))
+                }
+                (Some(_), Some(_)) => {
+                    let about = "settles the reservation when the request is done";
+                    (Moment::Start, Some((Moment::End, about)))
+                }
+            };
             lists.push(ActionList {
                 about: keys.join(", "),
                 entries: path.clone(),
-                is_refund: false,
+                moment: first,
             });
-            if holder.is_some() {
-                lists.push(ActionList {
-                    about: "returns the slot when the request is done".to_owned(),
-                    entries: path,
-                    is_refund: true,
-                });
-            }
+            lists.extend(last.map(|(moment, about)| ActionList {
+                about: about.to_owned(),
+                entries: path,
+                moment,
+            }));
         }
     }
     lists
@@ -182,13 +217,12 @@ fn write_list(text: &mut String, list: &ActionList, sources: &KeySources) {
         for entry in &list.entries {
             write_action(text, entry, sources, without.contains(&entry.key.as_str()));
         }
-        if list.is_refund {
-            text.push_str(
-                "    # needs RateLimitPerRoute: docs/rules.md#limit-concurrency-with-envoy\n",
-            );
-            text.push_str("    hits_addend: { number: 1, is_negative_hits: true }\n");
-            text.push_str("    apply_on_stream_done: true\n");
-        }
+        text.push_str(match list.moment {
+            Moment::Request => "",
+            Moment::Refund => REFUND,
+            Moment::Start => START,
+            Moment::End => END,
+        });
     }
 }
 

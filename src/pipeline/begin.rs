@@ -174,6 +174,9 @@ impl Pipeline {
         if let Some(naming) = policy.bucket_naming {
             plan.name_buckets(request, naming);
         }
+        if plan.has_starts() && (policy.modes.shadow || policy.modes.quota) {
+            plan.forget_refused_starts();
+        }
         plan
     }
 

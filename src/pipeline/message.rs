@@ -1,7 +1,7 @@
 //! Converts protobuf fields to the limiter's types and back.
 //!
 //! Two tables of the protocol are here. Hits: a descriptor's addend overrides the request's, an
-//! absent one means 1, and an explicit 0 is a peek. Units: 7 is a week, also where Envoy's enum has
+//! absent one means 1, and an explicit 0 is a peek or starts a reservation. Units: 7 is a week, also where Envoy's enum has
 //! none.
 //!
 //! What it deliberately does not do: decide, or reject what it can read. An override without a
@@ -64,6 +64,16 @@ pub(crate) fn hits(
         (true, true) => Hits::Refund(hits),
         (true, false) => Hits::PEEK,
     }
+}
+
+/// Whether the request says how many hits a descriptor takes: by its own addend, or by one of the
+/// request that is not the default. Hits that are given back are no start or end of a reservation.
+pub(crate) fn has_explicit_hits(
+    request_addend: u32,
+    own_addend: Option<u64>,
+    negative: bool,
+) -> bool {
+    !negative && (own_addend.is_some() || request_addend > 0)
 }
 
 /// The number of a code on the wire.
@@ -151,6 +161,21 @@ mod tests {
             (2, None, true, Hits::Refund(2)),
         ] {
             assert_eq!(hits(request, own, negative, EVERYTHING), used);
+        }
+    }
+
+    #[test]
+    fn hits_are_explicit_where_the_request_says_them() {
+        for (request, own, negative, explicit) in [
+            (0, None, false, false),
+            (5, None, false, true),
+            (0, Some(0), false, true),
+            (5, Some(0), false, true),
+            (0, Some(7), false, true),
+            (5, None, true, false),
+            (0, Some(0), true, false),
+        ] {
+            assert_eq!(has_explicit_hits(request, own, negative), explicit);
         }
     }
 

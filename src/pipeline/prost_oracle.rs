@@ -5,7 +5,9 @@
 
 use tollgate_limiter::{Decision, Entry, Request, Status};
 
-use crate::pipeline::message::{OverrideFields, StatusFields, code_number, hits};
+use crate::pipeline::message::{
+    OverrideFields, StatusFields, code_number, has_explicit_hits, hits,
+};
 use crate::pipeline::policy::RequestPolicy;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
 use crate::proto::envoy::service::ratelimit::v3 as rls;
@@ -26,6 +28,8 @@ pub(crate) fn decode(request: &rls::RateLimitRequest, policy: RequestPolicy) -> 
             .as_ref()
             .map(|limit| OverrideFields::from(limit).under(policy));
         decoded.push_descriptor(entries, hits, limit);
+        let addend = request.hits_addend;
+        decoded.set_explicit_hits(has_explicit_hits(addend, own, negative));
     }
     decoded
 }

@@ -1,17 +1,12 @@
 //! Times and durations, as a file of tests has them.
 
 use std::fmt;
-use std::time::Duration;
 
 use jiff::Zoned;
 use jiff::tz::TimeZone;
 use tollgate_limiter::Timestamp;
 
-/// Units of durations. Months and years have different lengths, so they are none.
-const UNITS: [&str; 7] = ["us", "ms", "s", "m", "h", "d", "w"];
-
-/// The longest duration, in microseconds: a hundred years.
-const DURATION_MAX_US: u64 = 36_525 * 86_400_000_000;
+use crate::rules::duration;
 
 /// A time, and the zone in which it is shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,24 +72,9 @@ fn why_no_time(error: &str) -> &'static str {
 
 /// Parses a duration such as `500ms` or `1h30m`, in microseconds.
 pub(super) fn duration(text: &str) -> Result<u64, Invalid> {
-    let letters = |c: char| c.is_ascii_alphabetic();
-    let mut units = text
-        .split(|c: char| !letters(c))
-        .filter(|it| !it.is_empty());
-    if let Some(unit) = units.find(|unit| !UNITS.contains(unit)) {
-        return Err(Invalid {
-            message: format!(
-                "has the unknown unit '{}'",
-                crate::rules::excerpt::excerpt(unit)
-            ),
-            help: format!("use one of {}; a day is 24 hours", UNITS.join(", ")),
-        });
-    }
-    let duration = humantime::parse_duration(text).ok();
-    let us = duration.and_then(|it: Duration| u64::try_from(it.as_micros()).ok());
-    us.filter(|us| *us <= DURATION_MAX_US).ok_or(Invalid {
-        message: "is not a duration of at most 100 years".to_owned(),
-        help: "write numbers with units, such as 500ms, 1h30m or 28d".to_owned(),
+    duration::duration(text).map_err(|error| Invalid {
+        message: error.message,
+        help: error.help,
     })
 }
 

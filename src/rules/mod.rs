@@ -8,10 +8,12 @@
 //! | [`xds`] | rules from an xDS server |
 //! | [`patterns`] | wildcards and regular expressions compiled into automata |
 //! | [`calendar`] | calendar windows in time zones |
+//! | `duration` | durations in files |
 //! | `excerpt` | bounded excerpts of a text, for messages |
 //! | `yaml` | YAML as a tree of nodes with positions |
 
 pub mod calendar;
+pub(crate) mod duration;
 pub(crate) mod excerpt;
 pub mod file;
 pub mod path;

@@ -178,7 +178,8 @@ impl<'r> Plan<'r> {
                 DescriptorPlan::Unlimited => (Status::unlimited(), false),
                 DescriptorPlan::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
-                        let outcome = outcomes.get(position).copied().flatten();
+                        let deciding = self.deciding(position);
+                        let outcome = outcomes.get(deciding).copied().flatten();
                         let planned = self.planned_check(position)?;
                         let mut status = Status::of(&planned, outcome.as_ref(), undecided);
                         status.check_index = Some(position);

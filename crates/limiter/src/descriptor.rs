@@ -46,7 +46,7 @@ pub enum Hits {
 
 /// The holder of a slot, or the id of a reservation, as a keyed hash of the id that was sent. Two
 /// ids collide with probability 2^-64, and clients cannot aim.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Holder(pub NonZeroU64);
 
 /// One operation on a bucket.
@@ -75,6 +75,8 @@ pub struct Descriptor<'r, 'a> {
     pub entries: &'r [Entry<'a>],
     /// The hits that it takes or gives back.
     pub hits: Hits,
+    /// Whether the request said how many hits to take.
+    pub has_explicit_hits: bool,
     /// The limit that it carries, if any.
     pub limit: Option<Override>,
 }
@@ -94,6 +96,7 @@ pub struct Request<'a> {
 struct DescriptorParts {
     entries: Range<usize>,
     hits: Hits,
+    has_explicit_hits: bool,
     limit: Option<Override>,
 }
 
@@ -240,15 +243,25 @@ impl<'a> Request<'a> {
         self.entries.push(entry);
     }
 
-    /// Makes a descriptor of the entries since the last one.
+    /// Makes a descriptor of the entries since the last one. Its hits are not explicit.
     #[inline]
     pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
         let start = self.descriptors.last().map_or(0, |parts| parts.entries.end);
         self.descriptors.push(DescriptorParts {
             entries: start..self.entries.len(),
             hits,
+            has_explicit_hits: false,
             limit,
         });
+    }
+
+    /// Sets whether the request said how many hits the last descriptor takes: with the id of a
+    /// reservation, explicit hits are its start (0) or its end.
+    #[inline]
+    pub fn set_explicit_hits(&mut self, explicit: bool) {
+        if let Some(parts) = self.descriptors.last_mut() {
+            parts.has_explicit_hits = explicit;
+        }
     }
 
     /// An empty request with the allocations of this one, for texts with another lifetime.
@@ -283,6 +296,7 @@ impl<'a> Request<'a> {
         self.descriptors.iter().map(|parts| Descriptor {
             entries: self.entries.get(parts.entries.clone()).unwrap_or_default(),
             hits: parts.hits,
+            has_explicit_hits: parts.has_explicit_hits,
             limit: parts.limit,
         })
     }

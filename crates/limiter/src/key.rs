@@ -3,7 +3,9 @@
 //! Two checks share a bucket when they agree on domain, descriptor path, algorithm, window, the
 //! limit's name, and whether the limit came with the request. The position of a rule in a file does
 //! not matter. The time that a slot is held is not a window: slots stay held when it changes. A
-//! calendar is part of the window: a month in Paris is not a month in UTC. Each part is hashed
+//! calendar is part of the window: a month in Paris is not a month in UTC. Limits of one budget
+//! share a bucket: in place of their last level and their name it has the budget's name. The id of
+//! a reservation is no part of a bucket. Each part is hashed
 //! after its length, so no two lists of texts give the same bytes. Texts are hashed whole and never
 //! kept. At a level of addresses the address counts, not its spelling.
 //!
@@ -95,7 +97,10 @@ impl BucketIdentity<'_> {
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
         let calendar = self.limit.calendar();
-        let kind = u8::from(self.rule.is_none()) | u8::from(calendar.is_some()) << 1;
+        let budget = self.rule.and_then(|rule| rule.budget.as_deref());
+        let kind = u8::from(self.rule.is_none())
+            | u8::from(calendar.is_some()) << 1
+            | u8::from(budget.is_some()) << 2;
         digest.write(&[kind]);
         let window_us = match self.limit.unit() {
             Some(_) => self.limit.window().as_us(),
@@ -106,12 +111,14 @@ impl BucketIdentity<'_> {
             text(&mut digest, calendar.name().as_bytes());
         }
         text(&mut digest, self.algorithm.name().as_bytes());
-        text(
-            &mut digest,
-            self.rule.map_or("", |rule| &rule.name).as_bytes(),
-        );
+        let name = budget.unwrap_or_else(|| self.rule.map_or("", |rule| &rule.name));
+        text(&mut digest, name.as_bytes());
         text(&mut digest, self.domain);
-        for (level, entry) in self.entries.iter().enumerate() {
+        let levels = self
+            .entries
+            .len()
+            .saturating_sub(usize::from(budget.is_some()));
+        for (level, entry) in self.entries.iter().enumerate().take(levels) {
             text(&mut digest, entry.key);
             match self.rule {
                 Some(rule) => value(&mut digest, rule.identity_value(level, entry.value)),

@@ -25,6 +25,7 @@
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
 //! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
 //! | `replacements` | the rules that other matched rules replace |
+//! | `planned_steps` | the steps of reservations in a plan, and shared budgets |
 //! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 //!
@@ -77,6 +78,8 @@ mod replacements;
 
 pub mod reservation;
 
+mod planned_steps;
+
 pub mod plan;
 
 pub mod decision;
@@ -97,7 +100,8 @@ pub use pattern::{
 };
 pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use reservation::{
-    Cost, EXPIRY_MS_MAX, Expiry, OnExpiry, Otherwise, ReservationOutcome, ReserveRule, Step,
+    Cost, CostError, EXPIRY_MS_MAX, Estimate, EstimateScope, Expiry, OnExpiry, Otherwise,
+    ReservationOutcome, ReserveAmount, ReserveRule, Step,
 };
 pub use rule::{
     Allowance, Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder,

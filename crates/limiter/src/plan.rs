@@ -11,12 +11,13 @@ use std::ops::Range;
 
 use super::algorithm::FixedWindow;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
-use super::descriptor::{Descriptor, Operation, Override, Request};
+use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
+use super::planned_steps::PlannedSteps;
 use super::replacements::Replacements;
-use super::reservation::COST_ONE;
-use super::rule::Allowance;
+use super::reservation::{COST_ONE, Step};
+use super::rule::{Allowance, Rule};
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
 
@@ -56,6 +57,8 @@ pub struct PlanBuffer {
     /// None where the domain's rules do not set it.
     on_store_failure: Option<OnStoreFailure>,
     invalid_overrides: u64,
+    /// Its reservations and shared budgets.
+    steps: PlannedSteps,
     /// Matching took more steps than one request may take. The plan is then invalid.
     matching_budget_exceeded: bool,
 }
@@ -147,10 +150,11 @@ impl<'r> Plan<'r> {
         self.buffer.domain_known
     }
 
-    /// Whether the request takes from all its limits or from none.
+    /// Whether the request takes from all its limits or from none. One that starts a reservation
+    /// does, whatever the rules say.
     #[inline]
     pub fn all_or_nothing(&self) -> bool {
-        self.buffer.all_or_nothing.unwrap_or_default()
+        self.buffer.all_or_nothing.unwrap_or_default() || self.buffer.steps.has_starts()
     }
 
     /// Sets it for a domain whose rules do not.
@@ -178,8 +182,48 @@ impl<'r> Plan<'r> {
         }
     }
 
+    /// Whether the request starts a reservation.
+    #[inline]
+    pub fn has_starts(&self) -> bool {
+        self.buffer.steps.has_starts()
+    }
+
+    /// The checks that start a reservation, each with its rule: to set an amount that was learnt.
+    pub fn starts_mut(&mut self) -> impl Iterator<Item = (&'r Rule, &mut Check)> {
+        let rules = self.rules.rules();
+        let checks = self.buffer.checks.iter_mut();
+        let planned = checks.zip(&self.buffer.rule_indices);
+        planned.filter_map(move |(check, rule)| {
+            let hits = check.operation.hits;
+            let starts = matches!(hits, Hits::Reservation(Step::Reserve { .. }));
+            let rule = rules.get((*rule)?)?;
+            starts.then_some((rule, check))
+        })
+    }
+
+    /// Keeps buckets from remembering a refused start, where a refusal need not refuse the request.
+    #[cold]
+    pub fn forget_refused_starts(&mut self) {
+        for (_, check) in self.starts_mut() {
+            if let Hits::Reservation(Step::Reserve {
+                remember_refused, ..
+            }) = &mut check.operation.hits
+            {
+                *remember_refused = false;
+            }
+        }
+    }
+
+    /// The position of the check whose outcome decides the check at `position`: another one where
+    /// both draw on one budget.
+    #[inline]
+    pub(super) fn deciding(&self, position: usize) -> usize {
+        self.buffer.steps.deciding(position)
+    }
+
     /// Sets [`Check::bucket_name`] by `naming`, for a store that continues the buckets of another
-    /// service. Skips descriptors with several limits: a name is that of one bucket.
+    /// service. Skips descriptors with several limits, since a name is that of one bucket, and
+    /// budgets, which no other service has.
     pub fn name_buckets(&mut self, request: &Request<'_>, naming: BucketNaming) {
         let PlanBuffer {
             descriptors,
@@ -202,6 +246,9 @@ impl<'r> Plan<'r> {
                 continue;
             };
             let rule = rule_index.and_then(|index| self.rules.rules().get(index));
+            if rule.is_some_and(|rule| rule.budget.is_some()) {
+                continue;
+            }
             let levels = rule.map_or(descriptor.entries.len(), |_| matched.entries);
             check.bucket_name = naming(&BucketIdentity {
                 domain: request.domain,
@@ -271,6 +318,7 @@ impl<'r> Plan<'r> {
                 self.plan_descriptor(request.domain, position, &descriptor, &replaced, hasher);
             self.buffer.descriptors.push(line);
         }
+        self.buffer.steps.finish(&mut self.buffer.checks);
     }
 
     /// Plans one descriptor and appends its checks.
@@ -315,13 +363,11 @@ impl<'r> Plan<'r> {
             }
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
-            let operation = Operation {
-                hits: match rule.cost {
-                    COST_ONE => descriptor.hits,
-                    cost => descriptor.hits.priced(cost),
-                },
-                holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
-            };
+            let operation = buffer.operation(rule, descriptor, held_by, hasher);
+            if rule.budget.is_some() {
+                let position = buffer.checks.len();
+                buffer.steps.add_price(position, descriptor.hits, rule.cost);
+            }
             let identity = BucketIdentity {
                 domain,
                 entries,
@@ -347,7 +393,30 @@ impl PlanBuffer {
         &self.checks
     }
 
+    /// The operation of a descriptor on the bucket of one of its rules.
+    #[inline]
+    fn operation(
+        &mut self,
+        rule: &Rule,
+        descriptor: &Descriptor<'_, '_>,
+        held_by: Option<&Entry<'_>>,
+        hasher: &impl KeyHasher,
+    ) -> Operation {
+        if let Some(reserve) = &rule.reserve {
+            let steps = &mut self.steps;
+            return steps.operation((rule, reserve), descriptor, held_by, hasher);
+        }
+        Operation {
+            hits: match rule.cost {
+                COST_ONE => descriptor.hits,
+                cost => descriptor.hits.priced(cost),
+            },
+            holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
+        }
+    }
+
     fn clear(&mut self) {
+        self.steps.clear();
         self.descriptors.clear();
         self.checks.clear();
         self.rule_indices.clear();

@@ -134,6 +134,8 @@ pub struct Rule {
     pub reserve: Option<Box<ReserveRule>>,
     /// The price of a hit.
     pub cost: Cost,
+    /// The name of a budget that it shares with limits of the same parent entries.
+    pub budget: Option<Box<str>>,
     /// The limit that is tried beside this one.
     pub candidate: Option<Box<Candidate>>,
     /// Names of rules that this one replaces when both match one request.
@@ -276,6 +278,7 @@ impl Rule {
             holder_key: None,
             reserve: None,
             cost: COST_ONE,
+            budget: None,
             candidate: None,
             replaces: Vec::new(),
             shadow_mode: false,
@@ -293,10 +296,16 @@ impl Rule {
     pub(super) fn candidates(rules: &[Self]) -> Vec<Self> {
         let with_candidate = |rule: &Self| {
             let candidate = rule.candidate.as_ref()?;
+            // Without a reservation it must still match descriptors with an id.
+            let id = rule
+                .reserve
+                .as_ref()
+                .and_then(|reserve| reserve.key.clone());
             Some(Self {
                 allowance: candidate.allowance,
-                holder_key: candidate.holder_key.clone(),
+                holder_key: candidate.holder_key.clone().or(id),
                 reserve: None,
+                budget: None,
                 candidate: None,
                 ..rule.clone()
             })

@@ -24,8 +24,8 @@ pub(super) struct DescriptorContext<'b> {
     /// None when the level above is invalid; its descriptors are then only checked.
     pub(super) parent: Option<Parent<'b>>,
     pub(super) levels: &'b [Arc<Level>],
-    /// The holder key of the level above.
-    pub(super) holder_key: Option<&'b str>,
+    /// The holder key of the level above, and whether it is the id of reservations.
+    pub(super) holder_key: Option<(&'b str, bool)>,
 }
 
 // === impl Loader ===
@@ -114,7 +114,9 @@ impl Loader<'_> {
         if let Some(first) = rules.first_mut() {
             first.metadata = metadata;
         }
-        let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
+        let holder_key = rules
+            .iter()
+            .find_map(|rule| Some((rule.holder_key.clone()?, rule.reserve.is_some())));
         self.warn_unused_over_limit(&fields, path, &rules);
         self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
@@ -126,28 +128,39 @@ impl Loader<'_> {
         let context = DescriptorContext {
             parent: node.map(Parent::Node),
             levels: &levels,
-            holder_key: holder_key.as_deref(),
+            holder_key: holder_key.as_ref().map(|(key, is_id)| (&**key, *is_id)),
             ..context
         };
         self.descriptors(&fields, path, context);
     }
 
     /// Warns of a level that never applies, because its key is the holder key of the level above.
+    /// For the id of reservations it is an error: the level would take its requests.
     fn warn_unreachable(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         key: &str,
-        holder_key: Option<&str>,
+        holder_key: Option<(&str, bool)>,
     ) {
         let limited = ["rate_limit", "rate_limits"];
         let limited = limited.iter().any(|name| fields.given(name).is_some());
-        if holder_key == Some(key) && (limited || fields.given("descriptors").is_none()) {
+        let span = fields.span_of("key");
+        if holder_key == Some((key, true)) {
+            let message = format!("'{}' is the reserve.key of the level above", excerpt(key));
+            let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+            let error =
+                error.label("as the last entry of a request, this key is the id of a reservation");
+            let help = "use another key here or as reserve.key, or remove this descriptor";
+            self.report(path, error.help(help));
+        } else if holder_key == Some((key, false))
+            && (limited || fields.given("descriptors").is_none())
+        {
             let message = format!(
                 "'{}' is the holder_key of the level above, so this descriptor never applies",
                 excerpt(key)
             );
-            let warning = Diagnostic::warning(Code::NoEffect, fields.span_of("key"), message);
+            let warning = Diagnostic::warning(Code::NoEffect, span, message);
             let warning = warning
                 .label("as the last entry of a request, this key names the holder of a slot");
             let help = "use another key here or as holder_key, or remove this descriptor's limit";

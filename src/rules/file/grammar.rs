@@ -14,6 +14,7 @@
 use crate::rules::file::grammar_field::{
     ANY_NUMBER, Field, Grammar, Kind, Mapping, choice, reference, tollgate,
 };
+use crate::rules::file::grammar_reserve::{BUDGET, COST, RESERVE, RESERVE_OF_LIMIT};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, OnStoreFailure, Weekday};
 
@@ -138,6 +139,9 @@ pub(crate) static LIMIT: Mapping = Mapping {
         COUNT_REFUSED,
         HOLDER_KEY,
         SLOT_SECONDS,
+        RESERVE_OF_LIMIT,
+        COST,
+        BUDGET,
         CANDIDATE_OF_LIMIT,
     ],
 };
@@ -336,10 +340,11 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
 };
 
 /// Every mapping.
-pub(crate) static MAPPINGS: [&Mapping; 6] = [
+pub(crate) static MAPPINGS: [&Mapping; 7] = [
     &ROOT,
     &DESCRIPTOR,
     &LIMIT,
+    &RESERVE,
     &CANDIDATE,
     &REPLACED,
     &OVER_LIMIT,
@@ -360,7 +365,7 @@ pub(crate) static OVERLAY: Grammar = Grammar {
 };
 
 /// The mappings that messages name. What a candidate may have, a limit may have.
-static NAMED: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
+static NAMED: [&Mapping; 6] = [&ROOT, &DESCRIPTOR, &LIMIT, &RESERVE, &REPLACED, &OVER_LIMIT];
 
 /// The fields of a limit that are choices of its algorithm, in the order of the table.
 pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {

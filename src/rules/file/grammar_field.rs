@@ -65,6 +65,10 @@ pub(crate) enum Kind {
     Boolean,
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A number above 0 with at most six decimals.
+    Decimal,
+    /// A number of hits above 0, or a percentile such as `p95`.
+    Amount,
     /// A mapping.
     Mapping(&'static Mapping),
     /// A list of mappings.
@@ -133,9 +137,14 @@ impl Grammar {
             .map(|field| field.origin)
     }
 
-    /// The mappings that have a key, for messages.
+    /// The mappings that have a key, for messages. Fields of tollgate that have the name of one of
+    /// the reference's are left out.
     pub(crate) fn homes(&self, name: &str) -> String {
-        let homes = self.mappings.iter().filter(|mapping| mapping.has(name));
+        let origin = self.origin_of(name);
+        let homes = self.mappings.iter().filter(|mapping| {
+            let field = mapping.field(name);
+            field.is_some_and(|field| Some(field.origin) == origin)
+        });
         let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
         homes.join(" or ")
     }
@@ -159,6 +168,7 @@ impl Mapping {
             "rules" => "the root of the file",
             "descriptor" => "a descriptor",
             "limit" => "`rate_limit`",
+            "reserve" => "`reserve`",
             "candidate" => "`candidate`",
             "replaced" => "an entry of `replaces`",
             "over_limit" => "`over_limit`",

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
+use crate::rules::file::budgets::BudgetOrigin;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::grammar::{OVERLAY, RULES};
 use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
@@ -54,6 +55,8 @@ pub(super) struct Loader<'s> {
     pub(super) items: HashMap<usize, Box<[Span]>>,
     /// The places of the names in `replaces`, in the order of the rules.
     pub(super) replaced_names: Vec<ReplacedName>,
+    /// The places of the budgets that limits name, in the order of the rules.
+    pub(super) budgets: Vec<BudgetOrigin>,
     /// Where domains and their settings were written.
     pub(super) domains: HashMap<String, DomainOrigin>,
 }
@@ -91,6 +94,7 @@ impl Loader<'_> {
             nodes: Vec::new(),
             items: HashMap::new(),
             replaced_names: Vec::new(),
+            budgets: Vec::new(),
             domains: HashMap::new(),
         }
     }
@@ -109,7 +113,7 @@ impl Loader<'_> {
     /// Compiles the patterns of all files. Gives whether the rules are valid.
     pub(super) fn complete(&mut self) -> bool {
         self.compile();
-        let are_valid = self.report.errors.is_empty();
+        let are_valid = self.report.errors.is_empty() && self.check_budgets();
         if are_valid {
             self.warn_unreachable_nodes();
         }

@@ -199,7 +199,8 @@ impl Reader<'_> {
             .integer()
             .is_some_and(|number| i64::try_from(number).is_err());
         let float = node.float();
-        if name == "metadata" || float.is_none() && !beyond {
+        let is_decimal = matches!(field.map(|field| &field.kind), Some(Kind::Decimal));
+        if name == "metadata" || is_decimal || float.is_none() && !beyond {
             return;
         }
         let message = if self.grammar.is_reference {

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
+//! | `grammar_reserve` | the table of reservations and prices |
 //! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
 //! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
@@ -21,6 +22,7 @@
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
+//! | `budgets` | limits that share a bucket |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
 //! | `overlay` | what a file of another owner adds to the rules |
 //! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
@@ -36,6 +38,7 @@
 //! domains.
 
 mod bounds;
+mod budgets;
 mod cidr;
 mod code;
 mod corrections;
@@ -48,6 +51,7 @@ mod foreign_format;
 mod grammar;
 mod grammar_field;
 mod grammar_overlay;
+mod grammar_reserve;
 mod loader;
 mod metadata;
 mod misplaced;

@@ -79,13 +79,25 @@ impl Loader<'_> {
         (node, other): (usize, usize),
         label: &str,
     ) -> Diagnostic {
-        let (Some(node), Some(other)) = (self.nodes.get(node), self.nodes.get(other)) else {
-            return diagnostic;
-        };
-        match other.place {
+        match (self.nodes.get(node), self.nodes.get(other)) {
+            (Some(node), Some(other)) => {
+                self.cite_place(diagnostic, (node.place, other.place), label)
+            }
+            _ => diagnostic,
+        }
+    }
+
+    /// Adds another place to a diagnostic of a place.
+    pub(super) fn cite_place(
+        &self,
+        diagnostic: Diagnostic,
+        (place, other): (FilePlace, FilePlace),
+        label: &str,
+    ) -> Diagnostic {
+        match other {
             // A document that is not text has no places.
             FilePlace { span, .. } if span.at.line == 0 => diagnostic,
-            FilePlace { file, span } if file == node.place.file => diagnostic.related(span, label),
+            FilePlace { file, span } if file == place.file => diagnostic.related(span, label),
             FilePlace { file, span } => diagnostic.related_in(self.file_name(file), span, label),
         }
     }

@@ -43,6 +43,9 @@ fn schema_of(title: &str, root: &Mapping, mappings: &[&Mapping]) -> Value {
 /// A duration, as a pattern.
 const DURATION: &str = "^ *([0-9]+([.][0-9]+)? *(us|ms|s|m|h|d|w) *)+$";
 
+/// A learnt amount, as a pattern.
+const LEARNT: &str = "^p[5-9][0-9]$";
+
 /// A time, as a pattern.
 const TIME: &str =
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]+([Zz]|[+-][0-9]{2}:?[0-9]{2})(\\[[^\\]]+\\])?$";
@@ -78,6 +81,7 @@ fn object(mapping: &Mapping) -> Value {
     };
     let together = match mapping.name {
         "limit" | "candidate" => limit_constraints(),
+        "reserve" => reserve_constraints(),
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
@@ -103,6 +107,14 @@ fn property(field: &Field) -> Value {
         Kind::Integer(range) => json!({
             "type": ["integer", "null"], "minimum": range.start(), "maximum": range.end()
         }),
+        Kind::Decimal => json!({
+            "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1_000_000
+        }),
+        Kind::Amount => json!({ "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            { "type": "string", "pattern": LEARNT },
+            { "type": "null" },
+        ]}),
         Kind::Mapping(mapping) => json!({
             "anyOf": [{ "$ref": reference(mapping) }, { "type": "null" }]
         }),
@@ -245,7 +257,27 @@ fn limit_constraints() -> Value {
         "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
     }));
     together.extend(choices().map(choice_constraint));
+    let cannot_reserve: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|one| !one.can_reserve())
+        .flat_map(|one| [&[one.name()], one.aliases()].concat())
+        .collect();
+    together.push(json!({
+        "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": cannot_reserve } } },
+        "then": none_of(&["reserve"]),
+    }));
     json!(together)
+}
+
+/// The constraints between the fields of `reserve`.
+fn reserve_constraints() -> Value {
+    let is_text =
+        json!({ "required": ["amount"], "properties": { "amount": { "type": "string" } } });
+    let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
+    json!([
+        { "if": is_text, "else": none_of(&["floor", "ceiling", "per"]) },
+        { "if": is_set("key"), "then": is_set("amount") },
+    ])
 }
 
 /// None of these fields is set.

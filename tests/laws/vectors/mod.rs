@@ -20,6 +20,7 @@ mod refused;
 mod shared;
 mod smooth;
 mod sources;
+mod starts_and_ends;
 mod statuses;
 mod tally;
 mod undo;

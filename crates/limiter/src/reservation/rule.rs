@@ -1,5 +1,6 @@
 //! What a rule says of reservations and prices.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use super::Expiry;
@@ -67,6 +68,9 @@ pub enum CostError {
 
 const MILLION: u64 = 1_000_000;
 
+/// How many decimals a cost has at most.
+const DECIMALS_MAX: usize = 6;
+
 // === impl Cost ===
 
 impl Cost {
@@ -83,19 +87,177 @@ impl Cost {
         self.0.get()
     }
 
+    /// The cost that a decimal number such as `0.25` writes. Exact: the text becomes millionths
+    /// digit by digit.
+    ///
+    /// # Errors
+    ///
+    /// Anything but digits with one point between them, more than six decimals, 0 and less, and
+    /// more than a million.
+    pub fn parse(text: &str) -> Result<Self, CostError> {
+        let (is_negative, text) = match text.strip_prefix('-') {
+            Some(text) => (true, text),
+            None => (false, text),
+        };
+        let (whole, decimals) = match text.split_once('.') {
+            Some((whole, decimals)) => (whole, Some(decimals)),
+            None => (text, None),
+        };
+        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        // YAML reads a number that begins with 0 as octal.
+        let is_octal = whole.len() > 1 && whole.starts_with('0');
+        if !is_digits(whole) || is_octal || decimals.is_some_and(|text| !is_digits(text)) {
+            return Err(CostError::NotANumber);
+        }
+        let decimals = decimals.unwrap_or_default();
+        if is_negative {
+            return Err(CostError::OutOfBounds);
+        }
+        if decimals.len() > DECIMALS_MAX {
+            return Err(CostError::TooPrecise);
+        }
+        let digits = format!("{whole}{decimals:0<DECIMALS_MAX$}");
+        let millionths = digits.parse().ok();
+        millionths
+            .and_then(Self::from_millionths)
+            .ok_or(CostError::OutOfBounds)
+    }
+
     /// What these hits cost, rounded up. Saturates.
     #[inline]
     pub fn of(self, hits: u64) -> u64 {
         if self == COST_ONE {
             return hits;
         }
-        let millionths = u128::from(hits).saturating_mul(u128::from(self.0.get()));
+        Self::rounded_up(self.millionths_of(hits))
+    }
+
+    /// What these hits cost, in millionths.
+    #[inline]
+    pub fn millionths_of(self, hits: u64) -> u128 {
+        u128::from(hits).saturating_mul(u128::from(self.0.get()))
+    }
+
+    /// A sum of costs in whole hits, rounded up. Saturates.
+    #[inline]
+    pub fn rounded_up(millionths: u128) -> u64 {
         u64::try_from(millionths.div_ceil(u128::from(MILLION))).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millionths = self.0.get();
+        let (whole, rest) = (millionths / MILLION, millionths % MILLION);
+        if rest == 0 {
+            return write!(f, "{whole}");
+        }
+        let decimals = format!("{rest:0DECIMALS_MAX$}");
+        write!(f, "{whole}.{}", decimals.trim_end_matches('0'))
+    }
+}
+
+impl fmt::Display for ReserveAmount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hits(hits) => write!(f, "{hits}"),
+            Self::Learnt(estimate) => write!(f, "p{}", estimate.percent),
+        }
+    }
+}
+
+// === impl ReserveAmount ===
+
+impl ReserveAmount {
+    /// What is reserved before anything was learnt.
+    #[inline]
+    pub const fn at_first(self) -> u64 {
+        match self {
+            Self::Hits(hits) => hits,
+            Self::Learnt(estimate) => estimate.floor,
+        }
+    }
+}
+
+// === impl EstimateScope ===
+
+impl EstimateScope {
+    /// Every variant.
+    pub const ALL: [Self; 2] = [Self::Rule, Self::Key];
+
+    /// Its name in rules files.
+    #[inline]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Key => "key",
+        }
+    }
+
+    /// The variant with that name.
+    #[inline]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 
 impl Default for Cost {
     fn default() -> Self {
         COST_ONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_exact_to_six_decimals() {
+        for (text, millionths, written) in [
+            ("1", 1_000_000, "1"),
+            ("4.0", 4_000_000, "4"),
+            ("0.000001", 1, "0.000001"),
+            ("0.1", 100_000, "0.1"),
+            ("2.500", 2_500_000, "2.5"),
+            ("1000000", 1_000_000_000_000, "1000000"),
+            ("999999.999999", 999_999_999_999, "999999.999999"),
+        ] {
+            let cost = Cost::parse(text).unwrap();
+            assert_eq!(cost.as_millionths(), millionths, "{text}");
+            assert_eq!(cost.to_string(), written);
+        }
+        for (text, error) in [
+            ("", CostError::NotANumber),
+            (".5", CostError::NotANumber),
+            ("5.", CostError::NotANumber),
+            ("1e3", CostError::NotANumber),
+            ("1_0", CostError::NotANumber),
+            ("010", CostError::NotANumber),
+            ("free", CostError::NotANumber),
+            ("+1", CostError::NotANumber),
+            ("0.0000001", CostError::TooPrecise),
+            ("1.0000000", CostError::TooPrecise),
+            ("0", CostError::OutOfBounds),
+            ("0.0", CostError::OutOfBounds),
+            ("-1", CostError::OutOfBounds),
+            ("1000000.000001", CostError::OutOfBounds),
+            ("99999999999999999999", CostError::OutOfBounds),
+        ] {
+            assert_eq!(Cost::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_price_is_rounded_up_and_saturates() {
+        let tenth = Cost::parse("0.1").unwrap();
+        assert_eq!(
+            [tenth.of(0), tenth.of(1), tenth.of(10), tenth.of(11)],
+            [0, 1, 1, 2]
+        );
+        assert_eq!(Cost::parse("4.0").unwrap().of(3), 12);
+        assert_eq!(Cost::parse("1000000").unwrap().of(u64::MAX), u64::MAX);
+        // Rounded once: apart they would be 2.
+        let sum = tenth.millionths_of(3) + tenth.millionths_of(7);
+        assert_eq!(Cost::rounded_up(sum), 1);
     }
 }

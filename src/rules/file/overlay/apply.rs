@@ -3,9 +3,11 @@
 //! The first entry that matches a limit applies, and no other. So one place says what a limit
 //! becomes, and an entry that sets nothing keeps later entries from its limits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::budgets;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
@@ -48,6 +50,7 @@ impl Overlay<'_> {
             rules.replace_rule(*index, rule.clone());
         }
         self.check_descriptors(rules, &changed);
+        self.check_budgets(rules, &changed);
         self.warn_without_match();
     }
 
@@ -118,6 +121,39 @@ impl Overlay<'_> {
                     loader.report(path, error);
                 });
             }
+        }
+    }
+
+    /// Checks that limits of one budget still agree.
+    fn check_budgets(&mut self, rules: &RuleSet, changed: &[(usize, usize, Rule)]) {
+        let entry_of: HashMap<usize, usize> = changed
+            .iter()
+            .map(|(index, position, _)| (*index, *position))
+            .collect();
+        let mut first_of = HashMap::new();
+        for rule in rules.rules() {
+            let Some(shared) = budgets::shared(rule) else {
+                continue;
+            };
+            let first: &Rule = first_of.entry(shared).or_insert(rule);
+            let Some(what) = budgets::difference(first, rule) else {
+                continue;
+            };
+            let [first_entry, entry] = [first, rule].map(|rule| entry_of.get(&rule.index));
+            let blamed = entry.map(|entry| (entry, rule));
+            let blamed = blamed.or_else(|| first_entry.map(|entry| (entry, first)));
+            let Some((Some(entry), rule)) =
+                blamed.map(|(entry, rule)| (self.entries.get(*entry), rule))
+            else {
+                continue;
+            };
+            let message = format!("the other limits of its budget have another {what}");
+            let span = entry.fields.span;
+            let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+            let error = error.help("let the entry match all limits of the budget, or none");
+            self.loader.about(entry, &rule.full_name(), |loader, path| {
+                loader.report(path, error);
+            });
         }
     }
 

@@ -10,8 +10,9 @@ use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::overlay::entry::Entry;
+use crate::rules::file::rate_limit::algorithms_that_reserve;
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, Rule};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, ReserveAmount, Rule};
 
 /// The fields of a limit, by name.
 type LimitFields = Vec<(&'static str, Rc<Node>)>;
@@ -31,6 +32,7 @@ impl Loader<'_> {
             && entry.changes_the_limit()
         {
             overlaid.allowance = self.overlaid_limit(entry, path, rule, (&limit, algorithm))?;
+            self.fit_reserve(entry, path, &mut overlaid)?;
         }
         if let Some(shadow_mode) = entry.shadow_mode {
             overlaid.shadow_mode = shadow_mode;
@@ -45,6 +47,51 @@ impl Loader<'_> {
             overlaid.candidate.clone_from(&entry.candidate);
         }
         Some(overlaid)
+    }
+
+    /// Makes the reservations of a changed limit fit it; none, and a report, when they cannot. A
+    /// learnt amount has what the limit can hold as its ceiling.
+    fn fit_reserve(
+        &mut self,
+        entry: &Entry<'_>,
+        path: &FieldPath<'_>,
+        rule: &mut Rule,
+    ) -> Option<()> {
+        let (Some(reserve), Allowance::Limited { limit, algorithm }) =
+            (&mut rule.reserve, rule.allowance)
+        else {
+            return Some(());
+        };
+        if !algorithm.can_reserve() {
+            let message = format!("algorithm {} has no reservations", algorithm.name());
+            let error =
+                Diagnostic::error(Code::ConflictingKeys, entry.span_of("algorithm"), message);
+            let error = error.label("the limit has `reserve`");
+            let help = format!("use one of {}", algorithms_that_reserve());
+            self.report(path, error.help(help));
+            return None;
+        }
+        let most = limit.burst();
+        let (field, least) = match &mut reserve.amount {
+            None => return Some(()),
+            Some(ReserveAmount::Hits(hits)) => ("amount", *hits),
+            Some(ReserveAmount::Learnt(estimate)) => {
+                estimate.ceiling = estimate.ceiling.min(most.max(estimate.floor));
+                ("floor", estimate.floor)
+            }
+        };
+        if least <= most || most == 0 {
+            return Some(());
+        }
+        let message = format!("the limit would hold {most}, and its reserve.{field} is {least}");
+        let span = entry.span_of(if entry.fields.given("burst").is_some() {
+            "burst"
+        } else {
+            "requests_per_unit"
+        });
+        let help = format!("allow at least {least}, or 0 to refuse everything");
+        self.error(Code::OutOfRange, span, path, message, help);
+        None
     }
 
     fn overlaid_limit(

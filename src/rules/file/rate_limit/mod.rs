@@ -1,13 +1,14 @@
 //! The fields `rate_limit` and `rate_limits`: how many, in how long, counted how, and which rules a
 //! limit replaces.
 //!
-//! This file reads what all limits have; `algorithm` chooses how one is counted, and `window` and
-//! `concurrency` read the rest.
+//! This file reads what all limits have; `algorithm` chooses how one is counted, `window` and
+//! `concurrency` read the rest of that, and `reserve` how requests pay.
 //!
 //! What it deliberately does not do: know the position in the tree (`descriptor`).
 
 mod algorithm;
 mod concurrency;
+mod reserve;
 mod window;
 
 use crate::rules::excerpt::excerpt;
@@ -19,6 +20,8 @@ use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{AlgorithmOption, Allowance, Candidate, Limit, Rule, Unit};
+
+pub(super) use self::reserve::algorithms_that_reserve;
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
@@ -78,8 +81,7 @@ impl Loader<'_> {
                 self.error(Code::ConflictingKeys, item.span, &path, message, help);
             }
             if let Some(index) = rules.iter().position(|other| same_bucket(other, &rule)) {
-                let message =
-                    "two limits with the same algorithm, window and name would share one bucket";
+                let (message, help) = shared_bucket_words(&rule);
                 let error = Diagnostic::error(Code::Duplicate, item.span, message);
                 let place: Option<&(usize, Vec<Span>)> = places.get(index);
                 let first = place.and_then(|(position, _)| items.get(*position));
@@ -87,12 +89,10 @@ impl Loader<'_> {
                     Some(first) => error.related(first.span, "first defined here"),
                     None => error,
                 };
-                let help = "remove one of them, or give one another window or a `name`";
                 self.report(&path, error.help(help));
             }
-            let key = rule.holder_key.as_ref();
-            let keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
-            self.one_holder_key(key, keys, (item.span, &path));
+            let keys = rules.iter().filter_map(holder_key);
+            self.one_holder_key(holder_key(&rule), keys, (item.span, &path));
             self.candidate_beside(&rules, &rule, (item, &path));
             rules.push(rule);
             places.push((position, replaces_at));
@@ -110,20 +110,23 @@ impl Loader<'_> {
         rules
     }
 
-    /// Reports a holder key that differs from those of the limits before it.
+    /// Reports a key of a last entry that differs from those of the limits before it.
     fn one_holder_key<'k>(
         &mut self,
-        key: Option<&String>,
-        mut others: impl Iterator<Item = &'k String>,
+        key: Option<HolderKey<'_>>,
+        mut others: impl Iterator<Item = HolderKey<'k>>,
         (span, path): (Span, &FieldPath<'_>),
     ) {
-        if let Some((key, other)) = key.zip(others.find(|other| Some(*other) != key)) {
+        let Some((field, key)) = key else {
+            return;
+        };
+        if let Some((other_field, other)) = others.find(|(_, other)| *other != key) {
             let message = format!(
-                "holder_key '{}' beside holder_key '{}' on one descriptor",
+                "{field} '{}' beside {other_field} '{}' on one descriptor",
                 excerpt(key),
                 excerpt(other)
             );
-            let help = "use the same holder_key in all limits of a descriptor";
+            let help = format!("use the same {field} in all limits of a descriptor");
             self.error(Code::ConflictingKeys, span, path, message, help);
         }
     }
@@ -149,11 +152,12 @@ impl Loader<'_> {
             let help = "remove one of them, or give one another window or its limit a `name`";
             self.error(Code::Duplicate, item.span, &path, message, help);
         }
-        let key = candidate.holder_key.as_ref();
-        let keys = others
-            .iter()
-            .filter_map(|(other, _)| other.holder_key.as_ref());
-        self.one_holder_key(key, keys, (item.span, &path));
+        let key = |candidate: &Candidate| candidate.holder_key.clone();
+        let others: Vec<String> = others.iter().filter_map(|(other, _)| key(other)).collect();
+        let own = key(candidate);
+        let own = own.as_deref().map(|own| ("holder_key", own));
+        let others = others.iter().map(|other| ("holder_key", other.as_str()));
+        self.one_holder_key(own, others, (item.span, &path));
     }
 
     /// Reads one limit: the rule, and the positions of the names that it replaces.
@@ -173,6 +177,10 @@ impl Loader<'_> {
         let (replaces, replaces_at) = replaces.into_iter().unzip();
         rule.replaces = replaces;
         rule.candidate = self.candidate(&fields, path);
+        self.payment(&fields, path, (allowance.as_ref(), &mut rule));
+        if rule.budget.is_some() {
+            self.record_budget(fields.span_of("budget"));
+        }
         rule.allowance = allowance?;
         (self.error_count() == errors_before).then_some((rule, replaces_at))
     }
@@ -237,8 +245,11 @@ impl Loader<'_> {
         }
         self.integer(fields, path, "requests_per_unit");
         self.warn_unused_beside_unlimited(fields, path);
-        let ours = ["unit_multiplier", "algorithm"].into_iter();
-        for name in ours.chain(grammar::choices().map(|(name, _)| name)) {
+        let ours = ["unit_multiplier", "algorithm", "reserve", "cost", "budget"];
+        for name in ours
+            .into_iter()
+            .chain(grammar::choices().map(|(name, _)| name))
+        {
             if fields.given(name).is_some() {
                 let message = format!("'{name}' has no effect beside unlimited");
                 let span = fields.key_span(name);
@@ -289,9 +300,36 @@ impl Loader<'_> {
     }
 }
 
+/// The key of the last entry of a rule's descriptors, after the field that sets it.
+type HolderKey<'r> = (&'static str, &'r str);
+
+fn holder_key(rule: &Rule) -> Option<HolderKey<'_>> {
+    let field = match &rule.reserve {
+        Some(_) => "reserve.key",
+        None => "holder_key",
+    };
+    rule.holder_key.as_deref().map(|key| (field, key))
+}
+
 /// Whether two limits of one descriptor would share a bucket.
 pub(super) fn same_bucket(one: &Rule, other: &Rule) -> bool {
-    share_bucket(&one.allowance, &other.allowance) && one.name == other.name
+    match (&one.budget, &other.budget) {
+        (Some(budget), Some(other)) => budget == other,
+        (None, None) => share_bucket(&one.allowance, &other.allowance) && one.name == other.name,
+        _ => false,
+    }
+}
+
+/// What is wrong with a limit that would share a bucket on one descriptor, and what to do.
+fn shared_bucket_words(rule: &Rule) -> (&'static str, &'static str) {
+    if rule.budget.is_some() {
+        let message = "two limits of one descriptor draw on one budget";
+        (message, "remove one of them, or name another budget")
+    } else {
+        let message = "two limits with the same algorithm, window and name would share one bucket";
+        let help = "remove one of them, or give one another window or a `name`";
+        (message, help)
+    }
 }
 
 /// Whether two limits would share a bucket if they had one name.
