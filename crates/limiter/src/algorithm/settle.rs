@@ -2,7 +2,7 @@
 
 use super::ledger::{Ledger, Record, RecordState};
 use super::{
-    Algorithm, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
+    Algorithm, CountRefused, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
     ReservationOutcome, Settled, State, Step, Timestamp,
 };
 
@@ -84,7 +84,9 @@ impl Settling<'_> {
             outcome.retry_us = until.since_us(self.now).into();
             return (outcome, ReservationOutcome::TooMany);
         }
-        let outcome = self.apply(Hits::Take(hits));
+        // Nothing is taken when it is refused, whatever the limit says of refused hits.
+        let limit = self.limit.with_count_refused(CountRefused::None);
+        let outcome = self.apply_to(&limit, Hits::Take(hits));
         let record = |state| Record {
             state,
             hits,
@@ -227,9 +229,13 @@ impl Settling<'_> {
     /// One operation of the algorithm. The bucket's time moves along, so that the next one counts
     /// from there.
     fn apply(&mut self, hits: Hits) -> Outcome {
-        let outcome =
-            self.algorithm
-                .decide(self.limit, self.state, Operation::from(hits), self.now);
+        self.apply_to(self.limit, hits)
+    }
+
+    fn apply_to(&mut self, limit: &Limit, hits: Hits) -> Outcome {
+        let outcome = self
+            .algorithm
+            .decide(limit, self.state, Operation::from(hits), self.now);
         self.state.updated_at = self.now;
         outcome
     }
