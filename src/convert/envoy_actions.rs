@@ -81,7 +81,7 @@ const REFUND: &str = "    # needs RateLimitPerRoute: docs/rules.md#limit-concurr
     hits_addend: { number: 1, is_negative_hits: true }
     apply_on_stream_done: true
 ";
-const START: &str = "    # an id that clients cannot set: docs/rules.md#reserve-with-envoy
+const START: &str = "    # needs RateLimitPerRoute, and an id that clients cannot set: docs/rules.md#reserve-with-envoy
     hits_addend: { number: 0 }
 ";
 const END: &str = "    # where is the true amount? See docs/rules.md#reserve-with-envoy

@@ -231,6 +231,84 @@ descriptors:
       - { unit: minute, requests_per_unit: 40, name: 'by hand, twice' }
 ";
 
+const RESERVED: &str = "
+domain: models
+descriptors:
+  - key: user
+    descriptors:
+      - key: in
+        rate_limit: { unit: day, requests_per_unit: 1000, cost: 0.25, budget: spend, reserve: { key: id, amount: p95, floor: 10, ceiling: 400, per: key, expires: 90s, on_expiry: release } }
+  - key: team
+    rate_limit: { unit: day, requests_per_unit: 1000, reserve: { key: id, amount: 300 } }
+  - key: api
+    rate_limit: { unit: day, requests_per_unit: 1000, reserve: { amount: 300 } }
+";
+
+#[test]
+fn explain_shows_what_starts_and_ends_of_reservations_do() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), RESERVED).unwrap();
+    let path = file.path().to_str().unwrap();
+    let explain = |descriptor: &str| {
+        let (code, stdout, stderr) = tollgate(&["explain", path, "models", descriptor]);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    assert_eq!(
+        explain("user=bob,in=,id=7"),
+        "\
+domain models
+  level 1: user=bob: matches user with any value
+  level 2: in=: matches in with any value
+  the last entry, id=7, is the id of a reservation
+  all_or_nothing: false, from the setting
+rule models.user.in
+  limit: 1000 in 1 day, fixed_window
+  count_refused: blocking
+  reserve: {key: id, amount: p95, floor: 10, ceiling: 400, per: key, expires: 1m 30s, on_expiry: release}
+    start: id as the last entry and hits_addend 0 reserves p95 of what was committed, from 10 to 400, and 10 at first
+    end: id as the last entry and more hits settles its hits times the cost
+  cost: 0.25 for each hit; what a request costs is rounded up
+  promise: at most N in each aligned window; up to 2N across an edge
+  bucket: models user=bob; fixed_window, 1 day, budget spend
+  metrics: domain=\"models\" key1=\"user\" key2=\"in\"
+"
+    );
+    let team = explain("team=a");
+    let reserve = "  reserve: {key: id, amount: 300, expires: 1m, on_expiry: charge}
+    start: id as the last entry and hits_addend 0 reserves 300
+    end: id as the last entry and more hits settles its hits
+";
+    assert!(team.contains(reserve), "{team}");
+    assert!(
+        !team.contains("holder_key") && !team.contains("  cost:"),
+        "{team}"
+    );
+    let api = explain("api=a");
+    let reserve = "  reserve: {amount: 300, expires: 1m, on_expiry: charge}
+    only requests of the API reserve: no entry is an id
+";
+    assert!(api.contains(reserve), "{api}");
+}
+
+#[test]
+fn explain_of_a_running_service_starts_no_reservation() {
+    let running = Tollgate::start(RESERVED, &[]);
+    let address = running.grpc.to_string();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), RESERVED).unwrap();
+    let path = file.path().to_str().unwrap();
+    for _ in 0..2 {
+        let live = ["explain", path, "models", "team=a,id=7", "--addr", &address];
+        let (code, stdout, _) = tollgate(&live);
+        assert_eq!(code, 0);
+        assert!(
+            stdout.contains("now: 1000 left of 1000 a day, resets in "),
+            "{stdout}"
+        );
+    }
+}
+
 #[test]
 fn explain_distinguishes_buckets_of_one_descriptor() {
     let file = tempfile::NamedTempFile::new().unwrap();

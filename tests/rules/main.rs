@@ -8,6 +8,7 @@
 //! | `refused` | the reference's errors: message, position, path and advice |
 //! | `accepted` | valid spellings of the grammar and of YAML 1.1, and their results |
 //! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
+//! | `reserve` | reservations, prices and budgets of limits |
 //! | `misplaced` | known names in wrong places; several errors in several files |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
 //! | `broken` | broken files and what `check` prints for each |
@@ -48,6 +49,7 @@ mod misplaced;
 mod overlay;
 mod reading;
 mod refused;
+mod reserve;
 mod schema;
 mod test_files;
 mod values;

@@ -204,6 +204,10 @@ descriptors:
   - key: free
     shadow_mode: true
     rate_limit: { unlimited: true }
+  - key: tokens
+    rate_limit: { unit: day, requests_per_unit: 9, cost: 1.5, budget: b, reserve: { key: id, amount: p90, expires: 5m } }
+  - key: api
+    rate_limit: { unit: day, requests_per_unit: 9, reserve: { amount: 4, on_expiry: release } }
 ";
     let service = Service::start(rules, &[]).await;
     let (_, shown) = ask(service.admin, "GET", "/rlconfig", "").await;
@@ -228,7 +232,11 @@ descriptors:
         .map(|line| format!("d.several: {line}"))
         .collect();
     let free = "d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: true, quota_mode: false, unlimited: true\n";
-    assert_eq!(shown, format!("{}\n{free}", lines.join("\n")));
+    let day = format!("unit=DAY requests_per_unit=9, {flags}, algorithm: fixed_window");
+    let tokens = "reserve: {key: id, amount: p90, floor: 1, ceiling: 9, per: rule, expires: 5m, on_expiry: charge}, cost: 1.5, budget: b";
+    let api = "reserve: {amount: 4, expires: 1m, on_expiry: release}";
+    let reserved = format!("d.tokens: {day}, {tokens}\nd.api: {day}, {api}\n");
+    assert_eq!(shown, format!("{}\n{free}{reserved}", lines.join("\n")));
 }
 
 #[tokio::test]

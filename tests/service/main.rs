@@ -32,6 +32,7 @@ mod overload;
 mod recording;
 mod reloading;
 mod requests;
+mod reservations;
 mod threat_page;
 mod top_keys;
 mod ways_in;

@@ -196,10 +196,9 @@ fn kind(operation: Operation) -> (u8, Option<Holder>) {
 
 /// Sets the hits of a merged operation. A start reserves its amount once.
 fn set_hits(operation: &mut Hits, sum: u64) {
-    match operation {
-        Hits::Take(hits) | Hits::Refund(hits) | Hits::Reservation(Step::Commit { hits, .. }) => {
-            *hits = sum
-        }
-        Hits::Undo { .. } | Hits::Charge(_) | Hits::Reservation(_) => {}
+    if let Hits::Take(hits) | Hits::Refund(hits) | Hits::Reservation(Step::Commit { hits, .. }) =
+        operation
+    {
+        *hits = sum;
     }
 }

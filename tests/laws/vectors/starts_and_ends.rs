@@ -417,10 +417,10 @@ fn a_budget_beside_another_limit_keeps_its_place() {
             ),
         )
     };
-    let plain = || called("plain", limited(7, Unit::Hour));
+    let hourly = || called("plain", limited(7, Unit::Hour));
     let tree = Tree::new()
-        .with_all(&[("user", ""), ("kind", "in")], [plain(), day()])
-        .with_all(&[("user", ""), ("kind", "out")], [day(), plain()]);
+        .with_all(&[("user", ""), ("kind", "in")], [hourly(), day()])
+        .with_all(&[("user", ""), ("kind", "out")], [day(), hourly()]);
     let [input, output]: [Path<'_>; 2] = [&IN[..2], &OUT[..2]];
     let request = sent(&[
         (input, Hits::Take(1), false),

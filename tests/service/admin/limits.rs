@@ -249,3 +249,37 @@ async fn top_and_decisions_answer_with_their_filters() {
         assert!(reply.error().contains(why), "{path}: {}", reply.body);
     }
 }
+
+#[tokio::test]
+async fn limits_show_reservations_costs_and_budgets() {
+    let rules = "domain: d
+descriptors:
+  - key: tokens
+    rate_limit: {unit: day, requests_per_unit: 9, cost: 0.000001, budget: b, reserve: {key: id, amount: p90, per: key, expires: 5m}}
+  - key: api
+    rate_limit: {unit: day, requests_per_unit: 9, reserve: {amount: 4, on_expiry: release}}
+  - key: plain
+    rate_limit: {unit: day, requests_per_unit: 9}
+";
+    let service = Service::start(rules, &[]).await;
+    let shown = limits(&service, "").await;
+    let tokens = rule(&shown, "d.tokens");
+    let learnt = json!({
+        "key": "id", "amount": "p90", "floor": 1, "ceiling": 9, "per": "key",
+        "expires_ms": 300_000, "on_expiry": "charge",
+    });
+    assert_eq!(tokens["reserve"], learnt);
+    assert_eq!(
+        (&tokens["cost"], &tokens["budget"]),
+        (&json!("0.000001"), &json!("b"))
+    );
+    let fixed = json!({
+        "key": null, "amount": "4", "floor": null, "ceiling": null, "per": null,
+        "expires_ms": 60_000, "on_expiry": "release",
+    });
+    assert_eq!(rule(&shown, "d.api")["reserve"], fixed);
+    let plain = rule(&shown, "d.plain").as_object().unwrap();
+    for absent in ["reserve", "cost", "budget"] {
+        assert!(!plain.contains_key(absent), "{absent}");
+    }
+}

@@ -51,17 +51,32 @@ const IN_A_LIMIT: &[&str] = &[
     "count_refused",
     "holder_key",
     "slot_seconds",
+    "reserve",
+    "cost",
+    "budget",
     "candidate",
 ];
 
-/// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR` and `IN_A_LIMIT` by these lists, `EVERY_ALGORITHM` by
-/// all names of algorithms, and `ALGORITHM_WITH_BURST` and the like by the setting that a hint
-/// suggests. The algorithms come from the limiter's table, so a new one changes no test here.
+/// In `reserve`.
+const IN_RESERVE: &[&str] = &[
+    "key",
+    "amount",
+    "floor",
+    "ceiling",
+    "per",
+    "expires",
+    "on_expiry",
+];
+
+/// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR`, `IN_A_LIMIT` and `IN_RESERVE` by these lists, `EVERY_ALGORITHM` by
+/// all names of algorithms, `RESERVING` by those that have reservations, and `ALGORITHM_WITH_BURST`
+/// and the like by the setting that a hint suggests. The algorithms come from the limiter's table, so a new one changes no test here.
 pub fn with_names(text: &str) -> String {
     let text = [
         ("AT_THE_ROOT", AT_THE_ROOT),
         ("IN_A_DESCRIPTOR", IN_A_DESCRIPTOR),
         ("IN_A_LIMIT", IN_A_LIMIT),
+        ("IN_RESERVE", IN_RESERVE),
     ]
     .iter()
     .fold(text.to_owned(), |text, (place, names)| {
@@ -71,8 +86,11 @@ pub fn with_names(text: &str) -> String {
         .iter()
         .flat_map(|one| std::iter::once(one.name()).chain(one.aliases().iter().copied()))
         .collect();
+    let reserving = ALGORITHMS.iter().filter(|one| one.can_reserve());
+    let reserving: Vec<_> = reserving.map(|one| one.name()).collect();
     OPTIONS.iter().fold(
-        text.replace("EVERY_ALGORITHM", &every.join(", ")),
+        text.replace("EVERY_ALGORITHM", &every.join(", "))
+            .replace("RESERVING", &reserving.join(", ")),
         |text, (place, option)| text.replace(place, &algorithm_with(*option)),
     )
 }

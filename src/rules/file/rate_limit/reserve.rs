@@ -67,7 +67,7 @@ impl Loader<'_> {
                 (Code::WrongType, "cost is not a decimal number", help)
             }
             Err(CostError::TooPrecise) => {
-                let help = "write at most six decimals; choose a larger unit for the limit, such as one with costs a thousand times as high";
+                let help = "write at most six decimals; for lower prices multiply costs and limit by a thousand";
                 (Code::OutOfRange, "cost has more than six decimals", help)
             }
             Err(CostError::OutOfBounds) => {
@@ -165,7 +165,7 @@ impl Loader<'_> {
     ) -> Option<ReserveAmount> {
         let node = fields.given("amount");
         let percent = node.and_then(percent_of);
-        if node.is_none_or(|node| node.text() != Some("")) && percent.is_none() {
+        if percent.is_none() {
             self.reject_without_learnt(fields, path);
         }
         let node = node?;
