@@ -45,7 +45,7 @@
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `capture` | health, `/json`, `/metrics`, the admin API |
+//! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `capture` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
 //! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `visible_text`, `proto`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |

@@ -1,7 +1,7 @@
 //! HTTP endpoints for people, probes and Prometheus.
 //!
 //! Two ports, because they have two audiences. Port 8080 faces the network: health, `/json`,
-//! `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
+//! `/v1`, `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
 //! loopback unless a token (`token`) or client certificates protect it; `guard` says which requests
 //! it admits. A third port serves metrics only, at the reference's address.
 //!
@@ -19,6 +19,7 @@
 //! | `record`, `record_options` | `POST /record` |
 //! | `query`, `failure` | parameters and errors |
 //! | `json`, `json_service` | `/json` |
+//! | `v1` | `/v1` |
 //! | `readiness` | readiness and its report |
 //! | `rlconfig` | the rules in the reference's format |
 //!
@@ -53,6 +54,7 @@ mod state;
 mod streamed;
 mod token;
 mod top;
+mod v1;
 
 use std::future::ready;
 use std::sync::Arc;
@@ -74,6 +76,7 @@ pub use self::readiness::Readiness;
 pub use self::record::RecordingSetup;
 pub use self::state::run_states;
 pub use self::token::AdminToken;
+pub(crate) use self::v1::OPENAPI;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 #[cfg(fuzzing)]
@@ -111,6 +114,10 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Endpoints of port 8080.
 pub fn public_router(state: AdminState) -> Router {
     let shed = state.metrics.connections.http_shed.clone();
+    let api = state.json.as_ref().map(|_| {
+        let pipeline = Arc::clone(&state.api.pipeline);
+        v1::router(pipeline, shed.clone())
+    });
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |uri: Uri, _: BoxError| {
             shed.inc();
@@ -128,6 +135,7 @@ pub fn public_router(state: AdminState) -> Router {
     }
     router
         .layer(bounds)
+        .merge(api.unwrap_or_default())
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))

@@ -1,11 +1,12 @@
 //! `tollgate schema`: prints the JSON Schema of a rules file, an overlay or a file of tests, for
-//! editors, of a report, or of the admin listener.
+//! editors, of a report, of the admin listener, or of the API.
 //!
 //! What it deliberately does not do: validate a file. `check` does, and finds more.
 
 use clap::{Args, ValueEnum};
 
 use super::{Exit, check_schema};
+use crate::admin::OPENAPI;
 use crate::rule_tests;
 use crate::rules::file;
 
@@ -30,10 +31,18 @@ enum Subject {
     Check,
     /// The JSON of the admin listener
     Admin,
+    /// tollgate's own API over HTTP, as an OpenAPI document
+    Api,
 }
 
 /// The JSON Schema of the admin listener.
 const ADMIN: &str = include_str!("../admin_api/schema.json");
+
+/// Prints a schema that is kept as text.
+fn print_as_written(schema: &str) -> Exit {
+    print_line!("{}", schema.trim_end());
+    Exit::Success
+}
 
 // === impl Schema ===
 
@@ -45,10 +54,8 @@ impl Schema {
             Subject::RuleTests => rule_tests::schema(),
             Subject::Overlay => file::overlay_schema(),
             Subject::Check => check_schema::schema(),
-            Subject::Admin => {
-                print_line!("{}", ADMIN.trim_end());
-                return Ok(Exit::Success);
-            }
+            Subject::Admin => return Ok(print_as_written(ADMIN)),
+            Subject::Api => return Ok(print_as_written(OPENAPI)),
         };
         print_line!("{}", serde_json::to_string_pretty(&schema)?);
         Ok(Exit::Success)

@@ -10,7 +10,7 @@ impl From<RequestError> for Status {
         let words = error.to_string();
         match error {
             RequestError::Malformed(_) => Self::internal(words),
-            RequestError::EmptyDomain | RequestError::NoDescriptors => {
+            RequestError::EmptyDomain | RequestError::NoDescriptors | RequestError::Invalid(_) => {
                 Self::invalid_argument(words)
             }
             RequestError::TooManyDescriptors { .. }

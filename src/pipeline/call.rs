@@ -52,17 +52,10 @@ impl Pipeline {
             self.begin(call, self.generations.current(), &mut scratch, &mut pending)
                 .map_err(|Undecodable| RequestError::Malformed(UNREADABLE.to_owned()))?;
         }
-        let capture = self.watch_capture(&pending);
-        let checks = pending.checks().to_vec();
-        if !checks.is_empty() {
-            let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
-                Deadline::within_us(&*self.clock, timeout_us)
-            });
-            let applied = self.store.apply(checks, deadline, pending.commit_mode());
-            let applied = applied.await;
-            pending.results().record_all(applied);
-        }
-        capture.done();
+        let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+            Deadline::within_us(&*self.clock, timeout_us)
+        });
+        self.apply_checks(&mut pending, deadline).await;
         let now_us = self.clock.uptime_us();
         let answer = self.finish(&mut pending, &mut scratch, now_us, |response| {
             response.map(|response| CallResponse {
@@ -75,6 +68,22 @@ impl Pipeline {
             self.queue_candidate(pending);
         }
         answer
+    }
+
+    /// Applies the checks of one request, if it has any.
+    pub(super) async fn apply_checks<G>(
+        &self,
+        pending: &mut PendingRequest<G>,
+        deadline: Deadline,
+    ) {
+        let capture = self.watch_capture(pending);
+        let checks = pending.checks().to_vec();
+        if !checks.is_empty() {
+            let applied = self.store.apply(checks, deadline, pending.commit_mode());
+            let applied = applied.await;
+            pending.results().record_all(applied);
+        }
+        capture.done();
     }
 }
 

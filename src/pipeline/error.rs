@@ -34,6 +34,9 @@ pub enum RequestError {
         "matching this request against the patterns of its keys takes more than {MATCHING_STEPS_MAX} steps; send shorter values"
     )]
     TooManyMatchingSteps,
+    /// The call asks for what a limit cannot do, and this says which.
+    #[error("{0}")]
+    Invalid(String),
     /// No rules were ever loaded.
     #[error("no rate limit configuration loaded")]
     NoRules,
@@ -49,7 +52,7 @@ impl RequestError {
     pub(crate) fn grpc_code(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "INTERNAL",
-            Self::EmptyDomain | Self::NoDescriptors => "INVALID_ARGUMENT",
+            Self::EmptyDomain | Self::NoDescriptors | Self::Invalid(_) => "INVALID_ARGUMENT",
             Self::TooManyDescriptors { .. }
             | Self::TooManyEntries { .. }
             | Self::TooManyMatchingSteps => "RESOURCE_EXHAUSTED",

@@ -164,13 +164,22 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Seconds until all limits that refused would allow the request. Quotas refuse together, and the
-/// first of them to allow it ends their refusal. None when that is never, or nothing refused.
+/// Seconds until all limits that refused would allow the request, rounded up.
 pub(crate) fn retry_after(decision: &Decision<'_>) -> Option<u64> {
+    Some(retry_after_us(decision)?.div_ceil(1_000_000))
+}
+
+/// The time until all limits that refused would allow the request. Quotas refuse together, and the
+/// first of them to allow it ends their refusal. None when that is never, or nothing refused.
+pub(crate) fn retry_after_us(decision: &Decision<'_>) -> Option<u64> {
     if decision.code == Code::Ok {
         return None;
     }
-    let wait = |status: &Status<'_>| status.can_retry.then(|| seconds(status));
+    let wait = |status: &Status<'_>| {
+        status
+            .can_retry
+            .then(|| status.until_reset_us.unwrap_or_default())
+    };
     let is_over = |status: &&Status<'_>| status.code == Code::OverLimit;
     let (quotas, others): (Vec<_>, Vec<_>) =
         decision.statuses.iter().partition(|status| status.quota);

@@ -10,6 +10,7 @@
 
 #[cfg(any(test, fuzzing))]
 pub mod agreement;
+mod api;
 mod begin;
 mod call;
 mod candidate;
@@ -51,6 +52,9 @@ use crate::store::{BatchClient, Store};
 use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
+pub(crate) use self::api::{
+    API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, new_reservation_id,
+};
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
 pub(crate) use self::call::merge_fields;

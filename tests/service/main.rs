@@ -14,6 +14,7 @@
 mod admin;
 mod all_or_nothing;
 mod answers;
+mod api;
 mod candidates;
 mod decisions;
 mod dotnet;

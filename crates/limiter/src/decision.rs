@@ -203,7 +203,7 @@ impl<'r> Plan<'r> {
 
     /// The outcomes after the refunds of a refused request: what a check took is left again, and
     /// what earlier checks took from the same bucket.
-    fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
+    pub fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
         let planned = self.checks().iter().zip(outcomes);
         let after = planned.map(|(check, outcome)| {

@@ -163,6 +163,44 @@ impl<'r> Plan<'r> {
         self.buffer.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
+    /// Sets it, whatever the domain's rules say.
+    #[inline]
+    pub fn set_all_or_nothing(&mut self, all_or_nothing: bool) {
+        self.buffer.all_or_nothing = Some(all_or_nothing);
+    }
+
+    /// Replaces the operation of every check by what `operation_of` makes of the position of its
+    /// descriptor and the check. Checks that then do the same on one budget are one. It has the sum
+    /// of their prices if `adds_prices`, else the hits of the first.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `operation_of`. The checks before it then have their new operations.
+    pub fn replace_operations<E>(
+        &mut self,
+        adds_prices: bool,
+        operation_of: impl Fn(usize, PlannedCheck<'_, 'r>) -> Result<Operation, E>,
+    ) -> Result<(), E> {
+        for descriptor in 0..self.buffer.descriptors.len() {
+            let Some(DescriptorPlan::Checks(range)) = self.buffer.descriptors.get(descriptor)
+            else {
+                continue;
+            };
+            for position in range.clone() {
+                let Some(planned) = self.planned_check(position) else {
+                    continue;
+                };
+                let operation = operation_of(descriptor, planned)?;
+                if let Some(check) = self.buffer.checks.get_mut(position) {
+                    check.operation = operation;
+                }
+            }
+        }
+        let PlanBuffer { steps, checks, .. } = &mut self.buffer;
+        steps.merge_again(checks, adds_prices);
+        Ok(())
+    }
+
     /// The answer to the request when the shared store does not decide.
     #[inline]
     pub fn on_store_failure(&self) -> OnStoreFailure {
@@ -217,7 +255,7 @@ impl<'r> Plan<'r> {
     /// The position of the check whose outcome decides the check at `position`: another one where
     /// both draw on one budget.
     #[inline]
-    pub(super) fn deciding(&self, position: usize) -> usize {
+    pub fn deciding(&self, position: usize) -> usize {
         self.buffer.steps.deciding(position)
     }
 

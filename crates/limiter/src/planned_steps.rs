@@ -113,8 +113,19 @@ impl PlannedSteps {
             self.end_with_nothing(checks);
         }
         if self.prices.len() > 1 {
-            self.merge(checks);
+            self.merge(checks, set_hits);
         }
+    }
+
+    /// Merges the checks of each budget by their new operations, which have the sum of their prices
+    /// if `adds_prices`, else the hits of the first.
+    #[cold]
+    pub(super) fn merge_again(&mut self, checks: &mut [Check], adds_prices: bool) {
+        self.has_starts = false;
+        self.has_ends = false;
+        self.merged.clear();
+        let set: fn(&mut Hits, u64) = if adds_prices { set_all_hits } else { |_, _| {} };
+        self.merge(checks, set);
     }
 
     /// Makes starts under an id that the request ends ends of 0 hits.
@@ -147,7 +158,7 @@ impl PlannedSteps {
 
     /// Merges the checks of each budget.
     #[cold]
-    fn merge(&mut self, checks: &mut [Check]) {
+    fn merge(&mut self, checks: &mut [Check], set_hits: fn(&mut Hits, u64)) {
         // Checks that can be one are then neighbours, the first of the request first.
         self.prices.sort_unstable_by_key(|(position, _)| {
             let check = checks.get(*position);
@@ -191,6 +202,14 @@ fn kind(operation: Operation) -> (u8, Option<Holder>) {
         Hits::Reservation(Step::Commit { .. }) => (3, operation.holder),
         // A plan has none of these.
         Hits::Undo { .. } | Hits::Charge(_) | Hits::Reservation(_) => (4, operation.holder),
+    }
+}
+
+/// Sets the hits of a merged operation, those of a start and a charge, too.
+fn set_all_hits(operation: &mut Hits, sum: u64) {
+    match operation {
+        Hits::Charge(hits) | Hits::Reservation(Step::Reserve { hits, .. }) => *hits = sum,
+        other => set_hits(other, sum),
     }
 }
 

@@ -1,0 +1,234 @@
+//! `/v1`: tollgate's own API as JSON, on the port of `/json` and under the same switches.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `strict_json` | JSON without repeated fields |
+//! | `fields`, `duration` | fields of an object, with errors that say what to change |
+//! | `calls` | bodies of requests |
+//! | `answers` | bodies of responses |
+//! | `failure` | why a call has no answer |
+//! | `service` | carries out calls, one or many |
+//!
+//! `openapi.json` describes it. `docs/api.md` explains it.
+//!
+//! What it deliberately does not do: decide (`pipeline`).
+
+mod answers;
+mod calls;
+mod duration;
+mod failure;
+mod fields;
+mod service;
+mod strict_json;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{HeaderMap, Method, StatusCode, header};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use http_body_util::BodyExt as _;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use self::failure::{CallFailure, ErrorCode};
+use self::service::{Answered, CallService, Endpoint, respond};
+use super::AdminState;
+use super::failure::JSON_HEADERS;
+use crate::metrics::Counter;
+use crate::pipeline::Pipeline;
+
+/// Most requests in progress; further ones get 503 at once.
+const REQUESTS_MAX: usize = 128;
+
+/// Timeout of a request, including its body.
+const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Largest request body, in bytes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// The description of the API.
+pub(crate) const OPENAPI: &str = include_str!("openapi.json");
+
+/// Requests in progress, and what carries them out.
+struct Endpoints {
+    calls: CallService,
+    in_progress: Semaphore,
+    shed: Counter,
+}
+
+/// Endpoints of the API.
+pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminState> {
+    let endpoints = Arc::new(Endpoints {
+        calls: CallService::new(pipeline),
+        in_progress: Semaphore::new(REQUESTS_MAX),
+        shed,
+    });
+    let answer = move |request| {
+        let endpoints = Arc::clone(&endpoints);
+        async move { endpoints.answer(request).await }
+    };
+    Router::new()
+        .route("/v1/openapi.json", any(openapi))
+        .route("/v1/{call}", any(answer))
+}
+
+async fn openapi(request: Request) -> Response {
+    let method = request.method().clone();
+    drain(request.into_body()).await;
+    match method {
+        Method::GET | Method::HEAD => (StatusCode::OK, JSON_HEADERS, OPENAPI).into_response(),
+        _ => wrong_method("GET"),
+    }
+}
+
+// === impl Endpoints ===
+
+impl Endpoints {
+    /// Answers one request. The body of one that is refused is read all the same: where a response
+    /// comes before the body was sent, the client can see a reset instead.
+    async fn answer(&self, request: Request) -> Response {
+        let (head, body) = request.into_parts();
+        let name = head.uri.path().trim_start_matches("/v1/");
+        let Some(endpoint) = service::endpoint(name) else {
+            drain(body).await;
+            return service::unknown_endpoint(name).into_response();
+        };
+        if head.method != Method::POST {
+            drain(body).await;
+            return wrong_method("POST");
+        }
+        if let Err(failure) = require_json(&head.headers) {
+            drain(body).await;
+            return failure.into_response();
+        }
+        let Ok(_permit) = self.in_progress.try_acquire() else {
+            self.shed.inc();
+            drain(body).await;
+            let why = "too many requests are in progress; try again later";
+            return CallFailure::new(ErrorCode::Unavailable, why).into_response();
+        };
+        let carried_out = self.carry_out(endpoint, &head.headers, body);
+        let answered = timeout(REQUEST_WAIT_MAX, carried_out).await;
+        respond(answered.unwrap_or_else(|_| {
+            self.shed.inc();
+            Err(took_too_long())
+        }))
+    }
+
+    async fn carry_out(
+        &self,
+        endpoint: Endpoint,
+        headers: &HeaderMap,
+        mut body: Body,
+    ) -> Result<Answered, CallFailure> {
+        let Some(body) = read(&mut body).await? else {
+            drain(body).await;
+            let why = format!("the body is larger than {BODY_BYTES_MAX} bytes; send fewer calls");
+            return Err(CallFailure::new(ErrorCode::TooLarge, why));
+        };
+        self.calls.answer(endpoint, headers, &body).await
+    }
+}
+
+/// Reads a body; none when it is too large.
+async fn read(body: &mut Body) -> Result<Option<Vec<u8>>, CallFailure> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|_| CallFailure::invalid("the body is incomplete; send it whole"))?;
+        if let Some(data) = frame.data_ref() {
+            if bytes.len().saturating_add(data.len()) > BODY_BYTES_MAX {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(data);
+        }
+    }
+    Ok(Some(bytes))
+}
+
+/// Reads what is left of a body and drops it, within the bounds of a body.
+async fn drain(mut body: Body) {
+    let all = async {
+        let mut left = BODY_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, |data| data.len());
+            let Some(rest) = left.checked_sub(bytes) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // A body that does not end in time is left.
+    let _ = timeout(REQUEST_WAIT_MAX, all).await;
+}
+
+/// The failure of a request that did not end in time.
+fn took_too_long() -> CallFailure {
+    let seconds = REQUEST_WAIT_MAX.as_secs();
+    CallFailure::new(
+        ErrorCode::DeadlineExceeded,
+        format!("the request took longer than {seconds} s; what it did is unknown"),
+    )
+}
+
+fn wrong_method(allowed: &'static str) -> Response {
+    let why = format!("this path takes {allowed} only");
+    let failure = CallFailure::new(ErrorCode::MethodNotAllowed, why);
+    ([(header::ALLOW, allowed)], failure).into_response()
+}
+
+/// Refuses bodies that say they are no JSON. Without a content type, and with the one that curl
+/// sends by itself, a body is read as JSON.
+fn require_json(headers: &HeaderMap) -> Result<(), CallFailure> {
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let why = "the body is compressed; send it without content-encoding";
+        return Err(CallFailure::new(ErrorCode::UnsupportedMediaType, why));
+    }
+    let Some(content_type) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let text = content_type.to_str().unwrap_or_default();
+    let media = text.split(';').next().unwrap_or_default().trim();
+    let media = media.to_ascii_lowercase();
+    match media.as_str() {
+        "application/json" | "application/x-www-form-urlencoded" => Ok(()),
+        media if media.ends_with("+json") => Ok(()),
+        _ => {
+            let why = "a body is JSON; send the header `content-type: application/json`";
+            Err(CallFailure::new(ErrorCode::UnsupportedMediaType, why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::StatusCode;
+
+    use super::failure::CallFailure;
+    use super::took_too_long;
+    use crate::pipeline::{ApiError, RequestError};
+    use crate::store::StoreError;
+
+    #[test]
+    fn deadlines_are_504_and_other_faults_of_the_store_503() {
+        for (error, status) in [
+            (StoreError::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
+            (StoreError::Stopped, StatusCode::SERVICE_UNAVAILABLE),
+            (
+                StoreError::Full { bytes_max: 1 },
+                StatusCode::SERVICE_UNAVAILABLE,
+            ),
+        ] {
+            let why = error.to_string();
+            let failure = CallFailure::from(ApiError::Request(RequestError::Store(error)));
+            assert_eq!((failure.code.status(), failure.message), (status, why));
+        }
+        let status = took_too_long().code.status();
+        assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    }
+}

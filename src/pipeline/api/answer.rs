@@ -1,0 +1,291 @@
+//! The answer to a call, from the outcomes of its limits.
+
+use tollgate_limiter::{
+    Code, Cost, Hits, LimitOrigin, Outcome, Plan, PlannedCheck, ReservationOutcome, Step,
+};
+
+use tollgate_limiter::algorithm::Settled;
+
+use super::call::Decided;
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of, cost_of};
+use crate::admin_api::rule_name;
+
+/// A call and what became of its checks.
+pub(super) struct Answering<'a> {
+    pub(super) call: &'a ApiRequest<'a>,
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) outcomes: &'a [Option<Outcome>],
+    /// Whether no limit is enforced.
+    pub(super) shadow: bool,
+}
+
+/// One check that was decided.
+struct DecidedCheck<'a> {
+    descriptor: usize,
+    planned: PlannedCheck<'a, 'a>,
+    outcome: Outcome,
+}
+
+const MILLION: u128 = 1_000_000;
+
+// === impl ApiAnswer ===
+
+impl ApiAnswer {
+    /// The answer where no limit was asked: nothing is reserved, and there is nothing to settle.
+    pub(super) fn without_limits(call: &ApiRequest<'_>, decided: Decided) -> Self {
+        let passed = decided.code == Code::Ok;
+        let hits = hits_max(call);
+        Self {
+            verdict: decided.code,
+            reservation: match call.step {
+                ApiStep::Check | ApiStep::Peek | ApiStep::Report => ReservationOutcome::None,
+                ApiStep::Reserve { .. } if passed => ReservationOutcome::Reserved,
+                ApiStep::Reserve { .. } => ReservationOutcome::Refused,
+                ApiStep::Extend { .. } => ReservationOutcome::Extended,
+                ApiStep::Commit { .. } | ApiStep::Release { .. } => ReservationOutcome::Settled,
+            },
+            hits: match call.step {
+                ApiStep::Check | ApiStep::Report if passed => hits,
+                _ => 0,
+            },
+            settled: Settled {
+                reserved: 0,
+                committed: committed(call),
+            },
+            expires_ms: call.step.expires_ms(),
+            remaining: None,
+            reset_us: None,
+            retry_us: decided.retry_us,
+            limits: Vec::new(),
+            headers: decided.headers,
+        }
+    }
+}
+
+// === impl Answering ===
+
+impl Answering<'_> {
+    pub(super) fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
+        let decided_checks: Vec<_> = self.decided_checks().collect();
+        if decided_checks.is_empty() {
+            return Ok(ApiAnswer::without_limits(self.call, decided));
+        }
+        let reservation = self.reservation(&decided_checks, decided.code);
+        if reservation == ReservationOutcome::Unknown {
+            return Err(ApiError::Unknown(
+                "no reservation of this id is known in the limits of these descriptors; \
+                 it has expired, was never made, or was made with other descriptors"
+                    .to_owned(),
+            ));
+        }
+        let limits: Vec<_> = decided_checks.iter().map(|one| self.limit(one)).collect();
+        let tightest = limits
+            .iter()
+            .min_by_key(|limit| (limit.verdict == Code::Ok, limit.remaining));
+        Ok(ApiAnswer {
+            verdict: decided.code,
+            reservation,
+            hits: self.hits(&decided_checks, reservation, decided.code),
+            settled: self.settled(&decided_checks, reservation),
+            expires_ms: self.expires_ms(&decided_checks, reservation),
+            remaining: tightest.map(|limit| limit.remaining),
+            reset_us: tightest.map(|limit| limit.reset_us),
+            retry_us: decided.retry_us.filter(|_| self.call.step.takes()),
+            limits,
+            headers: decided.headers,
+        })
+    }
+
+    fn decided_checks(&self) -> impl Iterator<Item = DecidedCheck<'_>> {
+        checks_of(self.plan).filter_map(|(descriptor, position)| {
+            Some(DecidedCheck {
+                descriptor,
+                planned: self.plan.planned_check(position)?,
+                outcome: {
+                    let deciding = self.plan.deciding(position);
+                    self.outcomes.get(deciding).copied().flatten()?
+                },
+            })
+        })
+    }
+
+    /// What became of the reservation over all limits. Limits that do not know the id do not matter
+    /// while another one does, since a limit in shadow mode need not have it.
+    fn reservation(&self, checks: &[DecidedCheck<'_>], code: Code) -> ReservationOutcome {
+        let any = |meant: ReservationOutcome| {
+            let mut checks = checks.iter();
+            checks.any(|one| one.outcome.reservation == meant)
+        };
+        match self.call.step {
+            ApiStep::Check | ApiStep::Peek | ApiStep::Report => ReservationOutcome::None,
+            ApiStep::Reserve { .. } => match code {
+                Code::Ok => ReservationOutcome::Reserved,
+                Code::OverLimit if any(ReservationOutcome::TooMany) => ReservationOutcome::TooMany,
+                Code::OverLimit => ReservationOutcome::Refused,
+            },
+            ApiStep::Extend { .. } if any(ReservationOutcome::Extended) => {
+                ReservationOutcome::Extended
+            }
+            ApiStep::Extend { .. } => self.unknown(checks, ReservationOutcome::Extended),
+            ApiStep::Commit { .. } | ApiStep::Release { .. } => [
+                ReservationOutcome::Settled,
+                ReservationOutcome::Charged,
+                ReservationOutcome::Ignored,
+                ReservationOutcome::SettledBefore,
+            ]
+            .into_iter()
+            .find(|one| any(*one))
+            .unwrap_or_else(|| self.unknown(checks, ReservationOutcome::Settled)),
+        }
+    }
+
+    /// The outcome where no limit knows the id: that of nothing to settle if none is enforced.
+    fn unknown(
+        &self,
+        checks: &[DecidedCheck<'_>],
+        nothing: ReservationOutcome,
+    ) -> ReservationOutcome {
+        let mut checks = checks.iter();
+        if !self.shadow && checks.any(|one| !one.planned.origin.shadow_mode()) {
+            ReservationOutcome::Unknown
+        } else {
+            nothing
+        }
+    }
+
+    /// The amounts of the settled reservation in hits before cost. The limit with the highest cost
+    /// says them, since rounding hides least there. A budget says them after cost, since its limits
+    /// can have several.
+    fn settled(&self, checks: &[DecidedCheck<'_>], outcome: ReservationOutcome) -> Settled {
+        let settled = checks.iter().filter_map(|one| {
+            let settled = one.outcome.settled()?;
+            let cost = own_cost(one.planned.origin);
+            (one.outcome.reservation == outcome).then(|| {
+                let millionths = cost.map_or(0, Cost::as_millionths);
+                let hits = |priced| cost.map_or(priced, |cost| unpriced(priced, cost));
+                (millionths, hits(settled.reserved), hits(settled.committed))
+            })
+        });
+        let Some((cost, reserved, settled)) = settled.max() else {
+            return Settled {
+                reserved: 0,
+                committed: committed(self.call),
+            };
+        };
+        Settled {
+            reserved,
+            committed: match outcome {
+                ReservationOutcome::Settled if cost > 0 => committed(self.call),
+                _ => settled,
+            },
+        }
+    }
+
+    fn hits(
+        &self,
+        checks: &[DecidedCheck<'_>],
+        reservation: ReservationOutcome,
+        code: Code,
+    ) -> u64 {
+        match (self.call.step, reservation) {
+            (_, ReservationOutcome::Reserved) => {
+                let reserved = checks.iter().filter_map(|one| self.reserved_hits(one));
+                reserved.max().unwrap_or_default()
+            }
+            (_, ReservationOutcome::Charged) => hits_max(self.call),
+            (ApiStep::Check | ApiStep::Report, _) if code == Code::Ok => hits_max(self.call),
+            _ => 0,
+        }
+    }
+
+    /// What a check reserved, before cost.
+    fn reserved_hits(&self, one: &DecidedCheck<'_>) -> Option<u64> {
+        if one.outcome.reservation != ReservationOutcome::Reserved {
+            return None;
+        }
+        Some(match self.call.step {
+            ApiStep::Reserve {
+                uses_rule_amount: true,
+                ..
+            } => {
+                let amount = one.planned.check.operation.hits.count();
+                own_cost(one.planned.origin).map_or(amount, |cost| unpriced(amount, cost))
+            }
+            _ => hits_max(self.call),
+        })
+    }
+
+    fn expires_ms(
+        &self,
+        checks: &[DecidedCheck<'_>],
+        reservation: ReservationOutcome,
+    ) -> Option<u32> {
+        let first = || {
+            let expiries = checks
+                .iter()
+                .filter_map(|one| match one.planned.check.operation.hits {
+                    Hits::Reservation(Step::Reserve { expiry, .. }) => Some(expiry.after_ms.get()),
+                    _ => None,
+                });
+            expiries.min()
+        };
+        match reservation {
+            ReservationOutcome::Reserved => first(),
+            ReservationOutcome::Extended => self.call.step.expires_ms(),
+            _ => None,
+        }
+    }
+
+    fn limit(&self, one: &DecidedCheck<'_>) -> ApiLimit {
+        let PlannedCheck { check, origin } = one.planned;
+        let outcome = one.outcome;
+        let refused = !outcome.allowed && !origin.shadow_mode() && !self.shadow;
+        let (name, rule) = match origin {
+            LimitOrigin::Rule(rule) => (rule.name.clone(), rule_name(rule)),
+            LimitOrigin::Override => (String::new(), String::new()),
+        };
+        ApiLimit {
+            descriptor: one.descriptor,
+            name,
+            rule,
+            requests_per_unit: check.limit.requests_per_unit(),
+            window: check.limit.describe_window(),
+            verdict: if refused { Code::OverLimit } else { Code::Ok },
+            remaining: outcome.remaining,
+            reset_us: outcome.reset_us,
+            retry_us: outcome
+                .retry_us
+                .filter(|_| refused && self.call.step.takes()),
+        }
+    }
+}
+
+/// The cost of a limit; none where it shares a budget, whose limits can have several.
+fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
+    match origin {
+        LimitOrigin::Rule(rule) if rule.budget.is_some() => None,
+        origin => Some(cost_of(origin)),
+    }
+}
+
+/// The true amount that a call says; 0 for a release.
+fn committed(call: &ApiRequest<'_>) -> u64 {
+    match call.step {
+        ApiStep::Commit { .. } => hits_max(call),
+        _ => 0,
+    }
+}
+
+/// The largest number of hits of a descriptor, before cost.
+fn hits_max(call: &ApiRequest<'_>) -> u64 {
+    let hits = call.request.descriptors();
+    hits.map(|one| one.hits.count()).max().unwrap_or_default()
+}
+
+/// How many hits cost this much: the most of them.
+fn unpriced(priced: u64, cost: Cost) -> u64 {
+    let hits = u128::from(priced)
+        .saturating_mul(MILLION)
+        .checked_div(u128::from(cost.as_millionths()));
+    u64::try_from(hits.unwrap_or_default()).unwrap_or(u64::MAX)
+}

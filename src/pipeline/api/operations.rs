@@ -1,0 +1,148 @@
+//! The operation that each check of a call becomes.
+
+use std::num::NonZeroU32;
+
+use tollgate_limiter::key::hash_holder;
+use tollgate_limiter::reservation::COST_ONE;
+use tollgate_limiter::{
+    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Rule, Step,
+};
+
+use super::{ApiRequest, ApiStep, EXPIRES_MS_DEFAULT};
+use crate::admin_api::rule_name;
+use crate::keyed_hash::KeyedHash;
+
+/// What a call asks of its limits.
+pub(super) struct Operations<'c> {
+    step: ApiStep<'c>,
+    /// The hits of each descriptor.
+    hits: Vec<Hits>,
+    /// The id of the reservation, if there is one.
+    id: Option<Holder>,
+}
+
+/// The price of a hit under a limit.
+pub(super) fn cost_of(origin: LimitOrigin<'_>) -> Cost {
+    match origin {
+        LimitOrigin::Rule(rule) => rule.cost,
+        LimitOrigin::Override => COST_ONE,
+    }
+}
+
+/// When a reservation under this limit ends by itself.
+pub(super) fn expiry_of(
+    origin: LimitOrigin<'_>,
+    expires_ms: Option<NonZeroU32>,
+    on_expiry: Option<OnExpiry>,
+) -> Expiry {
+    let rule = match origin {
+        LimitOrigin::Rule(rule) => rule.reserve.as_ref().map(|reserve| reserve.expiry),
+        LimitOrigin::Override => None,
+    };
+    let rule = rule.unwrap_or(Expiry {
+        after_ms: EXPIRES_MS_DEFAULT,
+        on_expiry: OnExpiry::Charge,
+    });
+    Expiry {
+        after_ms: expires_ms.unwrap_or(rule.after_ms),
+        on_expiry: on_expiry.unwrap_or(rule.on_expiry),
+    }
+}
+
+// === impl Operations ===
+
+impl<'c> Operations<'c> {
+    pub(super) fn new(call: &ApiRequest<'c>, hash: &KeyedHash) -> Self {
+        let hits = call.request.descriptors();
+        Self {
+            step: call.step,
+            hits: hits.map(|descriptor| descriptor.hits).collect(),
+            id: call.step.id().map(|id| hash_holder(id, hash)),
+        }
+    }
+
+    /// Whether limits that share a budget take the sum of what each takes.
+    pub(super) fn add_prices(&self) -> bool {
+        match self.step {
+            ApiStep::Peek => false,
+            ApiStep::Reserve {
+                uses_rule_amount, ..
+            } => !uses_rule_amount,
+            _ => true,
+        }
+    }
+
+    /// The operation of one check of the descriptor at this position.
+    pub(super) fn of(
+        &self,
+        descriptor: usize,
+        planned: PlannedCheck<'_, '_>,
+    ) -> Result<Operation, String> {
+        let PlannedCheck { check, origin } = planned;
+        let hits = self.hits.get(descriptor).copied().unwrap_or(Hits::PEEK);
+        let hits = hits.priced(cost_of(origin));
+        let plain = |hits| Operation {
+            hits,
+            holder: check.operation.holder,
+        };
+        let step = match self.step {
+            ApiStep::Check => return Ok(plain(hits)),
+            ApiStep::Peek => return Ok(plain(Hits::PEEK)),
+            ApiStep::Report => return Ok(plain(Hits::Charge(hits.count()))),
+            ApiStep::Reserve {
+                expires_ms,
+                on_expiry,
+                uses_rule_amount,
+                ..
+            } => Step::Reserve {
+                hits: if uses_rule_amount {
+                    amount_of(origin)?
+                } else {
+                    hits.count()
+                },
+                expiry: expiry_of(origin, expires_ms, on_expiry),
+                remember_refused: false,
+            },
+            ApiStep::Extend { expires_ms, .. } => Step::Extend(expires_ms),
+            ApiStep::Commit { otherwise, .. } => Step::Commit {
+                hits: hits.count(),
+                otherwise,
+            },
+            ApiStep::Release { .. } => Step::Release,
+        };
+        if !check.algorithm.can_reserve() {
+            return Err(format!(
+                "{} has the algorithm {}, which cannot reserve; use check for it, or give the limit another algorithm",
+                name_of(origin),
+                check.algorithm.name()
+            ));
+        }
+        Ok(Operation {
+            hits: Hits::Reservation(step),
+            holder: self.id,
+        })
+    }
+}
+
+/// What a rule says to reserve.
+fn amount_of(origin: LimitOrigin<'_>) -> Result<u64, String> {
+    let rule: Option<&Rule> = match origin {
+        LimitOrigin::Rule(rule) => Some(rule),
+        LimitOrigin::Override => None,
+    };
+    let reserve = rule.and_then(|rule| rule.reserve.as_ref());
+    match reserve.and_then(|reserve| reserve.amount) {
+        Some(amount) => Ok(amount.at_first()),
+        None => Err(format!(
+            "hits is missing, and {} has no reserve.amount; say how many hits to reserve",
+            name_of(origin)
+        )),
+    }
+}
+
+fn name_of(origin: LimitOrigin<'_>) -> String {
+    match origin {
+        LimitOrigin::Rule(rule) => format!("the rule {}", rule_name(rule)),
+        LimitOrigin::Override => "the limit of the request".to_owned(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Batches: answers in order, each with its status, and one that fails does not end the others.
+
+use serde_json::{Value, json};
+use tollgate_test_support::in_process::Service;
+
+use super::{body, left, post};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1000, count_refused: none }
+";
+
+fn user(more: Value) -> Value {
+    body("user", "ann", more)
+}
+
+#[tokio::test]
+async fn calls_of_a_batch_are_answered_in_order() {
+    let service = Service::start(RULES, &[]).await;
+    let batch = json!({"calls": [
+        {"tag": 7, "reserve": user(json!({"hits": 900, "reservation": "r"}))},
+        {"check": user(json!({"hits": 200}))},
+        {"tag": 9, "commit": user(json!({"hits": 100, "reservation": "r"}))},
+        {"check": user(json!({"hits": 200}))},
+        {"peek": user(json!({}))},
+        {"release": user(json!({"reservation": "never"}))},
+        {"tag": 3, "check": user(json!({"hits": -1}))},
+        {"tag": u64::MAX, "extend": user(json!({"reservation": "r", "expires": "60s"}))},
+        {"tag": 1},
+        {"check": user(json!({})), "peek": user(json!({}))},
+        {"chek": user(json!({}))},
+    ]});
+    let (status, answer) = post(service.http, "batch", &batch).await;
+    assert_eq!(status, 200);
+    let answers = answer["answers"].as_array().unwrap();
+    let seen: Vec<_> = answers
+        .iter()
+        .map(|one| {
+            (
+                one["tag"].as_u64().unwrap(),
+                one["status"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let expected = [
+        (7, 200),
+        (0, 429),
+        (9, 200),
+        (0, 200),
+        (0, 200),
+        (0, 404),
+        (3, 400),
+        (u64::MAX, 404),
+        (0, 400),
+        (0, 400),
+        (0, 400),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(answers[0]["reserve"]["hits"], 900);
+    assert_eq!(answers[1]["check"]["verdict"], "OVER_LIMIT");
+    assert_eq!(answers[2]["settle"]["committed"], 100);
+    assert_eq!(answers[4]["check"]["remaining"], 700);
+    assert_eq!(answers[5]["error"]["code"], "NOT_FOUND");
+    assert_eq!(
+        answers[6]["error"]["message"],
+        "calls[6].check.hits is negative; write a whole number from 0 to 9007199254740991"
+    );
+    let kinds = "check, peek, reserve, extend, commit, release";
+    for (position, why) in [
+        (
+            8,
+            format!("calls[8] needs one of {kinds}, and may have a tag"),
+        ),
+        (
+            9,
+            format!("calls[9] needs one of {kinds}, and may have a tag"),
+        ),
+        (
+            10,
+            "calls[10].chek is no field; did you mean \"check\"?".to_owned(),
+        ),
+    ] {
+        assert_eq!(answers[position]["error"]["message"], why);
+    }
+    assert_eq!(left(&service, "user", "ann").await, 700);
+}
+
+#[tokio::test]
+async fn a_batch_has_at_most_a_thousand_calls() {
+    let service = Service::start(RULES, &[]).await;
+    let calls = |count: usize| {
+        let id = "i".repeat(256);
+        let call = |position: usize| {
+            let id = format!("{position:04}{}", &id[4..]);
+            json!({"tag": position, "reserve": user(json!({"hits": 1, "reservation": id}))})
+        };
+        json!({"calls": (0..count).map(call).collect::<Vec<_>>()})
+    };
+    let (status, answer) = post(service.http, "batch", &calls(1_000)).await;
+    assert_eq!(status, 200);
+    let answers = answer["answers"].as_array().unwrap();
+    assert_eq!(answers.len(), 1_000);
+    assert!(
+        answers
+            .iter()
+            .enumerate()
+            .all(|(position, one)| one["tag"] == position && one["status"] == 200)
+    );
+    assert_eq!(left(&service, "user", "ann").await, 0);
+    let (status, answer) = post(service.http, "batch", &calls(1_001)).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        answer["error"]["message"],
+        "calls has 1001 calls; send at most 1000"
+    );
+    let (status, answer) = post(service.http, "batch", &json!({"calls": []})).await;
+    assert_eq!((status, answer), (200, json!({"answers": []})));
+    let (status, answer) = post(service.http, "batch", &json!({})).await;
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("calls is missing")
+    );
+}

@@ -1,0 +1,330 @@
+//! Paths, methods, types and sizes; and a client that is unusual but keeps to HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+use tollgate_test_support::http_client::{http, http_with};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
+
+use super::{body, post};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1000 }
+";
+
+/// Sends bytes on a connection of their own, and returns all that is answered until it is closed.
+pub(super) fn raw(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+async fn sent(
+    address: SocketAddr,
+    method: &'static str,
+    path: &'static str,
+    headers: &'static str,
+    body: String,
+) -> (u16, Value) {
+    let answered =
+        tokio::task::spawn_blocking(move || http_with(address, method, path, headers, &body));
+    let (status, text) = answered.await.unwrap();
+    let error = serde_json::from_str(&text).unwrap_or(Value::Null);
+    (status, error)
+}
+
+#[tokio::test]
+async fn wrong_paths_methods_and_sizes_have_statuses_of_their_own() {
+    let service = Service::start(RULES, &[]).await;
+    let good = body("user", "ann", json!({})).to_string();
+    let too_large = " ".repeat((1 << 20) + 1);
+    for (method, path, body, status, code, why) in [
+        (
+            "POST",
+            "/v1/chekc",
+            &good,
+            404,
+            "UNIMPLEMENTED",
+            "there is no such path; did you mean /v1/check?",
+        ),
+        (
+            "POST",
+            "/v1/x",
+            &good,
+            404,
+            "UNIMPLEMENTED",
+            "there is no such path; below /v1/ are check, peek, reserve, extend, commit, release, batch",
+        ),
+        (
+            "GET",
+            "/v1/check",
+            &good,
+            405,
+            "METHOD_NOT_ALLOWED",
+            "this path takes POST only",
+        ),
+        (
+            "PUT",
+            "/v1/batch",
+            &good,
+            405,
+            "METHOD_NOT_ALLOWED",
+            "this path takes POST only",
+        ),
+        (
+            "POST",
+            "/v1/openapi.json",
+            &good,
+            405,
+            "METHOD_NOT_ALLOWED",
+            "this path takes GET only",
+        ),
+        (
+            "POST",
+            "/v1/check",
+            &too_large,
+            413,
+            "TOO_LARGE",
+            "the body is larger than 1048576 bytes; send fewer calls",
+        ),
+    ] {
+        let (seen, answer) = sent(service.http, method, path, "", body.clone()).await;
+        let expected = json!({"error": {"code": code, "message": why}});
+        assert_eq!((seen, answer), (status, expected), "{method} {path}");
+    }
+    let address = service.http;
+    let head = tokio::task::spawn_blocking(move || {
+        raw(
+            address,
+            b"GET /v1/commit HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n",
+        )
+    });
+    assert!(
+        head.await
+            .unwrap()
+            .to_ascii_lowercase()
+            .contains("\r\nallow: post\r\n")
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_says_it_is_no_json_is_415() {
+    let service = Service::start(RULES, &[]).await;
+    let good = body("user", "ann", json!({})).to_string();
+    let address = service.http;
+    for (header, status) in [
+        ("", 200),
+        ("content-type: application/json; charset=utf-8\r\n", 200),
+        ("content-type: application/vnd.tollgate+json\r\n", 200),
+        // What `curl -d` sends by itself.
+        ("content-type: application/x-www-form-urlencoded\r\n", 200),
+        ("content-type: text/plain\r\n", 415),
+        ("content-type: application/x-protobuf\r\n", 415),
+        ("content-type: \r\n", 415),
+        ("content-encoding: gzip\r\n", 415),
+        ("content-encoding: identity\r\n", 200),
+    ] {
+        let request = format!(
+            "POST /v1/check HTTP/1.1\r\nhost: t\r\n{header}connection: close\r\ncontent-length: {}\r\n\r\n{good}",
+            good.len()
+        );
+        let answer = tokio::task::spawn_blocking(move || raw(address, request.as_bytes()));
+        let answer = answer.await.unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{header}: {answer}"
+        );
+        if status == 415 {
+            assert!(answer.contains("UNSUPPORTED_MEDIA_TYPE"), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_switch_of_json_is_that_of_the_api() {
+    let service = Service::start(RULES, &["--json=false"]).await;
+    let good = body("user", "ann", json!({})).to_string();
+    for (method, path) in [
+        ("POST", "/json"),
+        ("POST", "/v1/check"),
+        ("GET", "/v1/openapi.json"),
+    ] {
+        let (status, _) = sent(service.http, method, path, "", good.clone()).await;
+        assert_eq!(status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn chunked_bodies_in_small_pieces_are_read() {
+    let service = Service::start(RULES, &[]).await;
+    let good = body("user", "ann", json!({"hits": 3})).to_string();
+    let address = service.http;
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut request =
+            b"POST /v1/check HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+                .to_vec();
+        for piece in good.as_bytes().chunks(7) {
+            request.extend(format!("{:x};ext=1\r\n", piece.len()).bytes());
+            request.extend(piece);
+            request.extend(b"\r\n");
+        }
+        request.extend(b"0\r\ntrailer: yes\r\n\r\n");
+        raw(address, &request)
+    });
+    let answer = answer.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("\"remaining\":997"), "{answer}");
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_their_order() {
+    let service = Service::start(RULES, &[]).await;
+    let id = "i".repeat(256);
+    let calls = [
+        ("reserve", json!({"hits": 800, "reservation": id})),
+        ("commit", json!({"hits": 1, "reservation": id})),
+        ("release", json!({"reservation": id})),
+        ("check", json!({"hits": 999})),
+        ("check", json!({"hits": 1})),
+    ];
+    let mut request = Vec::new();
+    for (position, (call, more)) in calls.iter().enumerate() {
+        let body = body("user", "ann", more.clone()).to_string();
+        let close = if position + 1 == calls.len() {
+            "connection: close\r\n"
+        } else {
+            ""
+        };
+        request.extend(
+            format!(
+                "POST /v1/{call} HTTP/1.1\r\nhost: t\r\n{close}content-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .bytes(),
+        );
+    }
+    let address = service.http;
+    let answer = tokio::task::spawn_blocking(move || raw(address, &request))
+        .await
+        .unwrap();
+    let statuses: Vec<_> = answer.matches("HTTP/1.1 ").collect();
+    assert_eq!(statuses.len(), 5, "{answer}");
+    let mut from = 0;
+    for part in [
+        "HTTP/1.1 200 ",
+        "\"hits\":800",
+        "HTTP/1.1 200 ",
+        "\"repeated\":false",
+        "HTTP/1.1 200 ",
+        "\"repeated\":true",
+        "HTTP/1.1 200 ",
+        "\"remaining\":0",
+        "HTTP/1.1 429 ",
+    ] {
+        let at = answer[from..]
+            .find(part)
+            .unwrap_or_else(|| panic!("{part} in {answer}"));
+        from += at + part.len();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_in_its_body_leaves_nothing_behind() {
+    let service = Service::start(RULES, &[]).await;
+    let address = service.http;
+    tokio::task::spawn_blocking(move || {
+        for _ in 0..200 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream
+                .write_all(
+                    b"POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{\"domain\"",
+                )
+                .unwrap();
+        }
+    })
+    .await
+    .unwrap();
+    // Each of them would hold one of the requests in progress until its timeout.
+    let mut status = 503;
+    let patience = std::time::Instant::now();
+    while status == 503 && patience.elapsed() < PATIENCE {
+        status = post(service.http, "check", &body("user", "ann", json!({})))
+            .await
+            .0;
+    }
+    assert_eq!(status, 200);
+    let (status, _) =
+        tokio::task::spawn_blocking(move || http(address, "GET", "/v1/openapi.json", ""))
+            .await
+            .unwrap();
+    assert_eq!(status, 200);
+}
+
+/// A partition whose queue takes one check, so that a call with two is refused.
+async fn overloaded(answer: &str) -> Service {
+    let arguments = [
+        "--partitions",
+        "1",
+        "--mailbox-checks-max",
+        "1",
+        "--on-overload",
+        answer,
+    ];
+    Service::start(RULES, &arguments).await
+}
+
+fn two_limits(more: Value) -> Value {
+    let mut call = body("user", "ann", more);
+    let bob = body("user", "bob", json!({}))["descriptors"][0].clone();
+    call["descriptors"].as_array_mut().unwrap().push(bob);
+    call
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_decide_is_503_with_its_reason() {
+    let service = overloaded("error").await;
+    for (call, more) in [
+        ("check", json!({})),
+        ("reserve", json!({"hits": 5, "reservation": "r"})),
+        ("commit", json!({"hits": 5, "reservation": "r"})),
+    ] {
+        let (status, answer) = post(service.http, call, &two_limits(more)).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (503, &json!("UNAVAILABLE")),
+            "{call}"
+        );
+        let why = answer["error"]["message"].as_str().unwrap();
+        assert!(why.contains("--mailbox-checks-max"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_setting_lets_checks_pass_and_never_says_that_something_was_settled() {
+    let service = overloaded("allow").await;
+    let (status, answer) = post(service.http, "check", &two_limits(json!({}))).await;
+    assert_eq!((status, &answer["verdict"]), (200, &json!("OK")));
+    let reserve = two_limits(json!({"hits": 5, "reservation": "r"}));
+    let (status, answer) = post(service.http, "reserve", &reserve).await;
+    assert_eq!((status, &answer["hits"]), (200, &json!(0)));
+    for (call, more) in [
+        ("commit", json!({"hits": 5, "reservation": "r"})),
+        ("release", json!({"reservation": "r"})),
+        ("extend", json!({"reservation": "r", "expires": "60s"})),
+    ] {
+        let (status, answer) = post(service.http, call, &two_limits(more)).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (503, &json!("UNAVAILABLE")),
+            "{call}"
+        );
+    }
+}
