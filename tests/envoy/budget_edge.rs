@@ -161,7 +161,8 @@ impl Edge {
     }
 
     /// Tokens that are left, by a look without an id.
-    pub(crate) fn left(&self) -> u64 {
+    pub(crate) fn left(&mut self) -> u64 {
+        self.due += 1;
         let body = json!({ "domain": "models", "descriptors": [
             { "entries": [{ "key": "user", "value": "alice" }], "hitsAddend": "0" }
         ] });

@@ -209,7 +209,7 @@ fn clients_cannot_choose_the_id_of_their_stream() {
     let streams = edge.start_streams(2);
     let end = Descriptor {
         hits_addend: Some(1),
-        ..descriptor(&[("user", "alice"), ("request_id", "mine")])
+        ..descriptor(&[("user", "alice"), ("stream_id", "mine")])
     };
     edge.runtime.block_on(service.status("models", end));
     edge.expect(1);
