@@ -36,11 +36,12 @@
 //! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
+//! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
 //! | `store` | `clock`, `metrics`, `capture` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture` | the one decision path |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates` | the one decision path |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
@@ -61,6 +62,7 @@ pub mod cli;
 pub mod clock;
 pub mod convert;
 pub mod decisions;
+pub mod estimates;
 pub mod event_rate;
 pub mod file_stamp;
 pub mod grpc;

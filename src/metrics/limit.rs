@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::reservations::{ReservationCount, ReservationTotals};
 use super::series::{Series, SeriesTable};
 use tollgate_limiter::Tally;
 
@@ -114,6 +115,18 @@ impl LimitCounters {
         if self.owner() != owner {
             self.owner.store(owner, Ordering::Relaxed);
         }
+    }
+
+    /// Counts what became of a step of a reservation.
+    pub fn count_reservation(&self, count: &ReservationCount) {
+        self.exported.series.reservations().count(count);
+    }
+
+    /// What was counted of reservations since the start, under the labels that readers see; none
+    /// before the first.
+    pub fn reservation_totals(&self) -> Option<ReservationTotals> {
+        let reservations = self.exported.series.known_reservations()?;
+        Some(reservations.totals())
     }
 
     /// The value of the label `domain`.

@@ -9,6 +9,7 @@
 //! | `declaration` | declarations of metrics, and the macro that registers them |
 //! | `requests` | calls, answers, latency, exceeded bounds |
 //! | `limits` | hits by limit; `limit` has the counters of one |
+//! | `reservations` | steps of reservations by limit, and how far they were off |
 //! | `label`, `bounded_map` | bounds on what clients can name |
 //! | `rule_sets`, `request_sets` | label sets of rules and of requests |
 //! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
@@ -21,6 +22,7 @@
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
 //! | `top_keys` | memory of top keys, and its bounds |
+//! | `estimates` | memory of learnt amounts, and what was forgotten |
 //! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
@@ -35,6 +37,7 @@ mod build_info;
 mod candidates;
 mod connections;
 mod declaration;
+mod estimates;
 mod label;
 mod label_gauge;
 mod leases;
@@ -50,6 +53,7 @@ mod recordings;
 mod request_counts;
 mod request_sets;
 mod requests;
+mod reservations;
 mod retention;
 mod rule_sets;
 mod rules;
@@ -76,6 +80,7 @@ pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
 use self::declaration::{MetricRegistry, Switch};
+pub use self::estimates::EstimateMetrics;
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::label_gauge::LabelGauge;
 pub use self::leases::LeaseMetrics;
@@ -91,6 +96,7 @@ pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
+pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
 use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
@@ -128,6 +134,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// Top keys.
     pub top_keys: TopKeysMetrics,
+    /// Amounts that are learnt from commits.
+    pub estimates: EstimateMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
     /// The decision log.
@@ -173,6 +181,7 @@ impl Metrics {
             recordings: RecordingMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             top_keys: TopKeysMetrics::new(r)?,
+            estimates: EstimateMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
             candidates,

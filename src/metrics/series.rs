@@ -7,13 +7,14 @@
 //! What it deliberately does not do: bound how many there are (`rule_sets`, `request_sets`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
+use super::reservations::{ReservationMetrics, ReservationSeries};
 
 /// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
 /// second are dropped.
-type Labels = [String; 3];
+pub(super) type Labels = [String; 3];
 
 /// The counters that readers see under one set of labels.
 #[derive(Debug)]
@@ -25,11 +26,16 @@ pub(super) struct Series {
     pub(super) within_limit: Counter,
     pub(super) shadow_mode: Counter,
     pub(super) negative_hits: Counter,
+    /// Made for the first reservation.
+    reservations: OnceLock<ReservationSeries>,
+    reservation_metrics: Arc<ReservationMetrics>,
 }
 
-const DOMAINS: LabelValues = LabelValues::Bounded("domains of the rules, and `overflow`");
+pub(super) const DOMAINS: LabelValues =
+    LabelValues::Bounded("domains of the rules, and `overflow`");
 
-const LEVELS: LabelValues = LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
+pub(super) const LEVELS: LabelValues =
+    LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
 
 metrics! {
     /// Metrics of hits, by limit.
@@ -70,6 +76,7 @@ metrics! {
 #[derive(Debug)]
 pub(super) struct SeriesTable {
     metrics: HitMetrics,
+    reservations: Arc<ReservationMetrics>,
     known: Mutex<HashMap<Labels, Arc<Series>>>,
 }
 
@@ -81,6 +88,17 @@ impl Series {
         let [domain, ..] = &self.labels;
         domain
     }
+
+    /// The counters of reservations.
+    pub(super) fn reservations(&self) -> &ReservationSeries {
+        let new = || self.reservation_metrics.series(&self.labels);
+        self.reservations.get_or_init(new)
+    }
+
+    /// The same; none before the first reservation.
+    pub(super) fn known_reservations(&self) -> Option<&ReservationSeries> {
+        self.reservations.get()
+    }
 }
 
 // === impl SeriesTable ===
@@ -89,6 +107,7 @@ impl SeriesTable {
     pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             metrics: HitMetrics::new(registry)?,
+            reservations: Arc::new(ReservationMetrics::new(registry)?),
             known: Mutex::default(),
         })
     }
@@ -109,6 +128,8 @@ impl SeriesTable {
             within_limit: of(&self.metrics.within_limit),
             shadow_mode: of(&self.metrics.shadow_mode),
             negative_hits: of(&self.metrics.negative_hits),
+            reservations: OnceLock::new(),
+            reservation_metrics: Arc::clone(&self.reservations),
             labels: labels.clone(),
         });
         known.insert(labels, Arc::clone(&series));
@@ -125,6 +146,9 @@ impl SeriesTable {
                 for counters in self.counters() {
                     // It fails where there is no such series: then nothing is left to do.
                     let _ = counters.remove_label_values(labels);
+                }
+                if series.reservations.get().is_some() {
+                    self.reservations.remove(labels);
                 }
             }
             is_used

@@ -174,8 +174,11 @@ impl Pipeline {
         if let Some(naming) = policy.bucket_naming {
             plan.name_buckets(request, naming);
         }
-        if plan.has_starts() && (policy.modes.shadow || policy.modes.quota) {
-            plan.forget_refused_starts();
+        if plan.has_starts() {
+            if policy.modes.shadow || policy.modes.quota {
+                plan.forget_refused_starts();
+            }
+            self.set_learnt_amounts(&mut plan);
         }
         plan
     }

@@ -1,11 +1,13 @@
 //! Counting decisions by rule, by override and by request label.
 
+use std::sync::Arc;
+
 use tollgate_limiter::key::label_key;
 use tollgate_limiter::{
     Decision, Entry, Key, LimitOrigin, Outcome, Plan, PlannedCheck, Request, Rule, Tally,
 };
 
-use crate::metrics::{REQUEST_LABEL_PARTS, RequestCounts};
+use crate::metrics::{LimitCounters, REQUEST_LABEL_PARTS, RequestCounts};
 use crate::pipeline::{Generation, Pipeline};
 
 impl Pipeline {
@@ -41,28 +43,44 @@ impl Pipeline {
             let near_ratio = self.response_policy.near_limit_ratio;
             let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
             match origin {
-                LimitOrigin::Rule(rule) if rule.has_request_labels() => {
-                    // Without a last entry that names a slot's holder: each holder is another one.
-                    let entries = entries_of(request, descriptor);
-                    let entries = entries.get(..rule.path.len()).unwrap_or(entries);
-                    let labels = || (rule.domain.to_string(), rule.request_labels(entries));
-                    let key = self.label_key(Some(rule), request, entries);
-                    let of_rule = rules.counters.of(rule).map(|counters| &**counters);
-                    let counters = self.metrics.request_counters(key, of_rule, labels);
-                    counts.add(&counters, &tally);
-                }
-                LimitOrigin::Rule(rule) => {
+                LimitOrigin::Rule(rule) if !rule.has_request_labels() => {
                     if let Some(counters) = rules.counters.of(rule) {
                         counts.add(counters, &tally);
                     }
                 }
-                LimitOrigin::Override => {
-                    let entries = entries_of(request, descriptor);
-                    let labels = || override_labels(request, entries);
-                    let key = self.label_key(None, request, entries);
-                    let counters = self.metrics.request_counters(key, None, labels);
-                    counts.add(&counters, &tally);
+                _ => {
+                    if let Some(counters) = self.counters_of(rules, request, descriptor, origin) {
+                        counts.add(&counters, &tally);
+                    }
                 }
+            }
+        }
+    }
+
+    /// The counters of the limit that answers a descriptor.
+    pub(super) fn counters_of(
+        &self,
+        rules: &Generation,
+        request: &Request<'_>,
+        descriptor: usize,
+        origin: LimitOrigin<'_>,
+    ) -> Option<Arc<LimitCounters>> {
+        match origin {
+            LimitOrigin::Rule(rule) if rule.has_request_labels() => {
+                // Without a last entry that names a slot's holder: each holder is another one.
+                let entries = entries_of(request, descriptor);
+                let entries = entries.get(..rule.path.len()).unwrap_or(entries);
+                let labels = || (rule.domain.to_string(), rule.request_labels(entries));
+                let key = self.label_key(Some(rule), request, entries);
+                let of_rule = rules.counters.of(rule).map(|counters| &**counters);
+                Some(self.metrics.request_counters(key, of_rule, labels))
+            }
+            LimitOrigin::Rule(rule) => rules.counters.of(rule).cloned(),
+            LimitOrigin::Override => {
+                let entries = entries_of(request, descriptor);
+                let labels = || override_labels(request, entries);
+                let key = self.label_key(None, request, entries);
+                Some(self.metrics.request_counters(key, None, labels))
             }
         }
     }

@@ -182,6 +182,7 @@ impl Pipeline {
                     }
                 }
                 self.count_outcomes(rules, &request, plan, outcomes, &decision, counts);
+                self.count_reservations(rules, &request, plan, outcomes, decision.code);
                 counts.decided(decision.code);
                 if decision.shadowed {
                     self.metrics.requests.global_shadow_mode.inc();
@@ -192,6 +193,8 @@ impl Pipeline {
                 // Checks that were decided are counted; hits taken tentatively go back.
                 let decided = plan.decide(outcomes, Code::Ok, self.response_policy.modes);
                 self.count_outcomes(rules, &request, plan, outcomes, &decided, counts);
+                // Starts that were decided go back, as if refused.
+                self.count_reservations(rules, &request, plan, outcomes, Code::OverLimit);
                 Err(error.into())
             }
         };

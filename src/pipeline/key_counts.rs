@@ -3,7 +3,9 @@
 //! The text of a key is in the message alone. `begin` keeps the message for `finish` only where a
 //! key has no text yet: see [`Recorder::wants_text`].
 
-use tollgate_limiter::{DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
+use tollgate_limiter::{
+    Check, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, ReservationOutcome, Step,
+};
 
 use crate::admin_api::ValueMode;
 use crate::pipeline::Pipeline;
@@ -111,13 +113,31 @@ impl Pipeline {
     }
 }
 
+/// The hits that a key is counted with: those that it asked for. A reservation counts when it is
+/// made, a commit with what it exceeds the reservation by, or in full where there was none.
+#[inline]
+fn counted_hits(check: &Check, outcome: &Outcome) -> u64 {
+    match check.operation.hits {
+        Hits::Charge(hits) => hits,
+        Hits::Reservation(Step::Commit { hits, .. }) => match outcome.reservation {
+            ReservationOutcome::Settled => {
+                let settled = outcome.settled().unwrap_or_default();
+                settled.committed.saturating_sub(settled.reserved)
+            }
+            ReservationOutcome::Charged => hits,
+            _ => 0,
+        },
+        hits => hits.requested(),
+    }
+}
+
 /// Counts the hits of each check that was decided.
 #[inline]
 fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
     recorder.begin(now_us);
     for (position, (check, outcome)) in plan.checks().iter().zip(outcomes).enumerate() {
-        let hits = check.operation.hits.requested();
         if let Some(outcome) = outcome
+            && let hits = counted_hits(check, outcome)
             && hits > 0
         {
             let (key, is_over) = (check.key.0, !outcome.allowed);

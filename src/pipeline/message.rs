@@ -1,8 +1,8 @@
 //! Converts protobuf fields to the limiter's types and back.
 //!
 //! Two tables of the protocol are here. Hits: a descriptor's addend overrides the request's, an
-//! absent one means 1, and an explicit 0 is a peek or starts a reservation. Units: 7 is a week, also where Envoy's enum has
-//! none.
+//! absent one means 1, and an explicit 0 is a peek or starts a reservation. Units: 7 is a week,
+//! also where Envoy's enum has none.
 //!
 //! What it deliberately does not do: decide, or reject what it can read. An override without a
 //! usable unit becomes [`Override::Invalid`], because Envoy lets a request pass on an error.

@@ -34,6 +34,7 @@ mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
 mod recording;
+mod reservations;
 mod reset;
 mod shadows;
 
@@ -45,6 +46,7 @@ use tollgate_limiter::Request;
 use crate::capture::{Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::decisions::{Decisions, Recorder};
+use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -82,6 +84,7 @@ pub struct Pipeline {
     traces: Option<Arc<Traces>>,
     decisions: Decisions,
     top_keys: Arc<TopKeys>,
+    estimates: Estimates,
     capture: Arc<Capture>,
     /// Captures requests outside the worker threads.
     single_capture: Mutex<CaptureWriter>,
@@ -132,6 +135,10 @@ impl Pipeline {
             response_policy: ResponsePolicy::new(settings, &*store),
             store,
             clock,
+            estimates: Estimates::new(
+                settings.estimates.estimates_memory_max,
+                metrics.estimates.clone(),
+            ),
             metrics,
             hash,
             traces,

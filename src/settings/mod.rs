@@ -19,6 +19,7 @@ mod capture;
 mod choices;
 mod decision_log;
 mod environment;
+mod estimates;
 pub mod headings;
 pub mod help;
 mod logging;
@@ -53,6 +54,7 @@ pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
+pub use self::estimates::EstimatesSettings;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
@@ -138,13 +140,13 @@ pub struct Settings {
 
     /// Port of the HTTP listener
     ///
-    /// It serves /healthcheck, /livez, /readyz, /json and /metrics. 0 picks a free port.
+    /// It serves /healthcheck, /livez, /readyz, /json, /v1 and /metrics. 0 picks a free port.
     #[arg(long, env = "PORT", default_value_t = 8080, value_name = "PORT", help_heading = LISTENERS)]
     pub port: u16,
 
-    /// Answer requests on /json; default: true, without client certificates for gRPC
+    /// Answer requests on /json and /v1; default: true, without client certificates for gRPC
     ///
-    /// /json cannot require client certificates. If gRPC requires them, the default is false.
+    /// They cannot require client certificates. If gRPC requires them, the default is false.
     #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set, help_heading = LISTENERS)]
     pub json: Option<bool>,
 
@@ -357,6 +359,10 @@ pub struct Settings {
     /// The next release removes this setting.
     #[arg(long, env = "TOLLGATE_DOOR", value_name = "NAME", help_heading = WORKERS)]
     pub door: Option<DeprecatedDoor>,
+
+    /// Amounts that are learnt from commits.
+    #[command(flatten)]
+    pub estimates: EstimatesSettings,
 
     /// The shared store.
     #[command(flatten)]

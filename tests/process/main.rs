@@ -13,6 +13,7 @@
 mod action;
 mod admin;
 mod admin_commands;
+mod api;
 mod check;
 mod cli_docs;
 mod commands;

@@ -107,7 +107,7 @@ impl Pipeline {
         pending: &mut Pending,
     ) -> Result<(), String> {
         let mut plan = pending.take_plan(&rules.rules);
-        let operations = Operations::new(call, &self.hash);
+        let operations = Operations::new(call, &self.hash, &self.estimates);
         let set = plan.replace_operations(operations.add_prices(), |at, check| {
             operations.of(at, check)
         });

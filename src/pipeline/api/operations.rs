@@ -5,12 +5,14 @@ use std::num::NonZeroU32;
 use tollgate_limiter::key::hash_holder;
 use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
-    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Rule, Step,
+    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Step,
 };
 
 use super::{ApiRequest, ApiStep, EXPIRES_MS_DEFAULT};
 use crate::admin_api::rule_name;
+use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
+use crate::pipeline::reservations;
 
 /// What a call asks of its limits.
 pub(super) struct Operations<'c> {
@@ -19,6 +21,7 @@ pub(super) struct Operations<'c> {
     hits: Vec<Hits>,
     /// The id of the reservation, if there is one.
     id: Option<Holder>,
+    estimates: &'c Estimates,
 }
 
 /// The price of a hit under a limit.
@@ -52,12 +55,13 @@ pub(super) fn expiry_of(
 // === impl Operations ===
 
 impl<'c> Operations<'c> {
-    pub(super) fn new(call: &ApiRequest<'c>, hash: &KeyedHash) -> Self {
+    pub(super) fn new(call: &ApiRequest<'c>, hash: &KeyedHash, estimates: &'c Estimates) -> Self {
         let hits = call.request.descriptors();
         Self {
             step: call.step,
             hits: hits.map(|descriptor| descriptor.hits).collect(),
             id: call.step.id().map(|id| hash_holder(id, hash)),
+            estimates,
         }
     }
 
@@ -96,7 +100,7 @@ impl<'c> Operations<'c> {
                 ..
             } => Step::Reserve {
                 hits: if uses_rule_amount {
-                    amount_of(origin)?
+                    amount_of(self.estimates, planned)?
                 } else {
                     hits.count()
                 },
@@ -125,19 +129,17 @@ impl<'c> Operations<'c> {
 }
 
 /// What a rule says to reserve.
-fn amount_of(origin: LimitOrigin<'_>) -> Result<u64, String> {
-    let rule: Option<&Rule> = match origin {
-        LimitOrigin::Rule(rule) => Some(rule),
+fn amount_of(estimates: &Estimates, planned: PlannedCheck<'_, '_>) -> Result<u64, String> {
+    let amount = match planned.origin {
+        LimitOrigin::Rule(rule) => reservations::amount_of(estimates, rule, planned.check),
         LimitOrigin::Override => None,
     };
-    let reserve = rule.and_then(|rule| rule.reserve.as_ref());
-    match reserve.and_then(|reserve| reserve.amount) {
-        Some(amount) => Ok(amount.at_first()),
-        None => Err(format!(
+    amount.ok_or_else(|| {
+        format!(
             "hits is missing, and {} has no reserve.amount; say how many hits to reserve",
-            name_of(origin)
-        )),
-    }
+            name_of(planned.origin)
+        )
+    })
 }
 
 fn name_of(origin: LimitOrigin<'_>) -> String {

@@ -13,17 +13,9 @@ use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::loader::Loader;
-use crate::rules::file::node_origin::FilePlace;
+use crate::rules::file::node_origin::BudgetOrigin;
 use crate::rules::file::rate_limit::share_bucket;
 use tollgate_limiter::{Allowance, Limit, Rule};
-
-/// Where a limit names its budget. The name is in the rule.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BudgetOrigin {
-    /// The limit's node.
-    node: usize,
-    place: FilePlace,
-}
 
 /// What limits that share a bucket have in common: the domain, the level above, and the name.
 type Shared<'r> = (&'r str, *const tollgate_limiter::Level, &'r str);

@@ -6,10 +6,9 @@ use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
-use crate::rules::file::budgets::BudgetOrigin;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::grammar::{OVERLAY, RULES};
-use crate::rules::file::node_origin::{FilePlace, NodeOrigin, ReplacedName};
+use crate::rules::file::node_origin::{BudgetOrigin, FilePlace, NodeOrigin, ReplacedName};
 use crate::rules::file::reader::Reader;
 use crate::rules::file::report::Report;
 use crate::rules::file::rule_origin::RuleOrigins;

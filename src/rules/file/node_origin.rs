@@ -36,6 +36,14 @@ pub(super) struct ReplacedName {
     pub(super) span: Span,
 }
 
+/// Where a limit names its budget. The name is in the rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BudgetOrigin {
+    /// The limit's node.
+    pub(super) node: usize,
+    pub(super) place: FilePlace,
+}
+
 /// The index of a parent; none for a domain.
 pub(super) fn node_of(parent: Parent<'_>) -> Option<usize> {
     match parent {

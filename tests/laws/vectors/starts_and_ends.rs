@@ -307,6 +307,12 @@ fn limits_of_one_budget_and_one_parent_share_a_bucket() {
     assert_eq!(key("a"), key("b"));
     assert_ne!(key("a"), key("c"));
     assert_ne!(key("a"), key("d"));
+    // A limit of the level above with the budget's name is another bucket.
+    let tree = Tree::new()
+        .with(&[("user", "")], called("spend", tokens()))
+        .with(&[("user", ""), ("kind", "")], rule("spend", ""));
+    let key = |path| planned(&tree, &sent(&[(path, LOOK, false)])).0[0].key;
+    assert_ne!(key(BOB), key(&[("user", "bob"), ("kind", "in")]));
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! Bodies that are not understood: each is 400 with the field and what to write instead.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
 
-use super::{body, left, post};
+use super::{Connection, body, left, post};
 
 const RULES: &str = "
 domain: d
@@ -22,43 +18,6 @@ descriptors:
 const CALLS: [&str; 7] = [
     "check", "peek", "reserve", "extend", "commit", "release", "batch",
 ];
-
-/// A keep-alive connection.
-struct Connection(BufReader<TcpStream>);
-
-// === impl Connection ===
-
-impl Connection {
-    fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(BufReader::new(stream))
-    }
-
-    fn post(&mut self, call: &str, body: &[u8]) -> (u16, Value) {
-        let length = body.len();
-        let head =
-            format!("POST /v1/{call} HTTP/1.1\r\nhost: t\r\ncontent-length: {length}\r\n\r\n");
-        let whole = [head.as_bytes(), body].concat();
-        self.0.get_mut().write_all(&whole).unwrap();
-        let (mut status, mut length) = (0, 0);
-        loop {
-            let mut line = String::new();
-            self.0.read_line(&mut line).unwrap();
-            if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
-                status = rest[..3].parse().unwrap();
-            } else if let Some(value) = line.strip_prefix("content-length: ") {
-                length = value.trim().parse().unwrap();
-            } else if line.trim().is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
-        (status, serde_json::from_slice(&body).unwrap())
-    }
-}
 
 /// The message of a 400.
 async fn refused(service: &Service, call: &str, body: &Value) -> String {

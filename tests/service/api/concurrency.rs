@@ -1,12 +1,13 @@
 //! Many tasks at once: what is committed and reserved is never more than the budget.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
 
-use super::{body, left, post};
+use super::{Connection, body, left};
 
 const BUDGET: u64 = 10_000;
 
@@ -19,62 +20,52 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 20000 }
 ";
 
-/// One task: reserves 100, commits less. Returns what it committed.
-async fn reserve_and_commit(service: Arc<Service>, task: u64, open: Arc<AtomicU64>) -> u64 {
-    let call = |more| {
-        let mut call = body("user", "ann", more);
+/// One client: reserves 100, commits less. Returns what it committed.
+fn reserve_and_commit(address: SocketAddr, client: u64, held: &AtomicU64) -> u64 {
+    let mut connection = Connection::open(address);
+    // Too many requests can be in progress.
+    let mut post = |call: &str, more: Value| loop {
+        let mut body = body("user", "ann", more.clone());
         let team = json!({"entries": [{"key": "team", "value": "red"}]});
-        call["descriptors"].as_array_mut().unwrap().push(team);
-        call
-    };
-    let id = format!("task {task}");
-    let reserved = loop {
-        let reserve = call(json!({"hits": 100, "reservation": id}));
-        match post(service.http, "reserve", &reserve).await {
-            (200, answer) => break answer["hits"].as_u64().unwrap(),
-            (429, _) => return 0,
-            // Too many requests are in progress.
-            (503, _) => tokio::task::yield_now().await,
-            other => panic!("{other:?}"),
+        body["descriptors"].as_array_mut().unwrap().push(team);
+        match connection.post(call, body.to_string().as_bytes()) {
+            (503, _) => std::thread::yield_now(),
+            answered => return answered,
         }
     };
-    let now_open = open.fetch_add(reserved, Ordering::SeqCst) + reserved;
-    assert!(now_open <= BUDGET, "{now_open} are reserved at once");
-    let used = task % 80;
-    // From here it counts what was used, and what it holds goes back with the commit.
-    open.fetch_sub(reserved - used, Ordering::SeqCst);
-    loop {
-        let commit = call(json!({"hits": used, "reservation": id}));
-        match post(service.http, "commit", &commit).await {
-            (200, answer) => {
-                assert_eq!(
-                    (&answer["reserved"], &answer["committed"]),
-                    (&json!(100), &json!(used))
-                );
-                return used;
-            }
-            (503, _) => tokio::task::yield_now().await,
-            other => panic!("{other:?}"),
-        }
+    let id = format!("client {client}");
+    match post("reserve", json!({"hits": 100, "reservation": id})) {
+        (200, answer) => assert_eq!(answer["hits"], 100),
+        (429, _) => return 0,
+        other => panic!("{other:?}"),
     }
+    let now_held = held.fetch_add(100, Ordering::SeqCst) + 100;
+    assert!(now_held <= BUDGET, "{now_held} hits are held at once");
+    let used = client % 80;
+    // The commit gives back the rest, at the earliest now.
+    held.fetch_sub(100 - used, Ordering::SeqCst);
+    let (status, answer) = post("commit", json!({"hits": used, "reservation": id}));
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        (&answer["reserved"], &answer["committed"]),
+        (&json!(100), &json!(used))
+    );
+    used
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_tasks_never_take_more_than_the_budget() {
-    let service = Arc::new(Service::start(RULES, &[]).await);
-    let open = Arc::new(AtomicU64::new(0));
-    let tasks: Vec<_> = (0..500)
-        .map(|task| {
-            tokio::spawn(reserve_and_commit(
-                Arc::clone(&service),
-                task,
-                Arc::clone(&open),
-            ))
+async fn five_hundred_clients_never_take_more_than_the_budget() {
+    let service = Service::start(RULES, &["--http-connections-max", "1000"]).await;
+    let (address, held) = (service.http, Arc::new(AtomicU64::new(0)));
+    let clients: Vec<_> = (0..500)
+        .map(|client| {
+            let held = Arc::clone(&held);
+            tokio::task::spawn_blocking(move || reserve_and_commit(address, client, &held))
         })
         .collect();
     let mut committed = 0;
-    for task in tasks {
-        committed += task.await.unwrap();
+    for client in clients {
+        committed += client.await.unwrap();
     }
     assert!(committed > 0 && committed <= BUDGET, "{committed}");
     assert_eq!(left(&service, "user", "ann").await, BUDGET - committed);

@@ -68,9 +68,10 @@ const IN_RESERVE: &[&str] = &[
     "on_expiry",
 ];
 
-/// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR`, `IN_A_LIMIT` and `IN_RESERVE` by these lists, `EVERY_ALGORITHM` by
-/// all names of algorithms, `RESERVING` by those that have reservations, and `ALGORITHM_WITH_BURST`
-/// and the like by the setting that a hint suggests. The algorithms come from the limiter's table, so a new one changes no test here.
+/// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR`, `IN_A_LIMIT` and `IN_RESERVE` by these lists,
+/// `EVERY_ALGORITHM` by all names of algorithms, `RESERVING` by those that have reservations, and
+/// `ALGORITHM_WITH_BURST` and the like by the setting that a hint suggests. The algorithms come
+/// from the limiter's table, so a new one changes no test here.
 pub fn with_names(text: &str) -> String {
     let text = [
         ("AT_THE_ROOT", AT_THE_ROOT),

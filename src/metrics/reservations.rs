@@ -1,0 +1,236 @@
+//! Metrics of reservations, by limit, with the labels of its other metrics.
+//!
+//! A limit without reservations has none of these series. They are made when it is first counted.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use prometheus::{Histogram, HistogramVec};
+
+use super::declaration::{Counter, CounterVec, LabelValues, metrics};
+use super::series::{DOMAINS, LEVELS, Labels};
+
+/// What became of a step of a reservation in one limit.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ReservationResult {
+    /// The hits are reserved.
+    Reserved,
+    /// The hits were refused, by this limit or by another one of the request.
+    Refused,
+    /// The bucket has as many open reservations as it can.
+    TooMany,
+    /// Settled by its true amount.
+    Committed,
+    /// Settled, and all hits went back.
+    Released,
+    /// The expiry has moved.
+    Extended,
+    /// The amount was charged in full, because no reservation was open.
+    Charged,
+    /// An end of a request that was refused: nothing was charged.
+    Ignored,
+    /// It was settled before: nothing changed.
+    Repeated,
+    /// The id is not known: nothing changed.
+    Unknown,
+}
+
+/// A step of a reservation that ended, in the units of the limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReservationCount {
+    /// What became of it.
+    pub result: ReservationResult,
+    /// What was reserved, when it was settled.
+    pub reserved: u64,
+    /// The true amount, when it was settled or charged.
+    pub committed: u64,
+}
+
+/// What a limit counted of reservations since the start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ReservationTotals {
+    /// Steps by result, in the order of [`ReservationResult::ALL`].
+    results: [u64; ReservationResult::ALL.len()],
+    /// Hits that went back.
+    pub returned: u64,
+    /// Hits that commits exceeded their reservations by.
+    pub excess: u64,
+}
+
+/// The counters that readers see under one set of labels.
+#[derive(Debug)]
+pub(super) struct ReservationSeries {
+    results: [Counter; ReservationResult::ALL.len()],
+    returned: Counter,
+    excess: Counter,
+    used: Histogram,
+    /// The same numbers, which a freed label cannot reset.
+    totals: [AtomicU64; ReservationResult::ALL.len() + 2],
+}
+
+/// Upper bounds of committed / reserved. 1 is exact; more is an excess.
+const USED: &[f64] = &[
+    0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0,
+];
+
+const RESULTS: LabelValues = LabelValues::OneOf(&[
+    "reserved",
+    "refused",
+    "too_many",
+    "committed",
+    "released",
+    "extended",
+    "charged",
+    "ignored",
+    "repeated",
+    "unknown",
+]);
+
+metrics! {
+    /// Metrics of reservations, by limit.
+    pub(super) struct ReservationMetrics {
+        /// Steps of reservations, by what became of them.
+        CounterVec "tollgate_reservations_total"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS, result: RESULTS] as "" => results;
+
+        /// Hits that were reserved and not used, and went back.
+        CounterVec "tollgate_reservation_hits_returned_total"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => returned;
+
+        /// Hits that commits exceeded their reservations by, and were charged beyond them.
+        CounterVec "tollgate_reservation_hits_excess_total"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => excess;
+
+        /// Committed hits divided by reserved hits of each commit: 1 is exact, more is an excess.
+        HistogramVec "tollgate_reservation_used_ratio"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] in USED as "" => used;
+    }
+}
+
+// === impl ReservationResult ===
+
+impl ReservationResult {
+    /// Every variant.
+    pub const ALL: [Self; 10] = [
+        Self::Reserved,
+        Self::Refused,
+        Self::TooMany,
+        Self::Committed,
+        Self::Released,
+        Self::Extended,
+        Self::Charged,
+        Self::Ignored,
+        Self::Repeated,
+        Self::Unknown,
+    ];
+
+    /// Its label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Refused => "refused",
+            Self::TooMany => "too_many",
+            Self::Committed => "committed",
+            Self::Released => "released",
+            Self::Extended => "extended",
+            Self::Charged => "charged",
+            Self::Ignored => "ignored",
+            Self::Repeated => "repeated",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+// === impl ReservationTotals ===
+
+impl ReservationTotals {
+    /// How many steps had this result.
+    pub fn of(&self, result: ReservationResult) -> u64 {
+        let position = ReservationResult::ALL.iter().position(|one| *one == result);
+        let count = position.and_then(|at| self.results.get(at));
+        count.copied().unwrap_or_default()
+    }
+}
+
+// === impl ReservationMetrics ===
+
+impl ReservationMetrics {
+    /// The counters under these labels.
+    pub(super) fn series(&self, labels: &Labels) -> ReservationSeries {
+        let [domain, key1, key2] = labels.each_ref().map(String::as_str);
+        let of = |counters: &CounterVec| counters.with_label_values(&[domain, key1, key2]);
+        ReservationSeries {
+            results: ReservationResult::ALL.map(|result| {
+                let labels = [domain, key1, key2, result.name()];
+                self.results.with_label_values(&labels)
+            }),
+            returned: of(&self.returned),
+            excess: of(&self.excess),
+            used: self.used.with_label_values(&[domain, key1, key2]),
+            totals: [const { AtomicU64::new(0) }; ReservationResult::ALL.len() + 2],
+        }
+    }
+
+    /// Frees the series under these labels.
+    pub(super) fn remove(&self, labels: &Labels) {
+        let [domain, key1, key2] = labels.each_ref().map(String::as_str);
+        // Each fails where there is no such series: then nothing is left to do.
+        for result in ReservationResult::ALL {
+            let labels = [domain, key1, key2, result.name()];
+            let _ = self.results.remove_label_values(&labels);
+        }
+        for counters in [&self.returned, &self.excess] {
+            let _ = counters.remove_label_values(&[domain, key1, key2]);
+        }
+        let _ = self.used.remove_label_values(&[domain, key1, key2]);
+    }
+}
+
+// === impl ReservationSeries ===
+
+impl ReservationSeries {
+    pub(super) fn count(&self, count: &ReservationCount) {
+        let position = ReservationResult::ALL
+            .iter()
+            .position(|one| *one == count.result)
+            .unwrap_or_default();
+        let add = |counter: Option<&Counter>, at: usize, hits: u64| {
+            if hits > 0 {
+                if let Some(counter) = counter {
+                    counter.inc_by(hits);
+                }
+                if let Some(total) = self.totals.get(at) {
+                    total.fetch_add(hits, Relaxed);
+                }
+            }
+        };
+        add(self.results.get(position), position, 1);
+        let (returned, excess) = match count.result {
+            ReservationResult::Committed | ReservationResult::Released => (
+                count.reserved.saturating_sub(count.committed),
+                count.committed.saturating_sub(count.reserved),
+            ),
+            _ => (0, 0),
+        };
+        add(Some(&self.returned), self.results.len(), returned);
+        add(
+            Some(&self.excess),
+            self.results.len().saturating_add(1),
+            excess,
+        );
+        if count.result == ReservationResult::Committed && count.reserved > 0 {
+            #[allow(clippy::cast_precision_loss)] // a ratio
+            self.used
+                .observe(count.committed as f64 / count.reserved as f64);
+        }
+    }
+
+    pub(super) fn totals(&self) -> ReservationTotals {
+        let mut totals = self.totals.iter().map(|total| total.load(Relaxed));
+        let mut next = || totals.next().unwrap_or_default();
+        ReservationTotals {
+            results: ReservationResult::ALL.map(|_| next()),
+            returned: next(),
+            excess: next(),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The API of the real binary: its OpenAPI document against real answers, and the commands of
+//! `docs/api.md`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::tollgate_process::Tollgate;
+
+use crate::commands::tollgate;
+use crate::testing_rules::blocks;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1000, name: tokens }
+  - key: none
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+  - key: log
+    rate_limit: { unit: hour, requests_per_unit: 5, algorithm: sliding_log }
+";
+
+/// Checks a document by the validator of OpenAPI, and values by its schemas.
+const VALIDATE: &str = "import json, sys, jsonschema, openapi_spec_validator
+document, values = json.load(sys.stdin)
+openapi_spec_validator.validate(document)
+ref = lambda path: {'$ref': '#' + path, 'components': document['components']}
+def validator(schema):
+    return jsonschema.Draft202012Validator({**schema, 'components': document['components']})
+for call, status, sent, answer in values:
+    path = document['paths']['/v1/' + call]['post']
+    body = path['requestBody']['content']['application/json']['schema']
+    understood = not any(validator(body).iter_errors(sent))
+    assert understood == (status not in (400, 415)), (call, status, sent)
+    response = path['responses'][str(status)]
+    if '$ref' in response:
+        response = document['components']['responses'][response['$ref'].split('/')[-1]]
+    schema = validator(response['content']['application/json']['schema'])
+    for error in schema.iter_errors(answer):
+        print(call, status, list(error.absolute_path), error.message)
+    surprised = {**answer, 'surprise': 1}
+    assert any(schema.iter_errors(surprised)), (call, status)
+";
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn document() -> Value {
+    let (code, printed, _) = tollgate(&["schema", "--for", "api"]);
+    assert_eq!(code, 0);
+    serde_json::from_str(&printed).unwrap()
+}
+
+#[test]
+fn the_committed_schema_of_the_api_is_the_one_that_is_printed_and_served() {
+    let path = root().join("docs/openapi.json");
+    let (code, printed, _) = tollgate(&["schema", "--for", "api"]);
+    assert_eq!(code, 0);
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, &printed).unwrap();
+    } else {
+        assert!(
+            fs::read_to_string(&path).unwrap() == printed,
+            "run make readme"
+        );
+    }
+    let service = Tollgate::start(RULES, &[]);
+    let served = http(service.http, "GET", "/v1/openapi.json", "");
+    assert!(served == (200, printed), "{}", served.0);
+}
+
+/// A call for one descriptor with these further fields.
+fn body(key: &str, more: Value) -> Value {
+    let mut body = json!({
+        "domain": "d",
+        "descriptors": [{ "entries": [{ "key": key, "value": "ann" }] }],
+    });
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[test]
+fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood() {
+    let service = Tollgate::start(RULES, &[]);
+    let id = json!({"reservation": "r"});
+    let settle = |hits: u64| json!({"reservation": "r", "hits": hits});
+    let extend = json!({"reservation": "r", "expires": "1.5s"});
+    let reserve = json!({
+        "hits": 800, "reservation": "r", "expires": "5m", "on_expiry": "release",
+    });
+    let own_hits = json!({
+        "domain": "d",
+        "descriptors": [{ "entries": [{ "key": "user", "value": "ann" }], "hits": 1 }],
+    });
+    let calls = [
+        ("check", body("user", json!({"hits": 1})), 200),
+        ("check", own_hits, 200),
+        ("check", body("user", json!({"hits": 9999})), 429),
+        ("check", body("none", json!({})), 429),
+        ("check", body("free", json!({})), 200),
+        ("check", body("user", json!({"hits": -1})), 400),
+        ("check", body("user", json!({"surprise": 1})), 400),
+        ("check", body("", json!({})), 400),
+        ("check", json!({}), 400),
+        ("peek", body("user", json!({})), 200),
+        ("peek", body("none", json!({})), 200),
+        ("peek", json!([]), 400),
+        ("reserve", body("free", json!({"hits": 5})), 200),
+        ("reserve", body("fresh", reserve.clone()), 200),
+        ("reserve", body("none", json!({"hits": 5})), 429),
+        (
+            "reserve",
+            body("user", json!({"hits": 1, "on_expiry": "keep"})),
+            400,
+        ),
+        ("extend", body("user", extend.clone()), 404),
+        ("commit", body("user", settle(1)), 404),
+        ("release", body("user", id.clone()), 404),
+        ("extend", body("user", id.clone()), 400),
+        ("commit", body("user", json!({"hits": 1})), 400),
+        ("release", body("user", settle(1)), 400),
+        (
+            "batch",
+            json!({"calls": [
+                {"tag": 1, "reserve": body("other", reserve)},
+                {"commit": body("other", settle(1))},
+                {"extend": body("user", extend)},
+                {"check": body("none", json!({}))},
+                {"peek": body("none", json!({}))},
+            ]}),
+            200,
+        ),
+        ("batch", json!({"calls": {}}), 400),
+    ];
+    let mut values = Vec::new();
+    let mut post = |call: &str, sent: Value, expected: u16| {
+        let (status, text) = http(
+            service.http,
+            "POST",
+            &format!("/v1/{call}"),
+            &sent.to_string(),
+        );
+        let answer: Value = serde_json::from_str(&text).expect(&text);
+        assert_eq!(status, expected, "{call} {sent}: {answer}");
+        values.push(json!([call, status, sent, answer]));
+    };
+    for (call, sent, expected) in calls {
+        post(call, sent, expected);
+    }
+    // A reservation with a limit, from its beginning to its end, twice.
+    let user = |more| body("tokens", more);
+    for (call, more) in [
+        ("reserve", json!({"hits": 5, "reservation": "r"})),
+        ("extend", json!({"reservation": "r", "expires": "60s"})),
+        ("commit", json!({"reservation": "r", "hits": 3})),
+        ("release", json!({"reservation": "r"})),
+    ] {
+        let mut sent = user(more);
+        sent["descriptors"][0]["entries"][0]["key"] = json!("user");
+        sent["descriptors"][0]["entries"][0]["value"] = json!("bob");
+        post(call, sent, 200);
+    }
+    let errors = validated(&json!([document(), values]));
+    assert_eq!(errors, "");
+}
+
+/// What the validators say of a document and values; panics where one ends with an error.
+fn validated(input: &Value) -> String {
+    let mut python = Command::new(root().join("target/venv/bin/python"))
+        .args(["-c", VALIDATE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = serde_json::to_vec(input).unwrap();
+    python.stdin.take().unwrap().write_all(&input).unwrap();
+    let output = python.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same with every time of the machine's clock left out.
+fn without_times(answer: &mut Value) {
+    match answer {
+        Value::Array(items) => items.iter_mut().for_each(without_times),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if ["reset", "retry_after"].contains(&name.as_str()) {
+                    let text = value.as_str().unwrap();
+                    assert!(text.ends_with('s'), "{text}");
+                    *value = json!("some time");
+                } else {
+                    without_times(value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_command_of_the_page_answers_as_it_shows() {
+    let page = fs::read_to_string(root().join("docs/api.md")).unwrap();
+    let service = Tollgate::start(&blocks(&page, "yaml")[0], &[]);
+    let blocks = blocks(&page, "console");
+    assert_eq!(blocks.len(), 7);
+    for block in blocks {
+        let (command, shown) = block.split_once('\n').unwrap();
+        let command = command.strip_prefix("$ curl -s localhost:8080").unwrap();
+        let (path, body) = command.split_once(" -d '").unwrap();
+        let body = body.strip_suffix('\'').unwrap();
+        let (_, text) = http(service.http, "POST", path, body);
+        let mut shown: Value = serde_json::from_str(shown).expect(shown);
+        let mut answer: Value = serde_json::from_str(&text).expect(&text);
+        without_times(&mut shown);
+        without_times(&mut answer);
+        assert_eq!(answer, shown, "{command}");
+    }
+}
