@@ -17,6 +17,8 @@
     clippy::indexing_slicing
 )]
 
+mod budget_edge;
+mod budgets;
 mod client_responses;
 mod connection_age;
 mod convert;
@@ -25,6 +27,7 @@ mod example_bootstrap;
 mod in_flight;
 mod in_flight_edge;
 mod limits;
+mod model;
 mod overload;
 mod record;
 mod relay;

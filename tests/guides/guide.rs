@@ -152,7 +152,13 @@ fn every_link_of_a_guide_resolves() {
 }
 
 /// Pages with a test that runs their commands.
-const RUN_PAGES: [&str; 3] = ["candidates.md", "change-a-limit.md", "on-call.md"];
+const RUN_PAGES: [&str; 5] = [
+    "candidates.md",
+    "change-a-limit.md",
+    "exports-in-flight.md",
+    "llm-budgets.md",
+    "on-call.md",
+];
 
 #[test]
 fn every_block_names_its_language_and_yaml_parses() {

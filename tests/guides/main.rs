@@ -18,6 +18,7 @@
 
 mod alert_scenarios;
 mod alerts;
+mod budgets;
 mod candidates;
 mod change_a_limit;
 mod contour;

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use tollgate::rules::file::{LoadedRules, Report, load_overlaid, overlay_schema};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload;
-use tollgate_limiter::{Allowance, OnStoreFailure, Rule};
+use tollgate_limiter::{Allowance, Entry, Match, OnStoreFailure, Rule};
 
 use crate::reading::{APART, source};
 
 /// How many files there are at least.
-const FILES_MIN: usize = 27;
+const FILES_MIN: usize = 30;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/overlay")
@@ -326,4 +326,83 @@ descriptors:
         (100, "token_bucket", 20)
     );
     assert!(rule(&loaded, "rule-1-match-0").over_limit.is_some());
+}
+
+/// What the policy of a gateway becomes: a level for every entry, the id included.
+const WITH_ID: &str = "
+domain: gateway
+descriptors:
+  - key: route
+    value: chat
+    descriptors:
+      - key: rule-0-match-0
+        descriptors:
+          - key: rule-0-match-1
+            rate_limit: { unit: hour, requests_per_unit: 1000 }
+";
+
+#[test]
+fn a_level_that_is_the_id_of_reservations_is_no_part_of_the_bucket() {
+    let rules = source("rules.yaml", WITH_ID);
+    let overlay = |key: &str| {
+        let entry =
+            format!("{{domain: gateway, reserve: {{key: {key}, amount: 400, expires: 5m}}}}");
+        source("overlay.yaml", &format!("overlay: [{entry}]"))
+    };
+    let plain = load_overlaid(std::slice::from_ref(&rules), None, APART).unwrap();
+    let loaded = load_overlaid(&[rules.clone()], Some(&overlay("rule-0-match-1")), APART).unwrap();
+    let entries = [
+        ("route", "chat"),
+        ("rule-0-match-0", "ann"),
+        ("rule-0-match-1", "id"),
+    ];
+    let entries = entries.map(|(key, value)| Entry {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+    });
+    let levels = |loaded: &LoadedRules, entries: &[Entry<'_>]| match loaded
+        .rules
+        .find(b"gateway", entries)
+    {
+        Match::Rules(matched) => Some((matched.entries, matched.rules[0].full_name())),
+        _ => None,
+    };
+    let user = "gateway.route_chat.rule-0-match-0".to_owned();
+    assert_eq!(
+        levels(&plain, &entries),
+        Some((3, format!("{user}.rule-0-match-1")))
+    );
+    assert_eq!(levels(&plain, &entries[..2]), None);
+    assert_eq!(levels(&loaded, &entries), Some((2, user.clone())));
+    assert_eq!(
+        levels(&loaded, &entries[..2]),
+        Some((2, user)),
+        "a look without an id"
+    );
+
+    // A key without a level: the id comes after all levels.
+    let loaded = load_overlaid(&[rules], Some(&overlay("stream_id")), APART).unwrap();
+    let id = Entry {
+        key: b"stream_id",
+        value: b"id",
+    };
+    let entries = [&entries[..], &[id]].concat();
+    assert_eq!(levels(&loaded, &entries).map(|(many, _)| many), Some(3));
+}
+
+#[test]
+fn another_reservation_needs_permission() {
+    let rules = source(
+        "rules.yaml",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, reserve: {key: id, amount: 9}}}]\n",
+    );
+    for (amount, raises) in [(9, false), (3, true)] {
+        let overlay = format!("overlay: [{{domain: d, reserve: {{key: id, amount: {amount}}}}}]\n");
+        let read = load_overlaid(
+            &[rules.clone()],
+            Some(&source("overlay.yaml", &overlay)),
+            APART,
+        );
+        assert_eq!(read.is_err(), raises, "{amount}");
+    }
 }

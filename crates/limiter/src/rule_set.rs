@@ -27,6 +27,7 @@ use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudg
 use super::reachability::ShadowSearch;
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
+use super::values::Values;
 
 pub use super::node_match::{AddNodeError, MatchKind};
 pub use super::reachability::{ANY_TEXT, RegexWords, Shadowed, ShadowedPart};
@@ -223,6 +224,42 @@ impl RuleSet {
         rule.fingerprint = rule.compute_fingerprint();
         let replaced = self.rules.get_mut(index);
         replaced.map(|replaced| *replaced = rule).is_some()
+    }
+
+    /// Moves the only rule of a level without values to the level above, which must have no rule.
+    /// Descriptors reach it there with one entry more if that entry names the holder. Gives
+    /// whether it could be moved.
+    pub fn move_up(&mut self, index: usize) -> bool {
+        let path = self.rules.get(index).map(|rule| rule.path.clone());
+        let Some([.., above, last]) = path.as_deref() else {
+            return false;
+        };
+        let rules = index..index.saturating_add(1);
+        let position = |level: &Arc<Level>, rules: &Range<usize>| {
+            let mut nodes = self.nodes.iter();
+            nodes.position(|node| Arc::ptr_eq(&node.level, level) && node.rules == *rules)
+        };
+        let without_rules = |level: &Arc<Level>| {
+            let mut nodes = self.nodes.iter();
+            nodes.position(|node| Arc::ptr_eq(&node.level, level) && node.rules.is_empty())
+        };
+        let (Some(from), Some(to)) = (position(last, &rules), without_rules(above)) else {
+            return false;
+        };
+        if !matches!(*last.values, Values::Any) {
+            return false;
+        }
+        for (node, rules) in [(from, 0..0), (to, rules)] {
+            if let Some(node) = self.nodes.get_mut(node) {
+                node.rules = rules;
+            }
+        }
+        let Some(rule) = self.rules.get_mut(index) else {
+            return false;
+        };
+        rule.path.pop();
+        rule.fingerprint = rule.compute_fingerprint();
+        true
     }
 
     /// Sets the shadow mode of the rule with this index. Gives whether there is one.

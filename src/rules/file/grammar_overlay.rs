@@ -5,6 +5,7 @@ use crate::rules::file::grammar::{
     ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL, REQUESTS_PER_UNIT, SEGMENTS, SHADOW_MODE,
 };
 use crate::rules::file::grammar_field::{Kind, Mapping, tollgate};
+use crate::rules::file::grammar_reserve::{RESERVE, RESERVE_OF_LIMIT};
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
@@ -43,6 +44,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
         SHADOW_MODE,
         NAME,
         CANDIDATE_OF_LIMIT,
+        RESERVE_OF_LIMIT,
         tollgate(
             "may_raise",
             Kind::Boolean,
@@ -70,4 +72,5 @@ pub(crate) static LEVEL: Mapping = Mapping {
 };
 
 /// Every mapping.
-pub(crate) static MAPPINGS: [&Mapping; 5] = [&ROOT, &ENTRY, &LEVEL, &CANDIDATE, &OVER_LIMIT];
+pub(crate) static MAPPINGS: [&Mapping; 6] =
+    [&ROOT, &ENTRY, &LEVEL, &CANDIDATE, &RESERVE, &OVER_LIMIT];

@@ -46,8 +46,9 @@ impl Overlay<'_> {
                 changed.push((index, position, after));
             }
         }
-        for (index, _, rule) in &changed {
+        for (index, position, rule) in &changed {
             rules.replace_rule(*index, rule.clone());
+            self.take_id_off_the_path(rules, *position, rule);
         }
         self.check_descriptors(rules, &changed);
         self.check_budgets(rules, &changed);
@@ -122,6 +123,25 @@ impl Overlay<'_> {
                 });
             }
         }
+    }
+
+    /// Moves a limit up whose last level is the id of its reservations. Makers of rules such as
+    /// Envoy Gateway write a level for every entry, and the id is no part of a bucket.
+    fn take_id_off_the_path(&mut self, rules: &mut RuleSet, position: usize, rule: &Rule) {
+        let last = rule.path.last().map(|level| &level.key);
+        if rule.reserve.is_none() || last != rule.holder_key.as_ref() || rules.move_up(rule.index) {
+            return;
+        }
+        let Some(entry) = self.entries.get(position) else {
+            return;
+        };
+        let message =
+            "the level of the id must have one limit and no value, below a level without a limit";
+        let error = Diagnostic::error(Code::ConflictingKeys, entry.span_of("reserve"), message);
+        let error = error.help("set `key` to the key of an entry that the rules have no level for");
+        self.loader.about(entry, &rule.full_name(), |loader, path| {
+            loader.report(path, error);
+        });
     }
 
     /// Checks that limits of one budget still agree.

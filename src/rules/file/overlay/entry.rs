@@ -14,7 +14,7 @@ use crate::rules::file::grammar_overlay;
 use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{
-    AlgorithmOption, Candidate, Level, OnStoreFailure, OverLimitResponse, Rule, Values,
+    AlgorithmOption, Candidate, Level, OnStoreFailure, OverLimitResponse, ReserveRule, Rule, Values,
 };
 
 /// The fields that change how a limit counts.
@@ -27,7 +27,7 @@ pub(super) const LIMIT_FIELDS: [&str; 5] = [
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
-const RULE_FIELDS: [&str; 4] = ["over_limit", "shadow_mode", "name", "candidate"];
+const RULE_FIELDS: [&str; 5] = ["over_limit", "shadow_mode", "name", "candidate", "reserve"];
 
 /// The fields that belong to a domain.
 const DOMAIN_FIELDS: [&str; 2] = ["all_or_nothing", "on_store_failure"];
@@ -45,6 +45,7 @@ pub(super) struct Entry<'n> {
     pub(super) shadow_mode: Option<bool>,
     pub(super) name: Option<&'n str>,
     pub(super) candidate: Option<Box<Candidate>>,
+    pub(super) reserve: Option<Box<ReserveRule>>,
     pub(super) all_or_nothing: Option<bool>,
     pub(super) on_store_failure: Option<OnStoreFailure>,
     /// It has no error.
@@ -194,6 +195,7 @@ impl Loader<'_> {
             shadow_mode: given("shadow_mode").then(|| self.boolean(&fields, path, "shadow_mode")),
             name,
             candidate: self.candidate(&fields, path),
+            reserve: self.reserve(&fields, path, None).map(Box::new),
             all_or_nothing: given("all_or_nothing")
                 .then(|| self.boolean(&fields, path, "all_or_nothing")),
             on_store_failure: self.store_failure(&fields, path),

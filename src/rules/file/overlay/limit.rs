@@ -32,6 +32,12 @@ impl Loader<'_> {
             && entry.changes_the_limit()
         {
             overlaid.allowance = self.overlaid_limit(entry, path, rule, (&limit, algorithm))?;
+        }
+        if let Some(reserve) = &entry.reserve {
+            overlaid.reserve = Some(reserve.clone());
+            overlaid.holder_key.clone_from(&reserve.key);
+        }
+        if overlaid.reserve != rule.reserve || overlaid.allowance != rule.allowance {
             self.fit_reserve(entry, path, &mut overlaid)?;
         }
         if let Some(shadow_mode) = entry.shadow_mode {
@@ -64,9 +70,12 @@ impl Loader<'_> {
         };
         if !algorithm.can_reserve() {
             let message = format!("algorithm {} has no reservations", algorithm.name());
-            let error =
-                Diagnostic::error(Code::ConflictingKeys, entry.span_of("algorithm"), message);
-            let error = error.label("the limit has `reserve`");
+            let (field, label) = match entry.fields.given("reserve") {
+                Some(_) => ("reserve", "set here"),
+                None => ("algorithm", "the limit has `reserve`"),
+            };
+            let error = Diagnostic::error(Code::ConflictingKeys, entry.span_of(field), message);
+            let error = error.label(label);
             let help = format!("use one of {}", algorithms_that_reserve());
             self.report(path, error.help(help));
             return None;
@@ -84,12 +93,15 @@ impl Loader<'_> {
             return Some(());
         }
         let message = format!("the limit would hold {most}, and its reserve.{field} is {least}");
-        let span = entry.span_of(if entry.fields.given("burst").is_some() {
-            "burst"
-        } else {
-            "requests_per_unit"
-        });
-        let help = format!("allow at least {least}, or 0 to refuse everything");
+        let fields = ["burst", "requests_per_unit", "reserve"];
+        let set = fields
+            .into_iter()
+            .find(|name| entry.fields.given(name).is_some());
+        let span = entry.span_of(set.unwrap_or("requests_per_unit"));
+        let help = match set {
+            Some("reserve") => format!("use at most {most}"),
+            _ => format!("allow at least {least}, or 0 to refuse everything"),
+        };
         self.error(Code::OutOfRange, span, path, message, help);
         None
     }

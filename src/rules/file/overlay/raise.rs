@@ -40,6 +40,11 @@ pub(super) fn raises_of_rule(
     if after.shadow_mode && !before.shadow_mode {
         raises.push(("shadow_mode", "shadow_mode refuses nothing".to_owned()));
     }
+    let sets_reserve = entry.reserve.is_some() && before.reserve.is_some();
+    if sets_reserve && before.reserve != after.reserve {
+        let message = "the rules reserve otherwise, so more may start at once".to_owned();
+        raises.push(("reserve", message));
+    }
     let named = (Arc::clone(&after.domain), after.name.clone());
     if after.name != before.name && replaced.contains(&named) {
         let message = format!(

@@ -101,7 +101,7 @@ impl Loader<'_> {
     }
 
     /// The reservations of a limit. None when it has none, or when an error was reported.
-    fn reserve(
+    pub(in crate::rules::file) fn reserve(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
