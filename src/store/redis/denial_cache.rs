@@ -209,6 +209,7 @@ mod tests {
             fingerprint: 1,
             shared_bucket: false,
             may_fall_back: false,
+            is_exact: false,
             bucket_name: None,
         }
     }

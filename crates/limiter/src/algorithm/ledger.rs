@@ -80,6 +80,15 @@ impl Ledger {
         self.releasing.len().saturating_add(self.charging.len())
     }
 
+    /// The number of open reservations that end in this way when they expire.
+    #[inline]
+    pub fn open_by(&self, on_expiry: OnExpiry) -> usize {
+        match on_expiry {
+            OnExpiry::Charge => self.charging.len(),
+            OnExpiry::Release => self.releasing.len(),
+        }
+    }
+
     /// The hits of the open reservations.
     pub fn reserved(&self) -> u64 {
         let open = self.releasing.iter().chain(&self.charging);
@@ -105,6 +114,15 @@ impl Ledger {
         last(&self.releasing)
             .max(last(&self.charging))
             .max(last(&self.closed))
+    }
+
+    /// Whether an open reservation is due.
+    #[inline]
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        let is_due = |set: &BTreeSet<(Timestamp, RecordKey)>| {
+            set.first().is_some_and(|(until, _)| *until <= now)
+        };
+        is_due(&self.releasing) || is_due(&self.charging)
     }
 
     /// How many settled and refused records were dropped for want of space since the last call.
