@@ -151,6 +151,7 @@ fn draw(chance: &mut SeededRng, algorithm: &'static dyn Algorithm, seen: &Seen) 
         fingerprint: 0,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     };
     Step {
@@ -219,6 +220,7 @@ fn compare(
                 fingerprint: 0,
                 shared_bucket: false,
                 may_fall_back: false,
+                is_exact: false,
                 bucket_name: None,
             },
             resets: true,
