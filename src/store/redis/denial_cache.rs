@@ -204,7 +204,9 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use tollgate_limiter::{ALGORITHMS, State, Timestamp, Unit, algorithm};
+    use tollgate_limiter::{
+        ALGORITHMS, Expiry, OnExpiry, Otherwise, State, Timestamp, Unit, algorithm,
+    };
 
     fn refused() -> DenialCache {
         let full = crate::metrics::Metrics::new().unwrap().store.cache_full;
@@ -267,6 +269,54 @@ mod tests {
         known.see(&refund, &outcome(&refund), 0);
         assert!(known.is_empty());
         assert!(known.outcome(&one, 0).is_none());
+    }
+
+    #[test]
+    fn a_reservation_is_answered_unless_the_bucket_must_remember_it() {
+        let known = refused();
+        let two = check(1, 2);
+        let denial = outcome(&two);
+        let step = |step| Check {
+            operation: Hits::Reservation(step).into(),
+            ..two.clone()
+        };
+        let reserve = |hits, remember_refused| {
+            step(Step::Reserve {
+                hits,
+                expiry: Expiry {
+                    after_ms: NonZeroU32::MIN,
+                    on_expiry: OnExpiry::Charge,
+                },
+                remember_refused,
+            })
+        };
+        known.see(&two, &denial, 0);
+        assert!(known.outcome(&reserve(2, true), 0).is_none());
+        assert!(known.outcome(&reserve(1, false), 0).is_none());
+        let said = known.outcome(&reserve(3, false), 0).unwrap();
+        assert_eq!(
+            (said.allowed, said.reservation),
+            (false, ReservationOutcome::Refused)
+        );
+        // Neither a refused reservation nor a longer one gives anything back.
+        for asked in [reserve(3, true), step(Step::Extend(NonZeroU32::MIN))] {
+            known.see(&asked, &denial, 0);
+            assert!(known.outcome(&two, 0).is_some());
+        }
+        let commit = Step::Commit {
+            hits: 1,
+            otherwise: Otherwise::Charge,
+        };
+        let withdraw = Step::Withdraw {
+            taken_at: denial.bucket_time,
+            remember_refused: false,
+        };
+        for settle in [commit, Step::Release, withdraw] {
+            known.see(&two, &denial, 0);
+            assert!(known.outcome(&two, 0).is_some());
+            known.see(&step(settle), &denial, 0);
+            assert!(known.outcome(&two, 0).is_none(), "{settle:?}");
+        }
     }
 
     #[test]
