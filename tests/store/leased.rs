@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{BatchClient, ResetFuture};
-use tollgate_limiter::{Operation, Outcome};
+use tollgate_limiter::{Operation, Otherwise, Outcome, ReservationOutcome};
 
 use super::*;
 
@@ -716,4 +716,83 @@ async fn a_roll_back_from_before_a_reset_adds_nothing_to_the_lease_after_it() {
         )
         .await;
     assert_eq!((replicas.held(), replicas.left(&check).await), (held, left));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_reservations_of_one_bucket_never_exceed_its_limit() {
+    for _ in 0..3 {
+        let replicas = Replicas::new(3, LEASES);
+        let check = check(1, 1_000, 1);
+        let with = |operation| Check {
+            operation,
+            ..check.clone()
+        };
+        let (mut admitted, mut committed, mut excess) = (0, 0, 0);
+        for round in 0..30 {
+            let replica = round % 3;
+            let mut open = Vec::new();
+            for number in 0..4 {
+                let id = round as u64 * 4 + number;
+                let asked = with(reservations::reserve(1, 1_000, id, 20).operation);
+                let outcome = replicas.ask(replica, &asked).await;
+                if outcome.allowed {
+                    open.push((id, 10 + number * 5));
+                }
+            }
+            admitted += replicas.burst(&[0, 1, 2], 4, 3, &check).await;
+            let reserved = open.len() as u64 * 20;
+            assert!(
+                admitted + committed + reserved <= 1_000 + excess,
+                "{admitted} {committed} {reserved} {excess}"
+            );
+            for (id, hits) in open {
+                let commit = reservations::commit(1, 1_000, id, hits, Otherwise::Unknown);
+                let outcome = replicas
+                    .ask((replica + 1) % 3, &with(commit.operation))
+                    .await;
+                assert_eq!(outcome.reservation, ReservationOutcome::Settled);
+                committed += hits;
+                excess += hits.saturating_sub(20);
+            }
+            assert!(admitted + committed <= 1_000 + excess);
+        }
+        // Both draw on the shared store, until nothing is left.
+        for _ in 0..20 {
+            replicas.settle().await;
+            admitted += replicas.burst(&[0, 1, 2], 1, 20, &check).await;
+        }
+        assert!(admitted > 100 && committed > 100, "{admitted} {committed}");
+        assert_eq!((admitted + committed).max(1_000), admitted + committed);
+        assert_eq!(replicas.left(&check).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_of_a_rule_that_reserves_holds_no_lease() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = Check {
+        is_exact: true,
+        ..check(1, 100_000, 1)
+    };
+    for asked in 1..=100 {
+        assert!(replicas.ask(0, &check).await.allowed);
+        assert_eq!(*replicas.shared.calls.lock().unwrap(), asked);
+        assert_eq!(replicas.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_gives_back_ends_a_remembered_denial() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 10, 1);
+    let with = |operation| Check {
+        operation,
+        ..check.clone()
+    };
+    let reserve = with(reservations::reserve(1, 10, 7, 8).operation);
+    assert!(replicas.ask(0, &reserve).await.allowed);
+    assert_eq!(replicas.burst(&[0], 1, 5, &check).await, 2);
+    let commit = reservations::commit(1, 10, 7, 3, Otherwise::Unknown);
+    replicas.ask(0, &with(commit.operation)).await;
+    assert_eq!(replicas.burst(&[0], 1, 10, &check).await, 5);
 }

@@ -2,7 +2,7 @@
 //!
 //! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
 //! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
-//! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `batch_client` the batch
+//! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations, `batch_client` the batch
 //! client, `flood` a full store. `tests/laws` tests the arithmetic of the algorithms.
 // Tests: a panic is a failure.
 #![allow(
@@ -16,6 +16,7 @@
 mod batch_client;
 mod flood;
 mod leased;
+mod reservations;
 mod resets;
 mod shared;
 mod tentative_takes;

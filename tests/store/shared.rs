@@ -13,7 +13,7 @@ use tollgate::store::{
 use super::*;
 
 /// Reads the answers to this many checks.
-async fn answers(
+pub(super) async fn replies(
     client: &mut Box<dyn BatchClient>,
     checks: usize,
 ) -> BTreeMap<(Ticket, usize), CheckResult> {
@@ -54,7 +54,7 @@ async fn requests_of_one_send_each_get_their_own_answers_over_several_calls() {
                 checks += asked.len();
             }
             client.send();
-            let came = answers(&mut client, checks).await;
+            let came = replies(&mut client, checks).await;
             assert_eq!(came.len(), checks);
             for ((ticket, position), answer) in came {
                 let key = u64::from(ticket) * 10 + position as u64;
@@ -153,7 +153,7 @@ impl FailingBatchClient {
 }
 
 /// A store that can fail in front of one that does not, with the workers of both; and the second.
-fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
+pub(super) fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
     let mut two = idle(BOUNDS).chain(idle(BOUNDS)).map(Running::spawned);
     let (first, second) = (two.next().unwrap(), two.next().unwrap());
     let out_of_order = Arc::new(AtomicBool::new(false));
@@ -213,7 +213,7 @@ async fn the_second_store_decides_for_a_batch_client_when_the_first_fails() {
         }
         client.send();
         let refused_at_once = if out { 10 } else { 0 };
-        let came = answers(&mut client, (40 - refused_at_once) * 2).await;
+        let came = replies(&mut client, (40 - refused_at_once) * 2).await;
         for ((ticket, _), answer) in came {
             let before = round / 2 + 1;
             match (out, ticket % 4) {

@@ -116,13 +116,13 @@ impl Ledger {
             .max(last(&self.closed))
     }
 
-    /// Whether an open reservation is due.
-    #[inline]
-    pub fn is_due(&self, now: Timestamp) -> bool {
-        let is_due = |set: &BTreeSet<(Timestamp, RecordKey)>| {
+    /// Whether an open reservation is due that the next operation ends: a step of a reservation
+    /// ends all, another only those that give hits back.
+    pub fn is_due(&self, now: Timestamp, ends_all: bool) -> bool {
+        let first = |set: &BTreeSet<(Timestamp, RecordKey)>| {
             set.first().is_some_and(|(until, _)| *until <= now)
         };
-        is_due(&self.releasing) || is_due(&self.charging)
+        first(&self.releasing) || ends_all && first(&self.charging)
     }
 
     /// How many settled and refused records were dropped for want of space since the last call.
