@@ -20,7 +20,8 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::budget_edge::{
-    BUDGET, Edge, PAGE, Run, STREAMS, rules, with_commas, with_default_cost, without_ids,
+    BUDGET, Edge, GATEWAY_DOMAIN, GATEWAY_ROUTE, GATEWAY_USER, PAGE, Run, STREAMS,
+    as_model_gateway, rules, with_commas, with_default_cost, without_ids,
 };
 
 /// Reserved amounts of the runs: too low, about the mean, and the most that a stream costs.
@@ -221,4 +222,29 @@ fn clients_cannot_choose_the_id_of_their_stream() {
     edge.end_streams(streams);
     let charged: u64 = edge.model.costs().iter().sum();
     assert_eq!(edge.left(), BUDGET - charged - 1);
+}
+
+#[test]
+fn the_overlay_makes_the_policy_of_a_model_gateway_reserve() {
+    const PAGE: &str = include_str!("../../docs/guides/model-gateway.md");
+    let block = |heading: &str, position: usize| {
+        let (_, section) = PAGE.split_once(heading).expect("the heading");
+        let blocks = section.split("```yaml\n").skip(1);
+        let mut blocks = blocks.filter_map(|block| Some(block.split_once("```")?.0.to_owned()));
+        blocks.nth(position).expect("a block")
+    };
+    let (rules, overlay) = (block("## The policy", 1), block("## The overlay", 0));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("overlay.yaml");
+    std::fs::write(&file, overlay).expect("the overlay");
+    let file = file.to_str().expect("a path of text");
+
+    let runtime = runtime();
+    let service = runtime.block_on(Service::start(&rules, &["--overlay", file]));
+    let mut edge = Edge::start(runtime, &[(service.grpc, service.http)], as_model_gateway);
+    edge.look_at(
+        GATEWAY_DOMAIN,
+        &[(GATEWAY_ROUTE, GATEWAY_ROUTE), (GATEWAY_USER, "alice")],
+    );
+    run_with(&mut edge, 2_000);
 }
