@@ -251,6 +251,7 @@ fn check(key: Key) -> Check {
         fingerprint: 0,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     }
 }

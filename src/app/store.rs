@@ -140,7 +140,9 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
         .filter(|rule| match &rule.allowance {
-            Allowance::Limited { algorithm, .. } => algorithm.lease_policy() == LeasePolicy::Never,
+            Allowance::Limited { algorithm, .. } => {
+                algorithm.lease_policy() == LeasePolicy::Never || rule.reserve.is_some()
+            }
             Allowance::Unlimited => false,
         })
         .collect();
@@ -152,7 +154,7 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
         of = rules.len(),
         first = first.full_name(),
         "some rules use exact mode despite --store-mode leased; only fixed_window, sliding_window without segments \
-         and token_bucket allow leases",
+         and token_bucket allow leases, and rules with `reserve` do not",
     );
 }
 

@@ -31,5 +31,22 @@ metrics! {
             unplaced_allowed = "allow",
             unplaced_denied = "deny",
         }
+
+        /// Reservations in this process that expired before they were settled, by what became of
+        /// their hits.
+        Counter "tollgate_reservations_expired_total" by outcome {
+            expired_charged = "charge",
+            expired_released = "release",
+        }
+
+        /// New reservations that this process refused, by the bound that was met.
+        Counter "tollgate_reservations_not_kept_total" by reason {
+            reservations_without_space = "memory_full",
+            reservations_too_many = "too_many",
+        }
+
+        /// Records of settled and refused reservations that this process dropped for space before
+        /// their expiry.
+        Counter "tollgate_reservation_records_dropped_total" => pub records_dropped;
     }
 }

@@ -19,6 +19,9 @@ metrics! {
         /// Marks (logged hits, segments, slots) that the buckets of a partition have space for.
         GaugeVec "tollgate_marks" [partition: PARTITIONS] => marks;
 
+        /// Open reservations in the buckets of a partition; those in a shared store are not counted.
+        GaugeVec "tollgate_reservations_open" [partition: PARTITIONS] => reservations_open;
+
         /// Bytes that the buckets, marks and reserves for growth of a partition use.
         GaugeVec "tollgate_memory_bytes" [partition: PARTITIONS] => memory_bytes;
     }
@@ -42,6 +45,10 @@ pub struct PartitionLevels {
     pub marks: AtomicUsize,
     /// Bytes of the heap that it uses.
     pub bytes: AtomicUsize,
+    /// Records of reservations: open, settled and refused.
+    pub records: AtomicUsize,
+    /// Open reservations.
+    pub open: AtomicUsize,
     /// Checks that passed since the start.
     pub admitted: AtomicU64,
     /// Checks that were over their limit since the start.
@@ -101,6 +108,7 @@ impl Partitions {
             set(&self.gauges.mailbox_checks, &levels.waiting);
             set(&self.gauges.buckets, &levels.buckets);
             set(&self.gauges.marks, &levels.marks);
+            set(&self.gauges.reservations_open, &levels.open);
             set(&self.gauges.memory_bytes, &levels.bytes);
         }
     }

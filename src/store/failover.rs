@@ -11,13 +11,18 @@
 //! replica that does not know the others counts itself alone; a client that uses one replica gets
 //! that replica's part only. A check that timed out may also be counted in the shared store.
 //!
+//! A reservation settles in the store that made it (`settle`).
+//!
 //! The first store judges its own health. No counts are copied between the stores.
 
+mod settle;
+
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 
-use crate::metrics::StoreMetrics;
+use crate::metrics::{PartitionLevels, StoreMetrics};
 use crate::store::{
     ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply,
     ResetFuture, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
@@ -26,14 +31,20 @@ use crate::store::{
 use tollgate_limiter::{BucketNaming, Check};
 
 /// A store with a second store behind it.
+#[derive(Clone)]
 pub struct FailoverStore {
     first: Arc<dyn Store>,
     second: Arc<dyn Store>,
+    /// What the second store's partitions hold.
+    second_levels: Arc<[Arc<PartitionLevels>]>,
     metrics: StoreMetrics,
 }
 
 /// A batch client of both stores.
 struct FailoverBatchClient {
+    store: FailoverStore,
+    /// Requests that settle a reservation while the second store has some.
+    settling: Vec<SettlingRequest>,
     first: Box<dyn BatchClient>,
     second: Box<dyn BatchClient>,
     metrics: StoreMetrics,
@@ -44,6 +55,13 @@ struct FailoverBatchClient {
     free: Vec<Ticket>,
     done: VecDeque<FallbackRequest>,
     checks: Vec<Check>,
+}
+
+/// A request that is decided apart from the batch.
+struct SettlingRequest {
+    ticket: Ticket,
+    checks: usize,
+    reply: Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>,
 }
 
 /// A request as it was sent to the first store.
@@ -73,11 +91,54 @@ struct FallbackRequest {
 impl FailoverStore {
     /// A store that asks `first`, and `second` when `first` is unavailable.
     pub fn new(first: Arc<dyn Store>, second: Arc<dyn Store>, metrics: StoreMetrics) -> Self {
+        let second_levels = second.inspect().partitions.into();
         Self {
             first,
             second,
+            second_levels,
             metrics,
         }
+    }
+
+    /// Asks the first store, and the second for what the first cannot decide.
+    async fn apply_in_turn(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> Result<StoreReply, StoreError> {
+        if !checks.iter().any(|check| check.may_fall_back) {
+            return self.first.apply(checks, deadline, commit_mode).await;
+        }
+        let count = checks.len();
+        let applied = self
+            .first
+            .apply(checks.clone(), deadline, commit_mode)
+            .await;
+        let mut applied = match applied {
+            Ok(applied) => applied,
+            Err(error @ StoreError::Unavailable(_)) => StoreReply {
+                answers: vec![Err(error); count],
+                tentative: None,
+                from_denial_cache: false,
+                local: Vec::new(),
+                stamps: Vec::new(),
+            },
+            Err(error) => return Err(error),
+        };
+        let undecided = undecided(&checks, &applied.answers);
+        if undecided.is_empty() {
+            return Ok(applied);
+        }
+        let again = undecided.iter().filter_map(|place| checks.get(*place));
+        let again = again.map(|check| own_part(check, &self.metrics)).collect();
+        let second = self.second.apply(again, deadline, commit_mode).await?;
+        for (place, answer) in undecided.into_iter().zip(second.answers) {
+            put(&mut applied.answers, place, answer, &self.metrics);
+            applied.local.push(place);
+        }
+        TentativeTake::merge(&mut applied.tentative, second.tentative);
+        Ok(applied)
     }
 }
 
@@ -88,46 +149,21 @@ impl Store for FailoverStore {
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> ApplyFuture<'_> {
+        if self.settles_in_second(&checks) {
+            return Box::pin(self.apply_settling(checks, deadline, commit_mode));
+        }
         if !checks.iter().any(|check| check.may_fall_back) {
             return self.first.apply(checks, deadline, commit_mode);
         }
-        Box::pin(async move {
-            let count = checks.len();
-            let applied = self
-                .first
-                .apply(checks.clone(), deadline, commit_mode)
-                .await;
-            let mut applied = match applied {
-                Ok(applied) => applied,
-                Err(error @ StoreError::Unavailable(_)) => StoreReply {
-                    answers: vec![Err(error); count],
-                    tentative: None,
-                    from_denial_cache: false,
-                    local: Vec::new(),
-                    stamps: Vec::new(),
-                },
-                Err(error) => return Err(error),
-            };
-            let undecided = undecided(&applied.answers);
-            if undecided.is_empty() {
-                return Ok(applied);
-            }
-            let again = undecided.iter().filter_map(|place| checks.get(*place));
-            let again = again.map(|check| own_part(check, &self.metrics)).collect();
-            let second = self.second.apply(again, deadline, commit_mode).await?;
-            for (place, answer) in undecided.into_iter().zip(second.answers) {
-                put(&mut applied.answers, place, answer, &self.metrics);
-                applied.local.push(place);
-            }
-            TentativeTake::merge(&mut applied.tentative, second.tentative);
-            Ok(applied)
-        })
+        Box::pin(self.apply_in_turn(checks, deadline, commit_mode))
     }
 
     fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
         Some(Box::new(FailoverBatchClient {
             first: self.first.batch_client()?,
             second: self.second.batch_client()?,
+            store: self.clone(),
+            settling: Vec::new(),
             metrics: self.metrics.clone(),
             kept: Vec::new(),
             again: Vec::new(),
@@ -165,13 +201,20 @@ impl Store for FailoverStore {
     }
 }
 
-/// The positions of the checks that the first store did not decide.
-fn undecided(answers: &[CheckResult]) -> Vec<usize> {
-    let answers = answers.iter().enumerate();
-    answers
-        .filter(|(_, answer)| matches!(answer, Err(StoreError::Unavailable(_))))
-        .map(|(place, _)| place)
-        .collect()
+/// The positions of the checks that the first store did not decide, and the second may.
+fn undecided<'c>(
+    checks: impl IntoIterator<Item = &'c Check>,
+    answers: &[CheckResult],
+) -> Vec<usize> {
+    let mut undecided = Vec::new();
+    for (place, (check, answer)) in checks.into_iter().zip(answers).enumerate() {
+        if let Err(StoreError::Unavailable(fault)) = answer
+            && settle::may_move(check, *fault)
+        {
+            undecided.push(place);
+        }
+    }
+    undecided
 }
 
 /// The check with this replica's part of its limit.
@@ -274,6 +317,20 @@ impl BatchClient for FailoverBatchClient {
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> Result<usize, StoreError> {
+        if self.store.settles_in_second(checks) {
+            if let Some(kept) = self.kept.get_mut(ticket as usize) {
+                kept.checks.clear();
+            }
+            let (store, owned) = (self.store.clone(), checks.to_vec());
+            self.settling.push(SettlingRequest {
+                ticket,
+                checks: checks.len(),
+                reply: Box::pin(
+                    async move { store.apply_settling(owned, deadline, commit_mode).await },
+                ),
+            });
+            return Ok(1);
+        }
         let local = checks.iter().any(|check| check.may_fall_back);
         let added = self.first.add(ticket, checks, deadline, commit_mode);
         if !local {
@@ -286,11 +343,13 @@ impl BatchClient for FailoverBatchClient {
         self.keep(ticket, checks, deadline, commit_mode);
         match added {
             Err(error @ StoreError::Unavailable(_)) => {
+                let answers = vec![Err(error); checks.len()];
+                let asked = undecided(checks, &answers);
                 self.ask_again(FallbackRequest {
                     ticket,
                     positions: (0..checks.len()).collect(),
-                    answers: vec![Err(error); checks.len()],
-                    asked: (0..checks.len()).collect(),
+                    answers,
+                    asked,
                     local: Vec::new(),
                     tentative: None,
                     replies: 0,
@@ -311,16 +370,17 @@ impl BatchClient for FailoverBatchClient {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
+        let settled = self.take_settled(cx, take);
         let mut lacking = Vec::new();
         let kept = &self.kept;
         let mut messages = self.first.take_replies(cx, &mut |share| {
-            let may = kept
-                .get(share.ticket as usize)
-                .is_some_and(|kept| !kept.checks.is_empty());
-            let asked = if may {
-                undecided(share.answers)
-            } else {
-                Vec::new()
+            let asked = match kept.get(share.ticket as usize) {
+                Some(kept) if !kept.checks.is_empty() => {
+                    let places = share.positions.iter();
+                    let checks = places.filter_map(|place| kept.checks.get(*place));
+                    undecided(checks, share.answers)
+                }
+                _ => Vec::new(),
             };
             if asked.is_empty() {
                 take(share);
@@ -367,7 +427,7 @@ impl BatchClient for FailoverBatchClient {
                 free.push(share.ticket);
             }
         });
-        messages = messages.saturating_add(from_second);
+        messages = messages.saturating_add(from_second).saturating_add(settled);
         while let Some(again) = self.done.pop_front() {
             messages = messages.saturating_add(1);
             take(PartialReply {

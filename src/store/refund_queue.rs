@@ -137,6 +137,7 @@ mod tests {
             fingerprint: 0,
             shared_bucket: false,
             may_fall_back: false,
+            is_exact: false,
             bucket_name: None,
         };
         (0..count as u128).map(check).collect()

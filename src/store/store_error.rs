@@ -21,7 +21,7 @@ pub enum StoreError {
     },
     /// There is no space for a bucket, nor for the bucket that such keys share.
     #[error(
-        "a partition is full ({bytes_max} bytes): too many keys are over their limits; raise --memory-max"
+        "a partition is full ({bytes_max} bytes): too many keys are over their limits or have open reservations; raise --memory-max"
     )]
     Full {
         /// How many bytes a partition may take.

@@ -9,7 +9,8 @@ use tollgate_limiter::{Check, Hits, Operation, Step};
 /// Receives refunds. It accepts all of them: with a bound here, hits would stay taken for requests
 /// that did not pass.
 pub trait RefundSink: Send + Sync {
-    /// Gives back what these checks say, each a [`Hits::Undo`]. Does not wait.
+    /// Gives back what these checks say, each a [`Hits::Undo`] or a [`Step::Withdraw`]. Does not
+    /// wait.
     fn refund(&self, checks: Vec<Check>);
 
     /// The same for takes with these numbers, one for each check, while a recording runs.
@@ -26,6 +27,9 @@ pub struct TentativeTake {
     /// The number of each take, while a recording runs. Else empty.
     orders: Vec<u64>,
     store: Arc<dyn RefundSink>,
+    /// Whether the request was refused. Else its end is not known, and no bucket remembers its
+    /// reservations as refused: a gateway may have let it pass, and charges it at its end.
+    is_refused: bool,
     /// The takes in another store, when two stores decided one request.
     other: Option<Box<TentativeTake>>,
 }
@@ -63,6 +67,18 @@ fn refund_of(check: &Check, answer: &CheckResult) -> Option<Check> {
     }
 }
 
+/// Keeps buckets from remembering reservations as refused.
+fn forget_refused(refunds: &mut [Check]) {
+    for refund in refunds {
+        if let Hits::Reservation(Step::Withdraw {
+            remember_refused, ..
+        }) = &mut refund.operation.hits
+        {
+            *remember_refused = false;
+        }
+    }
+}
+
 // === impl TentativeTake ===
 
 impl TentativeTake {
@@ -78,6 +94,7 @@ impl TentativeTake {
             refunds: refunds.collect(),
             orders: Vec::new(),
             store,
+            is_refused: false,
             other: None,
         }
     }
@@ -98,6 +115,7 @@ impl TentativeTake {
             refunds,
             orders,
             store,
+            is_refused: false,
             other: None,
         }
     }
@@ -113,6 +131,7 @@ impl TentativeTake {
     /// The request was denied: the takes are given back, except of limits that count all denied
     /// hits.
     pub fn roll_back(mut self) {
+        self.is_refused = true;
         if !self.orders.is_empty() {
             let mut refunds = self.refunds.iter();
             self.orders.retain(|_| {
@@ -158,7 +177,10 @@ impl TentativeTake {
 impl Drop for TentativeTake {
     fn drop(&mut self) {
         if !self.refunds.is_empty() {
-            let refunds = std::mem::take(&mut self.refunds);
+            let mut refunds = std::mem::take(&mut self.refunds);
+            if !self.is_refused {
+                forget_refused(&mut refunds);
+            }
             if self.orders.is_empty() {
                 self.store.refund(refunds);
             } else {

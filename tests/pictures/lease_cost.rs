@@ -72,6 +72,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
         fingerprint: 0,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     };
     let bounds = LeaseLimits {

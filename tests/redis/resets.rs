@@ -140,6 +140,7 @@ fn check(key: u64, algorithm: &'static dyn Algorithm) -> Check {
         fingerprint: 1,
         shared_bucket: false,
         may_fall_back: true,
+        is_exact: false,
         bucket_name: None,
     }
 }

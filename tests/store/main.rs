@@ -149,6 +149,7 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         fingerprint: 1,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     }
 }

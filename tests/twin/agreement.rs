@@ -58,6 +58,7 @@ pub(crate) fn hold(
             fingerprint: 0,
             shared_bucket: false,
             may_fall_back: false,
+            is_exact: false,
             bucket_name: None,
         };
         // Some calls have one check, some a few.

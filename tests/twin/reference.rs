@@ -37,6 +37,7 @@ fn check(requests: u32, hits: Hits) -> Check {
         fingerprint: 0,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: Some(Arc::from(b"d_k_v_".as_slice())),
     }
 }

@@ -51,6 +51,7 @@ fn check(key: u64, algorithm: &'static dyn Algorithm, operation: Operation) -> C
         fingerprint: 0,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     }
 }

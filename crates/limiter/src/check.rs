@@ -29,6 +29,8 @@ pub struct Check {
     pub shared_bucket: bool,
     /// Whether a fallback may decide it when its store cannot.
     pub may_fall_back: bool,
+    /// Whether the shared store decides it, and no lease: its rule reserves.
+    pub is_exact: bool,
     /// The bucket's name in the scheme of another service (`Plan::name_buckets`); none where the
     /// key names it.
     pub bucket_name: Option<Arc<[u8]>>,

@@ -163,6 +163,16 @@ impl Hits {
         }
     }
 
+    /// Whether it can give hits back.
+    #[inline]
+    pub const fn can_give_back(self) -> bool {
+        match self {
+            Self::Take(_) | Self::Charge(_) => false,
+            Self::Refund(_) | Self::Undo { .. } => true,
+            Self::Reservation(step) => step.can_give_back(),
+        }
+    }
+
     /// Whether it asks for capacity, and can be refused. A peek does, too.
     #[inline]
     pub const fn can_be_refused(self) -> bool {

@@ -136,7 +136,10 @@ impl Leases {
             return false;
         };
         // The store decides a check that can never pass.
-        check.algorithm.lease_policy() != LeasePolicy::Never && hits > 0 && hits <= capacity(check)
+        !check.is_exact
+            && check.algorithm.lease_policy() != LeasePolicy::Never
+            && hits > 0
+            && hits <= capacity(check)
     }
 
     /// Whether there may be a lease for this key.
@@ -273,6 +276,13 @@ impl Leases {
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
             at: outcome.bucket_time,
         });
+    }
+
+    /// Forgets that the store denied hits of this key, because hits of it went back.
+    pub(crate) fn forget_denial(&mut self, key: Key) {
+        if let Some(held) = self.known.get_mut(&key) {
+            held.denial = None;
+        }
     }
 
     /// Puts admitted hits back into the lease that they came from, if it is still held. Returns
@@ -440,6 +450,7 @@ impl HeldLease {
             fingerprint: self.source,
             shared_bucket: false,
             may_fall_back: false,
+            is_exact: false,
             bucket_name: self.bucket_name.clone(),
         })
     }

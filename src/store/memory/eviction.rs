@@ -169,7 +169,7 @@ impl Tables {
     fn forget(&mut self, segment: usize, most: usize) -> usize {
         let Self { buckets, marks, .. } = self;
         let fresh_at_us = |bucket: &Bucket| bucket.fresh_at().as_us();
-        let gone = |bucket| marks.release(&bucket);
+        let gone = |bucket| marks.evict(&bucket);
         let forgotten = buckets.forget(segment, most, fresh_at_us, gone);
         self.counts.forgotten = self.counts.forgotten.saturating_add(forgotten as u64);
         forgotten

@@ -5,7 +5,7 @@
 
 use super::bucket::{Bucket, BucketMeta};
 use super::table::{Slot, Table, allocated};
-use tollgate_limiter::{Key, Ledger, Mark, Marks, Timestamp};
+use tollgate_limiter::{Key, Ledger, Mark, Marks, OnExpiry, Timestamp};
 
 /// Marks by bucket key.
 #[derive(Debug)]
@@ -13,8 +13,27 @@ pub(super) struct MarksTable {
     table: Table<Marked>,
     /// The capacity of all marks together.
     capacity: usize,
-    /// The heap bytes of that capacity.
+    /// The heap bytes of that capacity, and of all reservations.
     heap: usize,
+    /// The records of all reservations together.
+    records: usize,
+    /// The open reservations of all buckets together.
+    open: usize,
+    pub(super) counts: RecordCounts,
+}
+
+/// What became of records of reservations without a request of their own.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct RecordCounts {
+    /// Open reservations that expired, by what became of their hits.
+    pub(super) charged: u64,
+    pub(super) released: u64,
+    /// Settled and refused records that were dropped for want of space.
+    pub(super) dropped: u64,
+    /// New reservations that were refused for want of memory.
+    pub(super) without_space: u64,
+    /// New reservations that were refused because their bucket had as many as it can.
+    pub(super) too_many: u64,
 }
 
 /// The marks of one bucket.
@@ -49,6 +68,11 @@ fn bytes_of(marks: &Marks) -> usize {
     marks.saturating_add(ledger.heap_bytes())
 }
 
+/// The open reservations that are charged when they expire, and those that are released.
+pub(super) fn open_counts(ledger: &Ledger) -> [usize; 2] {
+    [OnExpiry::Charge, OnExpiry::Release].map(|on_expiry| ledger.open_by(on_expiry))
+}
+
 // === impl MarksTable ===
 
 impl MarksTable {
@@ -57,7 +81,20 @@ impl MarksTable {
             table: Table::new(),
             capacity: 0,
             heap: 0,
+            records: 0,
+            open: 0,
+            counts: RecordCounts::default(),
         }
+    }
+
+    /// The records of all reservations: open, settled and refused.
+    pub(super) fn records(&self) -> usize {
+        self.records
+    }
+
+    /// The open reservations of all buckets.
+    pub(super) fn open(&self) -> usize {
+        self.open
     }
 
     /// The capacity of all marks together.
@@ -117,6 +154,10 @@ impl MarksTable {
         if !marks.is_none() {
             self.capacity = self.capacity.saturating_add(marks.capacity());
             self.heap = self.heap.saturating_add(bytes_of(&marks));
+            if let Some(ledger) = marks.ledger() {
+                self.records = self.records.saturating_add(ledger.len());
+                self.open = self.open.saturating_add(ledger.open());
+            }
             self.table.put(Marked {
                 key: key.to_halves(),
                 marks,
@@ -124,14 +165,33 @@ impl MarksTable {
         }
     }
 
-    /// Drops the marks of a bucket that is removed.
+    /// Drops the marks of a bucket that has reset. Its reservations are due.
     pub(super) fn release(&mut self, bucket: &Bucket) {
-        if bucket.is_marked()
-            && let Some(place) = self.table.find(bucket.key())
+        if let Some(marks) = self.remove(bucket)
+            && let Some(ledger) = marks.ledger()
         {
-            let marks = self.table.remove(place).marks;
-            self.uncount(&marks);
+            self.counts.add_expired(open_counts(ledger), [0, 0]);
         }
+    }
+
+    /// Drops the marks of a bucket that is evicted. It has no open reservations.
+    pub(super) fn evict(&mut self, bucket: &Bucket) {
+        if let Some(marks) = self.remove(bucket)
+            && let Some(ledger) = marks.ledger()
+        {
+            self.counts.dropped = self.counts.dropped.saturating_add(ledger.len() as u64);
+        }
+    }
+
+    /// Removes the marks of a bucket that is removed.
+    pub(super) fn remove(&mut self, bucket: &Bucket) -> Option<Marks> {
+        if !bucket.is_marked() {
+            return None;
+        }
+        let place = self.table.find(bucket.key())?;
+        let marks = self.table.remove(place).marks;
+        self.uncount(&marks);
+        Some(marks)
     }
 
     /// Applies the second clock law to an idle bucket.
@@ -154,6 +214,22 @@ impl MarksTable {
     fn uncount(&mut self, marks: &Marks) {
         self.capacity = self.capacity.saturating_sub(marks.capacity());
         self.heap = self.heap.saturating_sub(bytes_of(marks));
+        if let Some(ledger) = marks.ledger() {
+            self.records = self.records.saturating_sub(ledger.len());
+            self.open = self.open.saturating_sub(ledger.open());
+        }
+    }
+}
+
+// === impl RecordCounts ===
+
+impl RecordCounts {
+    /// Counts expired reservations, by the numbers of open ones before and after.
+    pub(super) fn add_expired(&mut self, before: [usize; 2], after: [usize; 2]) {
+        let counts = [&mut self.charged, &mut self.released];
+        for (count, (before, after)) in counts.into_iter().zip(before.into_iter().zip(after)) {
+            *count = count.saturating_add(before.saturating_sub(after) as u64);
+        }
     }
 }
 

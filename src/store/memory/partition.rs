@@ -9,6 +9,9 @@
 //! Time is an argument. An exhausted bucket is not removed before its reset. A check that can never
 //! pass needs no space and stays denied; what its denial would have counted is dropped.
 
+mod records;
+
+use self::records::is_reserve;
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::MarksTable;
@@ -17,7 +20,7 @@ use super::table::SlotIndex;
 use crate::store::StoreError;
 use crate::store::memory_limits::WhenFull;
 use tollgate_limiter::{
-    Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
+    Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Timestamp,
 };
 
 /// A partition: its tables, and what to do when they are full.
@@ -125,7 +128,7 @@ impl Partition {
         let outcome = self.apply(&mut look, now)?;
         if let Some(place) = self.tables.buckets.find(check.key) {
             let bucket = self.tables.buckets.remove(place);
-            self.tables.marks.release(&bucket);
+            self.tables.marks.remove(&bucket);
         }
         self.resets.add(check.key, outcome.bucket_time, now_us);
         Ok(outcome)
@@ -235,17 +238,6 @@ impl Partition {
         Ok(outcome)
     }
 
-    /// Makes space for one more record of a reservation.
-    fn has_space_for_record(&mut self, key: Key, now: Timestamp) -> bool {
-        let need = SpaceRequest {
-            key,
-            bucket: false,
-            marks_bytes: Some(MarksTable::record_bytes()),
-            shared: false,
-        };
-        self.tables.has_space(&need) || self.make_space_for_more(key, &need, now)
-    }
-
     /// Makes space for more marks of a bucket without evicting the bucket.
     fn make_space_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
@@ -276,8 +268,14 @@ impl Partition {
         if bucket.is_marked() {
             state.marks = self.tables.marks.lift(key);
         }
+        if state.marks.ledger().is_some() {
+            self.end_due(&mut state, check, now);
+        }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
-        let marks = std::mem::take(&mut state.marks);
+        let mut marks = std::mem::take(&mut state.marks);
+        if outcome.reservation != ReservationOutcome::None {
+            self.count_records(&mut marks, &outcome);
+        }
         let meta = meta(check, (&state, &marks), &outcome, now);
         self.tables
             .buckets
@@ -303,8 +301,12 @@ impl Partition {
 
     /// Decides a check for whose bucket there is no space.
     fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let when_full = if check.shared_bucket || is_reserve(check) {
-            // A reservation must be found again when it is settled.
+        let when_full = if is_reserve(check) {
+            // It must be found again when it is settled.
+            let counts = &mut self.tables.marks.counts;
+            counts.without_space = counts.without_space.saturating_add(1);
+            WhenFull::Error
+        } else if check.shared_bucket {
             WhenFull::Error
         } else {
             self.when_full
@@ -377,14 +379,6 @@ impl Partition {
     }
 }
 
-/// Whether a check reserves hits.
-fn is_reserve(check: &Check) -> bool {
-    matches!(
-        check.operation.hits,
-        Hits::Reservation(Step::Reserve { .. })
-    )
-}
-
 /// The key of the bucket that keys without space share.
 fn shared_key(check: &Check) -> Key {
     Key(SHARED | u128::from(check.fingerprint))
@@ -402,6 +396,10 @@ fn meta(
     let mut has_open = false;
     if let Some(ledger) = marks.ledger() {
         has_open = ledger.open() > 0;
+        if outcome.settled().is_some() {
+            // It counts from the bucket's time.
+            reset_us = reset_us.max(outcome.reset_us);
+        }
         let until = ledger.until().unwrap_or_default();
         reset_us = reset_us.max(until.since_us(state.updated_at));
     }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::store::StoreError;
 use crate::store::refund_queue::REFUND_LATE_MAX_US;
-use tollgate_limiter::{Check, Hits, Key, Timestamp};
+use tollgate_limiter::{Check, Hits, Key, Step, Timestamp};
 
 /// How many resets a partition remembers.
 const RESETS_MAX: usize = 4_096;
@@ -62,8 +62,12 @@ impl ResetTimes {
         }
         for check in checks {
             // The bucket that keys without space share is not reset.
-            if let Hits::Undo { taken_at, .. } = check.operation.hits
-                && !check.shared_bucket
+            let taken_at = match check.operation.hits {
+                Hits::Undo { taken_at, .. }
+                | Hits::Reservation(Step::Withdraw { taken_at, .. }) => taken_at,
+                _ => continue,
+            };
+            if !check.shared_bucket
                 && let Some(reset) = self.known.get(&check.key)
                 && taken_at <= reset.at
             {

@@ -122,8 +122,11 @@ impl PartitionWorker {
         ] {
             level.store(now, Ordering::Relaxed);
         }
+        self.report_records();
+        let levels = &self.levels;
         levels.set_decided(self.decided);
         let counts = self.partition.take_counts();
+        let records = self.partition.take_record_counts();
         let evicted = counts.freed.saturating_add(counts.forgotten);
         if evicted > 0 {
             levels.evicted.fetch_add(evicted, Ordering::Relaxed);
@@ -134,11 +137,30 @@ impl PartitionWorker {
             (&self.metrics.buckets.unplaced_shared, counts.shared),
             (&self.metrics.buckets.unplaced_allowed, counts.allowed),
             (&self.metrics.buckets.unplaced_denied, counts.denied),
+            (&self.metrics.buckets.expired_charged, records.charged),
+            (&self.metrics.buckets.expired_released, records.released),
+            (&self.metrics.buckets.records_dropped, records.dropped),
+            (
+                &self.metrics.buckets.reservations_without_space,
+                records.without_space,
+            ),
+            (
+                &self.metrics.buckets.reservations_too_many,
+                records.too_many,
+            ),
         ] {
             if count > 0 {
                 counter.inc_by(count);
             }
         }
+    }
+
+    /// Updates the numbers of reservations. Before a reply is sent: a settle that follows it is sent
+    /// to this store only if there are records.
+    fn report_records(&self) {
+        let [records, open] = self.partition.records();
+        self.levels.records.store(records, Ordering::Relaxed);
+        self.levels.open.store(open, Ordering::Relaxed);
     }
 
     fn answer(&mut self, mut batch: Box<Batch>, now: Timestamp, uptime_us: u64) {
@@ -206,6 +228,7 @@ impl PartitionWorker {
                 });
             }
         }
+        self.report_records();
         batch.send_back();
     }
 

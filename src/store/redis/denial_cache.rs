@@ -5,6 +5,9 @@
 //! lives until the same hits would pass, and at most one second, so that a refund on any replica is
 //! soon seen by all. A refund by this replica removes the entry at once.
 //!
+//! A reservation that the bucket must remember when it is refused is sent to the store. Another is
+//! answered as a check of its hits.
+//!
 //! An entry answers only what the store would surely deny: a check with the same limit and at least
 //! as many hits, whose denied hits change no state that matters. Limits that count denied hits into
 //! debt are asked every time, and so are concurrency slots, which others free.
@@ -22,7 +25,9 @@ use dashmap::mapref::entry::Entry;
 
 use crate::metrics::Counter;
 use tollgate_limiter::algorithm::count_refused;
-use tollgate_limiter::{AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Outcome};
+use tollgate_limiter::{
+    AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Outcome, ReservationOutcome, Step,
+};
 
 /// How many keys are remembered.
 const KEYS_MAX: usize = 65_536;
@@ -76,8 +81,14 @@ impl DenialCache {
     /// The denial of a check that the store would deny now; none when the store must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
         let refusal = *self.keys.get(&check.key)?;
-        let Hits::Take(hits) = check.operation.hits else {
-            return None;
+        let (hits, reservation) = match check.operation.hits {
+            Hits::Take(hits) => (hits, ReservationOutcome::None),
+            Hits::Reservation(Step::Reserve {
+                hits,
+                remember_refused: false,
+                ..
+            }) => (hits, ReservationOutcome::Refused),
+            _ => return None,
         };
         let was_reset = refusal.outcome.allowed;
         if was_reset
@@ -89,6 +100,7 @@ impl DenialCache {
         }
         let gone_us = now_us.saturating_sub(refusal.at_us);
         let mut outcome = refusal.outcome;
+        outcome.reservation = reservation;
         outcome.reset_us = outcome.reset_us.saturating_sub(gone_us);
         // The same hits pass then. When more hits would pass is not known.
         let left = |retry_us: u64| retry_us.saturating_sub(gone_us).max(1);
@@ -97,7 +109,7 @@ impl DenialCache {
         Some(outcome)
     }
 
-    /// Remembers a denial, or removes a key that got a refund.
+    /// Remembers a denial, or removes a key that may have got hits back.
     pub(crate) fn see(&self, check: &Check, outcome: &Outcome, now_us: u64) {
         match check.operation.hits {
             Hits::Take(hits) if !outcome.allowed && hits > 0 => {
@@ -109,9 +121,8 @@ impl DenialCache {
                     self.remember(check, hits, outcome, (now_us, for_us));
                 }
             }
-            Hits::Take(_) | Hits::Charge(_) => {}
-            // A settled reservation may have given hits back.
-            Hits::Refund(_) | Hits::Undo { .. } | Hits::Reservation(_) => self.forget(check.key),
+            hits if hits.can_give_back() => self.forget(check.key),
+            _ => {}
         }
     }
 
@@ -209,6 +220,7 @@ mod tests {
             fingerprint: 1,
             shared_bucket: false,
             may_fall_back: false,
+            is_exact: false,
             bucket_name: None,
         }
     }

@@ -23,6 +23,8 @@ pub struct Ledger {
     open: BTreeSet<(Timestamp, RecordKey)>,
     /// The others by the time until which they are kept.
     closed: BTreeSet<(Timestamp, RecordKey)>,
+    /// How many of the open ones go back when they expire.
+    releasing: usize,
     /// The number of the next record.
     next: u64,
     /// Settled and refused records that were dropped for want of space, since the last
@@ -78,6 +80,15 @@ impl Ledger {
         self.open.len()
     }
 
+    /// The number of open reservations that end in this way when they expire.
+    #[inline]
+    pub fn open_by(&self, on_expiry: OnExpiry) -> usize {
+        match on_expiry {
+            OnExpiry::Charge => self.open.len().saturating_sub(self.releasing),
+            OnExpiry::Release => self.releasing,
+        }
+    }
+
     /// The hits of the open reservations.
     pub fn reserved(&self) -> u64 {
         let open = self
@@ -105,6 +116,12 @@ impl Ledger {
         last(&self.open).max(last(&self.closed))
     }
 
+    /// Whether an open reservation is due.
+    #[inline]
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.open.first().is_some_and(|(until, _)| *until <= now)
+    }
+
     /// How many settled and refused records were dropped for want of space since the last call.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
@@ -127,8 +144,7 @@ impl Ledger {
     pub(super) fn add(&mut self, id: Holder, record: Record) {
         let key = (id.0.get(), self.next);
         self.next = self.next.saturating_add(1);
-        self.due_set(record.state).insert((record.until, key));
-        self.records.insert(key, record);
+        self.insert(key, record);
     }
 
     /// The oldest record of this id for which `meant` holds.
@@ -163,10 +179,10 @@ impl Ledger {
     pub(super) fn replace(&mut self, key: RecordKey, record: Option<Record>) {
         if let Some(old) = self.records.remove(&key) {
             self.due_set(old.state).remove(&(old.until, key));
+            self.uncount(&old);
         }
         if let Some(record) = record {
-            self.due_set(record.state).insert((record.until, key));
-            self.records.insert(key, record);
+            self.insert(key, record);
         }
     }
 
@@ -177,7 +193,9 @@ impl Ledger {
             return None;
         }
         self.open.pop_first();
-        self.records.remove(&key)
+        let record = self.records.remove(&key)?;
+        self.uncount(&record);
+        Some(record)
     }
 
     /// Forgets settled and refused records whose time is over. Returns whether there were any.
@@ -197,14 +215,28 @@ impl Ledger {
         let records = std::mem::take(&mut self.records);
         self.open.clear();
         self.closed.clear();
+        self.releasing = 0;
         for (key, record) in records {
             let record = Record {
                 taken_at: record.taken_at.minus_us(by_us),
                 until: record.until.minus_us(by_us),
                 ..record
             };
-            self.due_set(record.state).insert((record.until, key));
-            self.records.insert(key, record);
+            self.insert(key, record);
+        }
+    }
+
+    fn insert(&mut self, key: RecordKey, record: Record) {
+        if record.state == RecordState::Open(OnExpiry::Release) {
+            self.releasing = self.releasing.saturating_add(1);
+        }
+        self.due_set(record.state).insert((record.until, key));
+        self.records.insert(key, record);
+    }
+
+    fn uncount(&mut self, record: &Record) {
+        if record.state == RecordState::Open(OnExpiry::Release) {
+            self.releasing = self.releasing.saturating_sub(1);
         }
     }
 

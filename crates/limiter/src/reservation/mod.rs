@@ -136,6 +136,15 @@ impl Step {
         }
     }
 
+    /// Whether it can give hits back.
+    #[inline]
+    pub const fn can_give_back(self) -> bool {
+        matches!(
+            self,
+            Self::Commit { .. } | Self::Release | Self::Withdraw { .. }
+        )
+    }
+
     /// Whether it can leave something in a bucket that is unused.
     #[inline]
     pub const fn can_fill(self) -> bool {

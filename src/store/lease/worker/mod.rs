@@ -342,7 +342,14 @@ impl LeaseWorker {
                 sent_us,
                 answer,
             } => self.took(&asked, sent_us, answer, now_us),
-            CallReport::Forwarded { waiter, answer } => self.put_answer(waiter, answer),
+            CallReport::Forwarded { waiter, answer } => {
+                if let Some(check) = self.check_of(waiter)
+                    && check.operation.hits.can_give_back()
+                {
+                    self.leases.forget_denial(check.key);
+                }
+                self.put_answer(waiter, answer);
+            }
             CallReport::Reset {
                 check,
                 waiters,

@@ -37,6 +37,7 @@ fn check(number: u64, requests: u32) -> Check {
         fingerprint: 77,
         shared_bucket: false,
         may_fall_back: false,
+        is_exact: false,
         bucket_name: None,
     }
 }

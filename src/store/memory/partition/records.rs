@@ -1,0 +1,64 @@
+//! Records of reservations in a partition: space for new ones, and counts.
+
+use super::Partition;
+use crate::store::memory::eviction::SpaceRequest;
+use crate::store::memory::marks_table::{MarksTable, RecordCounts, open_counts};
+use tollgate_limiter::{
+    Check, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
+};
+
+/// Whether a check reserves hits.
+pub(super) fn is_reserve(check: &Check) -> bool {
+    matches!(
+        check.operation.hits,
+        Hits::Reservation(Step::Reserve { .. })
+    )
+}
+
+// === impl Partition ===
+
+impl Partition {
+    /// How many records of reservations there are, and how many of them are open.
+    pub(in crate::store::memory) fn records(&self) -> [usize; 2] {
+        [self.tables.marks.records(), self.tables.marks.open()]
+    }
+
+    /// What became of records since the last call.
+    pub(in crate::store::memory) fn take_record_counts(&mut self) -> RecordCounts {
+        std::mem::take(&mut self.tables.marks.counts)
+    }
+
+    /// Makes space for one more record of a reservation.
+    pub(super) fn has_space_for_record(&mut self, key: Key, now: Timestamp) -> bool {
+        let need = SpaceRequest {
+            key,
+            bucket: false,
+            marks_bytes: Some(MarksTable::record_bytes()),
+            shared: false,
+        };
+        self.tables.has_space(&need) || self.make_space_for_more(key, &need, now)
+    }
+
+    /// Ends and counts the reservations of a bucket that are due.
+    #[cold]
+    pub(super) fn end_due(&mut self, state: &mut State, check: &Check, now: Timestamp) {
+        let at = now.max(state.updated_at);
+        let before = state.marks.ledger().filter(|ledger| ledger.is_due(at));
+        if let Some(before) = before.map(open_counts) {
+            state.apply(check.algorithm, &check.limit, Hits::Refund(0), now);
+            let after = state.marks.ledger().map_or([0, 0], open_counts);
+            self.tables.marks.counts.add_expired(before, after);
+        }
+    }
+
+    /// Counts what a step of a reservation did not keep.
+    #[cold]
+    pub(super) fn count_records(&mut self, marks: &mut Marks, outcome: &Outcome) {
+        let dropped = marks.take_dropped_records();
+        let counts = &mut self.tables.marks.counts;
+        counts.dropped = counts.dropped.saturating_add(dropped);
+        if outcome.reservation == ReservationOutcome::TooMany {
+            counts.too_many = counts.too_many.saturating_add(1);
+        }
+    }
+}
