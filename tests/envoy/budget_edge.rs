@@ -14,7 +14,7 @@ use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::yaml::yaml;
 
-use crate::model::Model;
+use crate::model::{Answer, Model};
 
 pub(crate) const PAGE: &str = include_str!("../../docs/guides/budgets-with-envoy.md");
 
@@ -94,10 +94,15 @@ impl Edge {
 
     /// Starts this many streams at once, and waits until each was refused or admitted.
     pub(crate) fn start_streams(&mut self, many: usize) -> Vec<Stream> {
+        self.ask(many, Answer::Streamed)
+    }
+
+    /// The same, for answers of this kind.
+    pub(crate) fn ask(&mut self, many: usize, answer: Answer) -> Vec<Stream> {
         self.due += many as u64;
         let edge = self.envoy.edge;
         let started = (0..many).map(|_| async move {
-            let started = tokio::time::timeout(PATIENCE, Stream::start(edge)).await;
+            let started = tokio::time::timeout(PATIENCE, Stream::start(edge, answer)).await;
             started.expect("Envoy answers")
         });
         self.runtime.block_on(async {
@@ -212,11 +217,14 @@ impl Run {
 // === impl Stream ===
 
 impl Stream {
-    async fn start(edge: SocketAddr) -> Self {
+    async fn start(edge: SocketAddr, answer: Answer) -> Self {
         let mut stream = TcpStream::connect(edge).await.expect("a connection");
         // Both ids are the client's attempt to choose one.
-        let request = "GET /v1/chat/completions HTTP/1.1\r\nhost: models\r\nconnection: close\r\n\
-                       x-user: alice\r\nx-stream-id: mine\r\nx-request-id: mine\r\n\r\n";
+        let request = format!(
+            "GET {} HTTP/1.1\r\nhost: models\r\nconnection: close\r\n\
+             x-user: alice\r\nx-stream-id: mine\r\nx-request-id: mine\r\n\r\n",
+            answer.path()
+        );
         let sent = stream.write_all(request.as_bytes()).await;
         sent.expect("the request is sent");
         let mut connection = BufReader::new(stream);

@@ -23,6 +23,7 @@ use crate::budget_edge::{
     BUDGET, Edge, GATEWAY_DOMAIN, GATEWAY_ROUTE, GATEWAY_USER, PAGE, Run, STREAMS,
     as_model_gateway, rules, with_commas, with_default_cost, without_ids,
 };
+use crate::model::Answer;
 
 /// Reserved amounts of the runs: too low, about the mean, and the most that a stream costs.
 const AMOUNTS: [u64; 4] = [500, 1_000, 2_000, 4_000];
@@ -153,6 +154,31 @@ fn a_stream_whose_client_leaves_has_no_end_and_its_reservation_expires() {
         service.clock.advance_us(EXPIRY_US);
         assert_eq!(edge.left(), left - cost, "{on_expiry}");
     }
+}
+
+#[test]
+fn a_stream_that_breaks_off_before_its_usage_has_no_end() {
+    let (mut edge, _service) = in_memory(&rules(2_000), |_| ());
+    let broken = edge.ask(1, Answer::BrokenOff);
+    assert_eq!(broken[0].status, 200);
+    edge.model.let_streams_end(true);
+    let closed = "cluster.model.upstream_cx_destroy_remote_with_active_rq";
+    let noticed = wait_for(PATIENCE, || (edge.envoy.stat(closed) == 1).then_some(()));
+    assert!(noticed.is_some(), "Envoy sees that the model is gone");
+    edge.model.let_streams_end(false);
+    // Another stream's end comes later than that of this one would have.
+    let others = edge.start_streams(1);
+    edge.end_streams(others);
+    assert_eq!(edge.left(), BUDGET - 2_000 - edge.model.costs()[1]);
+}
+
+#[test]
+fn an_answer_that_is_not_streamed_has_an_end_with_its_usage() {
+    let (mut edge, _service) = in_memory(&rules(2_000), |_| ());
+    let answers = edge.ask(3, Answer::Plain);
+    edge.end_streams(answers);
+    let charged: u64 = edge.model.costs().iter().sum();
+    assert_eq!(edge.left(), BUDGET - charged);
 }
 
 #[test]

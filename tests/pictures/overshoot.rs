@@ -86,7 +86,10 @@ pub(crate) fn picture() -> String {
         TOP - 14,
         TOP - 8,
     );
-    for (row, y) in rows.iter().zip((TOP..).step_by(usize::try_from(ROW).unwrap())) {
+    for (row, y) in rows
+        .iter()
+        .zip((TOP..).step_by(usize::try_from(ROW).unwrap()))
+    {
         let within = (row.charged - row.overshoot) / SCALE;
         let over = row.overshoot / SCALE;
         let text = y + 17;
