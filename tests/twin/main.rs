@@ -15,6 +15,7 @@
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks per call, expiry, unreadable values, a lost script |
 //! | `reference` | a counter that Envoy's reference service also adds to |
+//! | `reservations` | steps of reservations, in the memory store and in the script |
 //! | `resets` | resets and what is given back after them, in the memory store and in the script |
 //! | `server` | starts and stops Redis |
 //! | `connection` | a minimal client of its protocol |
@@ -39,4 +40,5 @@ mod connection;
 mod numbers;
 mod planted;
 mod reference;
+mod reservations;
 mod resets;

@@ -22,7 +22,7 @@ use tollgate_test_support::seeded_rng::SeededRng;
 use crate::connection::{Call, Connection};
 
 /// Half a minute into a window.
-const START: Timestamp = Timestamp::from_seconds(1_800_000_030);
+pub(crate) const START: Timestamp = Timestamp::from_seconds(1_800_000_030);
 const STEPS: usize = 1_500;
 
 /// No take is given back later.
@@ -37,9 +37,9 @@ const MEMORY: MemoryLimits = MemoryLimits {
 
 /// One step: a check, or a reset.
 #[derive(Clone, Debug)]
-struct Step {
-    check: Check,
-    resets: bool,
+pub(crate) struct Step {
+    pub(crate) check: Check,
+    pub(crate) resets: bool,
 }
 
 fn check(key: u64, algorithm: &'static dyn Algorithm, operation: Operation) -> Check {
@@ -263,14 +263,14 @@ fn a_reset_in_redis_is_a_reset_in_memory() {
 #[test]
 fn planted_bugs_of_resets_are_found() {
     let bugs = [
-        ("call('DEL', key)", ""),
+        ("call('DEL', key,", "call('EXISTS', key,"),
         ("return reset_at and taken_at <= reset_at", "return false"),
         ("taken_at <= reset_at", "taken_at < reset_at"),
         ("written[key] = nil", ""),
         ("values[other] = false", ""),
         ("marker = marker + 1", "marker = checks + 1"),
         ("then at = reset_at end", "then at = at end"),
-        ("brought_back = false end", "end"),
+        ("brought_back, due = false, nil end", "due = nil end"),
     ];
     for (piece, otherwise) in bugs {
         let text = script::text();

@@ -18,7 +18,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, MostAdmitted, Operation,
-    Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, debt,
+    Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, charged, debt,
 };
 
 /// The `fixed_window` algorithm.
@@ -74,7 +74,7 @@ impl Algorithm for FixedWindow {
                     (self.refused(limit, before, hits), false)
                 }
             }
-            Hits::Charge(hits) => (before.saturating_add(hits).min(REGISTER_MAX), true),
+            Hits::Charge(hits) => (charged(before, hits), true),
             Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } if taken_at >= window.start => {

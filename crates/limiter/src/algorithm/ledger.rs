@@ -19,12 +19,12 @@ const RECORD_BYTES: usize = 160;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ledger {
     records: BTreeMap<RecordKey, Record>,
-    /// The open records by their expiry.
-    open: BTreeSet<(Timestamp, RecordKey)>,
+    /// The open records that give their hits back, by their expiry.
+    releasing: BTreeSet<(Timestamp, RecordKey)>,
+    /// The open records whose hits stay charged, by their expiry.
+    charging: BTreeSet<(Timestamp, RecordKey)>,
     /// The others by the time until which they are kept.
     closed: BTreeSet<(Timestamp, RecordKey)>,
-    /// How many of the open ones go back when they expire.
-    releasing: usize,
     /// The number of the next record.
     next: u64,
     /// Settled and refused records that were dropped for want of space, since the last
@@ -77,24 +77,22 @@ impl Ledger {
     /// The number of open reservations.
     #[inline]
     pub fn open(&self) -> usize {
-        self.open.len()
+        self.releasing.len().saturating_add(self.charging.len())
     }
 
     /// The number of open reservations that end in this way when they expire.
     #[inline]
     pub fn open_by(&self, on_expiry: OnExpiry) -> usize {
         match on_expiry {
-            OnExpiry::Charge => self.open.len().saturating_sub(self.releasing),
-            OnExpiry::Release => self.releasing,
+            OnExpiry::Charge => self.charging.len(),
+            OnExpiry::Release => self.releasing.len(),
         }
     }
 
     /// The hits of the open reservations.
     pub fn reserved(&self) -> u64 {
-        let open = self
-            .open
-            .iter()
-            .filter_map(|(_, key)| self.records.get(key));
+        let open = self.releasing.iter().chain(&self.charging);
+        let open = open.filter_map(|(_, key)| self.records.get(key));
         open.fold(0, |sum, record| sum.saturating_add(record.hits))
     }
 
@@ -113,13 +111,18 @@ impl Ledger {
     /// When its last record is forgotten.
     pub fn until(&self) -> Option<Timestamp> {
         let last = |set: &BTreeSet<(Timestamp, RecordKey)>| set.last().map(|(until, _)| *until);
-        last(&self.open).max(last(&self.closed))
+        last(&self.releasing)
+            .max(last(&self.charging))
+            .max(last(&self.closed))
     }
 
-    /// Whether an open reservation is due.
-    #[inline]
-    pub fn is_due(&self, now: Timestamp) -> bool {
-        self.open.first().is_some_and(|(until, _)| *until <= now)
+    /// Whether an open reservation is due that the next operation ends: a step of a reservation
+    /// ends all, another only those that give hits back.
+    pub fn is_due(&self, now: Timestamp, ends_all: bool) -> bool {
+        let first = |set: &BTreeSet<(Timestamp, RecordKey)>| {
+            set.first().is_some_and(|(until, _)| *until <= now)
+        };
+        first(&self.releasing) || ends_all && first(&self.charging)
     }
 
     /// How many settled and refused records were dropped for want of space since the last call.
@@ -144,7 +147,8 @@ impl Ledger {
     pub(super) fn add(&mut self, id: Holder, record: Record) {
         let key = (id.0.get(), self.next);
         self.next = self.next.saturating_add(1);
-        self.insert(key, record);
+        self.due_set(record.state).insert((record.until, key));
+        self.records.insert(key, record);
     }
 
     /// The oldest record of this id for which `meant` holds.
@@ -179,70 +183,63 @@ impl Ledger {
     pub(super) fn replace(&mut self, key: RecordKey, record: Option<Record>) {
         if let Some(old) = self.records.remove(&key) {
             self.due_set(old.state).remove(&(old.until, key));
-            self.uncount(&old);
         }
         if let Some(record) = record {
-            self.insert(key, record);
+            self.due_set(record.state).insert((record.until, key));
+            self.records.insert(key, record);
         }
     }
 
-    /// Removes and returns the open record that is due first, if it is due at `now`.
-    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Record> {
-        let (until, key) = *self.open.first()?;
-        if until > now {
+    /// Whether a record is due that gives its hits back.
+    #[inline]
+    pub(super) fn has_release_due(&self, now: Timestamp) -> bool {
+        self.releasing
+            .first()
+            .is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// Removes and returns the record that gives its hits back first, if it is due at `now`.
+    pub(super) fn pop_release(&mut self, now: Timestamp) -> Option<Record> {
+        if !self.has_release_due(now) {
             return None;
         }
-        self.open.pop_first();
-        let record = self.records.remove(&key)?;
-        self.uncount(&record);
-        Some(record)
+        let (_, key) = self.releasing.pop_first()?;
+        self.records.remove(&key)
     }
 
-    /// Forgets settled and refused records whose time is over. Returns whether there were any.
-    pub(super) fn forget_due(&mut self, now: Timestamp) -> bool {
-        let before = self.closed.len();
-        while let Some((until, key)) = self.closed.first().copied()
-            && until <= now
-        {
-            self.closed.pop_first();
-            self.records.remove(&key);
+    /// Forgets the other records whose time is over.
+    pub(super) fn forget_due(&mut self, now: Timestamp) {
+        for set in [&mut self.charging, &mut self.closed] {
+            while let Some((until, key)) = set.first().copied()
+                && until <= now
+            {
+                set.pop_first();
+                self.records.remove(&key);
+            }
         }
-        self.closed.len() != before
     }
 
     /// Applies the second clock law: every record moves along.
     pub(super) fn rewind(&mut self, by_us: u64) {
         let records = std::mem::take(&mut self.records);
-        self.open.clear();
+        self.releasing.clear();
+        self.charging.clear();
         self.closed.clear();
-        self.releasing = 0;
         for (key, record) in records {
             let record = Record {
                 taken_at: record.taken_at.minus_us(by_us),
                 until: record.until.minus_us(by_us),
                 ..record
             };
-            self.insert(key, record);
-        }
-    }
-
-    fn insert(&mut self, key: RecordKey, record: Record) {
-        if record.state == RecordState::Open(OnExpiry::Release) {
-            self.releasing = self.releasing.saturating_add(1);
-        }
-        self.due_set(record.state).insert((record.until, key));
-        self.records.insert(key, record);
-    }
-
-    fn uncount(&mut self, record: &Record) {
-        if record.state == RecordState::Open(OnExpiry::Release) {
-            self.releasing = self.releasing.saturating_sub(1);
+            self.due_set(record.state).insert((record.until, key));
+            self.records.insert(key, record);
         }
     }
 
     fn due_set(&mut self, state: RecordState) -> &mut BTreeSet<(Timestamp, RecordKey)> {
         match state {
-            RecordState::Open(_) => &mut self.open,
+            RecordState::Open(OnExpiry::Release) => &mut self.releasing,
+            RecordState::Open(OnExpiry::Charge) => &mut self.charging,
             RecordState::Settled(_) | RecordState::Refused => &mut self.closed,
         }
     }

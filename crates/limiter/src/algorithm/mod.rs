@@ -83,6 +83,10 @@ pub const REGISTER_MAX: u64 = Timestamp::MAX_US;
 /// refused hits count).
 pub const MARKS_REQUESTS_MAX: u32 = 10_000;
 
+/// The most hits that charges can bring a bucket to: 550 billion. A script multiplies numbers up to
+/// this one exactly.
+pub const CHARGED_MAX: u64 = (1 << 39) - 1;
+
 /// The largest number of segments of a window.
 pub const SEGMENTS_MAX: u16 = 1_000;
 
@@ -275,6 +279,11 @@ pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
         .unwrap_or_else(|| algorithm.default_count_refused())
 }
 
+/// What is used after `hits` were charged to a bucket that had used this much.
+fn charged(used: u64, hits: u64) -> u64 {
+    used.saturating_add(hits).min(CHARGED_MAX.max(used))
+}
+
 /// Whether the first register differs from what was used before.
 fn used_changed(state: &State, outcome: &Outcome) -> bool {
     let [used, _] = state.registers;
@@ -336,8 +345,14 @@ impl State {
         let now = now.max(self.updated_at);
         if self.marks.has_ledger() || matches!(operation.hits, Hits::Reservation(_)) {
             match self.apply_to_ledger((algorithm, limit), operation, now, must_write) {
-                Ok(outcome) if outcome.settled().is_some() => return outcome,
-                Ok(outcome) => return outcome.counted_from(asked_at, now),
+                Ok(outcome) => {
+                    let settled = outcome.settled();
+                    let mut outcome = outcome.counted_from(asked_at, now);
+                    if let Some(settled) = settled {
+                        outcome.set_settled(settled);
+                    }
+                    return outcome;
+                }
                 Err(expired) => must_write = expired,
             }
         }
@@ -350,7 +365,7 @@ impl State {
         }
         let was = (self.updated_at, self.registers);
         let outcome = algorithm.decide(limit, self, operation, now);
-        let took = outcome.allowed && operation.hits.requested() > 0;
+        let took = outcome.allowed && operation.hits.can_fill();
         if took || must_write || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
             self.marks.remove_expired();
@@ -372,6 +387,11 @@ impl State {
         now: Timestamp,
         must_write: bool,
     ) -> Result<Outcome, bool> {
+        let is_step = matches!(operation.hits, Hits::Reservation(_)) && algorithm.can_reserve();
+        let is_due = |ledger: &Ledger| ledger.has_release_due(now);
+        if !is_step && !self.marks.ledger().is_some_and(is_due) {
+            return Err(must_write);
+        }
         let mut ledger = self.marks.take_ledger();
         let was = (self.updated_at, self.registers);
         let mut settling = Settling {
@@ -379,7 +399,8 @@ impl State {
             limit,
             state: self,
             now,
-            changed: must_write,
+            // What a step forgets stays forgotten only if the bucket's time moves along.
+            changed: must_write || !ledger.is_empty(),
         };
         settling.expire(&mut ledger);
         let decided = match operation.hits {

@@ -2,8 +2,8 @@
 
 use super::ledger::{Ledger, Record, RecordState};
 use super::{
-    Algorithm, CountRefused, Expiry, Hits, Holder, Limit, OnExpiry, Operation, Otherwise, Outcome,
-    ReservationOutcome, Settled, State, Step, Timestamp,
+    Algorithm, CountRefused, Expiry, Hits, Holder, Limit, Operation, Otherwise, Outcome,
+    REGISTER_MAX, ReservationOutcome, Settled, State, Step, Timestamp,
 };
 
 /// A bucket, its limit, and the time of the operation, which is never before the bucket's own.
@@ -24,12 +24,10 @@ const NOTHING: Hits = Hits::Refund(0);
 impl Settling<'_> {
     /// Ends the records that are due.
     pub(super) fn expire(&mut self, ledger: &mut Ledger) {
-        self.changed |= ledger.forget_due(self.now);
-        while let Some(record) = ledger.pop_due(self.now) {
+        ledger.forget_due(self.now);
+        while let Some(record) = ledger.pop_release(self.now) {
             self.changed = true;
-            if record.state == RecordState::Open(OnExpiry::Release) {
-                self.give_back(record.hits, record.taken_at);
-            }
+            self.give_back(record.hits, record.taken_at);
         }
     }
 
@@ -112,6 +110,7 @@ impl Settling<'_> {
         committed: u64,
         otherwise: Otherwise,
     ) -> (Outcome, ReservationOutcome) {
+        let committed = committed.min(REGISTER_MAX);
         if let Some((key, record)) = ledger.oldest(id, |record| record.state.is_open()) {
             self.changed = true;
             let settled = Record {

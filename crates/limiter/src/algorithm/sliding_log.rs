@@ -19,7 +19,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, MostAdmitted, Operation,
-    Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, debt,
+    Outcome, ReservationOutcome, State, Timestamp, charged, debt,
 };
 
 /// The `sliding_log` algorithm.
@@ -108,13 +108,14 @@ pub(super) fn slide(
             allowed
         }
         Hits::Charge(hits) => {
-            if hits > 0 {
+            let counted = charged(used, hits).saturating_sub(used);
+            if counted > 0 {
                 state.marks.add(Mark {
                     at: marked_at(now),
-                    hits,
+                    hits: counted,
                     holder: None,
                 });
-                used = used.saturating_add(hits).min(REGISTER_MAX);
+                used = used.saturating_add(counted);
             }
             true
         }

@@ -21,7 +21,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
-    REGISTER_MAX, ReservationOutcome, SlidingWindowSegments, State, Timestamp, debt,
+    REGISTER_MAX, ReservationOutcome, SlidingWindowSegments, State, Timestamp, charged, debt,
 };
 
 /// The `sliding_window` algorithm.
@@ -193,7 +193,7 @@ impl Algorithm for SlidingWindow {
                 allowed
             }
             Hits::Charge(hits) => {
-                counts.present = counts.present.saturating_add(hits).min(REGISTER_MAX);
+                counts.present = charged(counts.present, hits);
                 true
             }
             Hits::Reservation(_) => false,

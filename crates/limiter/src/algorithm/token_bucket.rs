@@ -22,7 +22,8 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
-    REGISTER_MAX, ReservationOutcome, State, Timestamp, TokenBucketInterval, debt, missing_max,
+    REGISTER_MAX, ReservationOutcome, State, Timestamp, TokenBucketInterval, charged, debt,
+    missing_max,
 };
 
 #[cfg(doc)]
@@ -115,7 +116,11 @@ impl Algorithm for TokenBucket {
                     (before.saturating_add(scaled(owed)), false)
                 }
             }
-            Hits::Charge(hits) => (before.saturating_add(scaled(hits)), true),
+            Hits::Charge(hits) => {
+                let whole = in_hits(before.checked_div(per_us).unwrap_or_default());
+                let added = charged(whole, hits).saturating_sub(whole);
+                (before.saturating_add(scaled(added)), true)
+            }
             Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
             Hits::Undo { hits, taken_at } => {
@@ -161,8 +166,8 @@ impl Algorithm for TokenBucket {
             Hits::Take(hits) => {
                 hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
             }
-            Hits::Charge(hits) => hits > 0,
-            Hits::Reservation(_) => false,
+            // One that charges something is written in any case.
+            Hits::Charge(_) | Hits::Reservation(_) => false,
             Hits::Refund(hits) => hits > 0 && missed > 0,
             Hits::Undo { hits, taken_at } => {
                 let rate = limit.rate();

@@ -20,7 +20,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX,
-    ReservationOutcome, State, Timestamp, debt, missing_max,
+    ReservationOutcome, State, Timestamp, charged, debt, missing_max,
 };
 
 /// The `token_bucket_interval` algorithm.
@@ -92,7 +92,7 @@ impl Algorithm for TokenBucketInterval {
                     (before.saturating_add(owed), false)
                 }
             }
-            Hits::Charge(hits) => (before.saturating_add(hits), true),
+            Hits::Charge(hits) => (charged(before, hits), true),
             Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } => {

@@ -43,9 +43,13 @@ impl Partition {
     #[cold]
     pub(super) fn end_due(&mut self, state: &mut State, check: &Check, now: Timestamp) {
         let at = now.max(state.updated_at);
-        let before = state.marks.ledger().filter(|ledger| ledger.is_due(at));
-        if let Some(before) = before.map(open_counts) {
-            state.apply(check.algorithm, &check.limit, Hits::Refund(0), now);
+        let is_step = matches!(check.operation.hits, Hits::Reservation(_));
+        let ledger = state.marks.ledger();
+        let due = ledger.filter(|ledger| ledger.is_due(at, is_step));
+        if let Some(before) = due.map(open_counts) {
+            // A step without an id finds no reservation. Like any step, it ends those that are due.
+            let hits = Hits::Reservation(Step::Release);
+            state.apply(check.algorithm, &check.limit, hits, now);
             let after = state.marks.ledger().map_or([0, 0], open_counts);
             self.tables.marks.counts.add_expired(before, after);
         }

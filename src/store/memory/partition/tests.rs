@@ -3,6 +3,8 @@
 //! What it deliberately does not do: test the algorithms (`tests/laws`) or the table
 //! (`table/tests`).
 
+mod reservations;
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 

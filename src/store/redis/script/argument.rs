@@ -7,15 +7,15 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
-//! | 1 | 0 take, 1 refund, 2 give back, 3 reset |
+//! | 1 | 0 take, 1 refund, 2 give back, 3 reset, 4 charge; from 16 a step of a reservation |
 //! | 1 | denied hits: 0 not counted, 1 blocking, 2 all |
-//! | 7, 7 | hits; for a give-back, when they were taken |
+//! | 7, 7 | hits; for a give-back, when they were taken; for a step, a time |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
 //! | 4, 4 | requests, burst |
 //! | 4, 7, 7 | the rate: hits, per_us, reduced_by |
 //! | 2 | segments |
 //! | 1 | how many calendar edges follow; 255: a counter of Envoy's reference service |
-//! | 8 | the holder; zeros for none |
+//! | 8 | the holder, or the id of a reservation; zeros for none |
 //! | 7 each | the calendar edges, or the caller's time, by which that counter is named |
 //!
 //! Hits above 2^53 are sent as 2^53. No limit and no register is as large, so no decision changes.
@@ -24,10 +24,12 @@
 //!
 //! Allocates only to grow `into`.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use tollgate_limiter::algorithm::count_refused;
-use tollgate_limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
+use tollgate_limiter::{
+    ALGORITHMS, Calendar, Check, CountRefused, Hits, OnExpiry, Otherwise, Step, Timestamp,
+};
 
 /// The kinds of a check: hits are taken,
 pub(super) const TAKE: u8 = 0;
@@ -37,6 +39,19 @@ pub(super) const REFUND: u8 = 1;
 pub(super) const GIVE_BACK: u8 = 2;
 /// The bucket is removed, whatever the hits.
 pub(super) const RESET: u8 = 3;
+
+/// Hits are added beyond the limit.
+pub(super) const CHARGE: u8 = 4;
+/// A step of the reservation that the holder names: hits are reserved (1 more: they go back when it
+/// expires; 2 more: a refusal is remembered). The second number is the expiry in microseconds.
+pub(super) const RESERVE: u8 = 16;
+/// The reservation is settled. 1 more: without one the hits are charged, unless a refusal is
+/// remembered; 2 more: they are charged, unless it was settled before.
+pub(super) const COMMIT: u8 = 20;
+/// It is extended by the second number, in microseconds.
+pub(super) const EXTEND: u8 = 24;
+/// It is void. The second number is the time at which it was made. 1 more: a refusal is remembered.
+pub(super) const WITHDRAW: u8 = 28;
 
 /// What happens to denied hits: they are not counted,
 pub(super) const NOT_COUNTED: u8 = 0;
@@ -58,7 +73,7 @@ const REFERENCE_JITTER_SECONDS: u64 = 300;
 
 /// How long a bucket is kept at most: 71 years, so that the sum with the present time is still a
 /// timestamp.
-const LIFE_MAX_US: u64 = 1 << 51;
+pub(super) const LIFE_MAX_US: u64 = 1 << 51;
 
 /// How many calendar edges are sent at most. The shortest windows are days, and a bucket's time is
 /// at most 76 hours ahead.
@@ -79,8 +94,8 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
         Hits::Take(hits) => (TAKE, hits, 0),
         Hits::Refund(hits) => (REFUND, hits, 0),
         Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
-        // The script does not know these yet.
-        Hits::Charge(_) | Hits::Reservation(_) => (REFUND, 0, 0),
+        Hits::Charge(hits) => (CHARGE, hits, 0),
+        Hits::Reservation(step) => step_kind(step),
     };
     push((kind, hits, taken_at), check, near, into);
 }
@@ -88,6 +103,36 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
 /// Appends a reset of a check's bucket, whatever the check's hits.
 pub fn reset_argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     push((RESET, 0, 0), check, near, into);
+}
+
+/// The kind and the two numbers of a step.
+fn step_kind(step: Step) -> (u8, u64, u64) {
+    let ms = |ms: NonZeroU32| u64::from(ms.get()).saturating_mul(1_000);
+    match step {
+        Step::Reserve {
+            hits,
+            expiry,
+            remember_refused,
+        } => {
+            let releases = u8::from(expiry.on_expiry == OnExpiry::Release);
+            let remembers = if remember_refused { 2 } else { 0 };
+            (RESERVE | releases | remembers, hits, ms(expiry.after_ms))
+        }
+        Step::Commit { hits, otherwise } => {
+            let otherwise = match otherwise {
+                Otherwise::Unknown => 0,
+                Otherwise::Charge => 1,
+                Otherwise::ChargeOnce => 2,
+            };
+            (COMMIT | otherwise, hits, 0)
+        }
+        Step::Release => (COMMIT, 0, 0),
+        Step::Extend(after) => (EXTEND, 0, ms(after)),
+        Step::Withdraw {
+            taken_at,
+            remember_refused,
+        } => (WITHDRAW | u8::from(remember_refused), 0, taken_at.as_us()),
+    }
 }
 
 fn push(

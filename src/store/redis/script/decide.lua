@@ -29,7 +29,7 @@ local outcomes = {}
 -- Algorithms are defined when they are first needed: a script's functions are created anew in every
 -- call.
 local known = {}
-local number, decide, width, marks_brought_back
+local number, decide, width, marks_brought_back, refills
 local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
 local rate_hits, per_us, reduced_by, segments, boundaries
 
@@ -49,7 +49,7 @@ if #KEYS > checks then
     if reset_at and reset_at > at and reset_at - at <= RESET_KEPT then at = reset_at end
     if at > MAX then at = MAX end
     local key = KEYS[place]
-    call('DEL', key)
+    call('DEL', key, key .. ':ids', key .. ':r', key .. ':c', key .. ':x')
     written[key] = nil
     for other = place, checks do
       if KEYS[other] == key then values[other] = false end
@@ -72,7 +72,7 @@ for place = 1, checks do
         it = { define(algorithm) }
         known[algorithm] = it
       end
-      number, decide, width, marks_brought_back = algorithm, it[1], it[2], it[3]
+      number, decide, width, marks_brought_back, refills = algorithm, it[1], it[2], it[3], it[4]
     end
   end
   local kind, hits = asked_kind, asked_hits
@@ -81,6 +81,8 @@ for place = 1, checks do
   local key = KEYS[place]
   local value = written[key] or values[place]
   local kept, seen, first, second, marks = 0, 0, 0, 0, ''
+  -- Only a bucket with reservations has it: when the first that gives hits back is due.
+  local due
   local readable = width ~= nil
   if boundaries == REFERENCE then
     -- Only digits, and no more than Redis can add to. What a double cannot hold is far above any
@@ -93,9 +95,15 @@ for place = 1, checks do
     if readable then
       if count > MAX then count = MAX end
       local at = unpack_numbers('<I7', argument, EDGES)
-      if kind >= GIVE_BACK then
+      local result = 0
+      if kind == GIVE_BACK or kind == RESET then
         local void = after_reset and after_reset(kind, place, taken_at, at, REFERENCE_SKEW)
         if void or taken_at > at then kind, hits = REFUND, 0 end
+      elseif kind >= RESERVE then
+        -- Such a counter has no space for reservations.
+        result = 9
+        if kind < COMMIT then result = 3 end
+        kind, hits = REFUND, 0
       end
       local after, _, changed, allowed, used, remaining, reset, retry =
         decide(kind, hits, taken_at, at, at, count, 0, '', window, requests, burst, refused, rate_hits, per_us,
@@ -111,8 +119,8 @@ for place = 1, checks do
         end
         written[key] = new
       end
-      local flags = 0
-      if allowed then flags = 1 end
+      local flags = 4 * result
+      if allowed and result ~= 3 then flags = flags + 1 end
       if retry == nil then flags, retry = flags + 2, 0 end
       outcomes[place] = pack('<BI7I7I7I7I7I2I2', flags, at, used, remaining, reset, retry, 0, 0)
     end
@@ -122,8 +130,11 @@ for place = 1, checks do
     if readable then
       local version
       version, kept, seen, first, second = unpack_numbers('<BI7I7I7I7', value)
-      readable = version == VERSION and seen < TWO_53 and first < TWO_53 and second < TWO_53
-      if length > HEAD then
+      readable = (version == VERSION or version == WITH_LEDGER) and seen < TWO_53 and first < TWO_53 and second < TWO_53
+      if version == WITH_LEDGER then
+        readable = readable and width == 0 and length == HEAD + 7
+        if readable then due = unpack_numbers('<I7', value, HEAD + 1) end
+      elseif length > HEAD then
         readable = readable and width > 0 and (length - HEAD) % width == 0
         marks = cut(value, HEAD + 1)
       end
@@ -133,37 +144,93 @@ for place = 1, checks do
   if readable and boundaries ~= REFERENCE then
     -- The second law: a time seen in a future that did not come counts as seen now.
     local brought_back = seen - now > window
+    local ahead = 0
     if brought_back then
+      ahead = seen - now
       if marks ~= '' then marks = marks_brought_back(marks, width, seen - now) end
       seen = now
     end
     -- The first law: an older time counts as the newest that the bucket has seen.
     local at = now
     if seen > at then at = seen end
-    if kind >= GIVE_BACK then
+    if kind == GIVE_BACK or kind == RESET then
       local void = after_reset and after_reset(kind, place, taken_at, at, 0)
-      if kind == RESET then brought_back = false end
+      if kind == RESET then brought_back, due = false, nil end
       -- The clock was set back meanwhile: what the take weighs now is unknown, so it stays.
       if void or taken_at > at then kind, hits = REFUND, 0 end
     end
 
     local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
-    first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
-      decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
-        per_us, reduced_by, segments, boundaries, argument)
+    -- What became of a step, and the amounts of a settled reservation.
+    local result, reserved, committed = 0, nil, nil
+    local is_step = kind >= RESERVE
+    if is_step or due and (at >= due or brought_back) then
+      local ledger_of = known[0]
+      if not ledger_of then
+        ledger_of = { define(0) }
+        known[0] = ledger_of
+      end
+      local open_ledger, save_head, expire, due_of, decide_step =
+        ledger_of[1], ledger_of[2], ledger_of[3], ledger_of[4], ledger_of[5]
+      local ledger = open_ledger(key, due)
+      if due then ledger.ahead = ledger.ahead + ahead end
+      local function operate(op, its_hits, its_time, counts)
+        first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above =
+          decide(op, its_hits, its_time, at, seen, first, second, '', window, requests, burst, counts, rate_hits,
+            per_us, reduced_by, segments, boundaries, argument)
+        seen = at
+        return allowed
+      end
+      local ops = {
+        take = function(its_hits) return operate(TAKE, its_hits, 0, NOT_COUNTED) end,
+        charge = function(its_hits) operate(CHARGE, its_hits, 0, refused) end,
+        nothing = function() operate(REFUND, 0, 0, refused) end,
+        undo = function(its_hits, its_time) operate(GIVE_BACK, its_hits, its_time, refused) end,
+        give_back = function(its_hits, its_time)
+          operate(refills and REFUND or GIVE_BACK, its_hits, its_time, refused)
+        end,
+      }
+      if expire(ledger, at, ops.give_back) then brought_back = true end
+      if is_step then
+        local step_changed
+        result, step_changed, reserved, committed =
+          decide_step(ledger, kind, cut(argument, HOLDER, HOLDER + 7), hits, taken_at, at, ops)
+        if result == 3 then allowed, retry, retry_above = false, taken_at, nil end
+        changed = step_changed or due ~= nil
+      end
+      due = due_of(ledger)
+      if due then save_head(ledger) end
+    end
+    if not is_step then
+      first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
+        decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
+          per_us, reduced_by, segments, boundaries, argument)
+    end
 
-    if changed or brought_back then
+    if changed or brought_back or kind == CHARGE and hits > 0 then
       local expires
-      if kept - now < life then
+      local keep_for = life
+      if kind >= CHARGE then
+        -- Debt and open reservations can last longer.
+        if reset > keep_for then keep_for = reset end
+        if (kind < COMMIT and is_step or kind == EXTEND) and taken_at > keep_for then keep_for = taken_at end
+        if reset_above or keep_for > LIFE_MAX then keep_for = LIFE_MAX end
+      end
+      if kept - now < keep_for then
         -- A window longer than needed, so that the expiry is not set at every hit.
-        local keep = life + window
-        if keep > 2 * life then keep = 2 * life end
+        local keep = keep_for + window
+        if keep > 2 * keep_for then keep = 2 * keep_for end
         kept = now + keep
         if kept > MAX then kept = MAX end
         expires = (keep + 999 - (keep + 999) % 1000) / 1000
       end
-      local new = pack('<BI7I7I7I7', VERSION, kept, at, first, second)
-      if new_marks then new = new .. new_marks end
+      local new
+      if due then
+        new = pack('<BI7I7I7I7I7', WITH_LEDGER, kept, at, first, second, due)
+      else
+        new = pack('<BI7I7I7I7', VERSION, kept, at, first, second)
+        if new_marks then new = new .. new_marks end
+      end
       if not value then
         -- MGET also returns nothing for a value that is not a string, which belongs to another
         -- program.
@@ -174,6 +241,11 @@ for place = 1, checks do
         call('SET', key, new, 'KEEPTTL')
       end
       if readable then written[key] = new end
+      if due and is_step then
+        local left = kept - now
+        left = (left + 999 - (left + 999) % 1000) / 1000
+        for _, set in ipairs({ ':ids', ':r', ':c', ':x' }) do call('PEXPIRE', key .. set, ('%.0f'):format(left)) end
+      end
     end
 
     -- The caller counts from its own time, which the first law may have moved.
@@ -181,8 +253,9 @@ for place = 1, checks do
       reset, reset_above = later(reset, reset_above, at - now)
       if retry then retry, retry_above = later(retry, retry_above, at - now) end
     end
-    local flags = 0
-    if allowed then flags = 1 end
+    if reserved then used, retry, retry_above = reserved, committed, nil end
+    local flags = 4 * result
+    if allowed then flags = flags + 1 end
     if retry == nil then flags, retry = flags + 2, 0 end
     outcomes[place] =
       pack('<BI7I7I7I7I7I2I2', flags, at, used, remaining, reset, retry, reset_above or 0, retry_above or 0)

@@ -15,6 +15,7 @@
 //! | `words.lua` | the layout of call, reply and bucket; names |
 //! | `numbers.lua` | exact arithmetic above 2^53 |
 //! | `marks.lua` | what a bucket remembers hit by hit |
+//! | `ledger.lua` | the reservations of a bucket |
 //! | `decide.lua` | the loop: read, apply the clock laws, decide, write |
 //! | `argument.rs` | packs a check |
 //! | `outcome.rs` | reads outcomes |
@@ -35,7 +36,8 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use crate::store::refund_queue::REFUND_LATE_MAX_US;
-use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Hits, Timestamp};
+use tollgate_limiter::algorithm::CHARGED_MAX;
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Hits, LEDGER_RECORDS_MAX, Timestamp};
 
 pub use argument::{argument, reset_argument, time_argument};
 pub use outcome::{InvalidBucket, ScriptResult, outcomes};
@@ -77,6 +79,16 @@ const NUMBERS: &[(&str, u64)] = &[
     ("REFUND", argument::REFUND as u64),
     ("GIVE_BACK", argument::GIVE_BACK as u64),
     ("RESET", argument::RESET as u64),
+    ("CHARGE", argument::CHARGE as u64),
+    ("RESERVE", argument::RESERVE as u64),
+    ("COMMIT", argument::COMMIT as u64),
+    ("EXTEND", argument::EXTEND as u64),
+    ("WITHDRAW", argument::WITHDRAW as u64),
+    ("CHARGED_MAX", CHARGED_MAX),
+    ("LIFE_MAX", argument::LIFE_MAX_US),
+    ("RECORDS_MAX", LEDGER_RECORDS_MAX as u64),
+    ("RECORD", RECORD_LEN),
+    ("WITH_LEDGER", WITH_LEDGER),
     ("RESET_KEPT", REFUND_LATE_MAX_US),
     ("REFERENCE_SKEW", REFERENCE_SKEW_US),
     ("NOT_COUNTED", argument::NOT_COUNTED as u64),
@@ -103,6 +115,13 @@ const REFERENCE_SKEW_US: u64 = 2_000_000;
 /// The version of the bucket layout. Buckets of another version are not read.
 const VERSION: u64 = 1;
 
+/// The version of a bucket that has reservations: the time at which the first that gives hits back
+/// is due follows.
+const WITH_LEDGER: u64 = 2;
+
+/// Length of a record of a reservation.
+const RECORD_LEN: u64 = 36;
+
 /// Length of a bucket without marks, in bytes.
 const HEAD_LEN: u64 = 29;
 
@@ -128,17 +147,23 @@ pub fn text() -> &'static str {
                 algorithm.has_marks(),
                 algorithm.options().contains(&AlgorithmOption::Slots),
             ) {
-                (false, _) => ("", 0, ""),
+                (false, _) => ("", 0, "nil"),
                 (true, false) => (include_str!("marks.lua"), MARK_LEN, BROUGHT_BACK),
                 (true, true) => (include_str!("marks.lua"), HELD_MARK_LEN, BROUGHT_BACK),
             };
             let script = algorithm_script(name);
+            let refills = algorithm.refills();
             let _ = write!(
                 text,
-                "\nif number == {number} then\n{before}\n{script}\nreturn {name}, {width}{after}\nend\n"
+                "\nif number == {number} then\n{before}\n{script}\nreturn {name}, {width}, {after}, {refills}\nend\n"
             );
         }
-        let _ = write!(text, "end\n\n{}", include_str!("decide.lua"));
+        let _ = write!(
+            text,
+            "\nif number == 0 then\n{}\nend\nend\n\n{}",
+            include_str!("ledger.lua"),
+            include_str!("decide.lua")
+        );
         with_numbers(&text)
     });
     &TEXT
@@ -156,10 +181,10 @@ fn algorithm_script(name: &str) -> &'static str {
 }
 
 /// What the script of an algorithm with marks returns in addition.
-const BROUGHT_BACK: &str = ", marks_brought_back";
+const BROUGHT_BACK: &str = "marks_brought_back";
 
 /// The text with names replaced by numbers.
-fn with_numbers(text: &str) -> String {
+pub fn with_numbers(text: &str) -> String {
     let mut with = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) {

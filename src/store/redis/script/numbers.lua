@@ -58,6 +58,14 @@ local function wide(a, b, c, d)
   return high0 * TWO_40 + low0, above
 end
 
+-- What is used after these hits were charged.
+local function charged(used, hits)
+  local most = CHARGED_MAX
+  if used > most then most = used end
+  if used + hits > most then return most end
+  return used + hits
+end
+
 -- How many of the denied `hits` stay in a bucket that has used this much: debt is at most one
 -- burst.
 local function debt(refused, burst, used, hits)

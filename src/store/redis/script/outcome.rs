@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | 1 allowed, 2 never passes (no retry), 128 the bucket could not be read |
+//! | 1 | 1 allowed, 2 never passes (no retry), 4 times what became of a reservation, 128 the bucket could not be read |
 //! | 7, 7, 7 | `at`, `used_before`, `remaining` |
 //! | 7, 7 | `reset_us`, `retry_us`: the lower 53 bits |
 //! | 2, 2 | their upper 11 bits |
@@ -24,6 +24,21 @@ pub type ScriptResult = Result<Outcome, InvalidBucket>;
 /// Length of an outcome in bytes.
 const OUTCOME_LEN: usize = 40;
 
+/// What can become of a step of a reservation, by its number in the script.
+pub(super) const RESERVATIONS: [ReservationOutcome; 11] = [
+    ReservationOutcome::None,
+    ReservationOutcome::Reserved,
+    ReservationOutcome::Refused,
+    ReservationOutcome::TooMany,
+    ReservationOutcome::Settled,
+    ReservationOutcome::SettledBefore,
+    ReservationOutcome::Charged,
+    ReservationOutcome::Ignored,
+    ReservationOutcome::Extended,
+    ReservationOutcome::Unknown,
+    ReservationOutcome::Withdrawn,
+];
+
 /// How many bits of a time the first seven bytes hold.
 const LOWER_BITS: u32 = 53;
 
@@ -42,11 +57,12 @@ fn outcome(record: &[u8; OUTCOME_LEN]) -> ScriptResult {
     let flags = number(&mut bytes, 1);
     let [at, used_before, remaining, reset, retry] = [7; 5].map(|len| number(&mut bytes, len));
     let [reset_above, retry_above] = [2; 2].map(|len| number(&mut bytes, len));
-    if flags >= 4 {
+    let reservation = RESERVATIONS.get(usize::try_from(flags >> 2).unwrap_or(usize::MAX));
+    let Some(reservation) = reservation else {
         return Err(InvalidBucket);
-    }
+    };
     Ok(Outcome {
-        reservation: ReservationOutcome::None,
+        reservation: *reservation,
         bucket_time: Timestamp::from_us(at),
         allowed: flags & 1 != 0,
         used_before,

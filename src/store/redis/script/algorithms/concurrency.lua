@@ -24,7 +24,7 @@ local function concurrency(kind, hits, taken_at, now, _, held, _, marks, window,
       changed = renewed > 0
       if changed then marks = add_mark(marks, HELD_MARK, now, renewed, holder) end
     end
-  elseif marks ~= '' then
+  elseif kind ~= CHARGE and marks ~= '' then
     local off
     marks, off = take_off(marks, HELD_MARK, hits, kind == GIVE_BACK and taken_at, holder)
     held = held - off

@@ -37,6 +37,8 @@ local function fixed_window(kind, hits, taken_at, now, seen, count, _, _, window
       if refused ~= BLOCKING then after = before + debt(refused, burst, before, hits) end
       if after > MAX then after = MAX end
     end
+  elseif kind == CHARGE then
+    after = charged(before, hits)
   elseif kind == REFUND or taken_at >= start then
     after = before - hits
     if after < 0 then after = 0 end

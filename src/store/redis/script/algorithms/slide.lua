@@ -23,6 +23,13 @@ local function slide(kind, hits, marked_at, now, used, marks, window, requests, 
       used = used + counted
       changed = true
     end
+  elseif kind == CHARGE then
+    local counted = charged(used, hits) - used
+    if counted > 0 then
+      marks = add_mark(marks, MARK, marked_at, counted, '')
+      used = used + counted
+      changed = true
+    end
   elseif marks ~= '' then
     local off
     marks, off = take_off(marks, MARK, hits, kind == GIVE_BACK and marked_at, '')

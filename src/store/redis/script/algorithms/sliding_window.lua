@@ -32,6 +32,8 @@ local function sliding_window(kind, hits, taken_at, now, seen, present, previous
       present = present + debt(refused, burst, used, hits)
     end
     if present > MAX then present = MAX end
+  elseif kind == CHARGE then
+    present = charged(present, hits)
   elseif kind == REFUND then
     -- Hits of the present window first: they weigh most.
     if hits > present then

@@ -60,6 +60,8 @@ local function token_bucket(kind, hits, taken_at, now, seen, whole, part, _, win
       allowed = false
       after = whole + debt(refused, burst, used, hits)
     end
+  elseif kind == CHARGE then
+    after = charged(whole, hits)
   else
     local weighs, weighs_parts = hits, 0
     if kind == GIVE_BACK then

@@ -25,6 +25,8 @@ local function token_bucket_interval(kind, hits, taken_at, now, seen, missing, _
       allowed = false
       after = before + debt(refused, burst, before, hits)
     end
+  elseif kind == CHARGE then
+    after = charged(before, hits)
   else
     local weighs = hits
     if kind == GIVE_BACK then

@@ -1,0 +1,382 @@
+//! Reservations: `State::apply` and the script give the same outcomes.
+//!
+//! How: random walks on two buckets with a few ids in every algorithm that can reserve. Steps of
+//! reservations come among takes, refunds, charges and resets, at times at which records are due,
+//! and while the clock is set back. Bugs in the script are planted; each must be found.
+
+use std::num::NonZeroU32;
+
+use tollgate::store::redis::script;
+use tollgate_limiter::algorithm;
+use tollgate_limiter::{
+    ALGORITHMS, Algorithm, Check, Expiry, Hits, Holder, Key, Limit, OnExpiry, Operation, Otherwise,
+    Outcome, ReservationOutcome, State, Step as ReservationStep, Timestamp, Unit,
+};
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::seeded_rng::SeededRng;
+
+use crate::connection::{Call, Connection};
+use crate::resets::{START, Step};
+
+/// How many walks there are in each algorithm, and how many calls in each.
+const WALKS: u64 = 2_000;
+const CALLS: usize = 10;
+
+/// Two buckets in Rust, and a server with a script.
+struct Pair {
+    states: [State; 2],
+    now: Timestamp,
+    _server: RedisServer,
+    connection: Connection,
+    sha1: String,
+}
+
+impl Pair {
+    fn with(text: &str) -> Self {
+        let server = RedisServer::start(&[]);
+        let mut connection = Connection::open(&server);
+        let sha1 = connection.load(text);
+        Self {
+            states: Default::default(),
+            now: START,
+            _server: server,
+            connection,
+            sha1,
+        }
+    }
+
+    /// The outcomes in Redis; an error where Rust differs.
+    fn ask(&mut self, steps: &[Step]) -> Result<Vec<Outcome>, String> {
+        let mut call = Call::default();
+        for step in steps {
+            let key = format!("{:?}", step.check.key);
+            call.add_marked(key.as_bytes(), &step.check, step.resets, self.now);
+        }
+        self.connection.add_call(&self.sha1, &call);
+        let in_redis = self.connection.replies().pop().unwrap();
+        let mut outcomes = Vec::new();
+        for (step, redis) in steps.iter().zip(in_redis.answers(steps.len())) {
+            let redis = redis.map_err(|error| error.to_string())?;
+            let Check {
+                key,
+                algorithm,
+                limit,
+                operation,
+                ..
+            } = &step.check;
+            let state = &mut self.states[usize::try_from(key.0 - 1).unwrap()];
+            if step.resets {
+                *state = State::default();
+            } else {
+                let before = format!("{state:?}");
+                let rust = state.apply(*algorithm, limit, *operation, self.now);
+                if rust != redis {
+                    return Err(format!(
+                        "{limit:?} {operation:?} at {:?}: {rust:?}, not {redis:?}, on {before}",
+                        self.now
+                    ));
+                }
+            }
+            outcomes.push(redis);
+        }
+        Ok(outcomes)
+    }
+}
+
+/// What the steps of a walk came to.
+#[derive(Default)]
+struct Seen {
+    /// The times of reservations, by id.
+    reserved: Vec<(Check, Timestamp)>,
+    outcomes: Vec<ReservationOutcome>,
+}
+
+fn limit(number: u64) -> Limit {
+    // A reload changes the number.
+    let requests = if number == 0 { 12 } else { 9 };
+    Limit::per(requests, Unit::Minute, NonZeroU32::MIN)
+}
+
+fn expiry(chance: &mut SeededRng) -> Expiry {
+    let after_ms = chance.pick(&[1, 2_000, 10_000, 45_000, 90_000, 200_000]);
+    Expiry {
+        after_ms: NonZeroU32::new(after_ms).unwrap(),
+        on_expiry: chance.pick(&OnExpiry::ALL),
+    }
+}
+
+fn hits(chance: &mut SeededRng, seen: &Seen) -> Hits {
+    use ReservationStep::{Commit, Extend, Release, Reserve, Withdraw};
+    let amount = chance.pick(&[0, 1, 2, 3, 5, 8, 12, 13, 30]);
+    let step = match chance.below(16) {
+        0 => return Hits::PEEK,
+        1 | 2 => return Hits::Take(chance.between(1, 3)),
+        3 => return Hits::Refund(chance.between(1, 3)),
+        4 => return Hits::Charge(chance.pick(&[0, 1, 7, 1 << 30, u64::MAX])),
+        5..=9 => Reserve {
+            hits: amount,
+            expiry: expiry(chance),
+            remember_refused: chance.once_in(2),
+        },
+        10..=12 => Commit {
+            hits: amount,
+            otherwise: chance.pick(&[Otherwise::Unknown, Otherwise::Charge, Otherwise::ChargeOnce]),
+        },
+        13 => Release,
+        14 => Extend(expiry(chance).after_ms),
+        _ => Withdraw {
+            taken_at: match seen.reserved.len() {
+                0 => START,
+                count => seen.reserved[chance.position(count)].1,
+            },
+            remember_refused: chance.once_in(2),
+        },
+    };
+    Hits::Reservation(step)
+}
+
+fn draw(chance: &mut SeededRng, algorithm: &'static dyn Algorithm, seen: &Seen) -> Step {
+    let holder = match chance.below(5) {
+        0 => None,
+        id => Some(Holder::from_hash(id)),
+    };
+    let check = Check {
+        key: Key(u128::from(chance.below(2)) + 1),
+        limit: limit(chance.pick(&[0, 0, 0, 1])),
+        algorithm,
+        operation: Operation {
+            hits: hits(chance, seen),
+            holder,
+        },
+        fingerprint: 0,
+        shared_bucket: false,
+        may_fall_back: false,
+        is_exact: false,
+        bucket_name: None,
+    };
+    Step {
+        check,
+        resets: chance.once_in(40),
+    }
+}
+
+/// One walk with this script; an error where the two differ.
+fn walk(
+    pair: &mut Pair,
+    algorithm: &'static dyn Algorithm,
+    number: u64,
+) -> Result<Vec<ReservationOutcome>, String> {
+    let mut chance = SeededRng::of_seed(number);
+    let mut seen = Seen::default();
+    for call in 0..CALLS {
+        match chance.below(12) {
+            0..4 => {}
+            4 => pair.now = pair.now.minus_us(chance.below(900_000)),
+            5 => pair.now = pair.now.plus_us(2_000_000),
+            7 if chance.once_in(4) => pair.now = pair.now.minus_us(chance.below(200_000_000)),
+            6 => pair.now = pair.now.plus_us(chance.below(120_000_000)),
+            _ => pair.now = pair.now.plus_us(chance.below(5_000_000)),
+        }
+        let count = chance.pick(&[1, 1, 2, 4]);
+        let steps: Vec<_> = (0..count)
+            .map(|_| draw(&mut chance, algorithm, &seen))
+            .collect();
+        let outcomes = pair.ask(&steps);
+        let outcomes = outcomes
+            .map_err(|words| format!("{algorithm:?}, walk {number}, call {call}: {words}"))?;
+        for (step, outcome) in steps.iter().zip(outcomes) {
+            note(&mut seen, step, &outcome);
+        }
+    }
+    Ok(seen.outcomes)
+}
+
+fn note(seen: &mut Seen, step: &Step, outcome: &Outcome) {
+    if step.resets {
+        return;
+    }
+    seen.outcomes.push(outcome.reservation);
+    if outcome.reservation == ReservationOutcome::Reserved {
+        seen.reserved
+            .push((step.check.clone(), outcome.bucket_time));
+    }
+}
+
+/// Walks in one algorithm; an error where the two differ.
+fn compare(
+    text: &str,
+    algorithm: &'static dyn Algorithm,
+    walks: u64,
+) -> Result<Vec<ReservationOutcome>, String> {
+    let mut outcomes = Vec::new();
+    let mut pair = Pair::with(text);
+    for number in 0..walks {
+        let reset = |key| Step {
+            check: Check {
+                key: Key(key),
+                limit: limit(0),
+                algorithm,
+                operation: Hits::PEEK.into(),
+                fingerprint: 0,
+                shared_bucket: false,
+                may_fall_back: false,
+                is_exact: false,
+                bucket_name: None,
+            },
+            resets: true,
+        };
+        // Whatever the clock did, a reset leaves an unused bucket.
+        pair.now = pair.now.plus_us(1_000_000_000);
+        pair.ask(&[reset(1), reset(2)])?;
+        outcomes.extend(walk(&mut pair, algorithm, number)?);
+    }
+    Ok(outcomes)
+}
+
+/// Ten thousand histories over all algorithms.
+fn agree(name: &str) {
+    use ReservationOutcome::{
+        Charged, Extended, Ignored, Refused, Reserved, Settled, SettledBefore, Unknown, Withdrawn,
+    };
+    let algorithm = algorithm::from_name(name).unwrap();
+    assert!(algorithm.can_reserve());
+    let outcomes = match compare(script::text(), algorithm, WALKS) {
+        Ok(outcomes) => outcomes,
+        Err(difference) => panic!("{difference}"),
+    };
+    for meant in [
+        Charged,
+        Extended,
+        Ignored,
+        Refused,
+        Reserved,
+        Settled,
+        SettledBefore,
+        Unknown,
+        Withdrawn,
+    ] {
+        let count = outcomes.iter().filter(|one| **one == meant).count();
+        assert!(count > 50, "too few: {meant:?} {count}");
+    }
+}
+
+#[test]
+fn reservations_of_a_fixed_window_agree() {
+    agree("fixed_window");
+}
+
+#[test]
+fn reservations_of_a_sliding_window_agree() {
+    agree("sliding_window");
+}
+
+#[test]
+fn reservations_of_a_token_bucket_agree() {
+    agree("token_bucket");
+}
+
+#[test]
+fn reservations_of_a_bucket_that_refills_at_intervals_agree() {
+    agree("token_bucket_interval");
+}
+
+#[test]
+fn reservations_of_a_leaky_bucket_agree() {
+    agree("leaky_bucket");
+}
+
+#[test]
+fn every_algorithm_that_can_reserve_is_compared() {
+    let names: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|one| one.can_reserve())
+        .map(|one| one.name())
+        .collect();
+    let compared = [
+        "fixed_window",
+        "sliding_window",
+        "token_bucket",
+        "token_bucket_interval",
+        "leaky_bucket",
+    ];
+    assert_eq!(names, compared);
+}
+
+#[test]
+fn planted_bugs_of_reservations_are_found() {
+    let bugs = [
+        // The rest goes back where it was not taken, or not in full.
+        ("refills and REFUND or GIVE_BACK", "REFUND"),
+        ("refills and REFUND or GIVE_BACK", "GIVE_BACK"),
+        ("ops.give_back(reserved - hits, taken_at)", "ops.nothing()"),
+        // The excess is not charged.
+        ("ops.charge(hits - reserved)", "ops.nothing()"),
+        ("ops.charge(hits - reserved)", "ops.take(hits - reserved)"),
+        // Refused hits are counted.
+        (
+            "operate(TAKE, its_hits, 0, NOT_COUNTED)",
+            "operate(TAKE, its_hits, 0, refused)",
+        ),
+        // Expiry.
+        ("give_back(hits, taken_at - ledger.ahead)", ""),
+        (
+            "local members = take_due(ledger, ':r', at, 256)",
+            "local members = {}",
+        ),
+        ("(at >= due or brought_back)", "false"),
+        ("record.kind = flags % 2", "record.kind = 0"),
+        // The second clock law.
+        (
+            "ledger.ahead = ledger.ahead + ahead",
+            "ledger.ahead = ledger.ahead",
+        ),
+        // The newest is settled, or a settled one again.
+        (
+            "local record = find_record(records, is_open)",
+            "local record = find_record(records, is_open, true)",
+        ),
+        (
+            "record.kind == STAYS or record.kind == GOES_BACK",
+            "record.kind ~= REFUSED_BEFORE",
+        ),
+        (
+            "local settled = find_record",
+            "local settled = false and find_record",
+        ),
+        // Refusals.
+        ("if flags >= 2 then", "if false then"),
+        ("if kind > WITHDRAW then", "if false then"),
+        (
+            "local refused, place = find_record(records",
+            "local refused, place = false and find_record(records",
+        ),
+        // Withdrawals and extensions.
+        ("ops.undo(its_hits, other)", "ops.nothing()"),
+        ("one.taken_at - ledger.ahead == other", "true"),
+        ("at + ledger.ahead + other)", "at + ledger.ahead)"),
+        // What is written.
+        (
+            "changed = step_changed or due ~= nil",
+            "changed = step_changed",
+        ),
+        (
+            "call('DEL', key, key .. ':ids', key .. ':r', key .. ':c', key .. ':x')",
+            "call('DEL', key)",
+        ),
+    ];
+    for (piece, otherwise) in bugs {
+        let text = script::text();
+        assert!(text.contains(&script::with_numbers(piece)), "{piece}");
+        let text = text.replace(
+            &script::with_numbers(piece),
+            &script::with_numbers(otherwise),
+        );
+        let found = ["fixed_window", "sliding_window", "token_bucket"]
+            .into_iter()
+            .any(|name| {
+                let algorithm = algorithm::from_name(name).unwrap();
+                compare(&text, algorithm, 300).is_err()
+            });
+        assert!(found, "not found: {piece} {otherwise}");
+    }
+}
