@@ -14,7 +14,7 @@ use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::yaml::yaml;
 
-use crate::model::Model;
+use crate::model::{Answer, Model};
 
 pub(crate) const PAGE: &str = include_str!("../../docs/guides/budgets-with-envoy.md");
 
@@ -27,6 +27,11 @@ pub(crate) const BUDGET: u64 = 100_000;
 /// Rounds in which refused streams try again, at most.
 const ROUNDS_MAX: usize = 50;
 
+/// The names of docs/guides/model-gateway.md.
+pub(crate) const GATEWAY_DOMAIN: &str = "default/eg/http";
+pub(crate) const GATEWAY_ROUTE: &str = "httproute/default/chat/rule/0/match/0/*";
+pub(crate) const GATEWAY_USER: &str = "rule-0-match-0";
+
 const REQUESTS: &str = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
 
 /// Everything between clients and the model.
@@ -38,6 +43,8 @@ pub(crate) struct Edge {
     pub(crate) runtime: Runtime,
     /// Requests that the replicas must have had.
     due: u64,
+    /// The budget: a domain, and a descriptor without an id.
+    budget: Value,
 }
 
 /// How the streams of a run went.
@@ -76,15 +83,26 @@ impl Edge {
             http: replicas.iter().map(|(_, http)| *http).collect(),
             runtime,
             due: 0,
+            budget: look("models", &[("user", "alice")]),
         }
+    }
+
+    /// Looks at this budget instead of the page's.
+    pub(crate) fn look_at(&mut self, domain: &str, entries: &[(&str, &str)]) {
+        self.budget = look(domain, entries);
     }
 
     /// Starts this many streams at once, and waits until each was refused or admitted.
     pub(crate) fn start_streams(&mut self, many: usize) -> Vec<Stream> {
+        self.ask(many, Answer::Streamed)
+    }
+
+    /// The same, for answers of this kind.
+    pub(crate) fn ask(&mut self, many: usize, answer: Answer) -> Vec<Stream> {
         self.due += many as u64;
         let edge = self.envoy.edge;
         let started = (0..many).map(|_| async move {
-            let started = tokio::time::timeout(PATIENCE, Stream::start(edge)).await;
+            let started = tokio::time::timeout(PATIENCE, Stream::start(edge, answer)).await;
             started.expect("Envoy answers")
         });
         self.runtime.block_on(async {
@@ -163,10 +181,7 @@ impl Edge {
     /// Tokens that are left, by a look without an id.
     pub(crate) fn left(&mut self) -> u64 {
         self.due += 1;
-        let body = json!({ "domain": "models", "descriptors": [
-            { "entries": [{ "key": "user", "value": "alice" }], "hitsAddend": "0" }
-        ] });
-        let (_, answer) = http(self.http[0], "POST", "/json", &body.to_string());
+        let (_, answer) = http(self.http[0], "POST", "/json", &self.budget.to_string());
         let answer: Value = serde_json::from_str(&answer).expect(&answer);
         answer["statuses"][0]["limitRemaining"]
             .as_u64()
@@ -202,11 +217,14 @@ impl Run {
 // === impl Stream ===
 
 impl Stream {
-    async fn start(edge: SocketAddr) -> Self {
+    async fn start(edge: SocketAddr, answer: Answer) -> Self {
         let mut stream = TcpStream::connect(edge).await.expect("a connection");
         // Both ids are the client's attempt to choose one.
-        let request = "GET /v1/chat/completions HTTP/1.1\r\nhost: models\r\nconnection: close\r\n\
-                       x-user: alice\r\nx-stream-id: mine\r\nx-request-id: mine\r\n\r\n";
+        let request = format!(
+            "GET {} HTTP/1.1\r\nhost: models\r\nconnection: close\r\n\
+             x-user: alice\r\nx-stream-id: mine\r\nx-request-id: mine\r\n\r\n",
+            answer.path()
+        );
         let sent = stream.write_all(request.as_bytes()).await;
         sent.expect("the request is sent");
         let mut connection = BufReader::new(stream);
@@ -293,14 +311,48 @@ fn filter<'b>(bootstrap: &'b mut Value, name: &str) -> &'b mut Value {
     &mut found.expect("the filter")["typed_config"]
 }
 
-/// Drops the ids, as in gateways that only check with 0 hits.
-pub(crate) fn without_ids(bootstrap: &mut Value) {
+/// A request that takes nothing.
+fn look(domain: &str, entries: &[(&str, &str)]) -> Value {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| json!({ "key": key, "value": value }));
+    let entries: Vec<_> = entries.collect();
+    json!({ "domain": domain, "descriptors": [{ "entries": entries, "hitsAddend": "0" }] })
+}
+
+/// The actions and the metadata of docs/guides/model-gateway.md, which Envoy AI Gateway
+/// generates, in place of those of the page.
+pub(crate) fn as_model_gateway(bootstrap: &mut Value) {
+    for limit in limits(bootstrap) {
+        limit["actions"] = json!([
+            { "generic_key": { "descriptor_key": GATEWAY_ROUTE, "descriptor_value": GATEWAY_ROUTE } },
+            { "request_headers": { "header_name": "x-user", "descriptor_key": GATEWAY_USER } },
+            { "request_headers": { "header_name": "x-request-id", "descriptor_key": "rule-0-match-1" } },
+        ]);
+        if limit["apply_on_stream_done"] == true {
+            let tokens = "%DYNAMIC_METADATA(io.envoy.ai_gateway:llm_total_token)%";
+            limit["hits_addend"] = json!({ "format": tokens });
+        }
+    }
+    filter(bootstrap, "ratelimit")["domain"] = json!(GATEWAY_DOMAIN);
+    let usage = filter(bootstrap, "sse_to_metadata");
+    let parser = &mut usage["response_rules"]["content_parser"]["typed_config"];
+    let present = &mut parser["rules"][0]["rule"]["on_present"];
+    present["metadata_namespace"] = json!("io.envoy.ai_gateway");
+    present["key"] = json!("llm_total_token");
+}
+
+/// The start and the end of the page's route.
+fn limits(bootstrap: &mut Value) -> &mut Vec<Value> {
     let route = &mut manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
     let limits = &mut route["typed_per_filter_config"]["envoy.filters.http.ratelimit"];
-    for limit in limits["rate_limits"]
-        .as_array_mut()
-        .expect("a start and an end")
-    {
+    let limits = limits["rate_limits"].as_array_mut();
+    limits.expect("a start and an end")
+}
+
+/// Drops the ids, as in gateways that only check with 0 hits.
+pub(crate) fn without_ids(bootstrap: &mut Value) {
+    for limit in limits(bootstrap) {
         let actions = limit["actions"].as_array_mut().expect("actions");
         actions.pop().expect("the id");
     }

@@ -20,8 +20,10 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::budget_edge::{
-    BUDGET, Edge, PAGE, Run, STREAMS, rules, with_commas, with_default_cost, without_ids,
+    BUDGET, Edge, GATEWAY_DOMAIN, GATEWAY_ROUTE, GATEWAY_USER, PAGE, Run, STREAMS,
+    as_model_gateway, rules, with_commas, with_default_cost, without_ids,
 };
+use crate::model::Answer;
 
 /// Reserved amounts of the runs: too low, about the mean, and the most that a stream costs.
 const AMOUNTS: [u64; 4] = [500, 1_000, 2_000, 4_000];
@@ -155,6 +157,31 @@ fn a_stream_whose_client_leaves_has_no_end_and_its_reservation_expires() {
 }
 
 #[test]
+fn a_stream_that_breaks_off_before_its_usage_has_no_end() {
+    let (mut edge, _service) = in_memory(&rules(2_000), |_| ());
+    let broken = edge.ask(1, Answer::BrokenOff);
+    assert_eq!(broken[0].status, 200);
+    edge.model.let_streams_end(true);
+    let closed = "cluster.model.upstream_cx_destroy_remote_with_active_rq";
+    let noticed = wait_for(PATIENCE, || (edge.envoy.stat(closed) == 1).then_some(()));
+    assert!(noticed.is_some(), "Envoy sees that the model is gone");
+    edge.model.let_streams_end(false);
+    // Another stream's end comes later than that of this one would have.
+    let others = edge.start_streams(1);
+    edge.end_streams(others);
+    assert_eq!(edge.left(), BUDGET - 2_000 - edge.model.costs()[1]);
+}
+
+#[test]
+fn an_answer_that_is_not_streamed_has_an_end_with_its_usage() {
+    let (mut edge, _service) = in_memory(&rules(2_000), |_| ());
+    let answers = edge.ask(3, Answer::Plain);
+    edge.end_streams(answers);
+    let charged: u64 = edge.model.costs().iter().sum();
+    assert_eq!(edge.left(), BUDGET - charged);
+}
+
+#[test]
 fn a_default_cost_sends_an_end_for_streams_whose_client_leaves() {
     let (mut edge, _service) =
         in_memory(&rules(2_000), |bootstrap| with_default_cost(bootstrap, 1));
@@ -221,4 +248,29 @@ fn clients_cannot_choose_the_id_of_their_stream() {
     edge.end_streams(streams);
     let charged: u64 = edge.model.costs().iter().sum();
     assert_eq!(edge.left(), BUDGET - charged - 1);
+}
+
+#[test]
+fn the_overlay_makes_the_policy_of_a_model_gateway_reserve() {
+    const PAGE: &str = include_str!("../../docs/guides/model-gateway.md");
+    let block = |heading: &str, position: usize| {
+        let (_, section) = PAGE.split_once(heading).expect("the heading");
+        let blocks = section.split("```yaml\n").skip(1);
+        let mut blocks = blocks.filter_map(|block| Some(block.split_once("```")?.0.to_owned()));
+        blocks.nth(position).expect("a block")
+    };
+    let (rules, overlay) = (block("## The policy", 1), block("## The overlay", 0));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("overlay.yaml");
+    std::fs::write(&file, overlay).expect("the overlay");
+    let file = file.to_str().expect("a path of text");
+
+    let runtime = runtime();
+    let service = runtime.block_on(Service::start(&rules, &["--overlay", file]));
+    let mut edge = Edge::start(runtime, &[(service.grpc, service.http)], as_model_gateway);
+    edge.look_at(
+        GATEWAY_DOMAIN,
+        &[(GATEWAY_ROUTE, GATEWAY_ROUTE), (GATEWAY_USER, "alice")],
+    );
+    run_with(&mut edge, 2_000);
 }

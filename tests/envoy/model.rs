@@ -17,6 +17,17 @@ use tollgate_test_support::seeded_rng::SeededRng;
 /// The most that a stream costs, in tokens.
 pub(crate) const COST_MAX: u64 = 4_000;
 
+/// How the model answers, by the path of the request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    /// Events, with the usage in the last one.
+    Streamed,
+    /// Events, and a closed connection before the usage.
+    BrokenOff,
+    /// One JSON document with its usage.
+    Plain,
+}
+
 /// A running model.
 pub(crate) struct Model {
     pub(crate) address: SocketAddr,
@@ -36,6 +47,23 @@ struct Costs {
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                     transfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+
+const PLAIN_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+
+// === impl Answer ===
+
+impl Answer {
+    const ALL: [Self; 3] = [Self::Streamed, Self::BrokenOff, Self::Plain];
+
+    /// The path that asks for it.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Streamed => "/v1/chat/completions",
+            Self::BrokenOff => "/v1/broken-off",
+            Self::Plain => "/v1/plain",
+        }
+    }
+}
 
 // === impl Model ===
 
@@ -78,26 +106,27 @@ impl Model {
 
 impl Shared {
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        if !read_request(&mut stream).await? {
+        let Some(answer) = read_request(&mut stream).await? else {
             return Ok(()); // a connection that was never needed
-        }
+        };
         let cost = self.costs.lock().expect("the costs").choose();
+        if answer == Answer::Plain {
+            let (body, length) = (usage(cost), usage(cost).len());
+            let text = format!("{PLAIN_HEAD}\r\ncontent-length: {length}\r\n\r\n{body}");
+            return stream.write_all(text.as_bytes()).await;
+        }
         stream.write_all(HEAD.as_bytes()).await?;
         let word = r#"{"choices":[{"delta":{"content":"word "}}]}"#;
         send_event(&mut stream, word).await?;
         let mut gate = self.gate.subscribe();
         let is_open = gate.wait_for(|may_end| *may_end).await.is_ok();
-        if !is_open {
+        if !is_open || answer == Answer::BrokenOff {
             return Ok(());
         }
         for _ in 0..3 {
             send_event(&mut stream, word).await?;
         }
-        let (prompt, completion) = (cost / 4, cost - cost / 4);
-        let usage = format!(
-            r#"{{"choices":[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{cost}}}}}"#
-        );
-        send_event(&mut stream, &usage).await?;
+        send_event(&mut stream, &usage(cost)).await?;
         send_event(&mut stream, "[DONE]").await?;
         stream.write_all(b"0\r\n\r\n").await
     }
@@ -113,6 +142,14 @@ impl Costs {
     }
 }
 
+/// What an answer of this cost says of it.
+fn usage(cost: u64) -> String {
+    let (prompt, completion) = (cost / 4, cost - cost / 4);
+    format!(
+        r#"{{"choices":[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{cost}}}}}"#
+    )
+}
+
 /// One event in one chunk.
 async fn send_event(stream: &mut TcpStream, data: &str) -> std::io::Result<()> {
     let event = format!("data: {data}\n\n");
@@ -120,13 +157,16 @@ async fn send_event(stream: &mut TcpStream, data: &str) -> std::io::Result<()> {
     stream.write_all(chunk.as_bytes()).await
 }
 
-/// Reads a request without a body. False if none comes.
-async fn read_request(stream: &mut TcpStream) -> std::io::Result<bool> {
+/// Reads a request without a body. None if none comes.
+async fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<Answer>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read_buf(&mut head).await? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
     }
-    Ok(true)
+    let head = String::from_utf8_lossy(&head);
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let answer = Answer::ALL.into_iter().find(|one| one.path() == path);
+    Ok(Some(answer.expect("a known path")))
 }

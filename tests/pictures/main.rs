@@ -17,6 +17,7 @@ mod lease_cost;
 #[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
+mod overshoot;
 mod page;
 mod scene;
 
@@ -43,6 +44,7 @@ fn pictures() -> BTreeMap<String, String> {
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
     let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
+    let overshoot = (overshoot::FILE.to_owned(), overshoot::picture());
     let peers = Peer::all(&std::fs::read_to_string("README.md").unwrap());
     let peers = (PEERS_FILE.to_owned(), performance_chart::draw_peers(&peers));
     let measured = performance_chart::axis_charts(&bars());
@@ -50,7 +52,9 @@ fn pictures() -> BTreeMap<String, String> {
         let name = file.strip_prefix(FOLDER).unwrap().trim_start_matches('/');
         (name.to_owned(), svg)
     });
-    each.chain([all, leases]).chain(measured).collect()
+    each.chain([all, leases, overshoot])
+        .chain(measured)
+        .collect()
 }
 
 /// Figures of the table in `docs/performance.md`.

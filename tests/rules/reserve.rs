@@ -645,7 +645,7 @@ fn an_overlay_leaves_reservations_that_fit() {
     assert!(overlaid(learnt, "requests_per_unit: 19").is_err());
     let refused = overlaid(limit, "reserve: {amount: 3}").unwrap_err();
     assert!(
-        refused.starts_with("over.yaml: 'reserve' has no effect here\n"),
+        refused.starts_with("over.yaml: the rules reserve otherwise, so more may start at once\n"),
         "{refused}"
     );
 }
