@@ -107,6 +107,8 @@ pub(crate) struct ApiAnswer {
     pub(crate) limits: Vec<ApiLimit>,
     /// The rate limit headers that the settings enable.
     pub(crate) headers: Vec<(String, String)>,
+    /// The answer as an encoded `RateLimitResponse`. Only of a peek and a report.
+    pub(crate) response: Option<Vec<u8>>,
 }
 
 /// One limit of an answer.
