@@ -13,7 +13,10 @@ use tonic::{Request, Response, Status};
 use super::api_call::{Caller, expiry_ms};
 use super::api_error::{api_status, internal, invalid_field};
 use crate::grpc::service::GrpcService;
-use crate::pipeline::{API_HITS_MAX, ApiAnswer, ApiRequest, ApiStep, Pipeline, new_reservation_id};
+use crate::pipeline::{
+    API_HITS_MAX, ApiAnswer, ApiRequest, ApiStep, Pipeline, RESERVATION_ID_BYTES_MAX,
+    new_reservation_id,
+};
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as EnvoyCode;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -174,6 +177,12 @@ impl RateLimitService for KuadrantCalls {
         let caller = Caller::of(request.metadata(), &self.0);
         let call = request.get_ref();
         require_amount("actual_amount", call.actual_amount)?;
+        if call.reservation_id.len() > RESERVATION_ID_BYTES_MAX {
+            let why = format!(
+                "is longer than {RESERVATION_ID_BYTES_MAX} bytes; send the id of the reservation"
+            );
+            return Err(invalid_field("reservation_id", &why));
+        }
         let step = ApiStep::Commit {
             id: call.reservation_id.as_bytes(),
             otherwise: Otherwise::ChargeOnce,

@@ -19,7 +19,7 @@ use tollgate_limiter::{
 
 use tollgate_limiter::algorithm::Settled;
 
-pub(crate) use self::bounds::{API_HITS_MAX, new_reservation_id};
+pub(crate) use self::bounds::{API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id};
 use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
