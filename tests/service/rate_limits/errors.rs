@@ -172,9 +172,9 @@ async fn a_deadline_that_has_passed_takes_nothing() {
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_is_unavailable_and_says_when_to_retry() {
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nowhere.local_addr().unwrap().to_string();
+    let store = format!("redis://{}", nowhere.local_addr().unwrap());
     drop(nowhere);
-    let settings = ["--store", "redis", "--redis-url", &address];
+    let settings = ["--store", store.as_str()];
     let service = Service::start(RULES, &settings).await;
     let mut client = client(&service).await;
     let status = client.reserve(reserve("user", "r", 1)).await.unwrap_err();
