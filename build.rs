@@ -29,6 +29,15 @@ const BYTES_NOT_TEXT: &[(&str, &str)] = &[
         "value",
     ),
     ("envoy.service.ratelimit.v3.RateLimitRequest", "domain"),
+    ("kuadrant.service.ratelimit.v1.ReserveRequest", "domain"),
+    ("kuadrant.service.ratelimit.v1.CommitRequest", "domain"),
+];
+
+/// The files of the services. Reflection publishes them, with what they import.
+const PUBLISHED: [&str; 3] = [
+    "envoy/service/ratelimit/v3/rls.proto",
+    "tollgate/v1/rate_limits.proto",
+    "kuadrant/service/ratelimit/v1/kuadrantrls.proto",
 ];
 
 /// One Lua script per algorithm, named after it. A script may start with `-- use: NAME`, which puts
@@ -42,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={ALGORITHM_SCRIPTS}");
     name_version();
 
-    let published = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
+    let published = protox::compile(PUBLISHED, ["proto"])?;
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(
         out_dir.join("published_descriptors.bin"),

@@ -35,7 +35,20 @@ pub mod envoy {
     }
 }
 
+pub mod kuadrant {
+    pub mod service {
+        pub mod ratelimit {
+            pub mod v1 {
+                tonic::include_proto!("kuadrant.service.ratelimit.v1");
+            }
+        }
+    }
+}
+
 pub mod tollgate {
+    pub mod v1 {
+        tonic::include_proto!("tollgate.v1");
+    }
     pub mod recording {
         pub mod v1 {
             tonic::include_proto!("tollgate.recording.v1");

@@ -4,7 +4,12 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 
 /// The service names that health answers for.
-const SERVICE_NAMES: [&str; 2] = ["", "ratelimit"];
+const SERVICE_NAMES: [&str; 4] = [
+    "",
+    "ratelimit",
+    "tollgate.v1.RateLimits",
+    "kuadrant.service.ratelimit.v1.RateLimitService",
+];
 
 /// The health that gRPC clients see. Clones share it.
 #[derive(Clone)]

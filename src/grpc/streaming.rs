@@ -1,4 +1,4 @@
-//! Bounds on streaming calls: reflection, and the Watch method of health.
+//! Bounds on streaming calls: RateLimits/Stream, reflection, and the Watch method of health.
 //!
 //! A streaming call stays open as long as its client likes, so `--body-wait` does not apply to it,
 //! and each holds some 11 KiB. So a call of such a method takes a permit of its connection and one
@@ -141,8 +141,8 @@ impl StreamingCalls {
             _ => ("process", "--streaming-calls-max"),
         };
         Status::resource_exhausted(format!(
-            "too many streaming calls: this {whose} may have {calls_max} reflection and health Watch \
-             calls open. End one and try again, or raise {setting}"
+            "too many streaming calls: this {whose} may have {calls_max} open (RateLimits/Stream, \
+             reflection and health Watch). End one and try again, or raise {setting}"
         ))
     }
 }

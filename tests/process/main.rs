@@ -20,6 +20,7 @@ mod commands;
 mod convert;
 mod decision_log;
 mod explain;
+mod grpc_api;
 mod help;
 mod hit;
 mod hostile_clients;

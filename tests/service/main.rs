@@ -30,6 +30,7 @@ mod labels;
 mod limits;
 mod modes;
 mod overload;
+mod rate_limits;
 mod recording;
 mod reloading;
 mod requests;

@@ -1,7 +1,11 @@
 //! Every gRPC service behind the fast path, one file each and one line in [`SERVICES`].
 
+mod api_call;
+mod api_error;
 mod health;
+mod kuadrant;
 mod rate_limit;
+mod rate_limits;
 mod reflection;
 
 use tonic::service::{Routes, RoutesBuilder};
@@ -13,6 +17,8 @@ use crate::grpc::streaming::StreamingMethods;
 /// The table of services.
 static SERVICES: &[GrpcService] = &[
     rate_limit::SERVICE,
+    rate_limits::SERVICE,
+    kuadrant::SERVICE,
     health::SERVICE,
     reflection::V1,
     reflection::V1ALPHA,

@@ -45,4 +45,6 @@ fn published() -> Builder<'static> {
     Builder::configure()
         .register_encoded_file_descriptor_set(PUBLISHED_DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // Details of errors, which tools decode by reflection.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }

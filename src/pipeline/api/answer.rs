@@ -58,6 +58,7 @@ impl ApiAnswer {
             retry_us: decided.retry_us,
             limits: Vec::new(),
             headers: decided.headers,
+            response: decided.response,
         }
     }
 }
@@ -93,6 +94,7 @@ impl Answering<'_> {
             retry_us: decided.retry_us.filter(|_| self.call.step.takes()),
             limits,
             headers: decided.headers,
+            response: decided.response,
         })
     }
 

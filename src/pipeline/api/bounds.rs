@@ -10,7 +10,7 @@ use super::{ApiRequest, ApiStep};
 pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
 
 /// The longest id of a reservation, in bytes.
-const RESERVATION_ID_BYTES_MAX: usize = 256;
+pub(crate) const RESERVATION_ID_BYTES_MAX: usize = 256;
 
 /// An id of 128 random bits, which nobody can guess.
 ///

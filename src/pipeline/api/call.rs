@@ -28,11 +28,20 @@ pub(super) struct Decided {
     pub(super) retry_us: Option<u64>,
     /// The headers that the settings enable.
     pub(super) headers: Vec<(String, String)>,
+    /// The encoded response to a peek or a report.
+    pub(super) response: Option<Vec<u8>>,
 }
 
 type Pending = PendingRequest<Arc<Generation>>;
 
 impl Pipeline {
+    /// The deadline of a call that came now with this timeout.
+    pub(crate) fn deadline_after(&self, timeout_us: Option<u64>) -> Deadline {
+        timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+            Deadline::within_us(&*self.clock, timeout_us)
+        })
+    }
+
     /// Carries out one call.
     ///
     /// # Errors
@@ -81,6 +90,8 @@ impl Pipeline {
                 code: decision.code,
                 retry_us: retry_after_us(decision),
                 headers: headers.map(|header| (header.key, header.value)).collect(),
+                response: matches!(call.step, ApiStep::Peek | ApiStep::Report)
+                    .then(|| response.message()),
             })
         });
         scratch.flush_counts(&self.metrics);

@@ -19,7 +19,7 @@ use tollgate_limiter::{
 
 use tollgate_limiter::algorithm::Settled;
 
-pub(crate) use self::bounds::{API_HITS_MAX, new_reservation_id};
+pub(crate) use self::bounds::{API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id};
 use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
@@ -107,6 +107,8 @@ pub(crate) struct ApiAnswer {
     pub(crate) limits: Vec<ApiLimit>,
     /// The rate limit headers that the settings enable.
     pub(crate) headers: Vec<(String, String)>,
+    /// The answer as an encoded `RateLimitResponse`. Only of a peek and a report.
+    pub(crate) response: Option<Vec<u8>>,
 }
 
 /// One limit of an answer.

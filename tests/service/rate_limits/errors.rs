@@ -1,0 +1,189 @@
+//! Bad calls: the status, its details as a client decodes them, and that nothing was taken.
+
+use std::time::Duration;
+
+use tollgate::proto::tollgate::v1::{
+    BatchRequest, Call, CheckRequest, ExtendRequest, ReserveRequest,
+};
+use tollgate_test_support::in_process::Service;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use super::{RULES, check, client, commit, descriptor, left, reserve};
+
+/// Code, reason and field of an error. Its domain is `tollgate`.
+fn error<T>(answered: Result<T, Status>) -> (Code, String, String) {
+    let status = answered.err().expect("an error");
+    let details = status.get_error_details();
+    let info = details.error_info().expect("ErrorInfo");
+    assert_eq!(info.domain, "tollgate");
+    let field = details.bad_request().map(|bad| {
+        assert_eq!(bad.field_violations.len(), 1);
+        let violation = &bad.field_violations[0];
+        assert!(
+            status.message().ends_with(&violation.description),
+            "{status}"
+        );
+        violation.field.clone()
+    });
+    (
+        status.code(),
+        info.reason.clone(),
+        field.unwrap_or_default(),
+    )
+}
+
+fn field(name: &str) -> (Code, String, String) {
+    (
+        Code::InvalidArgument,
+        "INVALID_FIELD".to_owned(),
+        name.to_owned(),
+    )
+}
+
+fn expires(seconds: i64, nanos: i32) -> ReserveRequest {
+    ReserveRequest {
+        expires: Some(prost_types::Duration { seconds, nanos }),
+        ..reserve("user", "r", 1)
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_is_invalid_is_named() {
+    let service = Service::start(RULES, &[]).await;
+    let mut client = client(&service).await;
+    let no_domain = CheckRequest {
+        domain: String::new(),
+        ..check("user", 1)
+    };
+    assert_eq!(error(client.check(no_domain).await), field("domain"));
+    let mut empty = check("user", 1);
+    empty.descriptors.clear();
+    assert_eq!(error(client.check(empty).await), field("descriptors"));
+    let mut empty = check("user", 1);
+    empty.descriptors[0].entries.clear();
+    let named = field("descriptors[0].entries");
+    assert_eq!(error(client.peek(empty).await), named);
+    let named = field("descriptors[0].entries[0].key");
+    assert_eq!(error(client.check(check("", 1)).await), named);
+    assert_eq!(
+        error(client.check(check("user", u64::MAX)).await),
+        field("hits")
+    );
+    let unsaid = ReserveRequest {
+        hits: None,
+        ..reserve("user", "r", 0)
+    };
+    assert_eq!(error(client.reserve(unsaid).await), field("hits"));
+    let long = "x".repeat(1 << 20);
+    let huge = reserve("user", &long, 1);
+    assert_eq!(error(client.reserve(huge).await), field("reservation"));
+    assert_eq!(
+        error(client.commit(commit("user", &long, 1)).await),
+        field("reservation")
+    );
+    assert_eq!(
+        error(client.commit(commit("user", "", 1)).await),
+        field("reservation")
+    );
+    for (seconds, nanos) in [
+        (-1, 0),
+        (0, -1),
+        (0, 0),
+        (86_401, 0),
+        (315_360_000_000, 0),
+        (i64::MIN, 0),
+    ] {
+        let answered = client.reserve(expires(seconds, nanos)).await;
+        assert_eq!(error(answered), field("expires"), "{seconds} {nanos}");
+    }
+    let unknown = ReserveRequest {
+        on_expiry: 9,
+        ..reserve("user", "r", 1)
+    };
+    assert_eq!(error(client.reserve(unknown).await), field("on_expiry"));
+    let extend = ExtendRequest {
+        domain: "d".to_owned(),
+        descriptors: vec![descriptor("user", "ann")],
+        reservation: "r".to_owned(),
+        expires: None,
+    };
+    assert_eq!(error(client.extend(extend).await), field("expires"));
+    let calls = vec![Call::default(); 1_001];
+    assert_eq!(
+        error(client.batch(BatchRequest { calls }).await),
+        field("calls")
+    );
+    assert_eq!(left(&service, "user").await, 1_000);
+}
+
+#[tokio::test]
+async fn other_errors_have_their_reason() {
+    let service = Service::start(RULES, &["--on-excess", "error"]).await;
+    let mut client = client(&service).await;
+    let status = client.commit(commit("user", "never", 1)).await.unwrap_err();
+    let resource = status.get_details_resource_info().unwrap();
+    assert_eq!(resource.resource_type, "tollgate.v1.Reservation");
+    assert_eq!(resource.resource_name, "never");
+    let named = (
+        Code::NotFound,
+        "UNKNOWN_RESERVATION".to_owned(),
+        String::new(),
+    );
+    assert_eq!(error(Err::<(), _>(status)), named);
+    let cannot = client.reserve(reserve("log", "r", 1)).await;
+    assert!(cannot.as_ref().unwrap_err().message().contains("d.log"));
+    let named = (
+        Code::InvalidArgument,
+        "INVALID_CALL".to_owned(),
+        String::new(),
+    );
+    assert_eq!(error(cannot), named);
+    let many = CheckRequest {
+        descriptors: vec![descriptor("user", "ann"); 10_000],
+        ..check("user", 1)
+    };
+    let named = "TOO_MANY_DESCRIPTORS".to_owned();
+    let named = (Code::ResourceExhausted, named, String::new());
+    assert_eq!(error(client.check(many).await), named);
+    assert_eq!(left(&service, "user").await, 1_000);
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_takes_nothing() {
+    let service = Service::start(RULES, &[]).await;
+    let mut client = client(&service).await;
+    let mut late = Request::new(check("user", 1));
+    late.metadata_mut()
+        .insert("grpc-timeout", "0n".parse().unwrap());
+    let named = (
+        Code::DeadlineExceeded,
+        "DEADLINE_EXCEEDED".to_owned(),
+        String::new(),
+    );
+    assert_eq!(error(client.check(late).await), named);
+    assert_eq!(left(&service, "user").await, 1_000);
+    let mut early = Request::new(check("user", 1));
+    early.set_timeout(Duration::from_secs(60));
+    client.check(early).await.unwrap();
+    assert_eq!(left(&service, "user").await, 999);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_is_unavailable_and_says_when_to_retry() {
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("redis://{}", nowhere.local_addr().unwrap());
+    drop(nowhere);
+    let settings = ["--store", store.as_str()];
+    let service = Service::start(RULES, &settings).await;
+    let mut client = client(&service).await;
+    let status = client.reserve(reserve("user", "r", 1)).await.unwrap_err();
+    let retry = status.get_details_retry_info().expect("RetryInfo");
+    assert_eq!(retry.retry_delay, Some(Duration::from_secs(1)));
+    let named = (
+        Code::Unavailable,
+        "STORE_UNAVAILABLE".to_owned(),
+        String::new(),
+    );
+    assert_eq!(error(Err::<(), _>(status)), named);
+}
