@@ -60,6 +60,7 @@ async fn post(address: SocketAddr, call: &str, body: &Value) -> (u16, Value) {
 }
 
 /// A call for one descriptor with these further fields.
+#[allow(clippy::needless_pass_by_value)] // callers write the fields in place
 fn body(key: &str, value: &str, more: Value) -> Value {
     let mut body = json!({
         "domain": "d",
