@@ -4,6 +4,8 @@ mod batches;
 mod bodies;
 mod concurrency;
 mod connections;
+mod limits;
+mod prices;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
