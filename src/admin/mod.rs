@@ -1,9 +1,9 @@
 //! HTTP endpoints for people, probes and Prometheus.
 //!
 //! Two ports, because they have two audiences. Port 8080 faces the network: health, `/json`,
-//! `/v1`, `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
-//! loopback unless a token (`token`) or client certificates protect it; `guard` says which requests
-//! it admits. A third port serves metrics only, at the reference's address.
+//! `/v1`, `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it
+//! stays on loopback unless a token (`token`) or client certificates protect it; `guard` says which
+//! requests it admits. A third port serves metrics only, at the reference's address.
 //!
 //! | file | what |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! Durations as text: `60s`, `1.5s`, `5m`, `1h30m`. Protobuf's form, `1.000000500s`, is one of them.
+//! Durations as text: `60s`, `1.5s`, `5m`, `1h30m`. Protobuf's form, `1.000000500s`, is one of
+//! them.
 
 use std::num::NonZeroU32;
 

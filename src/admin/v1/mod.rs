@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, Method, StatusCode, header};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
@@ -155,7 +155,7 @@ async fn drain(mut body: Body) {
     let all = async {
         let mut left = BODY_BYTES_MAX;
         while let Some(Ok(frame)) = body.frame().await {
-            let bytes = frame.data_ref().map_or(0, |data| data.len());
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
             let Some(rest) = left.checked_sub(bytes) else {
                 return;
             };

@@ -54,12 +54,11 @@ pub(super) fn endpoint(name: &str) -> Option<Endpoint> {
 /// The error of a path that there is not.
 pub(super) fn unknown_endpoint(name: &str) -> CallFailure {
     let names = || CallKind::ALL.into_iter().map(CallKind::name).chain([BATCH]);
-    let why = match nearest(name, names()) {
-        Some(near) => format!("there is no such path; did you mean /v1/{near}?"),
-        None => {
-            let names: Vec<_> = names().collect();
-            format!("there is no such path; below /v1/ are {}", names.join(", "))
-        }
+    let why = if let Some(near) = nearest(name, names()) {
+        format!("there is no such path; did you mean /v1/{near}?")
+    } else {
+        let names: Vec<_> = names().collect();
+        format!("there is no such path; below /v1/ are {}", names.join(", "))
     };
     CallFailure::new(ErrorCode::Unimplemented, why)
 }
@@ -191,14 +190,12 @@ fn read_tagged<'v>(call: &'v Value, path: &str) -> Result<(u64, CallKind, &'v Va
     let mut sent = CallKind::ALL
         .into_iter()
         .filter_map(|kind| Some((kind, fields.get(kind.name())?)));
-    match (sent.next(), sent.next()) {
-        (Some((kind, call)), None) => Ok((tag, kind, call)),
-        _ => {
-            let (first, names) = known.split_first().unwrap_or((&"", &[]));
-            let names = names.join(", ");
-            Err(format!(
-                "{path} needs one of {names}, and may have a {first}"
-            ))
-        }
+    if let (Some((kind, call)), None) = (sent.next(), sent.next()) {
+        return Ok((tag, kind, call));
     }
+    let (first, names) = known.split_first().unwrap_or((&"", &[]));
+    let names = names.join(", ");
+    Err(format!(
+        "{path} needs one of {names}, and may have a {first}"
+    ))
 }

@@ -6,12 +6,24 @@ use tollgate_limiter::{
 
 use tollgate_limiter::algorithm::Settled;
 
-use super::call::Decided;
-use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of, cost_of};
+use super::operations::cost_of;
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of};
 use crate::admin_api::rule_name;
 
+/// What the decision says of a call.
+pub(super) struct Decided {
+    /// Whether it passes.
+    pub(super) code: Code,
+    /// The time until it would.
+    pub(super) retry_us: Option<u64>,
+    /// The headers that the settings enable.
+    pub(super) headers: Vec<(String, String)>,
+    /// The encoded response to a peek or a report.
+    pub(super) response: Option<Vec<u8>>,
+}
+
 /// A call and what became of its checks.
-pub(super) struct Answering<'a> {
+pub(super) struct CallOutcomes<'a> {
     pub(super) call: &'a ApiRequest<'a>,
     pub(super) plan: &'a Plan<'a>,
     pub(super) outcomes: &'a [Option<Outcome>],
@@ -63,9 +75,9 @@ impl ApiAnswer {
     }
 }
 
-// === impl Answering ===
+// === impl CallOutcomes ===
 
-impl Answering<'_> {
+impl CallOutcomes<'_> {
     pub(super) fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
         let decided_checks: Vec<_> = self.decided_checks().collect();
         if decided_checks.is_empty() {

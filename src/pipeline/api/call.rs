@@ -5,9 +5,9 @@ use std::sync::Arc;
 use prost::Message as _;
 use tollgate_limiter::{Code, Request};
 
-use super::answer::Answering;
+use super::answer::{CallOutcomes, Decided};
 use super::bounds::validate;
-use super::operations::Operations;
+use super::operations::{Operations, cost_of};
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
 use crate::pipeline::decode::decode;
@@ -19,18 +19,6 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{CommitMode, Deadline};
-
-/// What the decision says of a call.
-pub(super) struct Decided {
-    /// Whether it passes.
-    pub(super) code: Code,
-    /// The time until it would.
-    pub(super) retry_us: Option<u64>,
-    /// The headers that the settings enable.
-    pub(super) headers: Vec<(String, String)>,
-    /// The encoded response to a peek or a report.
-    pub(super) response: Option<Vec<u8>>,
-}
 
 type Pending = PendingRequest<Arc<Generation>>;
 
@@ -77,7 +65,7 @@ impl Pipeline {
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek
         {
-            self.refuse_peeks(&call.request, rules, &mut pending);
+            refuse_peeks(&call.request, rules, &mut pending);
         }
         let now_us = self.clock.uptime_us();
         let decided = self.finish(&mut pending, &mut scratch, now_us, |response| {
@@ -162,29 +150,6 @@ impl Pipeline {
         set
     }
 
-    /// Marks as refused what a check of the same hits would be refused.
-    fn refuse_peeks(&self, request: &Request<'_>, rules: &Generation, pending: &mut Pending) {
-        let mut outcomes = std::mem::take(&mut pending.results.outcomes);
-        let plan = pending.take_plan(&rules.rules);
-        let hits: Vec<_> = request.descriptors().map(|one| one.hits).collect();
-        for (descriptor, position) in super::checks_of(&plan) {
-            if let (Some(planned), Some(Some(outcome)), Some(hits)) = (
-                plan.planned_check(position),
-                outcomes.get_mut(position),
-                hits.get(descriptor),
-            ) {
-                let wanted = hits.priced(super::cost_of(planned.origin)).count();
-                if outcome.allowed && wanted > outcome.remaining {
-                    outcome.allowed = false;
-                    // Nothing says when so many would pass.
-                    outcome.retry_us = None;
-                }
-            }
-        }
-        pending.put_plan(plan);
-        pending.results.outcomes = outcomes;
-    }
-
     fn answer_call(
         &self,
         call: &ApiRequest<'_>,
@@ -201,7 +166,7 @@ impl Pipeline {
         let after = (refused && plan.all_or_nothing())
             .then(|| plan.after_refunds(&pending.results.outcomes));
         let outcomes = after.as_deref().unwrap_or(&pending.results.outcomes);
-        let answer = Answering {
+        let answer = CallOutcomes {
             call,
             plan: &plan,
             outcomes,
@@ -211,6 +176,29 @@ impl Pipeline {
         pending.put_plan(plan);
         answer
     }
+}
+
+/// Marks as refused what a check of the same hits would be refused.
+fn refuse_peeks(request: &Request<'_>, rules: &Generation, pending: &mut Pending) {
+    let mut outcomes = std::mem::take(&mut pending.results.outcomes);
+    let plan = pending.take_plan(&rules.rules);
+    let hits: Vec<_> = request.descriptors().map(|one| one.hits).collect();
+    for (descriptor, position) in super::checks_of(&plan) {
+        if let (Some(planned), Some(Some(outcome)), Some(hits)) = (
+            plan.planned_check(position),
+            outcomes.get_mut(position),
+            hits.get(descriptor),
+        ) {
+            let wanted = hits.priced(cost_of(planned.origin)).count();
+            if outcome.allowed && wanted > outcome.remaining {
+                outcome.allowed = false;
+                // Nothing says when so many would pass.
+                outcome.retry_us = None;
+            }
+        }
+    }
+    pending.put_plan(plan);
+    pending.results.outcomes = outcomes;
 }
 
 /// The call as a message: what decision records and candidates read.

@@ -20,7 +20,6 @@ use tollgate_limiter::{
 use tollgate_limiter::algorithm::Settled;
 
 pub(crate) use self::bounds::{API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id};
-use self::operations::cost_of;
 
 use crate::pipeline::RequestError;
 use crate::store::Deadline;
@@ -32,7 +31,8 @@ const EXPIRES_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
 /// A call of the API.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiRequest<'a> {
-    /// Domain and descriptors. The hits of each descriptor are [`Hits::Take`](tollgate_limiter::Hits).
+    /// Domain and descriptors. The hits of each descriptor are
+    /// [`Hits::Take`](tollgate_limiter::Hits).
     pub(crate) request: Request<'a>,
     /// What to do with the hits.
     pub(crate) step: ApiStep<'a>,
@@ -95,7 +95,8 @@ pub(crate) struct ApiAnswer {
     /// The amounts of a reservation that is settled, before the cost of a limit. Those of the first
     /// time when it was settled before.
     pub(crate) settled: Settled,
-    /// When the reservation ends by itself, in milliseconds from now; where limits differ, the first.
+    /// When the reservation ends by itself, in milliseconds from now. Where limits differ, the
+    /// first.
     pub(crate) expires_ms: Option<u32>,
     /// The hits left of the limit that has the fewest; none where no limit applies.
     pub(crate) remaining: Option<u64>,

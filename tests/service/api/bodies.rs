@@ -210,9 +210,9 @@ async fn random_bodies_get_a_status_and_a_reason_and_the_service_goes_on() {
             (0..good.len(), any::<u8>(), any::<bool>()).prop_map(move |(at, byte, cut)| {
                 let mut bytes = good.clone().into_bytes();
                 if cut {
-                    bytes.truncate(at)
+                    bytes.truncate(at);
                 } else {
-                    bytes[at] = byte
+                    bytes[at] = byte;
                 }
                 bytes
             });

@@ -4,6 +4,8 @@ mod batches;
 mod bodies;
 mod concurrency;
 mod connections;
+mod limits;
+mod prices;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -60,6 +62,7 @@ async fn post(address: SocketAddr, call: &str, body: &Value) -> (u16, Value) {
 }
 
 /// A call for one descriptor with these further fields.
+#[allow(clippy::needless_pass_by_value)] // callers write the fields in place
 fn body(key: &str, value: &str, more: Value) -> Value {
     let mut body = json!({
         "domain": "d",
