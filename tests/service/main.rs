@@ -34,6 +34,7 @@ mod recording;
 mod reloading;
 mod requests;
 mod reservations;
+mod reservations_seen;
 mod threat_page;
 mod top_keys;
 mod ways_in;
