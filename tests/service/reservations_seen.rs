@@ -347,3 +347,26 @@ async fn top_keys_count_a_reservation_and_what_a_commit_exceeds_it_by() {
     let asked: Vec<_> = top.keys.iter().map(|key| key.asked).collect();
     assert_eq!(asked, [400 + 400 + 200 + 5]);
 }
+
+#[tokio::test]
+async fn the_series_of_a_removed_rule_are_freed() {
+    let mut service = start().await;
+    assert!(stream(&mut service, "fixed", "v", "1", 0).await);
+    assert!(stream(&mut service, "fixed", "v", "1", 9).await);
+    let counted = |text: &str| {
+        let of_rule = text.lines().filter(|line| line.contains("key1=\"fixed\""));
+        of_rule.filter(|line| line.contains("reservation")).count()
+    };
+    assert!(counted(&service.metrics.render().unwrap()) > 20);
+    service
+        .reload("domain: d\ndescriptors:\n  - key: other\n    rate_limit: {unit: hour, requests_per_unit: 1}\n")
+        .await;
+    // A core keeps old rules until its next request.
+    service
+        .ask(request("d", vec![descriptor(&[("other", "v")])]))
+        .await;
+    for _ in 0..3 {
+        service.metrics.render().unwrap();
+    }
+    assert_eq!(counted(&service.metrics.render().unwrap()), 0);
+}
