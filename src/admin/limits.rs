@@ -126,6 +126,7 @@ pub(super) fn limit_state(
         overlay: None,
         quota_mode: rule.quota_mode,
         hits: counts.hits(rule.index),
+        reservations: counts.reservations(rule),
         rates: counts.rates(rule.index),
         candidate: candidates.and_then(|candidates| candidates.of(&rule.domain, &name)),
         domain: rule.domain.to_string(),

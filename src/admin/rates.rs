@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin_api::{Hits, Rates};
+use tollgate_limiter::Rule;
+
+use crate::admin_api::{Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
-use crate::metrics::{HitTotals, Metrics};
+use crate::metrics::{HitTotals, Metrics, ReservationResult, RuleCounters};
 use crate::pipeline::{Generation, Generations};
 
 /// How often the sampler looks whether a sample is due.
@@ -50,6 +52,7 @@ struct Sample {
 pub(super) struct LimitCounts<'r> {
     now: Vec<HitTotals>,
     samples: MutexGuard<'r, [Sample; 2]>,
+    counters: RuleCounters,
     /// How long the samples lie apart, in seconds; 0 without two samples of these rules.
     seconds: f64,
 }
@@ -143,6 +146,7 @@ impl LimitRates {
         LimitCounts {
             now,
             samples,
+            counters: generation.counters.clone(),
             seconds,
         }
     }
@@ -161,6 +165,22 @@ impl LimitCounts<'_> {
             near: hits.near,
             shadow: hits.shadow,
         }
+    }
+
+    /// What became of the reservations of a rule since the start.
+    pub(super) fn reservations(&self, rule: &Rule) -> Option<ReservationCounts> {
+        use ReservationResult as R;
+        let totals = self.counters.of(rule)?.reservation_totals()?;
+        Some(ReservationCounts {
+            reserved: totals.of(R::Reserved),
+            refused: totals.of(R::Refused).saturating_add(totals.of(R::TooMany)),
+            committed: totals.of(R::Committed),
+            released: totals.of(R::Released),
+            charged: totals.of(R::Charged),
+            unknown: totals.of(R::Unknown),
+            hits_returned: totals.returned,
+            hits_excess: totals.excess,
+        })
     }
 
     /// Its hits a second.

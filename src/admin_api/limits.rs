@@ -56,6 +56,9 @@ pub struct LimitState {
     pub quota_mode: bool,
     /// Hits since the start of the service.
     pub hits: Hits,
+    /// What became of its reservations since the start; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationCounts>,
     /// Hits a second, over the last `rates.seconds` seconds.
     pub rates: Rates,
     /// What is tried in its place; null if the candidate has no rule of this name.
@@ -76,6 +79,48 @@ pub struct Hits {
     pub near: u64,
     /// Hits over the limit of a rule in shadow mode.
     pub shadow: u64,
+}
+
+/// Reservations of one rule since the start of the service. Rules with the same labels in metrics
+/// share their counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ReservationCounts {
+    /// Reservations made.
+    pub reserved: u64,
+    /// Reservations refused.
+    pub refused: u64,
+    /// Reservations settled by their true amount.
+    pub committed: u64,
+    /// Reservations released.
+    pub released: u64,
+    /// Commits that were charged in full, because no reservation was open.
+    pub charged: u64,
+    /// Commits, releases and extensions of unknown ids.
+    pub unknown: u64,
+    /// Hits that went back.
+    pub hits_returned: u64,
+    /// Hits that commits exceeded their reservations by.
+    pub hits_excess: u64,
+}
+
+// === impl ReservationCounts ===
+
+impl ReservationCounts {
+    /// Adds the counts of another replica.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in [
+            (&mut self.reserved, other.reserved),
+            (&mut self.refused, other.refused),
+            (&mut self.committed, other.committed),
+            (&mut self.released, other.released),
+            (&mut self.charged, other.charged),
+            (&mut self.unknown, other.unknown),
+            (&mut self.hits_returned, other.hits_returned),
+            (&mut self.hits_excess, other.hits_excess),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }
 
 /// Hits a second.

@@ -30,7 +30,7 @@ pub use self::decisions::{
 };
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
 pub use self::limit_figures::LimitFigures;
-pub use self::limits::{Hits, LimitState, Limits, Rates};
+pub use self::limits::{Hits, LimitState, Limits, Rates, ReservationCounts};
 pub use self::merged::{FailedReplica, MergedTop};
 pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
 pub use self::requests::{

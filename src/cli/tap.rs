@@ -401,7 +401,7 @@ fn json_line(replica: &str, decision: &DecisionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_api::{Entry, Reason};
+    use crate::admin_api::{Entry, Reason, ReservationRecord};
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
@@ -448,6 +448,22 @@ mod tests {
             line.contains("; user=b OK rule=edge.user remaining=0 from http://a:1"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_line_says_what_became_of_a_reservation() {
+        let mut commit = decision();
+        commit.descriptors[0].reservation = Some(ReservationRecord {
+            operation: "commit".to_owned(),
+            result: Some("committed".to_owned()),
+            reserved: Some(800),
+            committed: Some(500),
+            returned: Some(300),
+        });
+        let line = text_line(None, &commit);
+        let expected = "rule=edge.user operation=commit result=committed reserved=800 \
+                        committed=500 returned=300 remaining=0";
+        assert!(line.ends_with(expected), "{line}");
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl Histogram {
         let mut removed = 0;
         // What is left of an odd count is taken from the next one: rounding each would change the
         // share of rare amounts. The start alternates, so that no single amount stays for ever.
-        let mut left = u16::from(self.commits.load(Relaxed) / (WINDOW / 2) % 2 == 0);
+        let halvings = self.commits.load(Relaxed) / (WINDOW / 2);
+        let mut left = u16::from(halvings.is_multiple_of(2));
         for count in &self.counts {
             let sum = count.load(Relaxed) + left;
             let half = (sum / 2).min(sum - left);

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate_limiter::Key;
 
-use super::KEY_COMMITS_MIN;
 use super::key_estimate::{ESTIMATE_BITS, KeyEstimate};
+
+/// Commits of a bucket before its estimate is used.
+pub(super) const KEY_COMMITS_MIN: u32 = 32;
 
 /// The places of one bucket.
 const PLACES: usize = 8;
@@ -98,14 +100,13 @@ impl KeyTable {
                 let word = place.load(Relaxed);
                 (word >> TAG_SHIFT << TAG_SHIFT == tag).then_some((place, word))
             });
-            let (place, word, estimate) = match known {
-                Some((place, word)) => (place, word, KeyEstimate::unpack(word & ESTIMATE)),
-                None => {
-                    let Some(place) = replaceable(places, identity) else {
-                        return false;
-                    };
-                    (place, place.load(Relaxed), KeyEstimate::first(first()))
-                }
+            let (place, word, estimate) = if let Some((place, word)) = known {
+                (place, word, KeyEstimate::unpack(word & ESTIMATE))
+            } else {
+                let Some(place) = replaceable(places, identity) else {
+                    return false;
+                };
+                (place, place.load(Relaxed), KeyEstimate::first(first()))
             };
             let chances = if known.is_some() { CHANCES } else { 0 };
             let learnt = estimate.learn(amount, percent).pack() | chances | tag;

@@ -9,8 +9,8 @@
 //! | of a rule | `histogram`: logarithmic buckets, halved every 512 commits | 1.7 KiB | at most 1/16 too much |
 //! | of a bucket | `key_estimate`: one number that each commit moves up or down | 8 bytes | about a quarter of an octave |
 //!
-//! A key has its own estimate after [`KEY_COMMITS_MIN`] commits, and until then that of the rule.
-//! A rule has one after [`RULE_COMMITS_MIN`] commits, and until then the floor.
+//! A key has its own estimate after [`KEY_COMMITS_MIN`](key_table::KEY_COMMITS_MIN) commits, and until then that of the rule.
+//! A rule has one after [`RULE_COMMITS_MIN`](rule_table::RULE_COMMITS_MIN) commits, and until then the floor.
 //!
 //! Both tables have a fixed size, made at the first use: a plain rule costs nothing. They take no
 //! lock: every change is one atomic operation. Two threads that race can lose one commit of many,
@@ -34,12 +34,6 @@ use tollgate_limiter::reservation::{Estimate, EstimateScope};
 use self::key_table::KeyTable;
 use self::rule_table::RuleTable;
 use crate::metrics::EstimateMetrics;
-
-/// Commits of a rule before its estimate is used.
-pub const RULE_COMMITS_MIN: u32 = 16;
-
-/// Commits of a bucket before its estimate is used.
-pub const KEY_COMMITS_MIN: u32 = 32;
 
 /// The part of the memory that is for rules. The rest is for keys.
 const RULES_PART: usize = 4;

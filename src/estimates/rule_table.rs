@@ -3,8 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::RULE_COMMITS_MIN;
 use super::histogram::Histogram;
+
+/// Commits of a rule before its estimate is used.
+pub(super) const RULE_COMMITS_MIN: u32 = 16;
 
 /// A rule can have one of so many places.
 const PLACES: usize = 8;

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::WINDOW;
+use super::key_table::KEY_COMMITS_MIN;
+use super::rule_table::RULE_COMMITS_MIN;
 use super::*;
 use crate::metrics::Metrics;
 

@@ -1,5 +1,7 @@
 //! Label values, sanitised as the reference does and bounded in length.
 
+use super::declaration::LabelValues;
+
 /// Longest label, in bytes; the rest is cut off.
 pub(super) const LABEL_BYTES_MAX: usize = 128;
 
@@ -8,6 +10,18 @@ pub const OVERFLOW: &str = "overflow";
 
 /// Bounds of labels from requests: levels, and bytes of each text.
 pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
+
+/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
+/// second are dropped.
+pub(super) type Labels = [String; 3];
+
+/// The domain of a limit.
+pub(super) const DOMAINS: LabelValues =
+    LabelValues::Bounded("domains of the rules, and `overflow`");
+
+/// A level of a limit.
+pub(super) const LEVELS: LabelValues =
+    LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
 
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
 /// dots of whatever looks like an IPv4 address.

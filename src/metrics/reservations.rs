@@ -8,7 +8,7 @@ use prometheus::{Histogram, HistogramVec};
 use tollgate_limiter::{Code, Outcome, ReservationOutcome, Step};
 
 use super::declaration::{Counter, CounterVec, LabelValues, metrics};
-use super::series::{DOMAINS, LEVELS, Labels};
+use super::label::{DOMAINS, LEVELS, Labels};
 
 /// What became of a step of a reservation in one limit.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -9,12 +9,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
+use super::declaration::{Counter, CounterVec, MetricRegistry, metrics};
+use super::label::{DOMAINS, LEVELS, Labels};
 use super::reservations::{ReservationMetrics, ReservationSeries};
-
-/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
-/// second are dropped.
-pub(super) type Labels = [String; 3];
 
 /// The counters that readers see under one set of labels.
 #[derive(Debug)]
@@ -30,12 +27,6 @@ pub(super) struct Series {
     reservations: OnceLock<ReservationSeries>,
     reservation_metrics: Arc<ReservationMetrics>,
 }
-
-pub(super) const DOMAINS: LabelValues =
-    LabelValues::Bounded("domains of the rules, and `overflow`");
-
-pub(super) const LEVELS: LabelValues =
-    LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
 
 metrics! {
     /// Metrics of hits, by limit.

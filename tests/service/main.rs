@@ -35,6 +35,7 @@ mod recording;
 mod reloading;
 mod requests;
 mod reservations;
+mod reservations_seen;
 mod threat_page;
 mod top_keys;
 mod ways_in;

@@ -341,3 +341,32 @@ async fn envoy_gateways_tracing_variables_are_sufficient() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_has_the_operation_of_a_reservation_and_not_its_id() {
+    let rules = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, \
+                 requests_per_unit: 1000, reserve: {key: id, amount: 400}}\n";
+    let collector = Collector::start(Protocol::Http).await;
+    let endpoint = format!("http://{}", collector.address);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ];
+    let service = Tollgate::start_with(rules, &[], &variables);
+    for hits in [Some(0), Some(700), None] {
+        let mut sent = descriptor(&[("k", "x"), ("id", "secret-id")]);
+        sent.hits_addend = hits;
+        let asked = ask(&service, request("d", vec![sent]), None).await;
+        assert_eq!(asked.unwrap(), Code::Ok);
+    }
+    let spans = stop_and_collect(service, &collector);
+    let shown = |span: &ReceivedSpan| {
+        let of = |name| span.attribute(name).unwrap_or_default();
+        (of("ratelimit.operation"), of("ratelimit.operation.hits"))
+    };
+    let shown: Vec<_> = spans.iter().map(shown).collect();
+    let expected = [("reserve", "400"), ("commit", "700"), ("", "")];
+    let expected = expected.map(|(name, hits)| (name.to_owned(), hits.to_owned()));
+    assert_eq!(shown, expected);
+    assert!(!format!("{spans:?}").contains("secret-id"));
+}

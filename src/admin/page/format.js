@@ -54,3 +54,12 @@ const REASONS = {
   error: "error",
 };
 export const reason = (name) => REASONS[name] ?? name.replaceAll("_", " ");
+
+/** What a request did with a reservation, after its reason. */
+export function reservation(record) {
+  if (!record) return "";
+  const hits = ["reserved", "committed", "returned"].filter((name) => record[name] != null);
+  const parts = hits.map((name) => `${name} ${count(record[name])}`);
+  if (record.result && !hits.includes(record.result)) parts.unshift(record.result.replaceAll("_", " "));
+  return `; ${record.operation}${parts.length ? `: ${parts.join(", ")}` : ""}`;
+}

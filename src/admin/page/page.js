@@ -1,7 +1,7 @@
 // The live page: shows what /events streams. No request goes to another host.
 
 import { setToken, getJson, keepStreaming, Unauthorized } from "./stream.js";
-import { bytes, compact, count, descriptor, duration, rate, reason, time } from "./format.js";
+import { bytes, compact, count, descriptor, duration, rate, reason, reservation, time } from "./format.js";
 import { element, fillVessel, find, setText, sparkline, sync, table, vessel } from "./draw.js";
 
 const SAMPLES_MAX = 60;

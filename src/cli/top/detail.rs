@@ -173,6 +173,16 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
             rates.total, rates.admitted, rates.over, rates.near, rates.shadow
         ),
     ];
+    if let Some(counts) = &row.reservations {
+        lines.push(format!(
+            "reserved  {} reservations, {} refused, {} committed, {} released, {} unknown",
+            counts.reserved, counts.refused, counts.committed, counts.released, counts.unknown
+        ));
+        lines.push(format!(
+            "          {} hits returned, {} in excess, {} charged without a reservation",
+            counts.hits_returned, counts.hits_excess, counts.charged
+        ));
+    }
     match (&row.shadow_until, row.shadowed) {
         (_, 0) => {}
         (Some(until), _) => lines.push(format!("mode      shadow mode until {}", visible(until))),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::admin_api::{CandidateCounts, Hits, LimitFigures, LimitState, Rates, StateEvent};
+use crate::admin_api::{
+    CandidateCounts, Hits, LimitFigures, LimitState, Rates, ReservationCounts, StateEvent,
+};
 
 /// A rule of all replicas.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub(super) struct RuleRow {
     pub(super) shadow_until: Option<String>,
     pub(super) hits: Hits,
     pub(super) rates: Rates,
+    /// None before the first on any replica.
+    pub(super) reservations: Option<ReservationCounts>,
     /// What is tried in its place: the limit in words, and the requests that it decided.
     pub(super) candidate: Option<(String, CandidateCounts)>,
 }
@@ -50,6 +54,7 @@ impl RuleRow {
             shadow_until: None,
             hits: Hits::default(),
             rates: Rates::default(),
+            reservations: None,
             candidate: None,
         }
     }
@@ -64,6 +69,9 @@ impl RuleRow {
             self.candidate = Some((limit, counts.plus(&candidate.counts)));
         }
         self.shadow_until = self.shadow_until.take().max(limit.shadow_until.clone());
+        if let Some(more) = &limit.reservations {
+            self.reservations.get_or_insert_default().add(more);
+        }
         let (sum, more) = (&mut self.hits, &limit.hits);
         for (sum, more) in [
             (&mut sum.total, more.total),

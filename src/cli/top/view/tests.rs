@@ -17,6 +17,7 @@ const AT: &str = "2026-11-22T20:00:05.000Z";
 
 fn limit(rule: &str, over: f64) -> LimitState {
     LimitState {
+        reservations: None,
         domain: "edge".to_owned(),
         rule: rule.to_owned(),
         limit: Some(LimitFigures {
