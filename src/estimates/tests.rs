@@ -1,5 +1,8 @@
 //! Estimates follow the quantile of what commits said, within stated errors and within memory.
 
+#![allow(clippy::cast_precision_loss)] // amounts are far below 2^53
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::WINDOW;

@@ -148,12 +148,12 @@ impl Loader<'_> {
         }
         self.require(fields, path, "id", "add `id: ID`");
         let id = self.reader.text(fields, path, "id").to_owned();
-        let expires_us = self.parsed(fields, path, "expires", duration);
-        let expires_ms = expires_us
+        let lasts_us = self.parsed(fields, path, "expires", duration);
+        let expires_ms = lasts_us
             .and_then(|us| u32::try_from(us / 1_000).ok())
             .and_then(NonZeroU32::new)
             .filter(|ms| ms.get() <= EXPIRY_MS_MAX);
-        if fields.given("expires").is_some() && expires_us.is_some() && expires_ms.is_none() {
+        if fields.given("expires").is_some() && lasts_us.is_some() && expires_ms.is_none() {
             let message = "a reservation expires after 1ms to 24h";
             let help = "write a time such as 60s";
             let span = fields.span_of("expires");

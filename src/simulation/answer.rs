@@ -121,24 +121,21 @@ impl Answer {
             });
             self.checks.extend(checks);
         }
-        self.reservation = reservation(
-            self.code.as_ref().ok().copied(),
-            outcomes.iter().flatten().map(|outcome| outcome.reservation),
-        );
+        self.reservation = reservation(self.code.as_ref().ok().copied(), outcomes);
     }
 }
 
 /// What became of a reservation over all limits. A limit that does not know its id does not matter
 /// while another one does.
-fn reservation(
-    code: Option<Code>,
-    outcomes: impl Iterator<Item = ReservationOutcome> + Clone,
-) -> ReservationOutcome {
+fn reservation(code: Option<Code>, outcomes: &[Option<Outcome>]) -> ReservationOutcome {
     use ReservationOutcome::{
         Charged, Extended, Ignored, None, Refused, Reserved, Settled, SettledBefore, TooMany,
         Unknown,
     };
-    let any = |meant: ReservationOutcome| outcomes.clone().any(|one| one == meant);
+    let any = |meant: ReservationOutcome| {
+        let mut known = outcomes.iter().flatten();
+        known.any(|outcome| outcome.reservation == meant)
+    };
     if code != Some(Code::Ok) && any(Reserved) {
         return Refused;
     }

@@ -68,12 +68,10 @@ fn run_with(edge: &mut Edge, amount: u64) -> Run {
 
 #[test]
 fn with_0_hit_checks_every_stream_passes_and_the_budget_is_exceeded() {
-    let without_reserve: String = rules(2_000)
-        .lines()
-        .take_while(|line| !line.contains("reserve:"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let (mut edge, _service) = in_memory(&without_reserve, without_ids);
+    let rules = rules(2_000);
+    let (without_reserve, _) = rules.split_once("reserve:").expect("the rule reserves");
+    let without_reserve = without_reserve.trim_end();
+    let (mut edge, _service) = in_memory(without_reserve, without_ids);
     let run = edge.run();
     assert_eq!((run.at_once, run.rounds), (STREAMS, 1));
     assert!(run.overshoot() > 5 * BUDGET, "{run:?}");

@@ -350,7 +350,12 @@ fn a_level_that_is_the_id_of_reservations_is_no_part_of_the_bucket() {
         source("overlay.yaml", &format!("overlay: [{entry}]"))
     };
     let plain = load_overlaid(std::slice::from_ref(&rules), None, APART).unwrap();
-    let loaded = load_overlaid(&[rules.clone()], Some(&overlay("rule-0-match-1")), APART).unwrap();
+    let loaded = load_overlaid(
+        std::slice::from_ref(&rules),
+        Some(&overlay("rule-0-match-1")),
+        APART,
+    )
+    .unwrap();
     let entries = [
         ("route", "chat"),
         ("rule-0-match-0", "ann"),
@@ -399,7 +404,7 @@ fn another_reservation_needs_permission() {
     for (amount, raises) in [(9, false), (3, true)] {
         let overlay = format!("overlay: [{{domain: d, reserve: {{key: id, amount: {amount}}}}}]\n");
         let read = load_overlaid(
-            &[rules.clone()],
+            std::slice::from_ref(&rules),
             Some(&source("overlay.yaml", &overlay)),
             APART,
         );

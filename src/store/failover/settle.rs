@@ -28,14 +28,16 @@ fn is_settle(check: &Check) -> bool {
 /// Whether the second store may decide what the first did not, for this reason.
 pub(super) fn may_move(check: &Check, fault: StoreFault) -> bool {
     match check.operation.hits {
-        Hits::Reservation(Step::Reserve { .. }) => true,
+        Hits::Take(_)
+        | Hits::Refund(_)
+        | Hits::Undo { .. }
+        | Hits::Reservation(Step::Reserve { .. }) => true,
         Hits::Charge(_)
         | Hits::Reservation(Step::Commit {
             otherwise: Otherwise::Charge | Otherwise::ChargeOnce,
             ..
         }) => !fault.outcome_unknown(),
         Hits::Reservation(_) => false,
-        Hits::Take(_) | Hits::Refund(_) | Hits::Undo { .. } => true,
     }
 }
 

@@ -62,10 +62,10 @@ impl ResetTimes {
         }
         for check in checks {
             // The bucket that keys without space share is not reset.
-            let taken_at = match check.operation.hits {
-                Hits::Undo { taken_at, .. }
-                | Hits::Reservation(Step::Withdraw { taken_at, .. }) => taken_at,
-                _ => continue,
+            let (Hits::Undo { taken_at, .. } | Hits::Reservation(Step::Withdraw { taken_at, .. })) =
+                check.operation.hits
+            else {
+                continue;
             };
             if !check.shared_bucket
                 && let Some(reset) = self.known.get(&check.key)

@@ -15,8 +15,8 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{RULES, SECOND, check, client, commit, descriptor, left, reserve};
 
-fn seconds(seconds: i64, nanos: i32) -> Option<Duration> {
-    Some(Duration { seconds, nanos })
+fn seconds(seconds: i64, nanos: i32) -> Duration {
+    Duration { seconds, nanos }
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn a_check_takes_hits_and_says_all_of_what_is_left() {
     let service = Service::start(RULES, &[]).await;
     let mut client = client(&service).await;
     let answer = client.check(check("user", 800)).await.unwrap().into_inner();
-    let reset = seconds(3_589, 500_000_000);
+    let reset = Some(seconds(3_589, 500_000_000));
     let limit = LimitStatus {
         descriptor: 0,
         name: "tokens".to_owned(),
@@ -60,22 +60,22 @@ async fn a_reservation_is_extended_committed_once_and_remembered() {
     let service = Service::start(RULES, &[]).await;
     let mut client = client(&service).await;
     let sent = ReserveRequest {
-        expires: seconds(10, 1),
+        expires: Some(seconds(10, 1)),
         ..reserve("user", "r", 800)
     };
     let answer = client.reserve(sent).await.unwrap().into_inner();
     assert_eq!(answer.verdict(), Verdict::Ok);
     assert_eq!((answer.reservation.as_str(), answer.hits), ("r", 800));
     // Rounded up to a millisecond.
-    assert_eq!(answer.expires, seconds(10, 1_000_000));
+    assert_eq!(answer.expires, Some(seconds(10, 1_000_000)));
     let extend = ExtendRequest {
         domain: "d".to_owned(),
         descriptors: vec![descriptor("user", "ann")],
         reservation: "r".to_owned(),
-        expires: seconds(60, 0),
+        expires: Some(seconds(60, 0)),
     };
     let answer = client.extend(extend).await.unwrap().into_inner();
-    assert_eq!(answer.expires, seconds(60, 0));
+    assert_eq!(answer.expires, Some(seconds(60, 0)));
     service.clock.advance_us(30 * SECOND);
     let settled = client.commit(commit("user", "r", 300)).await.unwrap();
     let settled = settled.into_inner();
@@ -125,7 +125,7 @@ async fn the_rule_says_the_amount_and_the_call_what_becomes_of_it_at_its_expiry(
     };
     let answer = client.reserve(sent).await.unwrap().into_inner();
     assert_eq!(answer.hits, 300);
-    assert_eq!(answer.expires, seconds(300, 0));
+    assert_eq!(answer.expires, Some(seconds(300, 0)));
     assert_eq!(left(&service, "model").await, 700);
     service.clock.advance_us(301 * SECOND);
     assert_eq!(left(&service, "model").await, 1_000);

@@ -59,9 +59,9 @@ async fn a_client_that_does_not_read_cannot_send_without_end() {
     let sent = call(1, Sent::Check(long));
     let mut count = 0_u64;
     while count < 10_000 {
-        let send = sender.send(sent.clone());
+        let sending = sender.send(sent.clone());
         // Progress of a client, and no measure: a full window never opens.
-        if tokio::time::timeout(Duration::from_secs(2), send)
+        if tokio::time::timeout(Duration::from_secs(2), sending)
             .await
             .is_err()
         {

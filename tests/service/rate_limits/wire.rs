@@ -127,7 +127,9 @@ async fn the_bytes_of_every_rpc_are_the_committed_ones() {
             .header("content-type", "application/grpc")
             .header("te", "trailers");
         let sent = frame(&message);
-        let seen = raw.make(head.body(()).unwrap(), &[sent.clone()]).await;
+        let seen = raw
+            .make(head.body(()).unwrap(), std::slice::from_ref(&sent))
+            .await;
         let mut trailers = seen.headers.iter().chain(&seen.trailers);
         let (_, status) = trailers.find(|(name, _)| name == "grpc-status").unwrap();
         let answer = hex(&without_made_id(name, seen.body.clone()));

@@ -122,7 +122,7 @@ fn a_million_reservations_within_a_small_bound_are_errors_and_lose_none() {
     let allocated = allocation_counter::measure(|| open = fill(&mut partition, 1_000_000));
     let counted = partition.bytes() as u64;
     assert!(counted <= BYTES as u64);
-    let real = allocated.bytes_current as u64;
+    let real = allocated.bytes_current.cast_unsigned();
     assert!(
         real <= BYTES as u64,
         "{open} open, {real} bytes of the heap, {counted} counted"
