@@ -259,6 +259,7 @@ impl<'r> Status<'r> {
 
     /// The status that one check gives its descriptor. `undecided` applies where the store did not
     /// decide. A limit that is never enforced does not refuse for that reason either.
+    #[inline]
     fn of(planned: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
         let PlannedCheck { check, origin } = planned;
         let Some(outcome) = outcome else {
@@ -366,6 +367,7 @@ impl Tally {
 impl Tally {
     /// Counts hits that cannot be refused: what was given back, and what was charged beyond a
     /// reservation.
+    #[cold]
     fn of_settled(hits: Hits, outcome: &Outcome) -> Self {
         let (charged, returned) = match (hits, outcome.reservation) {
             (Hits::Charge(hits), _) => (hits, 0),
