@@ -279,7 +279,6 @@ pub(super) fn get<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'
 }
 
 /// A function of its own, so that the search of one name is small enough to be inlined.
-#[inline(never)]
 fn get_of_several<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'m V> {
     map.get(name)
 }
