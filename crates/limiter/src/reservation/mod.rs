@@ -124,6 +124,9 @@ pub enum ReservationOutcome {
 /// The longest expiry, in milliseconds: one day.
 pub const EXPIRY_MS_MAX: u32 = 86_400_000;
 
+/// The expiry where nothing says one, in milliseconds.
+const EXPIRY_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
+
 // === impl Step ===
 
 impl Step {
@@ -194,6 +197,16 @@ impl OnExpiry {
 }
 
 // === impl Expiry ===
+
+impl Default for Expiry {
+    /// Where neither the rule nor the request says one: after 60 s, and the hits stay charged.
+    fn default() -> Self {
+        Self {
+            after_ms: EXPIRY_MS_DEFAULT,
+            on_expiry: OnExpiry::Charge,
+        }
+    }
+}
 
 impl Expiry {
     /// When a reservation of `now` expires.

@@ -9,14 +9,11 @@ use super::calls::{fill_id, id_of, read};
 use super::stream::Answers;
 use crate::grpc::services::api_call::Caller;
 use crate::grpc::services::api_error::{api_status, internal, invalid_call, invalid_field};
-use crate::pipeline::{ApiRequest, Pipeline};
+use crate::pipeline::{API_CALLS_MAX, ApiRequest, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
 use crate::proto::tollgate::v1::rate_limits_server::RateLimits;
-
-/// Most calls of a batch.
-const CALLS_MAX: usize = 1_000;
 
 /// The service over the pipeline. Clones share it.
 #[derive(Clone)]
@@ -152,8 +149,8 @@ impl RateLimits for ApiCalls {
     ) -> Result<Response<proto::BatchResponse>, Status> {
         let caller = self.caller(&request);
         let calls = request.into_inner().calls;
-        if calls.len() > CALLS_MAX {
-            let why = format!("has {} calls; send at most {CALLS_MAX}", calls.len());
+        if calls.len() > API_CALLS_MAX {
+            let why = format!("has {} calls; send at most {API_CALLS_MAX}", calls.len());
             return Err(invalid_field("calls", &why));
         }
         let mut answers = Vec::with_capacity(calls.len());
