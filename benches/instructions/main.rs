@@ -37,6 +37,7 @@ use scenarios::Scenario;
 #[bench::sliding_window(scenarios::sliding_window())]
 #[bench::sliding_log(scenarios::sliding_log())]
 #[bench::all_or_nothing(scenarios::all_or_nothing())]
+#[bench::reserve_and_commit(scenarios::reserve_and_commit())]
 #[bench::no_rule_matches(scenarios::no_rule_matches())]
 #[bench::regex(scenarios::regex())]
 #[bench::ten_thousand_rules(scenarios::ten_thousand_rules())]

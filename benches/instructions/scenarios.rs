@@ -21,6 +21,9 @@ const WARM_UP_CHECKS: u32 = 1_024;
 /// Number of different requests, in scenarios with several.
 const KEYS: usize = 64;
 
+/// Number of streams: one for each start and end of the warm-up and the count, and some more.
+const STREAMS: usize = 1_024;
+
 /// A service and its requests.
 pub(crate) struct Scenario {
     pipeline: Pipeline,
@@ -112,6 +115,15 @@ pub(crate) fn all_or_nothing() -> Scenario {
     )
 }
 
+/// A reservation and its end in turn, of streams with an id each.
+pub(crate) fn reserve_and_commit() -> Scenario {
+    let limit = "unit: year, requests_per_unit: 4294967295";
+    let rules = one_rule_of(&format!("{limit}, reserve: {{ key: stream, amount: 800 }}"));
+    let streams = 0..STREAMS;
+    let requests = streams.flat_map(|stream| [0, 500].map(|hits| step_of(stream, hits)));
+    Scenario::of(&rules, OK, requests.collect())
+}
+
 pub(crate) fn no_rule_matches() -> Scenario {
     let rules = "domain: bench\ndescriptors:\n  - key: other\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
     Scenario::of(rules, OK, keys("user"))
@@ -170,22 +182,42 @@ fn four_keys() -> Vec<Bytes> {
 fn requests(keys: &[&'static str]) -> Vec<Bytes> {
     let one = |number: usize| {
         let descriptors = keys.iter().map(|key| RateLimitDescriptor {
-            entries: vec![Entry {
-                key: Bytes::from_static(key.as_bytes()),
-                value: format!("user-{number:04}").into(),
-            }],
+            entries: vec![entry(key, format!("user-{number:04}"))],
             ..Default::default()
         });
-        let message = RateLimitRequest {
-            domain: Bytes::from_static(b"bench"),
-            descriptors: descriptors.collect(),
-            hits_addend: 0,
-        };
-        let length = u32::try_from(message.encoded_len()).expect("a short message");
-        let mut frame = vec![0];
-        frame.extend(length.to_be_bytes());
-        message.encode(&mut frame).expect("a vector grows");
-        Bytes::from(frame)
+        frame(descriptors.collect())
     };
     (0..KEYS).map(|number| one(number * 131 % 10_000)).collect()
+}
+
+/// The start of a stream (0 hits) or its end.
+fn step_of(stream: usize, hits: u64) -> Bytes {
+    let user = entry("user", format!("user-{:04}", stream % KEYS));
+    let id = entry("stream", format!("stream-{stream:04}"));
+    frame(vec![RateLimitDescriptor {
+        entries: vec![user, id],
+        hits_addend: Some(hits),
+        ..Default::default()
+    }])
+}
+
+fn entry(key: &'static str, value: String) -> Entry {
+    Entry {
+        key: Bytes::from_static(key.as_bytes()),
+        value: value.into(),
+    }
+}
+
+/// The gRPC frame of a request.
+fn frame(descriptors: Vec<RateLimitDescriptor>) -> Bytes {
+    let message = RateLimitRequest {
+        domain: Bytes::from_static(b"bench"),
+        descriptors,
+        hits_addend: 0,
+    };
+    let length = u32::try_from(message.encoded_len()).expect("a short message");
+    let mut frame = vec![0];
+    frame.extend(length.to_be_bytes());
+    message.encode(&mut frame).expect("a vector grows");
+    Bytes::from(frame)
 }

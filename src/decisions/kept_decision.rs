@@ -274,6 +274,10 @@ impl KeptDecision {
         self.verdict = ended.ending.verdict();
         self.live_verdict = ended.live_verdict;
         self.domain = self.text.push(ended.request.domain);
+        // Most requests have one descriptor; a vector that grows by itself begins with four.
+        let descriptors = ended.request.descriptors().len();
+        let descriptors = descriptors.min(TEXT_BYTES_MAX / size_of::<KeptDescriptor>());
+        self.descriptors.reserve_exact(descriptors);
         match ended.ending {
             Ending::Decided(matched) => self.fill_matched(ended.request, &matched),
             Ending::Undecided(matched, error) => {

@@ -75,7 +75,9 @@ fn read_descriptor<'b>(
     let hits = message::hits(request_hits, own_hits, negative, policy);
     let limit = limit.map(|limit: OverrideFields| limit.under(policy));
     request.finish_descriptor(hits, limit);
-    request.set_explicit_hits(message::has_explicit_hits(request_hits, own_hits, negative));
+    if message::has_explicit_hits(request_hits, own_hits, negative) {
+        request.set_explicit_hits();
+    }
     Some(())
 }
 

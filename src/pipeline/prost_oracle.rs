@@ -29,7 +29,9 @@ pub(crate) fn decode(request: &rls::RateLimitRequest, policy: RequestPolicy) -> 
             .map(|limit| OverrideFields::from(limit).under(policy));
         decoded.push_descriptor(entries, hits, limit);
         let addend = request.hits_addend;
-        decoded.set_explicit_hits(has_explicit_hits(addend, own, negative));
+        if has_explicit_hits(addend, own, negative) {
+            decoded.set_explicit_hits();
+        }
     }
     decoded
 }

@@ -265,12 +265,12 @@ impl<'a> Request<'a> {
         });
     }
 
-    /// Sets whether the request said how many hits the last descriptor takes: with the id of a
+    /// Notes that the request said how many hits the last descriptor takes: with the id of a
     /// reservation, explicit hits are its start (0) or its end.
     #[inline]
-    pub fn set_explicit_hits(&mut self, explicit: bool) {
+    pub fn set_explicit_hits(&mut self) {
         if let Some(parts) = self.descriptors.last_mut() {
-            parts.has_explicit_hits = explicit;
+            parts.has_explicit_hits = true;
         }
     }
 

@@ -114,11 +114,11 @@ impl BucketIdentity<'_> {
         let name = budget.unwrap_or_else(|| self.rule.map_or("", |rule| &rule.name));
         text(&mut digest, name.as_bytes());
         text(&mut digest, self.domain);
-        let levels = self
-            .entries
-            .len()
-            .saturating_sub(usize::from(budget.is_some()));
-        for (level, entry) in self.entries.iter().enumerate().take(levels) {
+        let shared = match (budget, self.entries) {
+            (Some(_), [levels @ .., _]) => levels,
+            (_, levels) => levels,
+        };
+        for (level, entry) in shared.iter().enumerate() {
             text(&mut digest, entry.key);
             match self.rule {
                 Some(rule) => value(&mut digest, rule.identity_value(level, entry.value)),

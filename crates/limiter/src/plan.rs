@@ -57,8 +57,9 @@ pub struct PlanBuffer {
     /// None where the domain's rules do not set it.
     on_store_failure: Option<OnStoreFailure>,
     invalid_overrides: u64,
-    /// Its reservations and shared budgets.
-    steps: PlannedSteps,
+    /// Its reservations and shared budgets; none until a request has the first, so that a plan
+    /// without them is small to move.
+    steps: Option<Box<PlannedSteps>>,
     /// Matching took more steps than one request may take. The plan is then invalid.
     matching_budget_exceeded: bool,
 }
@@ -154,7 +155,7 @@ impl<'r> Plan<'r> {
     /// does, whatever the rules say.
     #[inline]
     pub fn all_or_nothing(&self) -> bool {
-        self.buffer.all_or_nothing.unwrap_or_default() || self.buffer.steps.has_starts()
+        self.buffer.all_or_nothing.unwrap_or_default() || self.has_starts()
     }
 
     /// Sets it for a domain whose rules do not.
@@ -197,7 +198,9 @@ impl<'r> Plan<'r> {
             }
         }
         let PlanBuffer { steps, checks, .. } = &mut self.buffer;
-        steps.merge_again(checks, adds_prices);
+        if let Some(steps) = steps {
+            steps.merge_again(checks, adds_prices);
+        }
         Ok(())
     }
 
@@ -223,7 +226,8 @@ impl<'r> Plan<'r> {
     /// Whether the request starts a reservation.
     #[inline]
     pub fn has_starts(&self) -> bool {
-        self.buffer.steps.has_starts()
+        let steps = self.buffer.steps.as_ref();
+        steps.is_some_and(|steps| steps.has_starts())
     }
 
     /// The checks that start a reservation, each with its rule: to set an amount that was learnt.
@@ -256,7 +260,8 @@ impl<'r> Plan<'r> {
     /// both draw on one budget.
     #[inline]
     pub fn deciding(&self, position: usize) -> usize {
-        self.buffer.steps.deciding(position)
+        let steps = self.buffer.steps.as_ref();
+        steps.map_or(position, |steps| steps.deciding(position))
     }
 
     /// Sets [`Check::bucket_name`] by `naming`, for a store that continues the buckets of another
@@ -356,7 +361,9 @@ impl<'r> Plan<'r> {
                 self.plan_descriptor(request.domain, position, &descriptor, &replaced, hasher);
             self.buffer.descriptors.push(line);
         }
-        self.buffer.steps.finish(&mut self.buffer.checks);
+        if let Some(steps) = &mut self.buffer.steps {
+            steps.finish(&mut self.buffer.checks);
+        }
     }
 
     /// Plans one descriptor and appends its checks.
@@ -404,7 +411,8 @@ impl<'r> Plan<'r> {
             let operation = buffer.operation(rule, descriptor, held_by, hasher);
             if rule.budget.is_some() {
                 let position = buffer.checks.len();
-                buffer.steps.add_price(position, descriptor.hits, rule.cost);
+                let steps = buffer.steps.get_or_insert_default();
+                steps.add_price(position, descriptor.hits, rule.cost);
             }
             let identity = BucketIdentity {
                 domain,
@@ -441,7 +449,7 @@ impl PlanBuffer {
         hasher: &impl KeyHasher,
     ) -> Operation {
         if let Some(reserve) = &rule.reserve {
-            let steps = &mut self.steps;
+            let steps = self.steps.get_or_insert_default();
             return steps.operation((rule, reserve), descriptor, held_by, hasher);
         }
         Operation {
@@ -454,7 +462,9 @@ impl PlanBuffer {
     }
 
     fn clear(&mut self) {
-        self.steps.clear();
+        if let Some(steps) = &mut self.steps {
+            steps.clear();
+        }
         self.descriptors.clear();
         self.checks.clear();
         self.rule_indices.clear();

@@ -107,7 +107,7 @@ mod tests {
             (b"{\"a\":\"\xff\"}", "the body is not UTF-8 after 6 bytes"),
             (
                 b"{\"a\":1,\"a\":1}",
-                "the body is not valid JSON: the field \"a\" is there twice at line 1 column 12",
+                "the body is not valid JSON: the field \"a\" is there twice at line 1 column 13",
             ),
             (
                 b"{} {}",

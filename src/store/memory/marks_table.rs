@@ -19,7 +19,9 @@ pub(super) struct MarksTable {
     records: usize,
     /// The open reservations of all buckets together.
     open: usize,
-    pub(super) counts: RecordCounts,
+    counts: RecordCounts,
+    /// Whether one of these numbers may have changed since the last call of `take_changed`.
+    changed: bool,
 }
 
 /// What became of records of reservations without a request of their own.
@@ -84,7 +86,25 @@ impl MarksTable {
             records: 0,
             open: 0,
             counts: RecordCounts::default(),
+            changed: false,
         }
+    }
+
+    /// Whether records or their counts may have changed since the last call.
+    #[inline]
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// What became of records since the last call.
+    pub(super) fn take_counts(&mut self) -> RecordCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Counts what became of records.
+    pub(super) fn counts_mut(&mut self) -> &mut RecordCounts {
+        self.changed = true;
+        &mut self.counts
     }
 
     /// The records of all reservations: open, settled and refused.
@@ -155,6 +175,7 @@ impl MarksTable {
             self.capacity = self.capacity.saturating_add(marks.capacity());
             self.heap = self.heap.saturating_add(bytes_of(&marks));
             if let Some(ledger) = marks.ledger() {
+                self.changed = true;
                 self.records = self.records.saturating_add(ledger.len());
                 self.open = self.open.saturating_add(ledger.open());
             }
@@ -170,7 +191,8 @@ impl MarksTable {
         if let Some(marks) = self.remove(bucket)
             && let Some(ledger) = marks.ledger()
         {
-            self.counts.add_expired(open_counts(ledger), [0, 0]);
+            let open = open_counts(ledger);
+            self.counts_mut().add_expired(open, [0, 0]);
         }
     }
 
@@ -179,7 +201,9 @@ impl MarksTable {
         if let Some(marks) = self.remove(bucket)
             && let Some(ledger) = marks.ledger()
         {
-            self.counts.dropped = self.counts.dropped.saturating_add(ledger.len() as u64);
+            let records = ledger.len() as u64;
+            let counts = self.counts_mut();
+            counts.dropped = counts.dropped.saturating_add(records);
         }
     }
 
@@ -215,6 +239,7 @@ impl MarksTable {
         self.capacity = self.capacity.saturating_sub(marks.capacity());
         self.heap = self.heap.saturating_sub(bytes_of(marks));
         if let Some(ledger) = marks.ledger() {
+            self.changed = true;
             self.records = self.records.saturating_sub(ledger.len());
             self.open = self.open.saturating_sub(ledger.open());
         }

@@ -303,7 +303,7 @@ impl Partition {
     fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
         let when_full = if is_reserve(check) {
             // It must be found again when it is settled.
-            let counts = &mut self.tables.marks.counts;
+            let counts = self.tables.marks.counts_mut();
             counts.without_space = counts.without_space.saturating_add(1);
             WhenFull::Error
         } else if check.shared_bucket {

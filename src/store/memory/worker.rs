@@ -126,7 +126,6 @@ impl PartitionWorker {
         let levels = &self.levels;
         levels.set_decided(self.decided);
         let counts = self.partition.take_counts();
-        let records = self.partition.take_record_counts();
         let evicted = counts.freed.saturating_add(counts.forgotten);
         if evicted > 0 {
             levels.evicted.fetch_add(evicted, Ordering::Relaxed);
@@ -137,17 +136,6 @@ impl PartitionWorker {
             (&self.metrics.buckets.unplaced_shared, counts.shared),
             (&self.metrics.buckets.unplaced_allowed, counts.allowed),
             (&self.metrics.buckets.unplaced_denied, counts.denied),
-            (&self.metrics.buckets.expired_charged, records.charged),
-            (&self.metrics.buckets.expired_released, records.released),
-            (&self.metrics.buckets.records_dropped, records.dropped),
-            (
-                &self.metrics.buckets.reservations_without_space,
-                records.without_space,
-            ),
-            (
-                &self.metrics.buckets.reservations_too_many,
-                records.too_many,
-            ),
         ] {
             if count > 0 {
                 counter.inc_by(count);
@@ -155,12 +143,29 @@ impl PartitionWorker {
         }
     }
 
-    /// Updates the numbers of reservations. Before a reply is sent: a settle that follows it is sent
-    /// to this store only if there are records.
-    fn report_records(&self) {
+    /// Updates the numbers of reservations, if they changed. Before a reply is sent: a settle that
+    /// follows it is sent to this store only if there are records.
+    #[inline]
+    fn report_records(&mut self) {
+        if self.partition.take_records_changed() {
+            self.report_changed_records();
+        }
+    }
+
+    #[cold]
+    fn report_changed_records(&mut self) {
         let [records, open] = self.partition.records();
         self.levels.records.store(records, Ordering::Relaxed);
         self.levels.open.store(open, Ordering::Relaxed);
+        let counts = self.partition.take_record_counts();
+        let buckets = &self.metrics.buckets;
+        buckets.expired_charged.inc_by(counts.charged);
+        buckets.expired_released.inc_by(counts.released);
+        buckets.records_dropped.inc_by(counts.dropped);
+        buckets
+            .reservations_without_space
+            .inc_by(counts.without_space);
+        buckets.reservations_too_many.inc_by(counts.too_many);
     }
 
     fn answer(&mut self, mut batch: Box<Batch>, now: Timestamp, uptime_us: u64) {

@@ -63,7 +63,9 @@ fn sent_within<'p>(descriptors: &[Sent<'p>], limit: Option<Override>) -> Request
     let mut request = Request::new(Tree::DOMAIN.as_bytes());
     for (path, hits, explicit) in descriptors {
         request.push_descriptor(entries(path), *hits, limit);
-        request.set_explicit_hits(*explicit);
+        if *explicit {
+            request.set_explicit_hits();
+        }
     }
     request
 }

@@ -23,9 +23,15 @@ impl Partition {
         [self.tables.marks.records(), self.tables.marks.open()]
     }
 
+    /// Whether these numbers or those of `take_record_counts` may have changed since the last call.
+    #[inline]
+    pub(in crate::store::memory) fn take_records_changed(&mut self) -> bool {
+        self.tables.marks.take_changed()
+    }
+
     /// What became of records since the last call.
     pub(in crate::store::memory) fn take_record_counts(&mut self) -> RecordCounts {
-        std::mem::take(&mut self.tables.marks.counts)
+        self.tables.marks.take_counts()
     }
 
     /// Makes space for one more record of a reservation.
@@ -51,7 +57,7 @@ impl Partition {
             let hits = Hits::Reservation(Step::Release);
             state.apply(check.algorithm, &check.limit, hits, now);
             let after = state.marks.ledger().map_or([0, 0], open_counts);
-            self.tables.marks.counts.add_expired(before, after);
+            self.tables.marks.counts_mut().add_expired(before, after);
         }
     }
 
@@ -59,7 +65,7 @@ impl Partition {
     #[cold]
     pub(super) fn count_records(&mut self, marks: &mut Marks, outcome: &Outcome) {
         let dropped = marks.take_dropped_records();
-        let counts = &mut self.tables.marks.counts;
+        let counts = self.tables.marks.counts_mut();
         counts.dropped = counts.dropped.saturating_add(dropped);
         if outcome.reservation == ReservationOutcome::TooMany {
             counts.too_many = counts.too_many.saturating_add(1);
