@@ -31,7 +31,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http_body_util::BodyExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::failure::{CallFailure, ErrorCode};
@@ -50,6 +50,10 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
+/// Most bytes of bodies that are JSON values at once; further bodies wait. Values can take 90 times
+/// the memory of their text.
+const PARSED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
+
 /// The description of the API.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
@@ -57,14 +61,19 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 struct Endpoints {
     calls: CallService,
     in_progress: Semaphore,
+    parsed: ParsedBytes,
     shed: Counter,
 }
+
+/// The bytes of the bodies that are JSON values now.
+struct ParsedBytes(Semaphore);
 
 /// Endpoints of the API.
 pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminState> {
     let endpoints = Arc::new(Endpoints {
         calls: CallService::new(pipeline),
         in_progress: Semaphore::new(REQUESTS_MAX),
+        parsed: ParsedBytes::new(),
         shed,
     });
     let answer = move |request| {
@@ -130,7 +139,23 @@ impl Endpoints {
             let why = format!("the body is larger than {BODY_BYTES_MAX} bytes; send fewer calls");
             return Err(CallFailure::new(ErrorCode::TooLarge, why));
         };
+        let _parsed = self.parsed.take(body.len()).await;
         self.calls.answer(endpoint, headers, &body).await
+    }
+}
+
+// === impl ParsedBytes ===
+
+impl ParsedBytes {
+    fn new() -> Self {
+        Self(Semaphore::new(PARSED_BYTES_MAX))
+    }
+
+    /// Waits until a body of this length may become a value. None if the semaphore is closed, which
+    /// it never is.
+    async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let permits = u32::try_from(bytes.min(PARSED_BYTES_MAX)).ok()?;
+        self.0.acquire_many(permits).await.ok()
     }
 }
 
@@ -210,9 +235,27 @@ mod tests {
     use ::http::StatusCode;
 
     use super::failure::CallFailure;
-    use super::took_too_long;
+    use super::{BODY_BYTES_MAX, PARSED_BYTES_MAX, ParsedBytes, took_too_long};
     use crate::pipeline::{ApiError, RequestError};
     use crate::store::StoreError;
+
+    #[tokio::test]
+    async fn a_body_waits_while_the_bound_of_values_is_reached() {
+        let parsed = ParsedBytes::new();
+        let mut held = Vec::new();
+        for _ in 0..PARSED_BYTES_MAX / BODY_BYTES_MAX {
+            held.extend(parsed.take(BODY_BYTES_MAX).await);
+        }
+        let mut waiting = Box::pin(parsed.take(1));
+        let is_waiting = tokio::select! {
+            biased;
+            _ = &mut waiting => false,
+            () = std::future::ready(()) => true,
+        };
+        assert!(is_waiting, "{} bodies", held.len());
+        held.pop();
+        assert!(waiting.await.is_some());
+    }
 
     #[test]
     fn deadlines_are_504_and_other_faults_of_the_store_503() {
