@@ -115,8 +115,7 @@ impl BucketIdentity<'_> {
         text(&mut digest, name.as_bytes());
         text(&mut digest, self.domain);
         let shared = match (budget, self.entries) {
-            (Some(_), [levels @ .., _]) => levels,
-            (_, levels) => levels,
+            (Some(_), [levels @ .., _]) | (_, levels) => levels,
         };
         for (level, entry) in shared.iter().enumerate() {
             text(&mut digest, entry.key);

@@ -50,9 +50,12 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Most bytes of bodies that are JSON values at once; further bodies wait. Values can take 90 times
-/// the memory of their text.
-const PARSED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
+/// Most bytes of large bodies that are JSON values at once; further ones wait. Values can take 90
+/// times the memory of their text.
+const PARSED_BYTES_MAX: usize = BODY_BYTES_MAX;
+
+/// Bodies up to this length never wait: the bound on requests is enough for them.
+const SMALL_BODY_BYTES: usize = 4 << 10;
 
 /// The description of the API.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
@@ -65,7 +68,7 @@ struct Endpoints {
     shed: Counter,
 }
 
-/// The bytes of the bodies that are JSON values now.
+/// The bytes of the large bodies that are JSON values now.
 struct ParsedBytes(Semaphore);
 
 /// Endpoints of the API.
@@ -151,10 +154,13 @@ impl ParsedBytes {
         Self(Semaphore::new(PARSED_BYTES_MAX))
     }
 
-    /// Waits until a body of this length may become a value. None if the semaphore is closed, which
-    /// it never is.
+    /// Waits until a body of this length may become a value. None for a small one.
     async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes <= SMALL_BODY_BYTES {
+            return None;
+        }
         let permits = u32::try_from(bytes.min(PARSED_BYTES_MAX)).ok()?;
+        // Fails only when it is closed, which it never is.
         self.0.acquire_many(permits).await.ok()
     }
 }
@@ -235,25 +241,24 @@ mod tests {
     use ::http::StatusCode;
 
     use super::failure::CallFailure;
-    use super::{BODY_BYTES_MAX, PARSED_BYTES_MAX, ParsedBytes, took_too_long};
+    use super::{PARSED_BYTES_MAX, ParsedBytes, SMALL_BODY_BYTES, took_too_long};
     use crate::pipeline::{ApiError, RequestError};
     use crate::store::StoreError;
 
     #[tokio::test]
-    async fn a_body_waits_while_the_bound_of_values_is_reached() {
+    async fn a_large_body_waits_while_others_are_values_and_a_small_one_does_not() {
         let parsed = ParsedBytes::new();
-        let mut held = Vec::new();
-        for _ in 0..PARSED_BYTES_MAX / BODY_BYTES_MAX {
-            held.extend(parsed.take(BODY_BYTES_MAX).await);
-        }
-        let mut waiting = Box::pin(parsed.take(1));
+        let held = parsed.take(PARSED_BYTES_MAX).await;
+        assert!(held.is_some());
+        assert!(parsed.take(SMALL_BODY_BYTES).await.is_none());
+        let mut waiting = Box::pin(parsed.take(SMALL_BODY_BYTES + 1));
         let is_waiting = tokio::select! {
             biased;
             _ = &mut waiting => false,
             () = std::future::ready(()) => true,
         };
-        assert!(is_waiting, "{} bodies", held.len());
-        held.pop();
+        assert!(is_waiting);
+        drop(held);
         assert!(waiting.await.is_some());
     }
 
