@@ -56,7 +56,7 @@ pub(crate) enum ApiStep<'a> {
         id: &'a [u8],
         /// The expiry; the rule's when absent, else 60 s.
         expires_ms: Option<NonZeroU32>,
-        /// What becomes of the hits then; as the rule says when absent, else they stay charged.
+        /// What happens to the hits then; as the rule says when absent, else they stay charged.
         on_expiry: Option<OnExpiry>,
         /// Whether each rule says how much to reserve, and not the hits of the request.
         uses_rule_amount: bool,

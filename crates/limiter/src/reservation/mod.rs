@@ -63,16 +63,16 @@ pub enum Step {
     },
 }
 
-/// When a reservation ends by itself, and what becomes of its hits.
+/// When a reservation ends by itself, and what happens to its hits.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Expiry {
     /// Milliseconds after the reservation.
     pub after_ms: NonZeroU32,
-    /// What becomes of its hits.
+    /// What happens to its hits.
     pub on_expiry: OnExpiry,
 }
 
-/// What becomes of the hits of a reservation that expires.
+/// What happens to the hits of a reservation that expires.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnExpiry {
     /// They stay charged.
