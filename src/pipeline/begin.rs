@@ -54,7 +54,9 @@ impl Pipeline {
         }
         scratch.counts.requests = scratch.counts.requests.saturating_add(1);
         pending.began_us = call.now_us;
-        pending.span = self.begin_span(call.parent, &request);
+        let traces = self.traces.as_ref();
+        pending.span = traces
+            .and_then(|traces| traces.begin(call.parent, (&request).into(), || self.clock.now()));
         pending.stage = match self.validate(&request) {
             Ok(None) => match rules {
                 Some(rules) => {

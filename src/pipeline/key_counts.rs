@@ -118,6 +118,14 @@ impl Pipeline {
 #[inline]
 fn counted_hits(check: &Check, outcome: &Outcome) -> u64 {
     match check.operation.hits {
+        Hits::Take(hits) => hits,
+        hits => hits_of_settle(hits, outcome),
+    }
+}
+
+#[cold]
+fn hits_of_settle(hits: Hits, outcome: &Outcome) -> u64 {
+    match hits {
         Hits::Charge(hits) => hits,
         Hits::Reservation(Step::Commit { hits, .. }) => match outcome.reservation {
             ReservationOutcome::Settled => {

@@ -41,7 +41,6 @@ mod shadows;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use tollgate_limiter::Request;
 
 use crate::capture::{Capture, CaptureWriter};
 use crate::clock::Clock;
@@ -52,7 +51,7 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{BatchClient, Store};
 use crate::top_keys::TopKeys;
-use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
+use crate::tracing::{RequestOutcome, Span, Traces};
 
 pub(crate) use self::api::{
     API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep,
@@ -216,12 +215,6 @@ impl Pipeline {
     /// Where keys are counted.
     pub(crate) fn top_keys(&self) -> &TopKeys {
         &self.top_keys
-    }
-
-    /// The span of a request, where it is to have one.
-    fn begin_span(&self, parent: Option<TraceParent>, request: &Request<'_>) -> Option<Box<Span>> {
-        let traces = self.traces.as_ref()?;
-        traces.begin(parent, request.into(), || self.clock.now())
     }
 
     /// Records in a request's span what became of it.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::store::CheckResult;
-use tollgate_limiter::{Check, Hits, Operation, Step};
+use tollgate_limiter::{Check, Hits, Step};
 
 /// Receives refunds. It accepts all of them: with a bound here, hits would stay taken for requests
 /// that did not pass.
@@ -39,32 +39,22 @@ fn refund_of(check: &Check, answer: &CheckResult) -> Option<Check> {
     let Ok(outcome) = answer else {
         return None;
     };
-    match check.operation.hits {
+    let taken_at = outcome.bucket_time;
+    let hits = match check.operation.hits {
+        // A denied check that was counted stays counted.
+        _ if !outcome.allowed => return None,
+        Hits::Take(hits) if hits > 0 => Hits::Undo { hits, taken_at },
         Hits::Reservation(Step::Reserve {
             remember_refused, ..
-        }) if outcome.allowed => Some(Check {
-            operation: Operation {
-                hits: Hits::Reservation(Step::Withdraw {
-                    taken_at: outcome.bucket_time,
-                    remember_refused,
-                }),
-                ..check.operation
-            },
-            ..check.clone()
+        }) => Hits::Reservation(Step::Withdraw {
+            taken_at,
+            remember_refused,
         }),
-        // A denied check that was counted stays counted.
-        Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
-            operation: Operation {
-                hits: Hits::Undo {
-                    hits,
-                    taken_at: outcome.bucket_time,
-                },
-                ..check.operation
-            },
-            ..check.clone()
-        }),
-        _ => None,
-    }
+        _ => return None,
+    };
+    let mut refund = check.clone();
+    refund.operation.hits = hits;
+    Some(refund)
 }
 
 /// Keeps buckets from remembering reservations as refused.

@@ -16,6 +16,9 @@ use super::limit::{CountRefused, Limit};
 use super::plan::{DescriptorPlan, Plan};
 use super::reservation::{ReservationOutcome, Step};
 
+/// The most checks of a refused request that are compared with each other. More are hashed.
+const COMPARED_CHECKS_MAX: usize = 16;
+
 /// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Code {
@@ -204,16 +207,33 @@ impl<'r> Plan<'r> {
     /// The outcomes after the refunds of a refused request: what a check took is left again, and
     /// what earlier checks took from the same bucket.
     pub fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
-        let mut going_back: HashMap<Key, u64> = HashMap::new();
-        let planned = self.checks().iter().zip(outcomes);
-        let after = planned.map(|(check, outcome)| {
-            let mut outcome = (*outcome)?;
-            let back = going_back.entry(check.key).or_default();
-            if outcome.allowed && !check.keeps_refused_hits() {
-                *back = back.saturating_add(check.operation.hits.requested());
+        let checks = self.checks();
+        let own = |check: &Check, outcome: &Outcome| {
+            let goes_back = outcome.allowed && !check.keeps_refused_hits();
+            if goes_back {
+                check.operation.hits.requested()
+            } else {
+                0
             }
+        };
+        let planned = || checks.iter().zip(outcomes);
+        let mut going_back: HashMap<Key, u64> = HashMap::new();
+        let after = planned().enumerate().map(|(position, (check, outcome))| {
+            let mut outcome = (*outcome)?;
+            let back = if checks.len() <= COMPARED_CHECKS_MAX {
+                let until = planned().take(position.saturating_add(1));
+                let same = until.filter(|(other, _)| other.key == check.key);
+                same.fold(0, |sum: u64, (other, outcome)| {
+                    let back = outcome.as_ref().map_or(0, |outcome| own(other, outcome));
+                    sum.saturating_add(back)
+                })
+            } else {
+                let back = going_back.entry(check.key).or_default();
+                *back = back.saturating_add(own(check, &outcome));
+                *back
+            };
             // Not more than the limit: a refund can have freed it before.
-            let left = outcome.remaining.saturating_add(*back);
+            let left = outcome.remaining.saturating_add(back);
             outcome.remaining = left.min(check.limit.burst().max(outcome.remaining));
             Some(outcome)
         });
@@ -259,6 +279,7 @@ impl<'r> Status<'r> {
 
     /// The status that one check gives its descriptor. `undecided` applies where the store did not
     /// decide. A limit that is never enforced does not refuse for that reason either.
+    #[inline]
     fn of(planned: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
         let PlannedCheck { check, origin } = planned;
         let Some(outcome) = outcome else {
@@ -366,6 +387,7 @@ impl Tally {
 impl Tally {
     /// Counts hits that cannot be refused: what was given back, and what was charged beyond a
     /// reservation.
+    #[cold]
     fn of_settled(hits: Hits, outcome: &Outcome) -> Self {
         let (charged, returned) = match (hits, outcome.reservation) {
             (Hits::Charge(hits), _) => (hits, 0),

@@ -272,8 +272,13 @@ impl ValueMatchers {
 #[inline]
 pub(super) fn get<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'m V> {
     if map.len() != 1 {
-        return map.get(name);
+        return get_of_several(map, name);
     }
     let (only, value) = map.iter().next()?;
     (only == name).then_some(value)
+}
+
+/// A function of its own, so that the search of one name is small enough to be inlined.
+fn get_of_several<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'m V> {
+    map.get(name)
 }

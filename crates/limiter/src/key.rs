@@ -97,10 +97,15 @@ impl BucketIdentity<'_> {
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
         let calendar = self.limit.calendar();
-        let budget = self.rule.and_then(|rule| rule.budget.as_deref());
-        let kind = u8::from(self.rule.is_none())
-            | u8::from(calendar.is_some()) << 1
-            | u8::from(budget.is_some()) << 2;
+        let (name, entries, origin) = match (self.rule, self.entries) {
+            (None, entries) => ("", entries, 1),
+            (Some(rule), entries) => match (&rule.budget, entries) {
+                (None, entries) => (&*rule.name, entries, 0),
+                (Some(budget), [shared @ .., _]) => (&**budget, shared, 4),
+                (Some(budget), []) => (&**budget, entries, 4),
+            },
+        };
+        let kind = origin | u8::from(calendar.is_some()) << 1;
         digest.write(&[kind]);
         let window_us = match self.limit.unit() {
             Some(_) => self.limit.window().as_us(),
@@ -111,13 +116,9 @@ impl BucketIdentity<'_> {
             text(&mut digest, calendar.name().as_bytes());
         }
         text(&mut digest, self.algorithm.name().as_bytes());
-        let name = budget.unwrap_or_else(|| self.rule.map_or("", |rule| &rule.name));
         text(&mut digest, name.as_bytes());
         text(&mut digest, self.domain);
-        let shared = match (budget, self.entries) {
-            (Some(_), [levels @ .., _]) | (_, levels) => levels,
-        };
-        for (level, entry) in shared.iter().enumerate() {
+        for (level, entry) in entries.iter().enumerate() {
             text(&mut digest, entry.key);
             match self.rule {
                 Some(rule) => value(&mut digest, rule.identity_value(level, entry.value)),

@@ -51,6 +51,8 @@ pub struct PartitionWorker {
     metrics: Arc<Metrics>,
     /// Checks that were refused and that passed, since the start.
     decided: [u64; 2],
+    /// The numbers of buckets and marks that the metrics have.
+    reported: [usize; 2],
     capture: Arc<Capture>,
     /// Writes refunds while a recording runs.
     writer: CaptureWriter,
@@ -74,6 +76,7 @@ impl PartitionWorker {
             clock,
             metrics,
             decided: [0; 2],
+            reported: [0; 2],
             writer: capture.writer(),
             capture,
         }
@@ -108,19 +111,23 @@ impl PartitionWorker {
                 }
             }
             self.partition.sweep(now, sweep_looks_max);
-            self.report_levels();
+            self.report_levels(sweep_looks_max == SWEEP_LOOKS_QUIET);
         }
     }
 
-    /// Updates the metrics of the partition.
-    fn report_levels(&mut self) {
+    /// Updates the metrics of the partition. Its bytes change with its buckets and marks, or when
+    /// a quiet tick gives memory back.
+    fn report_levels(&mut self, was_quiet: bool) {
         let levels = &self.levels;
-        for (level, now) in [
-            (&levels.buckets, self.partition.len()),
-            (&levels.marks, self.partition.marks()),
-            (&levels.bytes, self.partition.bytes()),
-        ] {
-            level.store(now, Ordering::Relaxed);
+        let now = [self.partition.len(), self.partition.marks()];
+        if now != self.reported || was_quiet {
+            self.reported = now;
+            let [buckets, marks] = now;
+            levels.buckets.store(buckets, Ordering::Relaxed);
+            levels.marks.store(marks, Ordering::Relaxed);
+            levels
+                .bytes
+                .store(self.partition.bytes(), Ordering::Relaxed);
         }
         self.report_records();
         let levels = &self.levels;
@@ -157,6 +164,9 @@ impl PartitionWorker {
         let [records, open] = self.partition.records();
         self.levels.records.store(records, Ordering::Relaxed);
         self.levels.open.store(open, Ordering::Relaxed);
+        self.levels
+            .bytes
+            .store(self.partition.bytes(), Ordering::Relaxed);
         let counts = self.partition.take_record_counts();
         let buckets = &self.metrics.buckets;
         buckets.expired_charged.inc_by(counts.charged);

@@ -365,7 +365,9 @@ impl State {
         }
         let was = (self.updated_at, self.registers);
         let outcome = algorithm.decide(limit, self, operation, now);
-        let took = outcome.allowed && operation.hits.can_fill();
+        // A step of a reservation was decided above, unless the algorithm has none.
+        let fills = matches!(operation.hits, Hits::Take(hits) | Hits::Charge(hits) if hits > 0);
+        let took = outcome.allowed && fills;
         if took || must_write || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
             self.marks.remove_expired();
