@@ -79,7 +79,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost_types",
-        &["proto.rs", "pipeline", "rules/xds"],
+        &["proto.rs", "pipeline", "grpc", "rules/xds"],
         "as prost",
     ),
     ("prost_reflect", &["protobuf_json.rs"], "as prost"),
@@ -795,9 +795,10 @@ fn one_pipeline_decides_every_request() {
         ("plan.decide(", &["pipeline/finish.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),
         (
-            ".begin(call",
+            ".begin(call,",
             &["grpc/batcher.rs", "pipeline/call.rs", "simulation/mod.rs"],
         ),
+        (".begin(arrived,", &["pipeline/api/call.rs"]),
         ("fn begin<", &["pipeline/begin.rs"]),
         ("fn finish<", &["pipeline/finish.rs"]),
     ];

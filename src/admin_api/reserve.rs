@@ -21,7 +21,7 @@ pub struct ReserveFigures {
     pub per: Option<String>,
     /// How long a reservation is open unless it is settled, in milliseconds.
     pub expires_ms: u32,
-    /// What becomes of the hits of one that expires: `charge` or `release`.
+    /// What happens to the hits of one that expires: `charge` or `release`.
     pub on_expiry: String,
 }
 

@@ -7,10 +7,11 @@
 //! | whose | method | memory | error |
 //! | --- | --- | --- | --- |
 //! | of a rule | `histogram`: logarithmic buckets, halved every 512 commits | 1.7 KiB | at most 1/16 too much |
-//! | of a bucket | `key_estimate`: one number that each commit moves up or down | 8 bytes | about a quarter of an octave |
+//! | of a bucket | `key_estimate`: one number that each commit moves up or down | 8 bytes | about 19 % off |
 //!
-//! A key has its own estimate after [`KEY_COMMITS_MIN`](key_table::KEY_COMMITS_MIN) commits, and until then that of the rule.
-//! A rule has one after [`RULE_COMMITS_MIN`](rule_table::RULE_COMMITS_MIN) commits, and until then the floor.
+//! A key has its own estimate after [`KEY_COMMITS_MIN`](key_table::KEY_COMMITS_MIN) commits, and
+//! until then that of the rule. A rule has one after
+//! [`RULE_COMMITS_MIN`](rule_table::RULE_COMMITS_MIN) commits, and until then the floor.
 //!
 //! Both tables have a fixed size, made at the first use: a plain rule costs nothing. They take no
 //! lock: every change is one atomic operation. Two threads that race can lose one commit of many,

@@ -19,7 +19,8 @@ metrics! {
         /// Marks (logged hits, segments, slots) that the buckets of a partition have space for.
         GaugeVec "tollgate_marks" [partition: PARTITIONS] => marks;
 
-        /// Open reservations in the buckets of a partition; those in a shared store are not counted.
+        /// Open reservations in the buckets of a partition; those in a shared store are not
+        /// counted.
         GaugeVec "tollgate_reservations_open" [partition: PARTITIONS] => reservations_open;
 
         /// Bytes that the buckets, marks and reserves for growth of a partition use.

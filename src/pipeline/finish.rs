@@ -148,7 +148,7 @@ impl Pipeline {
         error
     }
 
-    /// The decision, what becomes of hits taken tentatively, and the counts of both.
+    /// The decision, what happens to hits taken tentatively, and the counts of both.
     fn decide<'r, G>(
         &self,
         rules: &'r Generation,

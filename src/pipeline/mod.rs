@@ -54,8 +54,8 @@ use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, Traces};
 
 pub(crate) use self::api::{
-    API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, RESERVATION_ID_BYTES_MAX,
-    new_reservation_id,
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep,
+    RESERVATION_ID_BYTES_MAX, new_reservation_id,
 };
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;

@@ -111,7 +111,7 @@ pub(super) static STEP: Mapping = Mapping {
                 words: || OnExpiry::ALL.map(OnExpiry::name).to_vec(),
                 ignore_case: false,
             },
-            "What becomes of its hits then. Default: as the rule says, else `charge`.",
+            "What happens to its hits then. Default: as the rule says, else `charge`.",
         ),
         tollgate(
             "times",

@@ -13,7 +13,7 @@ pub enum ReservationStep {
     Reserve {
         /// The expiry; the rule's when absent, else 60 s.
         expires_ms: Option<NonZeroU32>,
-        /// What becomes of the hits then; as the rule says when absent, else they stay charged.
+        /// What happens to the hits then; as the rule says when absent, else they stay charged.
         on_expiry: Option<OnExpiry>,
     },
     /// Moves the expiry of an open reservation.

@@ -111,7 +111,8 @@ fn the_notes_warn_about_risky_values() {
     );
     let outside = notes(&["--set=service.type=LoadBalancer"]);
     assert!(
-        outside.contains("WARNING: service.type is LoadBalancer, so port 8080 (metrics, /json)"),
+        outside
+            .contains("WARNING: service.type is LoadBalancer, so port 8080 (metrics, /json, /v1)"),
         "{outside}"
     );
     let on = notes(&[ON]);

@@ -1,8 +1,8 @@
 //! The guides of budgets: their files of tests pass, Envoy accepts their lists of actions, and the
 //! program that calls a model settles what it reserved.
 //!
-//! What it deliberately does not do: stream through Envoy; `tests/envoy` does, with the bootstrap of
-//! `docs/guides/budgets-with-envoy.md` and the overlay of `docs/guides/model-gateway.md`.
+//! What it deliberately does not do: stream through Envoy; `tests/envoy` does, with the bootstrap
+//! of `docs/guides/budgets-with-envoy.md` and the overlay of `docs/guides/model-gateway.md`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};

@@ -93,17 +93,22 @@ pub(crate) fn picture() -> String {
         let within = (row.charged - row.overshoot) / SCALE;
         let over = row.overshoot / SCALE;
         let text = y + 17;
+        let beyond = match over {
+            0 => String::new(),
+            _ => format!(
+                "<rect class=\"over\" x=\"{}\" y=\"{y}\" width=\"{over}\" height=\"24\"/>\n",
+                LEFT + within
+            ),
+        };
         let after = LEFT + within + over + 8;
         let _ = write!(
             svg,
             "<text class=\"end\" x=\"{}\" y=\"{text}\">{}</text>
 <rect class=\"within\" x=\"{LEFT}\" y=\"{y}\" width=\"{within}\" height=\"24\"/>
-<rect class=\"over\" x=\"{}\" y=\"{y}\" width=\"{over}\" height=\"24\"/>
-<text x=\"{after}\" y=\"{text}\">{}</text>
+{beyond}<text x=\"{after}\" y=\"{text}\">{}</text>
 ",
             LEFT - 10,
             row.start,
-            LEFT + within,
             words(row),
         );
     }
@@ -118,6 +123,9 @@ pub(crate) fn picture() -> String {
 fn words(row: &Row) -> String {
     match (row.overshoot * 10).div_ceil(BUDGET) {
         0 => "within the budget".to_owned(),
-        _ => format!("{} % of the budget", row.charged * 100 / BUDGET),
+        _ => format!(
+            "{} % of the budget",
+            (row.charged * 100 + BUDGET / 2) / BUDGET
+        ),
     }
 }

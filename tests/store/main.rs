@@ -2,8 +2,9 @@
 //!
 //! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
 //! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
-//! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations, `batch_client` the batch
-//! client, `flood` a full store. `tests/laws` tests the arithmetic of the algorithms.
+//! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations,
+//! `batch_client` the batch client, `flood` a full store. `tests/laws` tests the arithmetic of the
+//! algorithms.
 // Tests: a panic is a failure.
 #![allow(
     missing_docs,

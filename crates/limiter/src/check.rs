@@ -9,6 +9,7 @@ use super::algorithm::{self, Algorithm};
 use super::descriptor::{Hits, Operation};
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
+use super::reservation::Step;
 use super::rule::Rule;
 
 /// One question to the store.
@@ -61,6 +62,12 @@ impl Check {
     #[inline]
     pub fn can_ever_pass(&self) -> bool {
         self.operation.hits.requested() <= self.limit.burst()
+    }
+
+    /// Whether it starts a reservation.
+    #[inline]
+    pub fn reserves(&self) -> bool {
+        matches!(self.operation.hits, Hits::Reservation(Step::Reserve { .. }))
     }
 
     /// Whether its hits stay taken when another limit of the request refuses, `all_or_nothing`

@@ -236,10 +236,8 @@ impl<'r> Plan<'r> {
         let checks = self.buffer.checks.iter_mut();
         let planned = checks.zip(&self.buffer.rule_indices);
         planned.filter_map(move |(check, rule)| {
-            let hits = check.operation.hits;
-            let starts = matches!(hits, Hits::Reservation(Step::Reserve { .. }));
             let rule = rules.get((*rule)?)?;
-            starts.then_some((rule, check))
+            check.reserves().then_some((rule, check))
         })
     }
 

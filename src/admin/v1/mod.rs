@@ -31,7 +31,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http_body_util::BodyExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::failure::{CallFailure, ErrorCode};
@@ -50,6 +50,13 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
+/// Most bytes of large bodies that are JSON values at once; further ones wait. Values can take 90
+/// times the memory of their text.
+const PARSED_BYTES_MAX: usize = BODY_BYTES_MAX;
+
+/// Bodies up to this length never wait: the bound on requests is enough for them.
+const SMALL_BODY_BYTES: usize = 4 << 10;
+
 /// The description of the API.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
@@ -57,14 +64,19 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 struct Endpoints {
     calls: CallService,
     in_progress: Semaphore,
+    parsed: ParsedBytes,
     shed: Counter,
 }
+
+/// The bytes of the large bodies that are JSON values now.
+struct ParsedBytes(Semaphore);
 
 /// Endpoints of the API.
 pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminState> {
     let endpoints = Arc::new(Endpoints {
         calls: CallService::new(pipeline),
         in_progress: Semaphore::new(REQUESTS_MAX),
+        parsed: ParsedBytes::new(),
         shed,
     });
     let answer = move |request| {
@@ -130,7 +142,26 @@ impl Endpoints {
             let why = format!("the body is larger than {BODY_BYTES_MAX} bytes; send fewer calls");
             return Err(CallFailure::new(ErrorCode::TooLarge, why));
         };
+        let _parsed = self.parsed.take(body.len()).await;
         self.calls.answer(endpoint, headers, &body).await
+    }
+}
+
+// === impl ParsedBytes ===
+
+impl ParsedBytes {
+    fn new() -> Self {
+        Self(Semaphore::new(PARSED_BYTES_MAX))
+    }
+
+    /// Waits until a body of this length may become a value. None for a small one.
+    async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes <= SMALL_BODY_BYTES {
+            return None;
+        }
+        let permits = u32::try_from(bytes.min(PARSED_BYTES_MAX)).ok()?;
+        // Fails only when it is closed, which it never is.
+        self.0.acquire_many(permits).await.ok()
     }
 }
 
@@ -210,9 +241,26 @@ mod tests {
     use ::http::StatusCode;
 
     use super::failure::CallFailure;
-    use super::took_too_long;
+    use super::{PARSED_BYTES_MAX, ParsedBytes, SMALL_BODY_BYTES, took_too_long};
     use crate::pipeline::{ApiError, RequestError};
     use crate::store::StoreError;
+
+    #[tokio::test]
+    async fn a_large_body_waits_while_others_are_values_and_a_small_one_does_not() {
+        let parsed = ParsedBytes::new();
+        let held = parsed.take(PARSED_BYTES_MAX).await;
+        assert!(held.is_some());
+        assert!(parsed.take(SMALL_BODY_BYTES).await.is_none());
+        let mut waiting = Box::pin(parsed.take(SMALL_BODY_BYTES + 1));
+        let is_waiting = tokio::select! {
+            biased;
+            _ = &mut waiting => false,
+            () = std::future::ready(()) => true,
+        };
+        assert!(is_waiting);
+        drop(held);
+        assert!(waiting.await.is_some());
+    }
 
     #[test]
     fn deadlines_are_504_and_other_faults_of_the_store_503() {

@@ -13,13 +13,10 @@ use super::failure::{CallFailure, ErrorCode};
 use super::fields::Fields;
 use super::strict_json::parse;
 use crate::admin::failure::json_response;
-use crate::pipeline::{ApiRequest, Pipeline, new_reservation_id};
+use crate::pipeline::{API_CALLS_MAX, ApiRequest, Pipeline, new_reservation_id};
 use crate::rules::file::nearest;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
-
-/// Most calls of a batch.
-const CALLS_MAX: usize = 1_000;
 
 /// The name of the path that takes many calls.
 const BATCH: &str = "batch";
@@ -174,9 +171,11 @@ fn read_batch(body: &Value) -> Result<&[Value], String> {
     let calls = fields
         .list("calls")?
         .ok_or_else(|| fields.missing("calls", r#"[{"check": {…}}, {"commit": {…}}]"#))?;
-    if calls.len() > CALLS_MAX {
+    if calls.len() > API_CALLS_MAX {
         let count = calls.len();
-        return Err(format!("calls has {count} calls; send at most {CALLS_MAX}"));
+        return Err(format!(
+            "calls has {count} calls; send at most {API_CALLS_MAX}"
+        ));
     }
     Ok(calls)
 }

@@ -38,8 +38,6 @@ struct DecidedCheck<'a> {
     outcome: Outcome,
 }
 
-const MILLION: u128 = 1_000_000;
-
 // === impl ApiAnswer ===
 
 impl ApiAnswer {
@@ -176,7 +174,7 @@ impl CallOutcomes<'_> {
             let cost = own_cost(one.planned.origin);
             (one.outcome.reservation == outcome).then(|| {
                 let millionths = cost.map_or(0, Cost::as_millionths);
-                let hits = |priced| cost.map_or(priced, |cost| unpriced(priced, cost));
+                let hits = |priced| cost.map_or(priced, |cost| cost.hits_for(priced));
                 (millionths, hits(settled.reserved), hits(settled.committed))
             })
         });
@@ -223,7 +221,7 @@ impl CallOutcomes<'_> {
                 ..
             } => {
                 let amount = one.planned.check.operation.hits.count();
-                own_cost(one.planned.origin).map_or(amount, |cost| unpriced(amount, cost))
+                own_cost(one.planned.origin).map_or(amount, |cost| cost.hits_for(amount))
             }
             _ => hits_max(self.call),
         })
@@ -294,12 +292,4 @@ fn committed(call: &ApiRequest<'_>) -> u64 {
 fn hits_max(call: &ApiRequest<'_>) -> u64 {
     let hits = call.request.descriptors();
     hits.map(|one| one.hits.count()).max().unwrap_or_default()
-}
-
-/// How many hits cost this much: the most of them.
-fn unpriced(priced: u64, cost: Cost) -> u64 {
-    let hits = u128::from(priced)
-        .saturating_mul(MILLION)
-        .checked_div(u128::from(cost.as_millionths()));
-    u64::try_from(hits.unwrap_or_default()).unwrap_or(u64::MAX)
 }

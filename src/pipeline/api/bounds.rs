@@ -9,6 +9,9 @@ use super::{ApiRequest, ApiStep};
 /// The largest number of hits in a call: what a number of JSON holds exactly in every language.
 pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
 
+/// Most calls of a batch.
+pub(crate) const API_CALLS_MAX: usize = 1_000;
+
 /// The longest id of a reservation, in bytes.
 pub(crate) const RESERVATION_ID_BYTES_MAX: usize = 256;
 

@@ -14,19 +14,18 @@ mod operations;
 use std::num::NonZeroU32;
 
 use tollgate_limiter::{
-    Code, DescriptorPlan, OnExpiry, Otherwise, Plan, Request, ReservationOutcome,
+    Code, DescriptorPlan, Expiry, OnExpiry, Otherwise, Plan, Request, ReservationOutcome,
 };
 
 use tollgate_limiter::algorithm::Settled;
 
-pub(crate) use self::bounds::{API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id};
+pub(crate) use self::bounds::{
+    API_CALLS_MAX, API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id,
+};
 
 use crate::pipeline::RequestError;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
-
-/// The expiry of a reservation where neither the call nor the rule says one, in milliseconds.
-const EXPIRES_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
 
 /// A call of the API.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ pub(crate) enum ApiStep<'a> {
         id: &'a [u8],
         /// The expiry; the rule's when absent, else 60 s.
         expires_ms: Option<NonZeroU32>,
-        /// What becomes of the hits then; as the rule says when absent, else they stay charged.
+        /// What happens to the hits then; as the rule says when absent, else they stay charged.
         on_expiry: Option<OnExpiry>,
         /// Whether each rule says how much to reserve, and not the hits of the request.
         uses_rule_amount: bool,
@@ -184,7 +183,7 @@ impl<'a> ApiStep<'a> {
     fn expires_ms(self) -> Option<u32> {
         match self {
             Self::Reserve { expires_ms, .. } => {
-                Some(expires_ms.unwrap_or(EXPIRES_MS_DEFAULT).get())
+                Some(expires_ms.unwrap_or(Expiry::default().after_ms).get())
             }
             Self::Extend { expires_ms, .. } => Some(expires_ms.get()),
             _ => None,

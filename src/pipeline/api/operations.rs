@@ -8,7 +8,7 @@ use tollgate_limiter::{
     Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Step,
 };
 
-use super::{ApiRequest, ApiStep, EXPIRES_MS_DEFAULT};
+use super::{ApiRequest, ApiStep};
 use crate::admin_api::rule_name;
 use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
@@ -42,10 +42,7 @@ pub(super) fn expiry_of(
         LimitOrigin::Rule(rule) => rule.reserve.as_ref().map(|reserve| reserve.expiry),
         LimitOrigin::Override => None,
     };
-    let rule = rule.unwrap_or(Expiry {
-        after_ms: EXPIRES_MS_DEFAULT,
-        on_expiry: OnExpiry::Charge,
-    });
+    let rule = rule.unwrap_or_default();
     Expiry {
         after_ms: expires_ms.unwrap_or(rule.after_ms),
         on_expiry: on_expiry.unwrap_or(rule.on_expiry),

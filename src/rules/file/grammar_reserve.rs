@@ -65,7 +65,7 @@ pub(crate) static RESERVE: Mapping = Mapping {
                 words: || OnExpiry::ALL.map(OnExpiry::name).to_vec(),
                 ignore_case: false,
             },
-            "What becomes of the hits of a reservation that expires: charge or release. Default: charge.",
+            "What happens to the hits of a reservation that expires: charge or release. Default: charge.",
         ),
     ],
 };

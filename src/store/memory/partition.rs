@@ -11,7 +11,6 @@
 
 mod records;
 
-use self::records::is_reserve;
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::MarksTable;
@@ -146,7 +145,7 @@ impl Partition {
             // Nothing is taken, so no bucket is needed.
             return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
-        let marks_bytes = if is_reserve(check) {
+        let marks_bytes = if check.reserves() {
             Some(MarksTable::record_bytes())
         } else {
             check.algorithm.has_marks().then(MarksTable::first_bytes)
@@ -193,7 +192,7 @@ impl Partition {
             marks_bytes: Some(bytes),
             shared,
         };
-        if is_reserve(check) {
+        if check.reserves() {
             if !self.has_space_for_record(key, now) {
                 return self.without_space(check, now);
             }
@@ -301,7 +300,7 @@ impl Partition {
 
     /// Decides a check for whose bucket there is no space.
     fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let when_full = if is_reserve(check) {
+        let when_full = if check.reserves() {
             // It must be found again when it is settled.
             let counts = self.tables.marks.counts_mut();
             counts.without_space = counts.without_space.saturating_add(1);

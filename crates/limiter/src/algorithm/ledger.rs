@@ -1,7 +1,8 @@
 //! The ledger of a bucket: its open reservations, and ids that were settled or refused.
 //!
-//! Ordered by id and number, so that several reservations of one id are settled oldest first.
-//! Two sets order the records by the time at which they end, so that an operation pays only for
+//! Ordered by id, kind and number: several reservations of one id are settled oldest first, and the
+//! one to settle is found at once, however many records an id has. Clients can repeat an id.
+//! Three sets order the records by the time at which they end, so that an operation pays only for
 //! records that are due.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +33,22 @@ pub struct Ledger {
     dropped: u64,
 }
 
-/// An id, and which of its records.
+/// An id, and which of its records: the kind in the upper two bits, then the number.
 pub(super) type RecordKey = (u64, u64);
+
+/// The bits of a [`RecordKey`] that are the number.
+const NUMBER_BITS: u32 = 62;
+
+/// The kinds of records, in their order under one id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum RecordKind {
+    /// It can be settled.
+    Open,
+    /// It was settled.
+    Settled,
+    /// It was refused.
+    Refused,
+}
 
 /// One reservation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,13 +104,6 @@ impl Ledger {
         }
     }
 
-    /// The hits of the open reservations.
-    pub fn reserved(&self) -> u64 {
-        let open = self.releasing.iter().chain(&self.charging);
-        let open = open.filter_map(|(_, key)| self.records.get(key));
-        open.fold(0, |sum, record| sum.saturating_add(record.hits))
-    }
-
     /// About how many bytes of the heap it takes.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
@@ -145,38 +153,26 @@ impl Ledger {
 
     /// Adds a record of this id. The caller has made space.
     pub(super) fn add(&mut self, id: Holder, record: Record) {
-        let key = (id.0.get(), self.next);
+        let key = (id.0.get(), record.state.kind().numbered(self.next));
         self.next = self.next.saturating_add(1);
-        self.due_set(record.state).insert((record.until, key));
-        self.records.insert(key, record);
+        self.insert(key, record);
     }
 
-    /// The oldest record of this id for which `meant` holds.
-    pub(super) fn oldest(
-        &self,
-        id: Holder,
-        meant: impl Fn(&Record) -> bool,
-    ) -> Option<(RecordKey, Record)> {
-        self.of(id).find(|(_, record)| meant(record))
-    }
-
-    /// The newest record of this id for which `meant` holds.
-    pub(super) fn newest(
-        &self,
-        id: Holder,
-        meant: impl Fn(&Record) -> bool,
-    ) -> Option<(RecordKey, Record)> {
-        self.of(id).rev().find(|(_, record)| meant(record))
-    }
-
-    /// The records of this id, oldest first.
+    /// The records of this kind and id, oldest first.
     pub(super) fn of(
         &self,
         id: Holder,
+        kind: RecordKind,
     ) -> impl DoubleEndedIterator<Item = (RecordKey, Record)> + '_ {
         let id = id.0.get();
-        let records = self.records.range((id, 0)..=(id, u64::MAX));
+        let (first, last) = (kind.numbered(0), kind.numbered(u64::MAX));
+        let records = self.records.range((id, first)..=(id, last));
         records.map(|(key, record)| (*key, *record))
+    }
+
+    /// The record of this kind and id to settle first.
+    pub(super) fn oldest(&self, id: Holder, kind: RecordKind) -> Option<(RecordKey, Record)> {
+        self.of(id, kind).next()
     }
 
     /// Replaces a record; none removes it.
@@ -185,8 +181,8 @@ impl Ledger {
             self.due_set(old.state).remove(&(old.until, key));
         }
         if let Some(record) = record {
-            self.due_set(record.state).insert((record.until, key));
-            self.records.insert(key, record);
+            let (id, number) = key;
+            self.insert((id, record.state.kind().numbered(number)), record);
         }
     }
 
@@ -231,9 +227,13 @@ impl Ledger {
                 until: record.until.minus_us(by_us),
                 ..record
             };
-            self.due_set(record.state).insert((record.until, key));
-            self.records.insert(key, record);
+            self.insert(key, record);
         }
+    }
+
+    fn insert(&mut self, key: RecordKey, record: Record) {
+        self.due_set(record.state).insert((record.until, key));
+        self.records.insert(key, record);
     }
 
     fn due_set(&mut self, state: RecordState) -> &mut BTreeSet<(Timestamp, RecordKey)> {
@@ -248,7 +248,55 @@ impl Ledger {
 // === impl RecordState ===
 
 impl RecordState {
-    pub(super) const fn is_open(self) -> bool {
-        matches!(self, Self::Open(_))
+    const fn kind(self) -> RecordKind {
+        match self {
+            Self::Open(_) => RecordKind::Open,
+            Self::Settled(_) => RecordKind::Settled,
+            Self::Refused => RecordKind::Refused,
+        }
+    }
+}
+
+// === impl RecordKind ===
+
+impl RecordKind {
+    /// The second part of the key of a record of this kind, from its number or its former key.
+    const fn numbered(self, number: u64) -> u64 {
+        (self as u64) << NUMBER_BITS | number & (u64::MAX >> (u64::BITS - NUMBER_BITS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+
+    #[test]
+    fn a_repeated_id_is_settled_without_a_look_at_its_other_records() {
+        let mut ledger = Ledger::default();
+        let id = Holder(NonZeroU64::MIN);
+        let record = |hits, state| Record {
+            state,
+            hits,
+            taken_at: Timestamp::from_seconds(hits),
+            until: Timestamp::from_seconds(1_000),
+        };
+        for hits in 0..100 {
+            ledger.add(id, record(hits, RecordState::Open(OnExpiry::Charge)));
+            let (key, open) = ledger.oldest(id, RecordKind::Open).unwrap();
+            assert_eq!(open.hits, hits);
+            ledger.replace(key, Some(record(hits, RecordState::Settled(hits))));
+            ledger.add(id, record(hits, RecordState::Refused));
+            assert_eq!(ledger.of(id, RecordKind::Open).count(), 0);
+        }
+        for kind in [RecordKind::Settled, RecordKind::Refused] {
+            let hits: Vec<_> = ledger.of(id, kind).map(|(_, record)| record.hits).collect();
+            assert_eq!(hits, (0..100).collect::<Vec<_>>(), "{kind:?}: oldest first");
+        }
+        assert_eq!((ledger.len(), ledger.open()), (200, 0));
+        ledger.rewind(1_000_000);
+        let (_, oldest) = ledger.oldest(id, RecordKind::Settled).unwrap();
+        assert_eq!(oldest.until, Timestamp::from_seconds(999));
     }
 }

@@ -1,6 +1,6 @@
 //! How a bucket decides the steps of reservations, by its ledger and its algorithm.
 
-use super::ledger::{Ledger, Record, RecordState};
+use super::ledger::{Ledger, Record, RecordKind, RecordState};
 use super::{
     Algorithm, CountRefused, Expiry, Hits, Holder, Limit, Operation, Otherwise, Outcome,
     REGISTER_MAX, ReservationOutcome, Settled, State, Step, Timestamp,
@@ -111,7 +111,7 @@ impl Settling<'_> {
         otherwise: Otherwise,
     ) -> (Outcome, ReservationOutcome) {
         let committed = committed.min(REGISTER_MAX);
-        if let Some((key, record)) = ledger.oldest(id, |record| record.state.is_open()) {
+        if let Some((key, record)) = ledger.oldest(id, RecordKind::Open) {
             self.changed = true;
             let settled = Record {
                 state: RecordState::Settled(committed),
@@ -131,21 +131,18 @@ impl Settling<'_> {
             return (outcome, ReservationOutcome::Settled);
         }
         if otherwise == Otherwise::Charge {
-            let refused = ledger.oldest(id, |record| record.state == RecordState::Refused);
-            let Some((key, _)) = refused else {
+            let Some((key, _)) = ledger.oldest(id, RecordKind::Refused) else {
                 return self.charge(committed);
             };
             self.changed = true;
             ledger.replace(key, None);
             return (self.apply(NOTHING), ReservationOutcome::Ignored);
         }
-        let settled = ledger
-            .of(id)
-            .rev()
-            .find_map(|(_, record)| match record.state {
-                RecordState::Settled(committed) => Some((record.hits, committed)),
-                _ => None,
-            });
+        let last = ledger.of(id, RecordKind::Settled).next_back();
+        let settled = last.and_then(|(_, record)| match record.state {
+            RecordState::Settled(committed) => Some((record.hits, committed)),
+            RecordState::Open(_) | RecordState::Refused => None,
+        });
         match (settled, otherwise) {
             (Some((reserved, committed)), _) => {
                 let mut outcome = self.apply(NOTHING);
@@ -166,10 +163,7 @@ impl Settling<'_> {
         id: Holder,
         until: Timestamp,
     ) -> (Outcome, ReservationOutcome) {
-        let open: Vec<_> = ledger
-            .of(id)
-            .filter(|(_, record)| record.state.is_open())
-            .collect();
+        let open: Vec<_> = ledger.of(id, RecordKind::Open).collect();
         if open.is_empty() {
             return self.unknown();
         }
@@ -187,8 +181,11 @@ impl Settling<'_> {
         taken_at: Timestamp,
         remember_refused: bool,
     ) -> (Outcome, ReservationOutcome) {
-        let that = |record: &Record| record.state.is_open() && record.taken_at == taken_at;
-        let Some((key, record)) = ledger.newest(id, that) else {
+        let that = ledger
+            .of(id, RecordKind::Open)
+            .rev()
+            .find(|(_, record)| record.taken_at == taken_at);
+        let Some((key, record)) = that else {
             return self.unknown();
         };
         self.changed = true;

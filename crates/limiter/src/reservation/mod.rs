@@ -63,16 +63,16 @@ pub enum Step {
     },
 }
 
-/// When a reservation ends by itself, and what becomes of its hits.
+/// When a reservation ends by itself, and what happens to its hits.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Expiry {
     /// Milliseconds after the reservation.
     pub after_ms: NonZeroU32,
-    /// What becomes of its hits.
+    /// What happens to its hits.
     pub on_expiry: OnExpiry,
 }
 
-/// What becomes of the hits of a reservation that expires.
+/// What happens to the hits of a reservation that expires.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnExpiry {
     /// They stay charged.
@@ -123,6 +123,9 @@ pub enum ReservationOutcome {
 
 /// The longest expiry, in milliseconds: one day.
 pub const EXPIRY_MS_MAX: u32 = 86_400_000;
+
+/// The expiry where nothing says one, in milliseconds.
+const EXPIRY_MS_DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59_999);
 
 // === impl Step ===
 
@@ -194,6 +197,16 @@ impl OnExpiry {
 }
 
 // === impl Expiry ===
+
+impl Default for Expiry {
+    /// Where neither the rule nor the request says one: after 60 s, and the hits stay charged.
+    fn default() -> Self {
+        Self {
+            after_ms: EXPIRY_MS_DEFAULT,
+            on_expiry: OnExpiry::Charge,
+        }
+    }
+}
 
 impl Expiry {
     /// When a reservation of `now` expires.

@@ -132,6 +132,14 @@ impl Cost {
         Self::rounded_up(self.millionths_of(hits))
     }
 
+    /// The most hits that cost at most this much. Saturates.
+    #[inline]
+    pub fn hits_for(self, priced: u64) -> u64 {
+        let millionths = u128::from(priced).saturating_mul(u128::from(MILLION));
+        let hits = millionths.checked_div(u128::from(self.0.get()));
+        u64::try_from(hits.unwrap_or_default()).unwrap_or(u64::MAX)
+    }
+
     /// What these hits cost, in millionths.
     #[inline]
     pub fn millionths_of(self, hits: u64) -> u128 {
@@ -256,6 +264,8 @@ mod tests {
         );
         assert_eq!(Cost::parse("4.0").unwrap().of(3), 12);
         assert_eq!(Cost::parse("1000000").unwrap().of(u64::MAX), u64::MAX);
+        assert_eq!([tenth.hits_for(0), tenth.hits_for(1)], [0, 10]);
+        assert_eq!(tenth.hits_for(u64::MAX), u64::MAX);
         // Rounded once: apart they would be 2.
         let sum = tenth.millionths_of(3) + tenth.millionths_of(7);
         assert_eq!(Cost::rounded_up(sum), 1);

@@ -20,8 +20,7 @@ use tollgate_limiter::{
     Expiry, Limit, OnExpiry, ReserveAmount, ReserveRule, Rule,
 };
 
-/// The default and the least expiry, in milliseconds.
-const EXPIRY_MS: u32 = 60_000;
+/// The least expiry, in milliseconds.
 const EXPIRY_MS_MIN: u32 = 1_000;
 
 /// The percentiles that can be learnt.
@@ -286,7 +285,7 @@ impl Loader<'_> {
     }
 
     fn expires(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> NonZeroU32 {
-        let default = NonZeroU32::MIN.saturating_add(EXPIRY_MS.saturating_sub(1));
+        let default = Expiry::default().after_ms;
         let text = self.text(fields, path, "expires");
         if text.is_empty() {
             return default;

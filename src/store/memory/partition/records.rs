@@ -7,14 +7,6 @@ use tollgate_limiter::{
     Check, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
 };
 
-/// Whether a check reserves hits.
-pub(super) fn is_reserve(check: &Check) -> bool {
-    matches!(
-        check.operation.hits,
-        Hits::Reservation(Step::Reserve { .. })
-    )
-}
-
 // === impl Partition ===
 
 impl Partition {
