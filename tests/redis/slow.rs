@@ -163,7 +163,10 @@ async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
     impatient.set_timeout(Duration::from_millis(LATE_MS / 2));
     let gave_up = api.reserve(impatient).await.unwrap_err();
     assert!(
-        matches!(gave_up.code(), tonic::Code::Cancelled | tonic::Code::DeadlineExceeded),
+        matches!(
+            gave_up.code(),
+            tonic::Code::Cancelled | tonic::Code::DeadlineExceeded
+        ),
         "{gave_up}"
     );
     let keys = || -> Vec<String> { redis.say(&["KEYS", "*"]) };
