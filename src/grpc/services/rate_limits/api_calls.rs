@@ -34,10 +34,12 @@ impl ApiCalls {
             deadline: caller.deadline,
             parent: caller.parent,
         };
-        match self.0.call_api(sent).await {
-            Ok(answered) => Ok(answer(call, answered)),
-            Err(error) => Err(api_status(error, id_of(&call))),
-        }
+        let answered = caller.within(async {
+            let answered = self.0.call_api(sent).await;
+            answered.map_err(|error| api_status(error, id_of(&call)))
+        });
+        let answered = answered.await?;
+        Ok(answer(call, answered))
     }
 
     /// Carries out one call of many. One that fails does not end the others.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep_until};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
@@ -45,7 +45,7 @@ impl Answers {
             calls: Some(calls),
             in_progress: JoinSet::new(),
             failure: None,
-            deadline: caller.timeout.map(|timeout| Box::pin(sleep(timeout))),
+            deadline: caller.until.map(|until| Box::pin(sleep_until(until))),
             ended: false,
         }
     }
