@@ -51,6 +51,12 @@ enum Fate {
     Refused,
 }
 
+/// What a step does in the bucket, what became of it, and what was reserved and committed.
+type Told = (Hits, ReservationOutcome, Option<(u64, u64)>);
+
+/// The outcome tells what is left.
+const NOTHING: Hits = Hits::Refund(0);
+
 // === impl Reservations ===
 
 impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
@@ -106,7 +112,7 @@ impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
         for one in due {
             if one.is_open(OnExpiry::Release) {
                 let back = self.gives_back.operation(one.hits, one.at);
-                self.counter.ask(terms, back, one.until);
+                self.counter.ask(terms, back.into(), one.until);
             }
         }
         self.list.retain(|one| one.until > now);
@@ -120,117 +126,34 @@ impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
         id: Option<Holder>,
         (asked_at, now): (i128, i128),
     ) -> (Outcome, bool) {
-        use ReservationOutcome as Became;
-        let mut hits = Hits::Refund(0).into();
-        let mut settled = None;
-        let mut charged = false;
-        let mut terms = *terms;
-        let place = |list: &[Reservation], meant: &dyn Fn(&Reservation) -> bool| {
-            let its = |one: &Reservation| Some(one.id) == id && meant(one);
-            list.iter().position(its)
+        let mut ask = |terms, hits: Operation| self.counter.ask(terms, hits, asked_at);
+        let Some(id) = id else {
+            let (hits, became) = match step {
+                Step::Commit { hits, otherwise } if otherwise != Otherwise::Unknown => {
+                    (Hits::Charge(hits), ReservationOutcome::Charged)
+                }
+                _ => (NOTHING, ReservationOutcome::Unknown),
+            };
+            let mut outcome = ask(terms, hits.into());
+            outcome.reservation = became;
+            return (outcome, hits.can_fill());
         };
-        let open = |one: &Reservation| matches!(one.fate, Fate::Open(_));
-        let first_open = place(&self.list, &open);
-        let became = match (step, id) {
-            (Step::Reserve { hits: wanted, .. }, Some(_)) => {
-                terms.count_refused = Some(CountRefused::None);
-                hits = Hits::Take(wanted).into();
-                Became::Reserved
-            }
-            (Step::Commit { .. } | Step::Release, Some(_)) if first_open.is_some() => {
-                let one = &mut self.list[first_open.unwrap()];
-                let amount = step.hits().min(REGISTER_MAX);
-                hits = match amount.checked_sub(one.hits) {
-                    Some(excess) if excess > 0 => Hits::Charge(excess).into(),
-                    _ => self.gives_back.operation(one.hits - amount, one.at),
-                };
-                one.fate = Fate::Settled(amount);
-                settled = Some((one.hits, amount));
-                Became::Settled
-            }
-            (Step::Extend(ms), Some(_)) if first_open.is_some() => {
-                for one in &mut self.list {
-                    if Some(one.id) == id && open(one) {
-                        one.until = later(now, ms.get());
-                    }
-                }
-                Became::Extended
-            }
-            (
-                Step::Withdraw {
-                    taken_at,
-                    remember_refused,
-                },
-                Some(_),
-            ) => {
-                let taken = i128::from(taken_at.as_us());
-                let that = |one: &Reservation| Some(one.id) == id && open(one) && one.at == taken;
-                match self.list.iter().rposition(that) {
-                    None => Became::Unknown,
-                    Some(place) => {
-                        let taken = self.list[place].hits;
-                        hits = Hits::Undo {
-                            hits: taken,
-                            taken_at,
-                        }
-                        .into();
-                        self.list[place].fate = Fate::Refused;
-                        if !remember_refused {
-                            self.list.remove(place);
-                        }
-                        Became::Withdrawn
-                    }
-                }
-            }
-            (
-                Step::Commit {
-                    hits: amount,
-                    otherwise,
-                },
-                _,
-            ) => {
-                let refused = place(&self.list, &|one| one.fate == Fate::Refused);
-                settled = self.last_settled(id);
-                match (otherwise, refused) {
-                    (Otherwise::Charge, Some(refused)) => {
-                        self.list.remove(refused);
-                        Became::Ignored
-                    }
-                    (Otherwise::Unknown | Otherwise::ChargeOnce, _) if settled.is_some() => {
-                        Became::SettledBefore
-                    }
-                    (Otherwise::Unknown, _) => Became::Unknown,
-                    (Otherwise::Charge | Otherwise::ChargeOnce, _) => {
-                        hits = Hits::Charge(amount).into();
-                        charged = amount > 0;
-                        Became::Charged
-                    }
-                }
-            }
-            (Step::Release, Some(_)) => {
-                settled = self.last_settled(id);
-                match settled {
-                    Some(_) => Became::SettledBefore,
-                    None => Became::Unknown,
-                }
-            }
-            _ => Became::Unknown,
-        };
-        let mut outcome = self.counter.ask(&terms, hits, asked_at);
-        outcome.reservation = became;
-        if let (
-            Step::Reserve {
-                hits,
-                expiry,
-                remember_refused,
-            },
-            Some(id),
-        ) = (step, id)
+        if let Step::Reserve {
+            hits,
+            expiry,
+            remember_refused,
+        } = step
         {
+            let uncounted = Terms {
+                count_refused: Some(CountRefused::None),
+                ..*terms
+            };
+            let mut outcome = ask(&uncounted, Hits::Take(hits).into());
             let fate = if outcome.allowed {
+                outcome.reservation = ReservationOutcome::Reserved;
                 Fate::Open(expiry.on_expiry)
             } else {
-                outcome.reservation = Became::Refused;
+                outcome.reservation = ReservationOutcome::Refused;
                 Fate::Refused
             };
             if outcome.allowed || remember_refused {
@@ -242,21 +165,83 @@ impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
                     fate,
                 });
             }
+            return (outcome, false);
         }
-        if let (Became::Settled | Became::SettledBefore, Some((reserved, committed))) =
-            (became, settled)
-        {
+        let (hits, became, settled) = match step {
+            Step::Extend(ms) => self.extend(id, later(now, ms.get())),
+            Step::Withdraw {
+                taken_at,
+                remember_refused,
+            } => self.withdraw(id, taken_at, remember_refused),
+            Step::Commit { hits, otherwise } => self.commit(id, hits, otherwise),
+            Step::Release | Step::Reserve { .. } => self.commit(id, 0, Otherwise::Unknown),
+        };
+        let mut outcome = self.counter.ask(terms, hits.into(), asked_at);
+        outcome.reservation = became;
+        if let Some((reserved, committed)) = settled {
             outcome.set_settled(Settled {
                 reserved,
                 committed,
             });
         }
-        (outcome, charged)
+        (outcome, hits.can_fill())
+    }
+
+    fn extend(&mut self, id: Holder, until: i128) -> Told {
+        let mut became = ReservationOutcome::Unknown;
+        for one in self.list.iter_mut().filter(|one| one.is_open_of(id)) {
+            one.until = until;
+            became = ReservationOutcome::Extended;
+        }
+        (NOTHING, became, None)
+    }
+
+    fn withdraw(&mut self, id: Holder, taken_at: Timestamp, remember_refused: bool) -> Told {
+        let taken = i128::from(taken_at.as_us());
+        let that = |one: &Reservation| one.is_open_of(id) && one.at == taken;
+        let Some(place) = self.list.iter().rposition(that) else {
+            return (NOTHING, ReservationOutcome::Unknown, None);
+        };
+        let hits = self.list[place].hits;
+        self.list[place].fate = Fate::Refused;
+        if !remember_refused {
+            self.list.remove(place);
+        }
+        let undo = Hits::Undo { hits, taken_at };
+        (undo, ReservationOutcome::Withdrawn, None)
+    }
+
+    fn commit(&mut self, id: Holder, amount: u64, otherwise: Otherwise) -> Told {
+        if let Some(one) = self.list.iter_mut().find(|one| one.is_open_of(id)) {
+            let amount = amount.min(REGISTER_MAX);
+            one.fate = Fate::Settled(amount);
+            let hits = if amount > one.hits {
+                Hits::Charge(amount - one.hits)
+            } else {
+                self.gives_back.operation(one.hits - amount, one.at)
+            };
+            return (hits, ReservationOutcome::Settled, Some((one.hits, amount)));
+        }
+        let charged = (Hits::Charge(amount), ReservationOutcome::Charged, None);
+        let refused = |one: &Reservation| one.id == id && one.fate == Fate::Refused;
+        let settled = self.last_settled(id);
+        match otherwise {
+            Otherwise::Charge => match self.list.iter().position(refused) {
+                Some(place) => {
+                    self.list.remove(place);
+                    (NOTHING, ReservationOutcome::Ignored, None)
+                }
+                None => charged,
+            },
+            _ if settled.is_some() => (NOTHING, ReservationOutcome::SettledBefore, settled),
+            Otherwise::ChargeOnce => charged,
+            Otherwise::Unknown => (NOTHING, ReservationOutcome::Unknown, None),
+        }
     }
 
     /// What was reserved and committed by the newest reservation of the id that is settled.
-    fn last_settled(&self, id: Option<Holder>) -> Option<(u64, u64)> {
-        let mut its = self.list.iter().rev().filter(|one| Some(one.id) == id);
+    fn last_settled(&self, id: Holder) -> Option<(u64, u64)> {
+        let mut its = self.list.iter().rev().filter(|one| one.id == id);
         its.find_map(|one| match one.fate {
             Fate::Settled(amount) => Some((one.hits, amount)),
             Fate::Open(_) | Fate::Refused => None,
@@ -278,7 +263,7 @@ impl<M: Model + Default + Clone + PartialEq> Model for Reservations<M> {
 // === impl GivesBack ===
 
 impl GivesBack {
-    fn operation(self, hits: u64, taken_at: i128) -> Operation {
+    fn operation(self, hits: u64, taken_at: i128) -> Hits {
         match self {
             Self::InFull => Hits::Refund(hits),
             Self::ToItsWindow => Hits::Undo {
@@ -286,13 +271,16 @@ impl GivesBack {
                 taken_at: instant(taken_at),
             },
         }
-        .into()
     }
 }
 
 // === impl Reservation ===
 
 impl Reservation {
+    fn is_open_of(&self, id: Holder) -> bool {
+        self.id == id && matches!(self.fate, Fate::Open(_))
+    }
+
     fn is_open(&self, on_expiry: OnExpiry) -> bool {
         self.fate == Fate::Open(on_expiry)
     }

@@ -156,8 +156,13 @@ fn searching_for(cases: u32) -> TestRunner {
 
 /// The same histories at every run, for bugs that every run must find.
 pub(crate) fn repeatable() -> TestRunner {
+    repeatable_for(1_500)
+}
+
+/// The same with another number of histories.
+pub(crate) fn repeatable_for(cases: u32) -> TestRunner {
     let config = Config {
-        cases: 1_500,
+        cases,
         failure_persistence: None,
         max_shrink_iters: 200,
         ..Config::default()
