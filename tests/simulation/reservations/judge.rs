@@ -45,6 +45,14 @@ impl Judge {
         }
     }
 
+    /// All buckets are lost, and what was sent is never decided.
+    pub(super) fn killed(&mut self) {
+        self.checks.clear();
+        self.accounts.clear();
+        self.readings.clear();
+        *self.outcomes.entry("Killed".to_owned()).or_default() += 1;
+    }
+
     /// Reads the journal of one poll.
     pub(super) fn read(&mut self, entries: Vec<Entry>, now_us: u64) {
         let mut group: Option<Group> = None;

@@ -1,5 +1,6 @@
 //! Runs with reservations: starts, ends and plain requests through the service, and the steps of
-//! the API, while callers leave, clocks are set, rules are reloaded and reservations expire.
+//! the API, while callers leave, the process is killed, clocks are set, rules are
+//! reloaded and reservations expire.
 //!
 //! How: as in `run`, a seed chooses which task is polled next. Starts and ends are RLS requests.
 //! The API's steps go to the store as the API sends them: to the bucket of a check that was sent
@@ -46,14 +47,20 @@ struct World<'s> {
     rules: Rules,
     timers: &'s Timers,
     clock: Arc<ManualClock>,
-    generations: Arc<Generations>,
-    service: Arc<Pipeline>,
-    store: Arc<dyn Store>,
-    workers: Vec<Task<()>>,
+    process: Process,
+    bug: Option<Bug>,
     callers: BTreeMap<usize, Task<()>>,
     came: usize,
     judge: Judge,
     printed: bool,
+}
+
+/// The service, its store and its workers: what a kill ends.
+struct Process {
+    generations: Arc<Generations>,
+    service: Arc<Pipeline>,
+    store: Arc<dyn Store>,
+    workers: Vec<Task<()>>,
 }
 
 /// Runs one seed, perhaps with a bug.
@@ -73,19 +80,17 @@ fn run(seed: u64, bug: Option<Bug>, printed: bool) -> Judge {
     world.judge
 }
 
-// === impl World ===
+// === impl Process ===
 
-impl<'s> World<'s> {
-    fn build(
-        chance: &'s mut SeededRng,
-        scenario: &'s Scenario,
-        timers: &'s Timers,
+impl Process {
+    /// Memory is empty, and the secret is that of the replica.
+    fn start(
+        scenario: &Scenario,
+        rules: &Rules,
+        clock: &Arc<ManualClock>,
         bug: Option<Bug>,
-        printed: bool,
     ) -> Self {
-        let start_us = START.as_us() + chance.below(3_600_000_000);
-        let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
-        let shared: Arc<dyn Clock> = clock.clone();
+        let shared: Arc<dyn Clock> = Arc::clone(clock) as _;
         let metrics = Arc::new(Metrics::new().unwrap());
         let bounds = MemoryLimits {
             partitions: scenario.partitions,
@@ -109,20 +114,40 @@ impl<'s> World<'s> {
             scenario.secret,
             &settings,
         );
-        publish(&generations, scenario.rules.yaml());
+        publish(&generations, rules.yaml());
         let workers = workers.into_iter();
-        let world = Self {
-            chance,
-            scenario,
-            rules: scenario.rules.clone(),
-            timers,
-            clock,
+        Self {
             generations,
             service,
             store,
             workers: workers
                 .map(|worker| Task::new(Box::pin(worker.run())))
                 .collect(),
+        }
+    }
+}
+
+// === impl World ===
+
+impl<'s> World<'s> {
+    fn build(
+        chance: &'s mut SeededRng,
+        scenario: &'s Scenario,
+        timers: &'s Timers,
+        bug: Option<Bug>,
+        printed: bool,
+    ) -> Self {
+        let start_us = START.as_us() + chance.below(3_600_000_000);
+        let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
+        let process = Process::start(scenario, &scenario.rules, &clock, bug);
+        let world = Self {
+            chance,
+            scenario,
+            rules: scenario.rules.clone(),
+            timers,
+            clock,
+            process,
+            bug,
             callers: BTreeMap::new(),
             came: 0,
             judge: Judge::default(),
@@ -141,8 +166,8 @@ impl<'s> World<'s> {
     fn step(&mut self) {
         match EVENTS[self.chance.weighed(&self.scenario.weights)] {
             Event::Worker => {
-                let woken = |worker: &usize| self.workers[*worker].woken();
-                let woken: Vec<_> = (0..self.workers.len()).filter(woken).collect();
+                let woken = |worker: &usize| self.process.workers[*worker].woken();
+                let woken: Vec<_> = (0..self.process.workers.len()).filter(woken).collect();
                 if !woken.is_empty() {
                     let worker = self.chance.pick(&woken);
                     self.poll_worker(worker);
@@ -182,8 +207,15 @@ impl<'s> World<'s> {
             Event::Jump => self.jump(),
             Event::Reload => {
                 self.rules = self.rules.redrawn(self.chance);
-                publish(&self.generations, self.rules.yaml());
+                publish(&self.process.generations, self.rules.yaml());
                 self.print(&format!("reload\n{}", self.rules.yaml()));
+            }
+            Event::Kill => {
+                self.print("the process is killed, and starts again");
+                self.callers.clear();
+                self.process = Process::start(self.scenario, &self.rules, &self.clock, self.bug);
+                journal::take();
+                self.judge.killed();
             }
         }
     }
@@ -212,7 +244,7 @@ impl<'s> World<'s> {
         let task = match wish {
             Wish::Request { keys, hits, id } => {
                 let request = request(DOMAIN, descriptors(keys, *hits, *id));
-                let answer = self.service.ask(request, None);
+                let answer = self.process.service.ask(request, None);
                 Task::new(Box::pin(async move {
                     answer.await.expect("an answer");
                 }))
@@ -223,7 +255,7 @@ impl<'s> World<'s> {
                 let Some(check) = step.check(check) else {
                     return;
                 };
-                let store = Arc::clone(&self.store);
+                let store = Arc::clone(&self.process.store);
                 Task::new(Box::pin(async move {
                     let mode = CommitMode::Immediate;
                     let reply = store.apply(vec![check], Deadline::NEVER, mode).await;
@@ -235,7 +267,10 @@ impl<'s> World<'s> {
     }
 
     fn poll_worker(&mut self, worker: usize) {
-        assert!(self.workers[worker].poll().is_none(), "the store exists");
+        assert!(
+            self.process.workers[worker].poll().is_none(),
+            "the store exists"
+        );
         self.read_journal();
         self.judge.worker_ran(self.clock.now().as_us());
     }
@@ -268,7 +303,7 @@ impl<'s> World<'s> {
             let caller = self.callers.iter().find(|(_, task)| task.woken());
             if let Some(caller) = caller.map(|(caller, _)| *caller) {
                 self.poll_caller(caller);
-            } else if let Some(worker) = self.workers.iter().position(Task::woken) {
+            } else if let Some(worker) = self.process.workers.iter().position(Task::woken) {
                 self.poll_worker(worker);
             } else {
                 return;
@@ -323,6 +358,11 @@ fn reservations_break_no_law_in_the_default_seeds() {
             *counts.entry(became).or_default() += count;
         }
     }
+    let killed = counts.get("Killed").copied();
+    assert!(
+        seeds < DEFAULT_SEEDS || killed > Some(300),
+        "kills: {killed:?}"
+    );
     for became in [
         Became::Reserved,
         Became::Refused,
@@ -336,7 +376,7 @@ fn reservations_break_no_law_in_the_default_seeds() {
     ] {
         let count = counts.get(&format!("{became:?}")).copied();
         assert!(
-            seeds < DEFAULT_SEEDS || count > Some(500),
+            seeds < DEFAULT_SEEDS || count > Some(300),
             "{became:?}: {count:?}"
         );
     }

@@ -29,7 +29,7 @@ pub(super) struct Scenario {
     pub(super) rules: Rules,
 }
 
-pub(super) const EVENTS: [Event; 7] = [
+pub(super) const EVENTS: [Event; 8] = [
     Event::Worker,
     Event::Caller,
     Event::Ask,
@@ -37,6 +37,7 @@ pub(super) const EVENTS: [Event; 7] = [
     Event::Pass,
     Event::Jump,
     Event::Reload,
+    Event::Kill,
 ];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,6 +49,8 @@ pub(super) enum Event {
     Pass,
     Jump,
     Reload,
+    /// The process ends at once and starts again with empty memory.
+    Kill,
 }
 
 /// One generation of rules: a limit for each key.
@@ -97,6 +100,7 @@ impl Scenario {
             Event::Pass => chance.pick(&[1, 4, 8]),
             Event::Jump => chance.pick(&[1, 3]),
             Event::Reload => chance.pick(&[0, 0, 2]),
+            Event::Kill => chance.pick(&[0, 0, 1]),
         });
         Self {
             partitions: chance.position(3) + 1,
@@ -186,10 +190,10 @@ impl Wish {
     pub(super) fn draw(chance: &mut SeededRng, sent: usize) -> Self {
         if sent > 0 && chance.once_in(5) {
             let amount = chance.between(0, 12);
-            let step = match chance.below(5) {
+            let step = match chance.below(6) {
                 0 | 1 => ApiStep::Release,
-                2 => ApiStep::Extend(chance.pick(&[1_000, 5_000, 120_000])),
-                3 => ApiStep::Commit(amount),
+                2 | 3 => ApiStep::Extend(chance.pick(&[1_000, 5_000, 120_000])),
+                4 => ApiStep::Commit(amount),
                 _ => ApiStep::CommitOnce(amount),
             };
             return Self::Step {
