@@ -101,8 +101,8 @@ impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
         let had_some = !after.list.is_empty();
         after.end(terms, now);
         let (outcome, charged) = after.step(terms, step, ask.holder, (asked_at, now));
-        let changed = brought_back || had_some || charged || !after.list.is_empty();
-        (after, outcome, changed)
+        let is_written = brought_back || had_some || charged || !after.list.is_empty();
+        (after, outcome, is_written)
     }
 
     /// Ends what is due at `now`, each at its time.

@@ -79,9 +79,9 @@ impl PossibleState {
                 });
             }
         }
-        let has_some = !self.reservations.is_empty();
-        let changed = brought_back || had_some || has_some || hits.can_fill() && said.allowed;
-        if !changed {
+        let remembers = had_some || !self.reservations.is_empty();
+        let is_written = brought_back || remembers || hits.can_fill() && said.allowed;
+        if !is_written {
             *self = Self {
                 requests: terms.requests.into(),
                 became: self.became,

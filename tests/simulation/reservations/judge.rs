@@ -164,10 +164,10 @@ impl Judge {
         let account = self.accounts.entry(key).or_insert_with(Account::new);
         let decided = account.decided(&terms, input, now_us, &self.readings, counted, false);
         let became = account.became();
-        if !is_first {
-            *self.outcomes.entry("Withdrawn".to_owned()).or_default() += 1;
-        } else {
+        if is_first {
             record.decided = Some((outcome, became));
+        } else {
+            *self.outcomes.entry("Withdrawn".to_owned()).or_default() += 1;
         }
         if let Err(right) = decided {
             self.break_law(format!(

@@ -121,7 +121,7 @@ impl Rules {
     }
 
     pub(super) fn yaml(&self) -> String {
-        let mut text = format!("domain: {DOMAIN}\ndescriptors:\n");
+        let mut lines = vec![format!("domain: {DOMAIN}\ndescriptors:")];
         for (key, terms) in KEYS.iter().zip(&self.0) {
             let Terms {
                 algorithm,
@@ -140,12 +140,15 @@ impl Rules {
                 _ => String::new(),
             };
             let on_expiry = on_expiry.name();
-            text += &format!(
-                "  - key: {key}\n    rate_limit: {{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}{burst}{counts}, \
-                 reserve: {{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}}}\n"
+            let reserve = format!(
+                "{{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}"
             );
+            lines.push(format!("  - key: {key}"));
+            lines.push(format!(
+                "    rate_limit: {{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}{burst}{counts}, reserve: {reserve}}}"
+            ));
         }
-        text
+        lines.join("\n")
     }
 }
 

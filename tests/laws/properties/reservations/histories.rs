@@ -22,7 +22,7 @@ use tollgate_test_support::bucket_histories::{self as buckets, Pause, Question, 
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     /// Its reloads and pauses, and the operations that are no steps of reservations.
-    pub(super) bucket: buckets::History,
+    pub(super) bucket: Box<buckets::History>,
     steps: Vec<Step>,
 }
 
@@ -99,7 +99,10 @@ struct Made {
 
 /// Anything that can happen to a bucket with reservations.
 pub(super) fn histories() -> impl Strategy<Value = History> {
-    (buckets::histories(), vec(steps(), 40)).prop_map(|(bucket, steps)| History { bucket, steps })
+    (buckets::histories(), vec(steps(), 40)).prop_map(|(bucket, steps)| History {
+        bucket: Box::new(bucket),
+        steps,
+    })
 }
 
 fn steps() -> impl Strategy<Value = Step> {

@@ -116,11 +116,12 @@ impl Books {
                 return true;
             }
             (Hits::Charge(hits), _) => add(Kind::Excess, hits),
-            (Hits::Reservation(step), ReservationOutcome::Reserved) => {
-                if let Step::Reserve { hits, expiry, .. } = step {
-                    add(Kind::reserved(holder, expiry, outcome), hits);
-                    return true;
-                }
+            (
+                Hits::Reservation(Step::Reserve { hits, expiry, .. }),
+                ReservationOutcome::Reserved,
+            ) => {
+                add(Kind::reserved(holder, expiry, outcome), hits);
+                return true;
             }
             (Hits::Reservation(step), ReservationOutcome::Charged) => {
                 add(Kind::Excess, step.hits());
