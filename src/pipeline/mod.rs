@@ -56,7 +56,7 @@ use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::api::{
     API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, RESERVATION_ID_BYTES_MAX,
-    new_reservation_id,
+    decode_recorded, new_reservation_id, refuse_peeks,
 };
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
