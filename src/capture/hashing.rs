@@ -2,7 +2,7 @@
 //! the threads that decide.
 
 use super::compared::ComparedKeys;
-use super::item::{REQUEST, RESET, begin_item, put_bytes};
+use super::item::{CALL, REQUEST, RESET, begin_item, put_bytes};
 use super::walk::{Field, Value, fields, items};
 use crate::value_hash::ShownValues;
 
@@ -11,6 +11,12 @@ const MESSAGE: u32 = 3;
 
 /// The field with the generation, in requests.
 const GENERATION: u32 = 6;
+
+/// The field with what a call of the API asks.
+const ASKED: u32 = 12;
+
+/// The field with the id of a reservation, in what a call asks.
+const RESERVATION: u32 = 2;
 
 /// The items of a buffer with hashes in place of values. `compared` has the compared keys of a
 /// generation; without them every value is hashed. A reset has no generation and asks for that
@@ -23,7 +29,7 @@ pub fn hash_values<'k>(
     let mut hashed = Vec::with_capacity(buffer.len());
     let mut body = Vec::new();
     for item in items(buffer) {
-        if item.field != REQUEST && item.field != RESET {
+        if ![REQUEST, RESET, CALL].contains(&item.field) {
             hashed.extend_from_slice(item.whole);
             continue;
         }
@@ -39,11 +45,27 @@ pub fn hash_values<'k>(
                 Value::Bytes(message) if field.number == MESSAGE => {
                     put_bytes(MESSAGE, &hash_message(message, values, keys), &mut body);
                 }
+                Value::Bytes(asked) if field.number == ASKED => {
+                    put_bytes(ASKED, &hash_id(asked, values), &mut body);
+                }
                 _ => body.extend_from_slice(field.whole),
             }
         }
         begin_item(item.field, body.len(), &mut hashed);
         hashed.extend_from_slice(&body);
+    }
+    hashed
+}
+
+/// What a call asks, with the hash of the id: no rule compares one. An id in a descriptor has the
+/// same hash.
+fn hash_id(asked: &[u8], values: &ShownValues) -> Vec<u8> {
+    let mut hashed = Vec::with_capacity(asked.len());
+    for field in fields(asked) {
+        match field.bytes_of(RESERVATION) {
+            None => hashed.extend_from_slice(field.whole),
+            Some(id) => put_bytes(RESERVATION, values.hashed(id).as_bytes(), &mut hashed),
+        }
     }
     hashed
 }

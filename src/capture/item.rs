@@ -16,6 +16,7 @@ const HEADER: u32 = 1;
 const SKIPPED: u32 = 6;
 const WATERMARK: u32 = 7;
 const END: u32 = 8;
+pub(super) const CALL: u32 = 9;
 
 /// A check of a captured request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +41,8 @@ pub(super) struct RequestItem<'a> {
     pub(super) generation: i64,
     pub(super) checks: &'a [CapturedCheck],
     pub(super) is_late: bool,
+    /// What a call of the API asks, encoded. Empty for a request of another way in.
+    pub(super) call: &'a [u8],
 }
 
 // === impl RequestItem ===
@@ -64,6 +67,7 @@ impl RequestItem<'_> {
             bytes_len(self.rules().map(varint_len).sum()),
             bytes_len(self.checks.len()),
             field_len(u64::from(self.is_late)),
+            bytes_len(self.call.len()),
         ];
         lens.iter().sum()
     }
@@ -71,11 +75,12 @@ impl RequestItem<'_> {
     /// Writes it, if the vector then has at most `len_max` bytes or was empty. False if not.
     pub(super) fn write(&self, into: &mut Vec<u8>, len_max: usize) -> bool {
         let body = self.body_len();
-        let len = into.len().saturating_add(item_len(REQUEST, body));
+        let field = if self.call.is_empty() { REQUEST } else { CALL };
+        let len = into.len().saturating_add(item_len(field, body));
         if len > len_max && !into.is_empty() {
             return false;
         }
-        begin_item(REQUEST, body, into);
+        begin_item(field, body, into);
         put_field(1, self.order, into);
         put_field(2, self.at.as_us(), into);
         put_bytes(3, self.message, into);
@@ -93,6 +98,7 @@ impl RequestItem<'_> {
             into.extend(self.checks.iter().map(|check| u8::from(check.is_refused)));
         }
         put_field(11, u64::from(self.is_late), into);
+        put_bytes(12, self.call, into);
         true
     }
 

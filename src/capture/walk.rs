@@ -1,6 +1,6 @@
 //! Reads items that were written here, to cut or to change them.
 
-use super::item::REQUEST;
+use super::item::{CALL, REQUEST};
 
 /// One item in a buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,7 +36,7 @@ pub(super) enum Value<'b> {
 impl WrittenItem<'_> {
     /// Whether it is a request.
     pub(super) fn is_request(&self) -> bool {
-        self.field == REQUEST
+        self.field == REQUEST || self.field == CALL
     }
 
     /// The first field of a request, a refund or a reset: its order.

@@ -28,6 +28,8 @@ pub(crate) struct CaptureWriter {
     /// The checks and codes of a request, while it is written.
     pub(crate) checks: Vec<CapturedCheck>,
     pub(crate) codes: Vec<u8>,
+    /// What a call of the API asks, encoded; else empty.
+    pub(crate) call: Vec<u8>,
 }
 
 /// A request that is being captured.
@@ -49,6 +51,7 @@ impl CaptureWriter {
             session: None,
             checks: Vec::new(),
             codes: Vec::new(),
+            call: Vec::new(),
         }
     }
 
@@ -97,7 +100,7 @@ impl CaptureWriter {
         })
     }
 
-    /// Writes a request that has been answered; `checks` and `codes` say what became of it. `now`
+    /// Writes a request that has been answered; `checks`, `codes` and `call` describe it. `now`
     /// is the time where no partition worker has said it.
     pub(crate) fn end(
         &mut self,
@@ -129,6 +132,7 @@ impl CaptureWriter {
                 generation,
                 checks: &self.checks,
                 is_late: false,
+                call: &self.call,
             };
             let written = self.shared.write(session, 1, |watermark, bytes| {
                 item.is_late = order < watermark;

@@ -113,6 +113,8 @@ impl Pipeline {
                 &pending.results,
             );
             put_codes(&mut writer.codes, answer);
+            writer.call.clear();
+            writer.call.extend_from_slice(&pending.captured_call);
             let now = || self.clock.now();
             writer.end(
                 captured,

@@ -55,7 +55,7 @@ use crate::tracing::{RequestOutcome, Span, Traces};
 
 pub(crate) use self::api::{
     API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep,
-    RESERVATION_ID_BYTES_MAX, new_reservation_id,
+    RESERVATION_ID_BYTES_MAX, decode_recorded, new_reservation_id, refuse_peeks,
 };
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;

@@ -59,6 +59,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) wanted: Wanted,
     /// Set while a recording is to have it.
     pub(super) captured: Option<CapturedRequest>,
+    /// What a call of the API asks, as a recording has it; empty for a request of another way in.
+    pub(super) captured_call: Vec<u8>,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
@@ -220,6 +222,7 @@ impl<G> Default for PendingRequest<G> {
             message: Vec::new(),
             wanted: Wanted::default(),
             captured: None,
+            captured_call: Vec::new(),
             span: None,
             began_us: 0,
             live: None,

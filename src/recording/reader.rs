@@ -105,7 +105,9 @@ impl<R: Read> Reader<R> {
             // Only the first is one.
             Kind::Header(_) => {}
             Kind::Rules(rules) => self.summary.generations.push(rules),
-            Kind::Request(request) => self.hold(request.order, Event::Request(request))?,
+            Kind::Request(request) | Kind::Call(request) => {
+                self.hold(request.order, Event::Request(request))?
+            }
             Kind::Refund(refund) => self.hold(refund.order, Event::Refund(refund))?,
             Kind::Reset(reset) => self.hold(reset.order, Event::Reset(reset))?,
             Kind::Skipped(more) => add_skipped(&mut self.summary.skipped, &more),

@@ -12,6 +12,9 @@ use crate::proto::tollgate::recording::v1::{Header, Item, Rules, Skipped};
 /// The key of the field `request` of an item.
 const REQUEST_KEY: u8 = 3 << 3 | 2;
 
+/// The key of the field `call` of an item.
+const CALL_KEY: u8 = 9 << 3 | 2;
+
 /// What was received so far.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -92,7 +95,10 @@ impl Received {
 
     fn look_at(&mut self, item: &[u8]) -> Result<(), ReadError> {
         self.items = self.items.saturating_add(1);
-        if item.first() == Some(&REQUEST_KEY) {
+        if item
+            .first()
+            .is_some_and(|key| [REQUEST_KEY, CALL_KEY].contains(key))
+        {
             self.requests = self.requests.saturating_add(1);
             return Ok(());
         }

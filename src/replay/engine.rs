@@ -227,7 +227,10 @@ impl Engine {
             orders: Vec::new(),
             is_joined: false,
         };
-        let mut planned = match self.simulation.begin(&request.request) {
+        let mut planned = match self
+            .simulation
+            .begin_recorded(&request.request, request.call.as_ref())
+        {
             Ok(planned) => planned,
             Err(error) => return sink(&decided, &Answer::without(error)),
         };
@@ -271,7 +274,8 @@ impl Engine {
         let at = Timestamp::from_us(request.time_us);
         let recorded = self.planner.as_mut().and_then(|planner| {
             planner.set_time(at);
-            Some(planner.begin(&request.request).ok()?.origins())
+            let planned = planner.begin_recorded(&request.request, request.call.as_ref());
+            Some(planned.ok()?.origins())
         });
         let recorded = recorded.unwrap_or_default();
         let stamps = recorded_stamps(request, recorded.len());
@@ -350,7 +354,7 @@ impl Engine {
         let is_whole = self.decided_it(request)
             || self.planner.as_mut().is_some_and(|planner| {
                 planner.set_time(Timestamp::from_us(request.time_us));
-                let planned = planner.begin(&request.request);
+                let planned = planner.begin_recorded(&request.request, request.call.as_ref());
                 planned.is_ok_and(|planned| planned.is_all_or_nothing())
             });
         if !is_whole {

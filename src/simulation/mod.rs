@@ -29,8 +29,9 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{
     BucketReset, Call, Generation, Generations, KeyCounts, Parts, PendingRequest, Pipeline,
-    RequestError, ResetError, Scratch, Undecodable, merge_fields,
+    RequestError, ResetError, Scratch, Undecodable, decode_recorded, merge_fields, refuse_peeks,
 };
+use crate::proto::tollgate::recording::v1::ApiCall;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::store::memory::DirectStore;
@@ -58,6 +59,8 @@ pub struct PlannedRequest {
     rules: Option<Arc<Generation>>,
     /// The checks as they were decided: a store may change a check.
     decided: Vec<(usize, Timestamp, Check, CheckResult)>,
+    /// The hits of each descriptor of a peek of the API. Empty for other requests.
+    peeked: Vec<Hits>,
 }
 
 /// Why there is no simulation.
@@ -224,7 +227,32 @@ impl Simulation {
             pending,
             rules,
             decided: Vec::new(),
+            peeked: Vec::new(),
         })
+    }
+
+    /// Begins a request of a recording: the same, and its checks are those of the recorded call of
+    /// the API, if it is one.
+    ///
+    /// # Errors
+    ///
+    /// When the message is no request, a limit cannot do what the call asks, or a later version
+    /// recorded the call.
+    pub fn begin_recorded(
+        &mut self,
+        message: &[u8],
+        call: Option<&ApiCall>,
+    ) -> Result<PlannedRequest, RequestError> {
+        let mut request = self.begin(message)?;
+        if let Some(call) = call {
+            let call = decode_recorded(call).map_err(RequestError::Invalid)?;
+            if let Some(rules) = request.rules.clone() {
+                self.pipeline
+                    .set_step(message, call.step, &rules, &mut request.pending)?;
+            }
+            request.peeked = call.peeked;
+        }
+        Ok(request)
     }
 
     /// Applies the check at `position` of a request, at this time. A position that does not exist
@@ -264,7 +292,13 @@ impl Simulation {
             mut pending,
             rules,
             decided,
+            peeked,
         } = request;
+        if let Some(rules) = &rules
+            && !peeked.is_empty()
+        {
+            refuse_peeks(&peeked, rules, &mut pending);
+        }
         if pending.commit_mode() == CommitMode::Tentative {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
             let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));

@@ -31,6 +31,7 @@ mod limits;
 mod modes;
 mod overload;
 mod rate_limits;
+mod recorded_calls;
 mod recording;
 mod reloading;
 mod requests;

@@ -25,14 +25,14 @@ use super::grpc::gzip::gzipped;
 use super::grpc::raw::{Raw, call};
 
 /// An open recording.
-struct Stream {
+pub(super) struct Stream {
     tcp: TcpStream,
     head: String,
     bytes: Vec<u8>,
 }
 
 impl Stream {
-    async fn open(admin: SocketAddr, query: &str) -> Self {
+    pub(super) async fn open(admin: SocketAddr, query: &str) -> Self {
         let mut stream = TcpStream::connect(admin).await.unwrap();
         let ask = format!(
             "POST /record{query} HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\n\
@@ -81,7 +81,7 @@ impl Stream {
     }
 
     /// Reads to the end.
-    async fn rest(mut self) -> Vec<u8> {
+    pub(super) async fn rest(mut self) -> Vec<u8> {
         let read = timeout(PATIENCE, self.tcp.read_to_end(&mut self.bytes)).await;
         read.expect("the end in time").unwrap();
         self.bytes
@@ -89,7 +89,7 @@ impl Stream {
 }
 
 /// The items of a stream. Their bytes are those of the generated types, and watermarks are true.
-fn items(mut bytes: &[u8]) -> Vec<Kind> {
+pub(super) fn items(mut bytes: &[u8]) -> Vec<Kind> {
     let (mut items, mut watermark) = (Vec::new(), 0);
     while !bytes.is_empty() {
         let before = bytes;
@@ -99,8 +99,8 @@ fn items(mut bytes: &[u8]) -> Vec<Kind> {
         let item = item.item.unwrap();
         let order = match &item {
             // The clock of a test jumps, so that a request may seem to wait long.
-            Kind::Request(one) if one.late => u64::MAX,
-            Kind::Request(one) => one.order,
+            Kind::Request(one) | Kind::Call(one) if one.late => u64::MAX,
+            Kind::Request(one) | Kind::Call(one) => one.order,
             Kind::Refund(one) => one.order,
             Kind::Reset(one) => one.order,
             Kind::Watermark(one) => {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Request};
+use tollgate_limiter::{Code, Hits, Request};
 
 use super::answer::{CallOutcomes, Decided};
 use super::bounds::validate;
 use super::operations::{Operations, cost_of};
+use super::recorded;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
 use crate::pipeline::decode::decode;
@@ -50,9 +51,8 @@ impl Pipeline {
         self.begin(arrived, rules, &mut scratch, &mut pending)
             .map_err(|Undecodable| RequestError::Malformed("the call is too long".to_owned()))?;
         let is_check = matches!(call.step, ApiStep::Check | ApiStep::Peek);
-        if !is_check && let Some(captured) = pending.captured.take() {
-            // A recording has checks only: a replay would take what was settled once more.
-            self.single_capture().abandon(captured);
+        if pending.captured.is_some() {
+            pending.captured_call = recorded::encode(&call);
         }
         let rules = pending.rules.clone();
         if let Some(rules) = &rules
@@ -65,7 +65,9 @@ impl Pipeline {
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek
         {
-            refuse_peeks(&call.request, rules, &mut pending);
+            let hits = call.request.descriptors().map(|one| one.hits);
+            let hits: Vec<_> = hits.collect();
+            refuse_peeks(&hits, rules, &mut pending);
         }
         let now_us = self.clock.uptime_us();
         let decided = self.finish(&mut pending, &mut scratch, now_us, |response| {
@@ -178,11 +180,10 @@ impl Pipeline {
     }
 }
 
-/// Marks as refused what a check of the same hits would be refused.
-fn refuse_peeks(request: &Request<'_>, rules: &Generation, pending: &mut Pending) {
+/// Marks as refused what a check of these hits, by descriptor, would be refused.
+pub(crate) fn refuse_peeks(hits: &[Hits], rules: &Generation, pending: &mut Pending) {
     let mut outcomes = std::mem::take(&mut pending.results.outcomes);
     let plan = pending.take_plan(&rules.rules);
-    let hits: Vec<_> = request.descriptors().map(|one| one.hits).collect();
     for (descriptor, position) in super::checks_of(&plan) {
         if let (Some(planned), Some(Some(outcome)), Some(hits)) = (
             plan.planned_check(position),

@@ -1,0 +1,250 @@
+//! Recordings of reservations: calls of the API, starts and ends, and what a replay makes of them.
+//!
+//! What it deliberately does not do: test recordings as such (`recording`), or the report
+//! (`src/replay/tests.rs`).
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tollgate::proto::tollgate::recording::v1::ApiCall;
+use tollgate::proto::tollgate::recording::v1::api_call::{OnExpiry, Operation};
+use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate::recording::Reader;
+use tollgate::replay::report::ReplayReport;
+use tollgate::replay::{Options, Side, replay};
+use tollgate::rules::file;
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
+use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::seeded_rng::SeededRng;
+
+use crate::recording::{Stream, items};
+
+const RULES: &str = "domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1000, reserve: {key: id, amount: 100, expires: 30s}}
+  - key: team
+    rate_limits:
+      - {unit: minute, requests_per_unit: 700, algorithm: token_bucket, cost: 1.5, reserve: {key: id, amount: p95, floor: 50, ceiling: 400, expires: 20s, on_expiry: release}}
+      - {unit: hour, requests_per_unit: 3000, algorithm: sliding_window, reserve: {key: id, amount: 80}}
+";
+
+/// Where recordings are of the same rules, and the report says why they may not be.
+fn rules(text: &str) -> Rules {
+    let source = Source {
+        name: "rules.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    Rules {
+        loaded: file::load(&[source], file::Options::default()).unwrap(),
+        sources: 1,
+        hash: 0,
+    }
+}
+
+fn side(text: &str) -> Side {
+    Side {
+        path: PathBuf::from("rules.yaml"),
+        rules: rules(text),
+    }
+}
+
+/// Replays what a service sent.
+fn replayed(bytes: &[u8], rules: &str, against: Option<&str>) -> ReplayReport {
+    let file = zstd::encode_all(bytes, 3).unwrap();
+    let mut reader = Reader::new(&*file).unwrap();
+    let options = Options {
+        file: PathBuf::from("a.tgrec"),
+        settings: None,
+        memory_max: 1 << 26,
+        rows_max: 5,
+    };
+    let against = against.map(side);
+    replay(&mut reader, side(rules), against, &options, &mut |_| {}).unwrap()
+}
+
+/// The calls of a recording, in the order of their checks.
+fn calls(bytes: &[u8]) -> Vec<ApiCall> {
+    let mut calls: Vec<_> = items(bytes)
+        .into_iter()
+        .filter_map(|item| match item {
+            Kind::Call(one) => Some((one.order, one.call.unwrap())),
+            _ => None,
+        })
+        .collect();
+    calls.sort_by_key(|(order, _)| *order);
+    calls.into_iter().map(|(_, call)| call).collect()
+}
+
+async fn call(service: &Service, path: &str, mut body: Value, entries: &[(&str, &str)]) -> u16 {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| json!({"key": key, "value": value}));
+    body["domain"] = json!("d");
+    body["descriptors"] = json!([{"entries": entries.collect::<Vec<_>>()}]);
+    let (address, path) = (service.http, format!("/v1/{path}"));
+    let answered = spawn_blocking(move || http(address, "POST", &path, &body.to_string()));
+    answered.await.unwrap().0
+}
+
+/// Starts (0) or ends a stream of two limits. Whether it passes.
+async fn stream(service: &mut Service, id: &str, hits: u64) -> bool {
+    let of = |key| Descriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[(key, "v"), ("id", id)])
+    };
+    let sent = request("d", vec![of("user"), of("team")]);
+    service.ask(sent).await.overall_code() == Code::Ok
+}
+
+#[tokio::test]
+async fn calls_are_recorded_with_their_operation() {
+    let service = Service::start(RULES, &[]).await;
+    let recording = Stream::open(service.admin, "").await;
+    let user = [("user", "v")];
+    for (path, more, status) in [
+        (
+            "reserve",
+            json!({"hits": 800, "reservation": "a", "expires": "45s", "on_expiry": "release"}),
+            200,
+        ),
+        ("extend", json!({"reservation": "a", "expires": "9s"}), 200),
+        ("peek", json!({"hits": 300}), 200),
+        ("reserve", json!({"reservation": "b"}), 200),
+        ("check", json!({"hits": 300}), 429),
+        ("commit", json!({"reservation": "a", "hits": 20}), 200),
+        ("release", json!({"reservation": "b"}), 200),
+        ("release", json!({"reservation": "never"}), 404),
+    ] {
+        let more_text = more.to_string();
+        assert_eq!(
+            call(&service, path, more, &user).await,
+            status,
+            "{path} {more_text}"
+        );
+    }
+    service.stop().await.unwrap();
+    let bytes = recording.rest().await;
+    let calls = calls(&bytes);
+    let operations: Vec<_> = calls.iter().map(|call| call.operation()).collect();
+    let expected = [
+        Operation::Reserve,
+        Operation::Extend,
+        Operation::Peek,
+        Operation::Reserve,
+        Operation::Check,
+        Operation::Commit,
+        Operation::Release,
+        Operation::Release,
+    ];
+    assert_eq!(operations, expected);
+    let ids: Vec<_> = calls.iter().map(|call| &*call.reservation).collect();
+    let expected: [&[u8]; 8] = [b"a", b"a", b"", b"b", b"", b"a", b"b", b"never"];
+    assert_eq!(ids, expected);
+    let first = &calls[0];
+    assert_eq!(
+        (first.expires_ms, first.on_expiry(), first.uses_rule_amount),
+        (45_000, OnExpiry::Released, false)
+    );
+    assert_eq!(
+        (calls[1].expires_ms, &*calls[2].peeked_hits),
+        (9_000, &[300][..])
+    );
+    assert!(calls[3].uses_rule_amount);
+    let report = replayed(&bytes, RULES, None);
+    let recorded = report.recorded.unwrap();
+    assert_eq!(
+        (recorded.same, recorded.different),
+        (8, 0),
+        "{:?}",
+        recorded.first_differences
+    );
+}
+
+#[tokio::test]
+async fn ids_in_a_hashed_recording_are_hashes_and_still_meet_their_starts() {
+    let mut service = Service::start(RULES, &["--recordings", "hashed"]).await;
+    let recording = Stream::open(service.admin, "").await;
+    assert!(stream(&mut service, "secret-id", 0).await);
+    let commit = json!({"reservation": "secret-id", "hits": 0});
+    assert_eq!(
+        call(&service, "commit", commit, &[("user", "v")]).await,
+        200
+    );
+    // All of it went back.
+    let all = json!({"hits": 1000});
+    assert_eq!(call(&service, "check", all, &[("user", "v")]).await, 200);
+    let shown = service.decisions.values().hashed(b"secret-id");
+    service.stop().await.unwrap();
+    let bytes = recording.rest().await;
+    assert!(!bytes.windows(9).any(|nine| nine == b"secret-id"));
+    assert_eq!(calls(&bytes)[0].reservation, shown.as_bytes());
+    let recorded = replayed(&bytes, RULES, None).recorded.unwrap();
+    assert_eq!(
+        (recorded.same, recorded.different),
+        (3, 0),
+        "{:?}",
+        recorded.first_differences
+    );
+}
+
+/// Random starts, ends and calls on two limits, while the clock moves on.
+async fn random_load(service: &mut Service, rng: &mut SeededRng) {
+    for _ in 0..600 {
+        service.clock.advance_us(rng.below(4_000_000));
+        let id = format!("r{}", rng.below(6));
+        let entries: &[(&str, &str)] = match rng.below(2) {
+            0 => &[("user", "v")],
+            _ => &[("team", "v")],
+        };
+        let hits = rng.below(400);
+        let (path, body) = match rng.below(9) {
+            0 => {
+                stream(service, &id, 0).await;
+                continue;
+            }
+            1 => {
+                stream(service, &id, hits.max(1)).await;
+                continue;
+            }
+            2 => ("check", json!({"hits": hits})),
+            3 => ("peek", json!({"hits": hits})),
+            4 => (
+                "reserve",
+                json!({"hits": hits.max(1), "reservation": id, "expires": "15s"}),
+            ),
+            5 => ("reserve", json!({"reservation": id})),
+            6 => ("extend", json!({"reservation": id, "expires": "25s"})),
+            7 => ("commit", json!({"reservation": id, "hits": hits})),
+            _ => ("release", json!({"reservation": id})),
+        };
+        let status = call(service, path, body, entries).await;
+        assert!([200, 404, 429].contains(&status), "{path}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_replay_of_reservations_gives_every_verdict_again() {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut rng = SeededRng::of_seed(seed);
+    let mut service = Service::start(RULES, &[]).await;
+    let recording = Stream::open(service.admin, "").await;
+    random_load(&mut service, &mut rng).await;
+    service.stop().await.unwrap();
+    let bytes = recording.rest().await;
+    assert!(calls(&bytes).len() > 300);
+    let report = replayed(&bytes, RULES, None);
+    assert!(report.refused > 20, "{}", report.refused);
+    let recorded = report.recorded.unwrap();
+    assert_eq!(
+        (recorded.same, recorded.different, recorded.not_compared),
+        (600, 0, 0),
+        "{:?}",
+        recorded.first_differences
+    );
+}
