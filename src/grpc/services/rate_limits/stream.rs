@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::api_calls::ApiCalls;
+use super::service::ApiCalls;
 use crate::grpc::services::api_call::Caller;
 use crate::grpc::services::api_error::{deadline_exceeded, internal};
 use crate::proto::tollgate::v1::{Answer, Call};
