@@ -64,11 +64,17 @@ impl Pipeline {
         match keys {
             KeyCounts::Off => {}
             KeyCounts::Own(recorder) => {
-                count(plan, outcomes, recorder, now_us);
+                recorder.begin(now_us);
+                if !outcomes.is_empty() {
+                    count(plan, outcomes, recorder, now_us);
+                }
                 texts(recorder, request);
             }
             KeyCounts::Shared => self.top_keys.with_other(|recorder| {
-                count(plan, outcomes, recorder, now_us);
+                recorder.begin(now_us);
+                if !outcomes.is_empty() {
+                    count(plan, outcomes, recorder, now_us);
+                }
                 texts(recorder, request);
             }),
         }
@@ -139,10 +145,9 @@ fn hits_of_settle(hits: Hits, outcome: &Outcome) -> u64 {
     }
 }
 
-/// Counts the hits of each check that was decided.
+/// Counts the hits of each check that was decided, in a request that the recorder has begun.
 #[inline]
 fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
-    recorder.begin(now_us);
     for (position, (check, outcome)) in plan.checks().iter().zip(outcomes).enumerate() {
         if let Some(outcome) = outcome
             && let hits = counted_hits(check, outcome)

@@ -63,6 +63,16 @@ fn the_hot_path_matches_the_baseline() {
         std::fs::write(FILE, now.to_string()).unwrap();
         return;
     }
+    // A scenario's request is a reservation or its end, in turn.
+    let (step, check) = (
+        now.scenarios["reserve_and_commit"],
+        now.scenarios["fixed_window"],
+    );
+    assert!(
+        2 * step <= 3 * check,
+        "a reservation and its end cost {} instructions, and a check {check}",
+        2 * step
+    );
     let kept = Baseline::read(&std::fs::read_to_string(FILE).unwrap());
     let wrong = kept.judge(&now);
     assert!(

@@ -14,12 +14,19 @@ use tollgate::rules::patterns::Automata;
 use tollgate_limiter::Parent;
 use tollgate_limiter::algorithm::from_name;
 use tollgate_limiter::{
-    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Level, Limit, Modes,
-    Outcome, Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
+    Allowance, Check, Code, Decision, Digest, Entry, Expiry, Hits, Key, KeyHasher, Level, Limit,
+    Modes, OnExpiry, Outcome, Override, Plan, Request, ReserveAmount, ReserveRule, Rule, RuleSet,
+    State, Timestamp, Unit,
 };
 
 /// Pairs of key and value, in order.
 pub(crate) type Path<'p> = &'p [(&'p str, &'p str)];
+
+/// Five minutes, and then the hits stay charged.
+pub(crate) const EXPIRY: Expiry = Expiry {
+    after_ms: NonZeroU32::new(300_000).unwrap(),
+    on_expiry: OnExpiry::Charge,
+};
 
 /// A rule set under construction, whose nodes are found by their path.
 #[derive(Default)]
@@ -98,6 +105,19 @@ pub(crate) fn called(name: &str, rule: Rule) -> Rule {
 pub(crate) fn replacing(names: &[&str], rule: Rule) -> Rule {
     Rule {
         replaces: names.iter().map(|&name| name.to_owned()).collect(),
+        ..rule
+    }
+}
+
+/// The same rule with reservations of this amount under `id`.
+pub(crate) fn reserving(amount: ReserveAmount, rule: Rule) -> Rule {
+    Rule {
+        holder_key: Some("id".to_owned()),
+        reserve: Some(Box::new(ReserveRule {
+            key: Some("id".to_owned()),
+            amount: Some(amount),
+            expiry: EXPIRY,
+        })),
         ..rule
     }
 }

@@ -15,6 +15,7 @@
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
 //! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
 //! | `planted/` | planted bugs; each must be found, or the harness does not work |
+//! | `prices` | what a settle costs, by exact fractions |
 //! | `most_admitted` | which change of a limit can admit more |
 //! | `fixtures` | rule sets, requests and a store of one map, in one line each |
 //!
@@ -37,5 +38,6 @@ mod matching;
 mod models;
 mod most_admitted;
 mod planted;
+mod prices;
 mod properties;
 mod vectors;

@@ -14,7 +14,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate::proto::tollgate::v1 as api;
+use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
+use tollgate::proto::tollgate::v1::{CommitRequest, ReserveRequest};
+use tollgate_test_support::grpc_client::{Code, channel, descriptor, request};
 use tollgate_test_support::redis_server::RedisServer;
 
 use super::{RECOVERY, RULES, ask, client, decides, left, replica};
@@ -125,6 +128,63 @@ async fn a_slow_redis_delays_no_answer_and_is_used_again_when_it_is_fast() {
         assert!(tollgate.metric("tollgate_store_unknown_outcomes_total") > 0);
         assert!(tollgate.running());
     }
+}
+
+/// Redis has reserved, and its answer comes after the caller gave up. The hits go back as soon as the
+/// answer is there, and not at the expiry. The store's own deadline means the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
+    let redis = RedisServer::start(&[]);
+    let relay = Relay::to(redis.port()).await;
+    let url = format!("redis://{}", relay.address);
+    let tollgate = tokio::task::block_in_place(|| {
+        let arguments = ["--store", &url, "--store-deadline-ms", "2000"];
+        replica(RULES, &arguments)
+    });
+    let mut known = client(&tollgate).await;
+    let reserve = |key: &str| ReserveRequest {
+        domain: "d".to_owned(),
+        descriptors: vec![api::Descriptor {
+            entries: vec![api::Entry {
+                key: "k".to_owned(),
+                value: key.to_owned(),
+            }],
+            hits: None,
+        }],
+        hits: Some(600),
+        reservation: "late".to_owned(),
+        ..ReserveRequest::default()
+    };
+    let mut api = RateLimitsClient::new(channel(tollgate.grpc).await);
+    // The scripts are loaded.
+    api.reserve(reserve("first")).await.unwrap();
+    relay.late_ms.store(LATE_MS, Ordering::Relaxed);
+    let mut impatient = tonic::Request::new(reserve("a"));
+    impatient.set_timeout(Duration::from_millis(LATE_MS / 2));
+    let gave_up = api.reserve(impatient).await.unwrap_err();
+    assert!(
+        matches!(
+            gave_up.code(),
+            tonic::Code::Cancelled | tonic::Code::DeadlineExceeded
+        ),
+        "{gave_up}"
+    );
+    let keys = || -> Vec<String> { redis.say(&["KEYS", "*"]) };
+    assert!(keys().len() > 1, "Redis reserved: {:?}", keys());
+    relay.late_ms.store(0, Ordering::Relaxed);
+    let mut was = 0;
+    while was != 1_000 {
+        was = left(&mut known, "a").await;
+    }
+    let commit = CommitRequest {
+        domain: "d".to_owned(),
+        descriptors: reserve("a").descriptors,
+        reservation: "late".to_owned(),
+        hits: Some(1),
+    };
+    let unknown = api.commit(commit).await.unwrap_err();
+    assert_eq!(unknown.code(), tonic::Code::NotFound);
+    assert_eq!(left(&mut known, "a").await, 1_000);
 }
 
 /// A log of ten thousand takes Redis up to a millisecond, in which it serves no other client.

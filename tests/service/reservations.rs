@@ -5,8 +5,9 @@
 //! What it deliberately does not do: test the ledger (`tests/laws`), the plan
 //! (`tests/laws/vectors/starts_and_ends`), or a gateway (`tests/envoy`).
 
+use tollgate::proto::envoy::r#type::v3::RateLimitUnit;
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitRequest, RateLimitResponse, descriptor, request,
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, request,
 };
 use tollgate_test_support::in_process::Service;
 
@@ -40,6 +41,8 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 9, name: low}
   - key: high
     rate_limit: {unit: hour, requests_per_unit: 900, reserve: {key: id, amount: 300}, replaces: [{name: low}]}
+  - key: free
+    rate_limit: {unlimited: true}
   - key: many
     value: v*
     share_threshold: true
@@ -410,4 +413,59 @@ async fn values_that_share_a_bucket_share_its_reservations() {
     assert!(!streams.passes(stream("v2", "2", 0)).await);
     assert!(streams.passes(stream("v2", "1", 10)).await);
     assert_eq!(streams.left("many").await, 490);
+}
+
+#[tokio::test]
+async fn one_request_can_end_a_stream_and_start_the_next() {
+    let mut streams = Streams::new().await;
+    streams.started("user", "1").await;
+    // The end counts whatever the start does, and the order of the descriptors means nothing.
+    let next = |ended, hits, started| vec![stream("user", ended, hits), start("user", started)];
+    assert!(streams.passes(next("1", 50, "2")).await);
+    assert_eq!(streams.left("user").await, 550);
+    let mut turned = next("2", 100, "3");
+    turned.reverse();
+    assert!(streams.passes(turned).await);
+    assert_eq!(streams.left("user").await, 450);
+    streams.ended("user", "3", 350).await;
+    assert_eq!(streams.left("user").await, 500);
+    streams.started("user", "4").await;
+    // 400 do not fit into 100 and what is given back: the start is refused. The end is no less
+    // true.
+    assert!(!streams.passes(next("4", 300, "5")).await);
+    assert_eq!(streams.left("user").await, 200);
+    streams.ended("user", "5", 90).await;
+    assert_eq!(streams.left("user").await, 200, "a refused start");
+}
+
+#[tokio::test]
+async fn unlimited_and_unknown_descriptors_reserve_nothing_and_refuse_nothing() {
+    let mut streams = Streams::new().await;
+    for (key, hits) in [("free", 0), ("free", 100), ("nothing", 0), ("nothing", 100)] {
+        let beside = vec![stream(key, "1", hits), stream("user", "1", hits)];
+        assert!(streams.passes(beside).await, "{key} {hits}");
+    }
+    assert_eq!(streams.left("user").await, 800);
+    streams.ended("user", "other", 500).await;
+    let refused = vec![start("free", "2"), start("user", "2")];
+    let answer = streams.ask(request("d", refused)).await;
+    let codes: Vec<_> = answer.statuses.iter().map(|one| one.code()).collect();
+    assert_eq!(codes, [Code::Ok, Code::OverLimit]);
+}
+
+#[tokio::test]
+async fn a_limit_of_the_request_has_no_reservations() {
+    let mut streams = Streams::new().await;
+    let own = |id, hits| Descriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit: 10,
+            unit: RateLimitUnit::Hour.into(),
+            unit_multiplier: None,
+        }),
+        ..stream("user", id, hits)
+    };
+    assert!(streams.passes(vec![own("1", 0)]).await);
+    assert!(streams.passes(vec![own("1", 8)]).await);
+    assert!(!streams.passes(vec![own("1", 8)]).await, "hits as ever");
+    assert_eq!(streams.left("user").await, 1_000, "another bucket");
 }

@@ -82,9 +82,8 @@ impl fmt::Display for Entry {
                 let what = match ask.hits {
                     Hits::Undo { .. } => "refunded",
                     Hits::Take(_) | Hits::Refund(_) => "decided",
-                    Hits::Charge(_) | Hits::Reservation(_) => {
-                        unreachable!("these histories have no reservations")
-                    }
+                    Hits::Charge(_) => "charged",
+                    Hits::Reservation(_) => unreachable!("no algorithm is asked for a step"),
                 };
                 write!(f, "{what} {ticket}: {}", OutcomeDisplay(outcome))
             }

@@ -217,6 +217,14 @@ impl Algorithm for Ticketed {
         self.base.has_marks()
     }
 
+    fn can_reserve(&self) -> bool {
+        self.base.can_reserve()
+    }
+
+    fn refills(&self) -> bool {
+        self.base.refills()
+    }
+
     fn default_count_refused(&self) -> CountRefused {
         self.base.default_count_refused()
     }

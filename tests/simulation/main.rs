@@ -17,6 +17,7 @@
 //! | `event_display` | text of the events |
 //! | `judge/` | the laws that must hold in every run |
 //! | `planted/` | planted bugs, and the laws that find them |
+//! | `reservations/` | runs of their own for reservations, with a scenario, a judge and planted bugs |
 //!
 //! The default seeds are the same in every run, here and in CI. Other seeds:
 //!
@@ -51,6 +52,7 @@ mod journal;
 mod judge;
 mod planted;
 mod recount;
+mod reservations;
 mod run;
 mod scenario;
 

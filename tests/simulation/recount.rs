@@ -20,9 +20,11 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_limiter::{CountRefused, Hits};
+use tollgate_limiter::{CountRefused, Hits, OnExpiry, ReservationOutcome};
 
 use crate::scenario::Terms;
+
+mod reservations;
 
 /// The part of an outcome that is recounted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,6 +64,32 @@ struct PossibleState {
     missing: i128,
     /// Requests per window at the last operation.
     requests: i128,
+    /// In the order of the requests.
+    reservations: Vec<Reservation>,
+    /// What became of the last step of a reservation.
+    became: Became,
+}
+
+/// What became of a step, and what was reserved and committed.
+pub(crate) type Became = (ReservationOutcome, Option<(u64, u64)>);
+
+/// Hits under an id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Reservation {
+    id: usize,
+    hits: u64,
+    at: i128,
+    until: i128,
+    fate: Fate,
+}
+
+/// What became of hits under an id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fate {
+    Open(OnExpiry),
+    /// By this amount.
+    Settled(u64),
+    Refused,
 }
 
 /// A hit or a slot.
@@ -149,6 +177,11 @@ impl Account {
         if found { Ok(()) } else { Err(right) }
     }
 
+    /// What may have become of the last step of a reservation.
+    pub(crate) fn became(&self) -> Vec<Became> {
+        self.pasts.iter().map(|past| past.became).collect()
+    }
+
     /// The bucket was removed.
     pub(crate) fn reset(&mut self, readings: &[u64]) {
         self.pasts = vec![PossibleState::default()];
@@ -185,6 +218,15 @@ impl Account {
 
 impl PossibleState {
     fn ask(&mut self, terms: &Terms, asked: CheckInput, asked_at: i128) -> Counted {
+        self.became = Became::default();
+        let is_step = matches!(asked.hits, Hits::Reservation(_));
+        if is_step || !self.reservations.is_empty() {
+            return self.ask_with_reservations(terms, asked, asked_at);
+        }
+        self.ask_plainly(terms, asked, asked_at)
+    }
+
+    fn ask_plainly(&mut self, terms: &Terms, asked: CheckInput, asked_at: i128) -> Counted {
         if self.newest.is_none() && asked.hits.requested() == 0 {
             // A take of no hits leaves an unused bucket unused.
             return Self::default().used_at(terms, asked, asked_at);
@@ -225,7 +267,10 @@ impl PossibleState {
     }
 
     fn holds_nothing(&self) -> bool {
-        self.marks.is_empty() && self.missing == 0 && self.windows.values().all(|count| *count == 0)
+        self.reservations.is_empty()
+            && self.marks.is_empty()
+            && self.missing == 0
+            && self.windows.values().all(|count| *count == 0)
     }
 
     fn used_at(&mut self, terms: &Terms, mut asked: CheckInput, asked_at: i128) -> Counted {
@@ -289,9 +334,11 @@ impl PossibleState {
                 }
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                *count += i128::from(hits);
+                true
             }
+            Hits::Reservation(_) => unreachable!("`step` decides steps"),
         };
         (allowed, i128::from(terms.requests) - self.windows[&number])
     }
@@ -329,9 +376,11 @@ impl PossibleState {
                 }
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                present += i128::from(hits);
+                true
             }
+            Hits::Reservation(_) => unreachable!("`step` decides steps"),
         };
         self.windows = BTreeMap::from([(number - 1, previous), (number, present)]);
         let left = (most - used(previous, present)).div_euclid(window_us);
@@ -467,9 +516,11 @@ impl PossibleState {
                 self.missing = (self.missing - weighs.max(0)).max(0);
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                self.missing += i128::from(hits) * window_us;
+                true
             }
+            Hits::Reservation(_) => unreachable!("`step` decides steps"),
         };
         (allowed, (full - self.missing).div_euclid(window_us))
     }
@@ -503,6 +554,10 @@ impl PossibleState {
             for mark in &mut self.marks {
                 mark.at -= newest - present;
             }
+            for one in &mut self.reservations {
+                one.at -= newest - present;
+                one.until -= newest - present;
+            }
             self.newest = Some(present);
         }
     }
@@ -533,7 +588,8 @@ impl PossibleState {
             "token_bucket_interval" => self.missing <= self.requests * turned * window_us,
             _ => self.missing <= self.requests * (reading - newest),
         };
-        as_good_as_new.then(Self::default)
+        let remembers = self.reservations.iter().any(|one| reading < one.until);
+        (as_good_as_new && !remembers).then(Self::default)
     }
 }
 

@@ -125,6 +125,45 @@ pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
     world.close()
 }
 
+/// Loads a rules file, as a reload does.
+pub(crate) fn publish(generations: &Generations, text: String) {
+    let source = Source {
+        name: "rules.yaml".to_owned(),
+        text,
+    };
+    let loaded = file::load(&[source], Options::default()).expect("good rules");
+    generations.take(Some(Ok(Loaded {
+        loaded,
+        sources: 1,
+        hash: 0,
+    })));
+}
+
+/// The service over this store.
+pub(crate) fn pipeline(
+    generations: &Arc<Generations>,
+    store: &Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+    secret: [u8; 16],
+    settings: &Settings,
+) -> Arc<Pipeline> {
+    let top_keys = TopKeys::of_one_thread(&clock, metrics);
+    Arc::new(Pipeline::new(
+        Parts {
+            generations: Arc::clone(generations),
+            decisions: Decisions::alone(&clock, 16).unwrap(),
+            store: Arc::clone(store),
+            clock,
+            metrics: Arc::clone(metrics),
+            hash: KeyedHash::with_secret(secret),
+            traces: None,
+            top_keys,
+        },
+        settings,
+    ))
+}
+
 // === impl World ===
 
 impl<'s> World<'s> {
@@ -157,20 +196,14 @@ impl<'s> World<'s> {
         };
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let top_keys = TopKeys::of_one_thread(&shared, &metrics);
-        let service = Arc::new(Pipeline::new(
-            Parts {
-                generations: Arc::clone(&generations),
-                decisions: Decisions::alone(&shared, 16).unwrap(),
-                store: Arc::clone(&store),
-                clock: shared,
-                metrics: Arc::clone(&metrics),
-                hash: KeyedHash::with_secret(scenario.secret),
-                traces: None,
-                top_keys,
-            },
+        let service = pipeline(
+            &generations,
+            &store,
+            shared,
+            &metrics,
+            scenario.secret,
             &settings,
-        ));
+        );
         let service: Box<dyn DecisionService> = match plant {
             Some(Plant::DecisionService(plant)) => plant(service),
             _ => Box::new(service),
@@ -222,16 +255,7 @@ impl<'s> World<'s> {
         if let Some(Plant::Rules(plant)) = self.plant {
             text = plant(&text);
         }
-        let source = Source {
-            name: "rules.yaml".to_owned(),
-            text,
-        };
-        let loaded = file::load(&[source], Options::default()).expect("good rules");
-        self.generations.take(Some(Ok(Loaded {
-            loaded,
-            sources: 1,
-            hash: 0,
-        })));
+        publish(&self.generations, text);
     }
 
     // --- events ---

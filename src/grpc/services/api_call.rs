@@ -4,9 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use prost_types::Duration as Sent;
+use tokio::time::{Instant, timeout_at};
 use tollgate_http2::grpc;
+use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use super::api_error::deadline_exceeded;
 use crate::pipeline::Pipeline;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
@@ -16,8 +19,8 @@ use crate::tracing::TraceParent;
 pub(super) struct Caller {
     /// When the answer is no longer of use.
     pub(super) deadline: Deadline,
-    /// The time until then; none without a deadline.
-    pub(super) timeout: Option<Duration>,
+    /// The same by the runtime's clock; none without a deadline.
+    pub(super) until: Option<Instant>,
     /// The caller's trace.
     pub(super) parent: Option<TraceParent>,
 }
@@ -49,8 +52,24 @@ impl Caller {
             .then(|| TraceParent::of(metadata.as_ref()));
         Self {
             deadline: pipeline.deadline_after(timeout_us),
-            timeout: timeout_us.map(Duration::from_micros),
+            until: timeout_us.and_then(|timeout_us| {
+                Instant::now().checked_add(Duration::from_micros(timeout_us))
+            }),
             parent: parent.flatten(),
+        }
+    }
+
+    /// Carries out a call until the deadline. A reservation whose result comes later is withdrawn,
+    /// because nobody would settle it.
+    pub(super) async fn within<T>(
+        self,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        match self.until {
+            None => call.await,
+            Some(until) => timeout_at(until, call)
+                .await
+                .unwrap_or_else(|_| Err(deadline_exceeded())),
         }
     }
 }

@@ -93,10 +93,11 @@ impl KuadrantCalls {
             deadline: caller.deadline,
             parent: caller.parent,
         };
-        self.0
-            .call_api(call)
-            .await
-            .map_err(|error| api_status(error, ""))
+        let answered = caller.within(async {
+            let answered = self.0.call_api(call).await;
+            answered.map_err(|error| api_status(error, ""))
+        });
+        answered.await
     }
 
     /// A call in Envoy's messages.

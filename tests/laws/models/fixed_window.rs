@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tollgate_limiter::algorithm::REGISTER_MAX;
 use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
 
-use super::{Model, Terms, in_the_present, instant, owed, told};
+use super::{Model, Terms, charged, in_the_present, instant, owed, told};
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct FixedWindow {
@@ -59,9 +59,11 @@ impl Model for FixedWindow {
                 add(taken_at.as_us().into(), -i128::from(hits));
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                add(now, charged(before, hits.into()));
+                true
             }
+            Hits::Reservation(_) => unreachable!("`Reservations` decides steps"),
         };
         let after = self.counts[&terms.number_of(now)];
         // Windows that have ended no longer count.

@@ -10,7 +10,8 @@
 use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{
-    Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
+    Model, Terms, charged, first_instant, greatest_divisor, in_the_present, instant, owed,
+    rounded_up, told,
 };
 
 #[derive(Clone, Default, PartialEq)]
@@ -84,9 +85,10 @@ impl Model for LeakyBucket {
                 let gone = terms.requests * (now - i128::from(taken_at.as_us()));
                 -(i128::from(hits) * terms.window_us - gone).max(0)
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                charged(before.div_euclid(terms.window_us), hits.into()) * terms.window_us
             }
+            Hits::Reservation(_) => unreachable!("`Reservations` decides steps"),
         };
         self.poured.last_mut().unwrap().water = water;
 

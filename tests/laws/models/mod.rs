@@ -9,19 +9,22 @@
 //! `crates/limiter/src/algorithm/mod.rs`), of debt, and of undo. Only what is remembered one by one
 //! cannot have happened before 1970.
 //!
-//! All of them forget an operation that takes and gives back nothing ([`WrittenOnChange`]).
+//! All of them forget an operation that takes and gives back nothing ([`WrittenOnChange`]), except
+//! in a bucket with reservations ([`Reservations`](reservations::Reservations)).
 //!
 //! What they deliberately do not do: forget what counts, run fast, know `State`.
 
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
+mod reservations;
 mod sliding_log;
 mod sliding_window;
 mod sliding_window_segments;
 mod token_bucket;
 mod token_bucket_interval;
 
+use tollgate_limiter::algorithm::CHARGED_MAX;
 use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
 use tollgate_test_support::bucket_histories::Terms;
 
@@ -57,6 +60,23 @@ pub(crate) fn model_of(algorithm: &str) -> Box<dyn Model> {
     }
 }
 
+/// An unused bucket of the algorithm with that name, with reservations.
+pub(crate) fn reservations_of(algorithm: &str) -> Box<dyn Model> {
+    use reservations::{GivesBack, Reservations};
+    fn model<M: Model + Default + Clone + PartialEq + 'static>(back: GivesBack) -> Box<dyn Model> {
+        Box::new(Reservations::<M>::new(back))
+    }
+    let (window, full) = (GivesBack::ToItsWindow, GivesBack::InFull);
+    match algorithm {
+        "fixed_window" => model::<fixed_window::FixedWindow>(window),
+        "sliding_window" => model::<sliding_window::SlidingWindow>(window),
+        "token_bucket" => model::<token_bucket::TokenBucket>(full),
+        "token_bucket_interval" => model::<token_bucket_interval::TokenBucketInterval>(full),
+        "leaky_bucket" => model::<leaky_bucket::LeakyBucket>(full),
+        other => panic!("{other} has no model of reservations"),
+    }
+}
+
 impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
     fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let brought_back = self.written_at - asked_at > terms.window_us;
@@ -64,7 +84,8 @@ impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
         looked_at.ask(terms, Hits::PEEK.into(), asked_at);
         let mut asked = self.model.clone();
         let outcome = asked.ask(terms, ask, asked_at);
-        if brought_back || asked != looked_at {
+        let is_charge = matches!(ask.hits, Hits::Charge(hits) if hits > 0);
+        if brought_back || is_charge || asked != looked_at {
             self.model = asked;
             self.written_at = outcome.bucket_time.as_us().into();
         }
@@ -89,6 +110,11 @@ fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
             hits.min((2 * terms.burst - used).max(0))
         }
     }
+}
+
+/// How many of the charged `hits` are added to `used`: all, up to a total that no limit reaches.
+fn charged(used: i128, hits: i128) -> i128 {
+    hits.min((i128::from(CHARGED_MAX) - used).max(0))
 }
 
 /// The first instant from `from` to `until` at which `passes` becomes true and stays true.

@@ -9,7 +9,9 @@
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
-use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_up, told};
+use super::{
+    Model, Terms, charged, first_instant, in_the_present, instant, owed, rounded_up, told,
+};
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindow {
@@ -98,9 +100,15 @@ impl Model for SlidingWindow {
                 self.give_back(terms, hits.into(), |other| other == number);
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                let present = self.count(terms, now.div_euclid(terms.window_us));
+                let counted = charged(present, hits.into());
+                if counted > 0 {
+                    self.counted.push((now, counted));
+                }
+                true
             }
+            Hits::Reservation(_) => unreachable!("`Reservations` decides steps"),
         };
 
         // Hits that have slid out no longer count, whatever is given back.

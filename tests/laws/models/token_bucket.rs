@@ -9,7 +9,8 @@
 use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{
-    Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
+    Model, Terms, charged, first_instant, greatest_divisor, in_the_present, instant, owed,
+    rounded_up, told,
 };
 
 #[derive(Clone, Default, PartialEq)]
@@ -68,9 +69,12 @@ impl Model for TokenBucket {
                 self.missing = (before - still).max(0);
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                let whole = before.div_euclid(terms.window_us);
+                self.missing += charged(whole, hits.into()) * terms.window_us;
+                true
             }
+            Hits::Reservation(_) => unreachable!("`Reservations` decides steps"),
         };
 
         let behind_us = now - asked_at;

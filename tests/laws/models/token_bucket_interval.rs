@@ -8,7 +8,7 @@
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
-use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
+use super::{Model, Terms, charged, first_instant, in_the_present, instant, owed, told};
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct TokenBucketInterval {
@@ -55,9 +55,11 @@ impl Model for TokenBucketInterval {
                 self.missing = (before - still.max(0)).max(0);
                 true
             }
-            Hits::Charge(_) | Hits::Reservation(_) => {
-                unreachable!("these histories have no reservations")
+            Hits::Charge(hits) => {
+                self.missing += charged(before, hits.into());
+                true
             }
+            Hits::Reservation(_) => unreachable!("`Reservations` decides steps"),
         };
 
         let missing_at = |time: i128| (self.missing - come(terms, now, time)).max(0);

@@ -104,6 +104,31 @@
 //! | leaves marks in a future that did not come (law 2 forgets them) | agreement, laws |
 //! | undoes a take of a future that did not come | agreement, undo |
 //! | does not undo at all | agreement, undo |
+//! | **reservations, any algorithm that has them** | |
+//! | a commit that is repeated gives back again | agreement, promise |
+//! | a commit that is repeated tells its own amount, not the first | agreement |
+//! | a settled id is forgotten at once | agreement |
+//! | a release after the expiry gives back what stays charged | agreement, promise |
+//! | an expired reservation is still open | agreement |
+//! | an expiry gives nothing back | agreement |
+//! | an expiry comes a microsecond late | agreement |
+//! | a release gives nothing back | agreement |
+//! | an excess is bounded by one burst | agreement, promise |
+//! | an excess is charged only if it fits | agreement, promise |
+//! | an excess is the whole amount | agreement |
+//! | hits go back to a later window than the one taken from | agreement, promise |
+//! | a bucket that refills gives back only what has not come back already | agreement |
+//! | a settled id is extended | agreement |
+//! | only the oldest reservation of an id is extended | agreement |
+//! | a full ledger drops an open record | agreement |
+//! | a second reserve under an open id takes nothing | agreement, promise |
+//! | a commit settles the newest reservation of an id | agreement |
+//! | a withdrawal takes the oldest reservation of an id | agreement |
+//! | an ignored refusal is charged | agreement |
+//! | a remembered refusal is never used up | agreement |
+//! | a refused reservation counts as refused hits do | agreement |
+//! | an unknown id is not charged | agreement, promise |
+//! | records stay where they are when the clock comes back (law 2) | agreement |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs that change no answer.
 
@@ -111,6 +136,7 @@ mod clock;
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
+mod reservations;
 mod rule_tests;
 mod sliding_log;
 mod sliding_window;

@@ -6,6 +6,7 @@
 //! | `laws` | retry, reset, peek, refusals and reloads are right, without a model; memory is bounded |
 //! | `undo` | an undone take equals no take, and is never better |
 //! | `promise` | admitted hits never exceed what the algorithm promises |
+//! | `reservations` | agreement and promise of buckets with reservations |
 //!
 //! Why four: a model can share a mistake with the algorithm. A law has no model, and a promise
 //! knows nothing of how the algorithm works. How: each is a function of a [`Candidate`] and a
@@ -16,6 +17,7 @@
 mod agreement;
 mod laws;
 mod promise;
+pub(crate) mod reservations;
 mod undo;
 
 use proptest::test_runner::{
@@ -138,8 +140,13 @@ fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
 
 /// New histories at every run, after those that failed before.
 fn searching() -> TestRunner {
+    searching_for(4_000)
+}
+
+/// The same with another default number of histories.
+fn searching_for(cases: u32) -> TestRunner {
     TestRunner::new(Config {
-        cases: cases_or(4_000),
+        cases: cases_or(cases),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/laws/regressions.txt",
         ))),
@@ -149,8 +156,13 @@ fn searching() -> TestRunner {
 
 /// The same histories at every run, for bugs that every run must find.
 pub(crate) fn repeatable() -> TestRunner {
+    repeatable_for(1_500)
+}
+
+/// The same with another number of histories.
+pub(crate) fn repeatable_for(cases: u32) -> TestRunner {
     let config = Config {
-        cases: 1_500,
+        cases,
         failure_persistence: None,
         max_shrink_iters: 200,
         ..Config::default()

@@ -11,6 +11,7 @@ mod clock;
 mod counting;
 mod grouped;
 mod keys;
+mod ledger;
 mod limits;
 mod marks;
 mod modes;

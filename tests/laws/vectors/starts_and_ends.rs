@@ -6,35 +6,17 @@ use std::num::NonZeroU32;
 
 use tollgate_limiter::key::hash_holder;
 use tollgate_limiter::{
-    Check, Code, Cost, Decision, Estimate, EstimateScope, Expiry, Hits, Limit, Modes, OnExpiry,
-    Operation, Otherwise, Override, Plan, Request, ReserveAmount, ReserveRule, Rule, Step, Unit,
+    Check, Code, Cost, Decision, Estimate, EstimateScope, Hits, Limit, Modes, Operation, Otherwise,
+    Override, Plan, Request, ReserveAmount, Rule, Step, Unit,
 };
 
 use crate::fixtures::{
-    Buckets, Path, Tree, TwoHashes, at, called, concluded, counted, entries, limited, per, quota,
-    replacing, shadow,
-};
-
-const EXPIRY: Expiry = Expiry {
-    after_ms: NonZeroU32::new(300_000).unwrap(),
-    on_expiry: OnExpiry::Charge,
+    Buckets, EXPIRY, Path, Tree, TwoHashes, at, called, concluded, counted, entries, limited, per,
+    quota, replacing, reserving, shadow,
 };
 
 /// One descriptor: its entries, its hits, and whether they are explicit.
 type Sent<'p> = (Path<'p>, Hits, bool);
-
-/// The same rule with reservations of this amount under `id`.
-fn reserving(amount: ReserveAmount, rule: Rule) -> Rule {
-    Rule {
-        holder_key: Some("id".to_owned()),
-        reserve: Some(Box::new(ReserveRule {
-            key: Some("id".to_owned()),
-            amount: Some(amount),
-            expiry: EXPIRY,
-        })),
-        ..rule
-    }
-}
 
 /// A thousand a minute, and 800 reserved.
 fn tokens() -> Rule {

@@ -2,20 +2,26 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
+use tollgate::proto::kuadrant::service::ratelimit::v1 as kuadrant;
 use tollgate::proto::tollgate::v1::{
     BatchRequest, Call, CheckRequest, ExtendRequest, ReserveRequest,
 };
+use tollgate_test_support::grpc_client::descriptor as envoy_descriptor;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::redis_server::RedisServer;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::{RULES, check, client, commit, descriptor, left, reserve};
+use crate::grpc::raw::{Raw, frame};
 
 /// Code, reason and field of an error. Its domain is `tollgate`.
 fn error<T>(answered: Result<T, Status>) -> (Code, String, String) {
     let status = answered.err().expect("an error");
     let details = status.get_error_details();
-    let info = details.error_info().expect("ErrorInfo");
+    let info = details.error_info();
+    let info = info.unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
     assert_eq!(info.domain, "tollgate");
     let field = details.bad_request().map(|bad| {
         assert_eq!(bad.field_violations.len(), 1);
@@ -75,7 +81,7 @@ async fn a_field_that_is_invalid_is_named() {
         ..reserve("user", "r", 0)
     };
     assert_eq!(error(client.reserve(unsaid).await), field("hits"));
-    let long = "x".repeat(1 << 20);
+    let long = "x".repeat(100_000);
     let huge = reserve("user", &long, 1);
     assert_eq!(error(client.reserve(huge).await), field("reservation"));
     assert_eq!(
@@ -149,19 +155,41 @@ async fn other_errors_have_their_reason() {
     assert_eq!(left(&service, "user").await, 1_000);
 }
 
+/// The status that these headers and trailers say.
+fn status_of<'s>(trailers: impl Iterator<Item = &'s (String, String)>) -> Status {
+    let parsed = trailers.map(|(name, value)| {
+        let name: http::HeaderName = name.parse().unwrap();
+        (name, http::HeaderValue::from_str(value).unwrap())
+    });
+    Status::from_header_map(&parsed.collect()).expect("a status")
+}
+
 #[tokio::test]
 async fn a_deadline_that_has_passed_takes_nothing() {
     let service = Service::start(RULES, &[]).await;
     let mut client = client(&service).await;
-    let mut late = Request::new(check("user", 1));
-    late.metadata_mut()
-        .insert("grpc-timeout", "0n".parse().unwrap());
-    let named = (
-        Code::DeadlineExceeded,
-        "DEADLINE_EXCEEDED".to_owned(),
-        String::new(),
-    );
-    assert_eq!(error(client.check(late).await), named);
+    // A stock client does not wait for an answer beyond its deadline, so this one is by hand.
+    let mut raw = Raw::connect(service.grpc).await;
+    for (method, message) in [
+        ("Check", check("user", 1).encode_to_vec()),
+        ("Reserve", reserve("user", "late", 1).encode_to_vec()),
+    ] {
+        let late = http::Request::post(format!("http://test/tollgate.v1.RateLimits/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "0n");
+        let seen = raw.make(late.body(()).unwrap(), &[frame(&message)]).await;
+        let trailers = seen.headers.iter().chain(&seen.trailers);
+        let status = status_of(trailers);
+        let named = (
+            Code::DeadlineExceeded,
+            "DEADLINE_EXCEEDED".to_owned(),
+            String::new(),
+        );
+        assert_eq!(error(Err::<(), _>(status)), named, "{method}");
+    }
+    let unknown = client.commit(commit("user", "late", 1)).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
     assert_eq!(left(&service, "user").await, 1_000);
     let mut early = Request::new(check("user", 1));
     early.set_timeout(Duration::from_secs(60));
@@ -186,4 +214,51 @@ async fn a_store_that_cannot_be_reached_is_unavailable_and_says_when_to_retry() 
         String::new(),
     );
     assert_eq!(error(Err::<(), _>(status)), named);
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_in_the_store_ends_the_call_and_withdraws_the_reservation() {
+    let redis = RedisServer::start(&[]);
+    let settings = ["--store", &redis.url(), "--store-deadline-ms", "20000"];
+    let service = Service::start(RULES, &settings).await;
+    let mut client = client(&service).await;
+    while client.reserve(reserve("user", "first", 1)).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let mut raw = Raw::connect(service.grpc).await;
+    redis.signal("STOP");
+    for (path, message) in [
+        (
+            "tollgate.v1.RateLimits/Reserve",
+            reserve("user", "late", 600).encode_to_vec(),
+        ),
+        (
+            "kuadrant.service.ratelimit.v1.RateLimitService/Reserve",
+            kuadrant::ReserveRequest {
+                domain: "d".into(),
+                descriptors: vec![envoy_descriptor(&[("user", "ann")])],
+                amount: 300,
+                ttl: None,
+            }
+            .encode_to_vec(),
+        ),
+    ] {
+        let call = http::Request::post(format!("http://test/{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "100m");
+        let seen = raw.make(call.body(()).unwrap(), &[frame(&message)]).await;
+        let status = status_of(seen.headers.iter().chain(&seen.trailers));
+        let named = "DEADLINE_EXCEEDED".to_owned();
+        let named = (Code::DeadlineExceeded, named, String::new());
+        assert_eq!(error(Err::<(), _>(status)), named, "{path}");
+    }
+    redis.signal("CONT");
+    // Redis carries both out, and then what gives them back.
+    while left(&service, "user").await != 999 {
+        tokio::task::yield_now().await;
+    }
+    let unknown = client.commit(commit("user", "late", 1)).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
+    assert_eq!(left(&service, "user").await, 999);
 }

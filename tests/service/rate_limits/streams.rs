@@ -53,9 +53,11 @@ async fn a_client_that_does_not_read_cannot_send_without_end() {
     let mut client = client(&service).await;
     let (sender, calls) = mpsc::channel(1);
     let answers = client.stream(ReceiverStream::new(calls)).await.unwrap();
-    // A call of 10 KB: windows of 64 KiB to 1 MiB hold a part of the 100 MB.
+    // Calls of 4 KB and answers of more than 1 KB: the client's window of 2 MiB holds a part of the
+    // answers.
     let mut long = check("user", 0);
-    long.descriptors[0].entries[0].value = "x".repeat(10_000);
+    long.descriptors[0].entries[0].value = "x".repeat(200);
+    long.descriptors = vec![long.descriptors[0].clone(); 20];
     let sent = call(1, Sent::Check(long));
     let mut count = 0_u64;
     while count < 10_000 {

@@ -1,60 +1,123 @@
-//! Carries out calls of any kind.
+//! The methods of the service.
 
-use std::sync::Arc;
+use tonic::{Request, Response, Status, Streaming};
 
-use tonic::{Request, Status};
-
-use super::answers::{answer, failure};
-use super::calls::{fill_id, id_of, read};
-use crate::grpc::services::api_call::Caller;
-use crate::grpc::services::api_error::{api_status, invalid_call};
-use crate::pipeline::{ApiRequest, Pipeline};
+use super::api_calls::ApiCalls;
+use super::stream::Answers;
+use crate::grpc::services::api_error::{internal, invalid_field};
+use crate::pipeline::API_CALLS_MAX;
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
+use crate::proto::tollgate::v1::rate_limits_server::RateLimits;
 
-/// The service over the pipeline. Clones share it.
-#[derive(Clone)]
-pub(super) struct ApiCalls(Arc<Pipeline>);
-
-// === impl ApiCalls ===
-
-impl ApiCalls {
-    pub(super) fn new(pipeline: Arc<Pipeline>) -> Self {
-        Self(pipeline)
-    }
-
-    /// Carries out one call.
-    pub(super) async fn call(&self, mut call: Call, caller: Caller) -> Result<Answer, Status> {
-        fill_id(&mut call)?;
-        let (request, step) = read(&call)?;
-        let sent = ApiRequest {
-            request,
-            step,
-            deadline: caller.deadline,
-            parent: caller.parent,
-        };
-        match self.0.call_api(sent).await {
-            Ok(answered) => Ok(answer(call, answered)),
-            Err(error) => Err(api_status(error, id_of(&call))),
+/// The answer of this kind. Each call has one kind of answer.
+macro_rules! only {
+    ($answered:expr, $kind:ident) => {
+        match $answered {
+            Answer::$kind(answer) => Ok(Response::new(answer)),
+            _ => Err(internal("the answer is of another kind")),
         }
+    };
+}
+
+#[tonic::async_trait]
+impl RateLimits for ApiCalls {
+    async fn check(
+        &self,
+        request: Request<proto::CheckRequest>,
+    ) -> Result<Response<proto::CheckResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Check(request.into_inner()), caller).await?,
+            Check
+        )
     }
 
-    /// Carries out one call of many. One that fails does not end the others.
-    pub(super) async fn tagged(&self, call: proto::Call, caller: Caller) -> proto::Answer {
-        let answered = match call.call {
-            None => Err(invalid_call(
-                "the call is empty; send a check, peek, reserve, extend, commit or release",
-            )),
-            Some(sent) => self.call(sent, caller).await,
-        };
-        proto::Answer {
-            tag: call.tag,
-            answer: Some(answered.unwrap_or_else(|status| failure(&status))),
+    async fn peek(
+        &self,
+        request: Request<proto::CheckRequest>,
+    ) -> Result<Response<proto::CheckResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Peek(request.into_inner()), caller).await?,
+            Check
+        )
+    }
+
+    async fn reserve(
+        &self,
+        request: Request<proto::ReserveRequest>,
+    ) -> Result<Response<proto::ReserveResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Reserve(request.into_inner()), caller)
+                .await?,
+            Reserve
+        )
+    }
+
+    async fn extend(
+        &self,
+        request: Request<proto::ExtendRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Extend(request.into_inner()), caller)
+                .await?,
+            Settle
+        )
+    }
+
+    async fn commit(
+        &self,
+        request: Request<proto::CommitRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Commit(request.into_inner()), caller)
+                .await?,
+            Settle
+        )
+    }
+
+    async fn release(
+        &self,
+        request: Request<proto::ReleaseRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        let caller = self.caller(&request);
+        only!(
+            self.call(Call::Release(request.into_inner()), caller)
+                .await?,
+            Settle
+        )
+    }
+
+    async fn batch(
+        &self,
+        request: Request<proto::BatchRequest>,
+    ) -> Result<Response<proto::BatchResponse>, Status> {
+        let caller = self.caller(&request);
+        let calls = request.into_inner().calls;
+        if calls.len() > API_CALLS_MAX {
+            let why = format!("has {} calls; send at most {API_CALLS_MAX}", calls.len());
+            return Err(invalid_field("calls", &why));
         }
+        let mut answers = Vec::with_capacity(calls.len());
+        for call in calls {
+            answers.push(self.tagged(call, caller).await);
+        }
+        Ok(Response::new(proto::BatchResponse { answers }))
     }
 
-    pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
-        Caller::of(request.metadata(), &self.0)
+    type StreamStream = Answers;
+
+    async fn stream(
+        &self,
+        request: Request<Streaming<proto::Call>>,
+    ) -> Result<Response<Answers>, Status> {
+        let caller = self.caller(&request);
+        let answers = Answers::new(self.clone(), caller, request.into_inner());
+        Ok(Response::new(answers))
     }
 }

@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep_until};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::service::ApiCalls;
+use super::api_calls::ApiCalls;
 use crate::grpc::services::api_call::Caller;
 use crate::grpc::services::api_error::{deadline_exceeded, internal};
 use crate::proto::tollgate::v1::{Answer, Call};
@@ -45,7 +45,7 @@ impl Answers {
             calls: Some(calls),
             in_progress: JoinSet::new(),
             failure: None,
-            deadline: caller.timeout.map(|timeout| Box::pin(sleep(timeout))),
+            deadline: caller.until.map(|until| Box::pin(sleep_until(until))),
             ended: false,
         }
     }

@@ -1,0 +1,236 @@
+//! What a seed sets before a run with reservations, and what its callers want.
+
+use tollgate_limiter::{CountRefused, OnExpiry};
+use tollgate_test_support::grpc_client::{Descriptor, Entry};
+use tollgate_test_support::seeded_rng::SeededRng;
+
+use crate::scenario::Jumps;
+
+pub(super) const DOMAIN: &str = "reserved";
+const KEYS: [&str; 2] = ["user", "team"];
+const IDS: [&str; 3] = ["x", "y", "z"];
+const ID_KEY: &str = "request_id";
+
+/// Every algorithm that can reserve.
+const ALGORITHMS: [&str; 5] = [
+    "fixed_window",
+    "sliding_window",
+    "token_bucket",
+    "token_bucket_interval",
+    "leaky_bucket",
+];
+
+pub(super) struct Scenario {
+    pub(super) partitions: usize,
+    pub(super) secret: [u8; 16],
+    pub(super) jumps: Jumps,
+    /// How often callers leave, rules are reloaded, and time passes.
+    pub(super) weights: [u64; EVENTS.len()],
+    pub(super) rules: Rules,
+}
+
+pub(super) const EVENTS: [Event; 8] = [
+    Event::Worker,
+    Event::Caller,
+    Event::Ask,
+    Event::Leave,
+    Event::Pass,
+    Event::Jump,
+    Event::Reload,
+    Event::Kill,
+];
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Event {
+    Worker,
+    Caller,
+    Ask,
+    Leave,
+    Pass,
+    Jump,
+    Reload,
+    /// The process ends at once and starts again with empty memory.
+    Kill,
+}
+
+/// One generation of rules: a limit for each key.
+#[derive(Clone)]
+pub(super) struct Rules([Terms; KEYS.len()]);
+
+#[derive(Clone, Copy)]
+struct Terms {
+    algorithm: &'static str,
+    unit: &'static str,
+    requests: u64,
+    amount: u64,
+    seconds: u64,
+    on_expiry: OnExpiry,
+    count_refused: Option<CountRefused>,
+}
+
+/// What a caller sends.
+#[derive(Clone, Debug)]
+pub(super) enum Wish {
+    /// A request of these keys, with these hits, under an id or none.
+    Request {
+        keys: Vec<usize>,
+        hits: Option<u64>,
+        id: Option<usize>,
+    },
+    /// What the API sends for the bucket of a check that was sent before.
+    Step { before: usize, step: ApiStep },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ApiStep {
+    Release,
+    Extend(u32),
+    Commit(u64),
+    CommitOnce(u64),
+}
+
+// === impl Scenario ===
+
+impl Scenario {
+    pub(super) fn draw(chance: &mut SeededRng) -> Self {
+        let weights = EVENTS.map(|event| match event {
+            Event::Worker | Event::Caller => chance.between(6, 30),
+            Event::Ask => chance.between(8, 20),
+            Event::Leave => chance.pick(&[0, 2, 6]),
+            Event::Pass => chance.pick(&[1, 4, 8]),
+            Event::Jump => chance.pick(&[1, 3]),
+            Event::Reload => chance.pick(&[0, 0, 2]),
+            Event::Kill => chance.pick(&[0, 0, 1]),
+        });
+        Self {
+            partitions: chance.position(3) + 1,
+            secret: chance.secret(),
+            jumps: chance.pick(&[Jumps::Never, Jumps::Forward, Jumps::BothWays]),
+            weights,
+            rules: Rules(KEYS.map(|_| Terms::draw(chance))),
+        }
+    }
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// The rules after a reload: other numbers of the same buckets.
+    pub(super) fn redrawn(&self, chance: &mut SeededRng) -> Self {
+        Self(self.0.map(|terms| terms.resized(chance)))
+    }
+
+    pub(super) fn yaml(&self) -> String {
+        let mut lines = vec![format!("domain: {DOMAIN}\ndescriptors:")];
+        for (key, terms) in KEYS.iter().zip(&self.0) {
+            let Terms {
+                algorithm,
+                unit,
+                requests,
+                amount,
+                seconds,
+                on_expiry,
+                count_refused,
+            } = terms;
+            let counts = count_refused.map_or(String::new(), |counts| {
+                format!(", count_refused: {}", counts.name())
+            });
+            let burst = match *algorithm {
+                "leaky_bucket" => format!(", burst: {requests}"),
+                _ => String::new(),
+            };
+            let on_expiry = on_expiry.name();
+            let reserve = format!(
+                "{{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}"
+            );
+            lines.push(format!("  - key: {key}"));
+            lines.push(format!(
+                "    rate_limit: {{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}{burst}{counts}, reserve: {reserve}}}"
+            ));
+        }
+        lines.join("\n")
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    fn draw(chance: &mut SeededRng) -> Self {
+        let terms = Self {
+            algorithm: chance.pick(&ALGORITHMS),
+            unit: chance.pick(&["second", "minute", "minute"]),
+            requests: 1,
+            amount: 1,
+            seconds: 1,
+            on_expiry: OnExpiry::Charge,
+            count_refused: None,
+        };
+        terms.resized(chance)
+    }
+
+    fn resized(self, chance: &mut SeededRng) -> Self {
+        let requests = chance.between(1, 20);
+        Self {
+            requests,
+            amount: chance.between(1, requests.min(8)),
+            seconds: chance.pick(&[1, 2, 30, 90]),
+            on_expiry: chance.pick(&OnExpiry::ALL),
+            count_refused: chance.pick(&[
+                None,
+                None,
+                Some(CountRefused::None),
+                Some(CountRefused::All),
+            ]),
+            ..self
+        }
+    }
+}
+
+// === impl Wish ===
+
+impl Wish {
+    /// `sent` is how many checks were sent so far.
+    pub(super) fn draw(chance: &mut SeededRng, sent: usize) -> Self {
+        if sent > 0 && chance.once_in(5) {
+            let amount = chance.between(0, 12);
+            let step = match chance.below(6) {
+                0 | 1 => ApiStep::Release,
+                2 | 3 => ApiStep::Extend(chance.pick(&[1_000, 5_000, 120_000])),
+                4 => ApiStep::Commit(amount),
+                _ => ApiStep::CommitOnce(amount),
+            };
+            return Self::Step {
+                before: chance.position(sent.min(6)),
+                step,
+            };
+        }
+        let keys = chance.pick(&[&[0][..], &[1], &[0, 1], &[0, 1]]).to_vec();
+        let id = Some(chance.position(IDS.len()));
+        let (hits, id) = match chance.below(8) {
+            0 => (Some(chance.between(1, 3)), None),
+            1 => (None, id),
+            2..=4 => (Some(chance.between(1, 12)), id),
+            _ => (Some(0), id),
+        };
+        Self::Request { keys, hits, id }
+    }
+}
+
+/// The descriptors of a request.
+pub(super) fn descriptors(keys: &[usize], hits: Option<u64>, id: Option<usize>) -> Vec<Descriptor> {
+    let entry = |key: &'static str, value: &'static str| Entry {
+        key: key.into(),
+        value: value.into(),
+    };
+    let descriptor = |key: &usize| {
+        let mut entries = vec![entry(KEYS[*key], "")];
+        entries.extend(id.map(|id| entry(ID_KEY, IDS[id])));
+        Descriptor {
+            entries,
+            limit: None,
+            hits_addend: hits,
+            is_negative_hits: false,
+        }
+    };
+    keys.iter().map(descriptor).collect()
+}
