@@ -58,7 +58,7 @@ fn charged(prices: &[String; 2], sold: &[(bool, u64)], shared: bool) -> Vec<u64>
     for (is_output, hits) in sold {
         let path = if *is_output { OUT } else { IN };
         request.push_descriptor(entries(path), Hits::Take(*hits), None);
-        request.set_explicit_hits(true);
+        request.set_explicit_hits();
     }
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     let hits = plan

@@ -449,7 +449,11 @@ async fn unlimited_and_unknown_descriptors_reserve_nothing_and_refuse_nothing() 
     streams.ended("user", "other", 500).await;
     let refused = vec![start("free", "2"), start("user", "2")];
     let answer = streams.ask(request("d", refused)).await;
-    let codes: Vec<_> = answer.statuses.iter().map(|one| one.code()).collect();
+    let codes: Vec<_> = answer
+        .statuses
+        .iter()
+        .map(tollgate_test_support::grpc_client::DescriptorStatus::code)
+        .collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
 }
 

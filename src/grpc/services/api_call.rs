@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use prost_types::Duration as Sent;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_http2::grpc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -52,9 +52,8 @@ impl Caller {
             .then(|| TraceParent::of(metadata.as_ref()));
         Self {
             deadline: pipeline.deadline_after(timeout_us),
-            until: timeout_us.and_then(|timeout_us| {
-                Instant::now().checked_add(Duration::from_micros(timeout_us))
-            }),
+            // The runtime's timer gives its own time, and keeps it in range.
+            until: timeout_us.map(|us| sleep(Duration::from_micros(us)).deadline()),
             parent: parent.flatten(),
         }
     }
