@@ -126,7 +126,7 @@ impl KeyTable {
     }
 }
 
-/// A free place, else the first one that was not used of late.
+/// A free place, else the first one that was not used recently.
 #[cold]
 fn replaceable(places: &[AtomicU64; PLACES], identity: u64) -> Option<&AtomicU64> {
     if let Some(free) = places.iter().find(|place| place.load(Relaxed) == 0) {

@@ -16,7 +16,7 @@
 //! Both tables have a fixed size, made at the first use: a plain rule costs nothing. They take no
 //! lock: every change is one atomic operation. Two threads that race can lose one commit of many,
 //! which an estimate does not notice. In a full table a new rule or key takes the place of one that
-//! was not used of late, and a counter says so.
+//! was not used recently, and a counter says so.
 //!
 //! What it deliberately does not do: share estimates between replicas, or keep them over a restart.
 

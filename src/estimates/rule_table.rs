@@ -73,7 +73,7 @@ impl RuleTable {
         replaced
     }
 
-    /// Gives a rule a place: a free one, else that of a rule that was not used of late.
+    /// Gives a rule a place: a free one, else that of a rule that was not used recently.
     #[cold]
     fn insert(&self, rule: u64) -> (Option<&Slot>, bool) {
         let free = self.places(rule).find(|slot| slot.rule.load(Relaxed) == 0);

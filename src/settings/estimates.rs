@@ -14,7 +14,7 @@ pub struct EstimatesSettings {
     /// Memory for learnt amounts to reserve (reserve.amount: p50 to p99)
     ///
     /// It is used when a rule has such an amount. Beyond it, a new rule or key takes the place of
-    /// one that was not used of late.
+    /// one that was not used recently.
     ///
     /// Range: 64KiB to below 4GiB
     #[arg(long, env = "TOLLGATE_ESTIMATES_MEMORY_MAX", default_value = "4MiB", value_parser = memory, value_name = "BYTES")]

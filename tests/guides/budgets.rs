@@ -154,12 +154,12 @@ fn the_program_reserves_and_settles() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("call_a_model.py");
     std::fs::write(&program, block("python")).unwrap();
-    let run = |user: &str, answer: ModelAnswer| -> Output {
+    let run = |user: &str, model: SocketAddr| -> Output {
         Command::new(component("venv/bin/python"))
             .arg(&program)
             .args([user, "What is the answer?"])
             .env("TOLLGATE", format!("http://{}", tollgate.http))
-            .env("MODEL", format!("http://{}", model(answer)))
+            .env("MODEL", format!("http://{model}"))
             .env("NO_PROXY", "*")
             .output()
             .unwrap()
@@ -169,20 +169,29 @@ fn the_program_reserves_and_settles() {
         ("bob", ModelAnswer::CutOff, true, 100_000 - 4_000),
         ("eve", ModelAnswer::Refusal, false, 100_000),
     ] {
-        let output = run(user, answer);
+        let output = run(user, model(answer));
         assert_eq!(output.status.success(), succeeds, "{answer:?}: {output:?}");
         assert_eq!(left(&tollgate, user), remaining, "{answer:?}");
         if succeeds {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "forty-two\n");
         }
     }
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let output = run("ivy", closed.unwrap());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("no answer: "), "{said}");
+    assert_eq!(
+        left(&tollgate, "ivy"),
+        100_000,
+        "a model that was not reached"
+    );
     // 97,000 are taken, so 4,000 do not fit.
     let taken = json!({ "domain": "models", "descriptors": [
         { "entries": [{ "key": "user", "value": "dan" }] }
     ], "hits": 97_000 });
     let (status, _) = http(tollgate.http, "POST", "/v1/check", &taken.to_string());
     assert_eq!(status, 200);
-    let output = run("dan", ModelAnswer::Whole);
+    let output = run("dan", model(ModelAnswer::Whole));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         said.starts_with("429: ") && said.contains("OVER_LIMIT"),
