@@ -50,7 +50,7 @@ metrics! {
         /// HTTP requests answered 503 because too many were in flight or theirs took too long.
         Counter "tollgate_http_shed_total" => pub http_shed;
 
-        /// Open reflection and health Watch calls.
+        /// Open calls of Stream, of reflection, and of Watch of health.
         Gauge "tollgate_streaming_calls" => pub streaming_calls;
 
         /// Reflection and health Watch calls refused because too many were open.

@@ -7,7 +7,8 @@
 
 use tollgate::proto::envoy::r#type::v3::RateLimitUnit;
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, request,
+    Code, Descriptor, DescriptorStatus, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+    descriptor, request,
 };
 use tollgate_test_support::in_process::Service;
 
@@ -449,11 +450,7 @@ async fn unlimited_and_unknown_descriptors_reserve_nothing_and_refuse_nothing() 
     streams.ended("user", "other", 500).await;
     let refused = vec![start("free", "2"), start("user", "2")];
     let answer = streams.ask(request("d", refused)).await;
-    let codes: Vec<_> = answer
-        .statuses
-        .iter()
-        .map(tollgate_test_support::grpc_client::DescriptorStatus::code)
-        .collect();
+    let codes: Vec<_> = answer.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
 }
 

@@ -1,6 +1,6 @@
 //! Fields of a JSON object. Every error names the field by its path and says what to write.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::pipeline::API_HITS_MAX;
 use crate::rules::file::nearest;
@@ -98,14 +98,23 @@ impl<'v> Fields<'v> {
         let Value::Number(number) = value else {
             return wrong(kind(value));
         };
-        match (number.as_u64(), number.as_f64()) {
+        match (number.as_u64().or_else(|| whole(number)), number.as_f64()) {
             (Some(whole), _) if whole <= most => Ok(Some(whole)),
             (Some(_), _) => wrong("too large"),
             (None, Some(number)) if number.is_sign_negative() => wrong("negative"),
-            (None, Some(number)) if number > 18_446_744_073_709_551_615.0 => wrong("too large"),
+            (None, Some(number)) if number.fract() == 0.0 => wrong("too large"),
             (None, _) => wrong("a fraction"),
         }
     }
+}
+
+/// The whole number that a number such as `100.0` or `1e2` is, up to what its form holds exactly.
+/// Languages whose numbers are all floating-point write these.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is whole and in bounds
+fn whole(number: &Number) -> Option<u64> {
+    let number = number.as_f64()?;
+    let is_whole = number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number);
+    is_whole.then_some(number as u64)
 }
 
 /// What a value is, to follow `is`.

@@ -85,7 +85,9 @@ pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminStat
     };
     Router::new()
         .route("/v1/openapi.json", any(openapi))
-        .route("/v1/{call}", any(answer))
+        .route("/v1", any(answer.clone()))
+        .route("/v1/", any(answer.clone()))
+        .route("/v1/{*call}", any(answer))
 }
 
 async fn openapi(request: Request) -> Response {
@@ -104,7 +106,9 @@ impl Endpoints {
     /// comes before the body was sent, the client can see a reset instead.
     async fn answer(&self, request: Request) -> Response {
         let (head, body) = request.into_parts();
-        let name = head.uri.path().trim_start_matches("/v1/");
+        let path = head.uri.path();
+        let name = path.strip_prefix("/v1").unwrap_or(path);
+        let name = name.strip_prefix('/').unwrap_or(name);
         let Some(endpoint) = service::endpoint(name) else {
             drain(body).await;
             return service::unknown_endpoint(name).into_response();

@@ -74,6 +74,8 @@ async fn what_is_wrong_with_a_field_is_said() {
         ("release", { let mut one = with(json!({})); one["descriptors"][0]["hits"] = json!(1); one }, "descriptors[0].hits is no field; the fields are entries".into()),
         ("commit", with(json!({"hits": -5})), format!("hits is negative; {number}")),
         ("commit", with(json!({"hits": 1.5})), format!("hits is a fraction; {number}")),
+        ("commit", with(json!({"hits": -1.0})), format!("hits is negative; {number}")),
+        ("commit", with(json!({"hits": 9_007_199_254_740_992.0})), format!("hits is too large; {number}")),
         ("commit", with(json!({"hits": "5"})), format!("hits is a text; {number}")),
         ("commit", with(json!({"hits": 9_007_199_254_740_992_u64})), format!("hits is too large; {number}")),
         ("commit", with(json!({"hits": u64::MAX})), format!("hits is too large; {number}")),
@@ -103,7 +105,8 @@ async fn what_is_wrong_with_a_field_is_said() {
 async fn what_is_no_json_is_said() {
     let service = Service::start(RULES, &[]).await;
     let address = service.http;
-    let bodies: [(&[u8], &str); 5] = [
+    let deep = "[".repeat(100_000).leak().as_bytes();
+    let bodies: [(&[u8], &str); 8] = [
         (b"", "the body is empty; send a JSON object"),
         (
             b"domain=d",
@@ -118,6 +121,18 @@ async fn what_is_no_json_is_said() {
             "the body is not valid JSON: the field \"domain\" is there twice at line 1 column 27",
         ),
         (
+            b"{} {}",
+            "the body is not valid JSON: trailing characters at line 1 column 4",
+        ),
+        (
+            b"{\"domain\":\"d\"}x",
+            "the body is not valid JSON: trailing characters at line 1 column 15",
+        ),
+        (
+            deep,
+            "the body is not valid JSON: recursion limit exceeded at line 1 column 128",
+        ),
+        (
             b"{\"hits\":1e999}",
             "the body is not valid JSON: number out of range at line 1 column 13",
         ),
@@ -130,6 +145,30 @@ async fn what_is_no_json_is_said() {
         assert_eq!(
             (status, answer["error"]["message"].as_str()),
             (400, Some(why))
+        );
+    }
+}
+
+#[tokio::test]
+async fn whole_numbers_are_read_in_every_form_of_json() {
+    let service = Service::start(RULES, &[]).await;
+    let address = service.http;
+    for (hits, left) in [
+        ("100.0", 900),
+        ("1e2", 800),
+        ("0.5e1", 795),
+        ("-0", 795),
+        ("-0.0", 795),
+    ] {
+        let call = body("user", "ann", json!({"hits": "HITS"})).to_string();
+        let call = call.replace("\"HITS\"", hits).into_bytes();
+        let sent =
+            tokio::task::spawn_blocking(move || Connection::open(address).post("check", &call));
+        let (status, answer) = sent.await.unwrap();
+        assert_eq!(
+            (status, &answer["remaining"]),
+            (200, &json!(left)),
+            "{hits}"
         );
     }
 }

@@ -64,6 +64,31 @@ async fn wrong_paths_methods_and_sizes_have_statuses_of_their_own() {
             "there is no such path; below /v1/ are check, peek, reserve, extend, commit, release, batch",
         ),
         (
+            "POST",
+            "/v1/check/",
+            &good,
+            404,
+            "UNIMPLEMENTED",
+            "there is no such path; did you mean /v1/check?",
+        ),
+        (
+            "POST",
+            "/v1",
+            &good,
+            404,
+            "UNIMPLEMENTED",
+            "there is no such path; below /v1/ are check, peek, reserve, extend, commit, release, batch",
+        ),
+        // No preflight of a browser passes.
+        (
+            "OPTIONS",
+            "/v1/reserve",
+            &good,
+            405,
+            "METHOD_NOT_ALLOWED",
+            "this path takes POST only",
+        ),
+        (
             "GET",
             "/v1/check",
             &good,
