@@ -9,9 +9,11 @@
 use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate_limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
+use tollgate_limiter::algorithm::{CHARGED_MAX, MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Outcome, State, Timestamp, Unit,
+    ALGORITHMS, Algorithm, AlgorithmOption, Expiry, Hits, Holder, LEDGER_RECORDS_MAX, Ledger,
+    Limit, OnExpiry, Operation, Otherwise, Outcome, ReservationOutcome, State, Step, Timestamp,
+    Unit,
 };
 
 use crate::scene::Simulation;
@@ -119,6 +121,127 @@ fn the_page_opens_with_the_overview_and_each_algorithms_promise() {
 #[test]
 fn the_page_of_rules_links_to_this_one() {
     assert!(read("docs/rules.md").contains("](algorithms.md)"));
+}
+
+// === what the page says of reservations ===
+
+/// The row of this algorithm in the table of reservations: what goes back, and what is beyond.
+fn reservation_row(algorithm: &'static dyn Algorithm) -> [String; 2] {
+    let page = read(PAGE);
+    let (_, table) = page.split_once("\n## Reservations\n").unwrap();
+    let start = format!("| `{}` |", algorithm.name());
+    let rows: Vec<_> = table
+        .lines()
+        .filter(|line| line.starts_with(&start))
+        .collect();
+    assert_eq!(rows.len(), 1, "{PAGE}: one row for {algorithm:?}");
+    let cells: Vec<_> = rows[0].split('|').map(str::trim).collect();
+    [cells[2].to_owned(), cells[3].to_owned()]
+}
+
+/// Of ten, four are taken and six are reserved at [`AT`]. The reservation is committed by so many
+/// hits after so many seconds. The remaining hits then, and so many seconds after [`AT`].
+fn left_after_commit(
+    algorithm: &dyn Algorithm,
+    (hits, seconds): (u64, u64),
+    later: u64,
+) -> (u64, u64) {
+    let limit = limit(algorithm, 10);
+    let mut state = used(algorithm, &limit, 4);
+    let mut ask = |step, seconds: u64| {
+        let operation = Operation {
+            hits: Hits::Reservation(step),
+            holder: Some(Holder::from_hash(1)),
+        };
+        let at = AT.plus_us(seconds * 1_000_000);
+        state.apply(algorithm, &limit, operation, at)
+    };
+    let reserve = Step::Reserve {
+        hits: 6,
+        expiry: Expiry {
+            after_ms: NonZeroU32::new(600_000).unwrap(),
+            on_expiry: OnExpiry::Charge,
+        },
+        remember_refused: false,
+    };
+    assert_eq!(ask(reserve, 0).reservation, ReservationOutcome::Reserved);
+    let commit = Step::Commit {
+        hits,
+        otherwise: Otherwise::Unknown,
+    };
+    let committed = ask(commit, seconds);
+    assert_eq!(committed.reservation, ReservationOutcome::Settled);
+    (committed.remaining, left(&state, algorithm, &limit, later))
+}
+
+#[test]
+fn the_table_of_reservations_says_what_each_algorithm_does() {
+    for algorithm in ALGORITHMS.iter().copied() {
+        let row = reservation_row(algorithm);
+        if !algorithm.can_reserve() {
+            assert_eq!(row, ["no reservations"; 2], "{algorithm:?}");
+            continue;
+        }
+        // All six go back at once; five of them in the next minute; 19 too many in the next
+        // minute, seen 30, 80 and 120 seconds after the take.
+        let at_once = left_after_commit(algorithm, (0, 0), 0).0;
+        let in_the_next = left_after_commit(algorithm, (1, 20), 20).0;
+        let beyond = [30, 80, 120].map(|later| left_after_commit(algorithm, (25, 20), later).1);
+        let found = (at_once, in_the_next, beyond);
+        let debt = "are owed in full";
+        let in_full = "in full, until the bucket is full";
+        let window = "count in the window of the commit";
+        let (expected, texts) = match algorithm.name() {
+            "fixed_window" => (
+                // Nothing counts in the next minute but the 19, and nothing in the one after it.
+                (6, 10, [0, 10, 10]),
+                [
+                    "to the window they were taken from; no effect once it has ended",
+                    window,
+                ],
+            ),
+            "sliding_window" => (
+                // 10 - 5 = 5 of the minute before, weighted by 50 / 60, are 4.17. The 19 weigh
+                // 3.17 when 10 seconds of the minute after theirs are left.
+                (6, 5, [0, 0, 6]),
+                [
+                    "to the window they were taken from, while that or the next one lasts",
+                    window,
+                ],
+            ),
+            // 10 missing, 3.33 refilled, 5 back: 1.67 missing. Or 19 more: 25.67 missing after
+            // 20 seconds, 9 missing only after 120.
+            "token_bucket" | "leaky_bucket" => ((6, 8, [0, 0, 1]), [in_full, debt]),
+            // The edge after 10 seconds brought 10: nothing is missing. Or 19 are; 9 after the
+            // next edge, none after the one after it.
+            "token_bucket_interval" => ((6, 10, [0, 1, 1]), [in_full, debt]),
+            other => panic!("{other} is not in the table of the test"),
+        };
+        assert_eq!(found, expected, "{algorithm:?}");
+        assert_eq!(row, texts, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn the_page_has_the_bounds_of_reservations() {
+    let page = read(PAGE);
+    for bound in [CHARGED_MAX, LEDGER_RECORDS_MAX as u64] {
+        let grouped = grouped(bound);
+        assert!(page.contains(&grouped), "{PAGE}: wants {grouped}");
+    }
+    let bytes = format!("{} bytes for each id", Ledger::bytes_for_one_more());
+    assert!(page.contains(&bytes), "{PAGE}: wants {bytes}");
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let place = |position: usize| digits.len() - position;
+    let digits = digits.char_indices().map(|(position, digit)| {
+        let starts = position > 0 && place(position) % 3 == 0;
+        format!("{}{digit}", if starts { "," } else { "" })
+    });
+    digits.collect()
 }
 
 // === what the page says of limits that change ===
