@@ -106,7 +106,7 @@ impl<R: Read> Reader<R> {
             Kind::Header(_) => {}
             Kind::Rules(rules) => self.summary.generations.push(rules),
             Kind::Request(request) | Kind::Call(request) => {
-                self.hold(request.order, Event::Request(request))?
+                self.hold(request.order, Event::Request(request))?;
             }
             Kind::Refund(refund) => self.hold(refund.order, Event::Refund(refund))?,
             Kind::Reset(reset) => self.hold(reset.order, Event::Reset(reset))?,

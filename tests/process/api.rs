@@ -87,9 +87,8 @@ fn body(key: &str, more: Value) -> Value {
     body
 }
 
-#[test]
-fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood() {
-    let service = Tollgate::start(RULES, &[]);
+/// Calls of each kind and the status of their answers.
+fn calls() -> Vec<(&'static str, Value, u16)> {
     let id = json!({"reservation": "r"});
     let settle = |hits: u64| json!({"reservation": "r", "hits": hits});
     let extend = json!({"reservation": "r", "expires": "1.5s"});
@@ -100,7 +99,7 @@ fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood
         "domain": "d",
         "descriptors": [{ "entries": [{ "key": "user", "value": "ann" }], "hits": 1 }],
     });
-    let calls = [
+    vec![
         ("check", body("user", json!({"hits": 1})), 200),
         ("check", own_hits, 200),
         ("check", body("user", json!({"hits": 9999})), 429),
@@ -141,7 +140,12 @@ fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood
             200,
         ),
         ("batch", json!({"calls": {}}), 400),
-    ];
+    ]
+}
+
+#[test]
+fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood() {
+    let service = Tollgate::start(RULES, &[]);
     let mut values = Vec::new();
     let mut post = |call: &str, sent: Value, expected: u16| {
         let (status, text) = http(
@@ -154,7 +158,7 @@ fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood
         assert_eq!(status, expected, "{call} {sent}: {answer}");
         values.push(json!([call, status, sent, answer]));
     };
-    for (call, sent, expected) in calls {
+    for (call, sent, expected) in calls() {
         post(call, sent, expected);
     }
     // A reservation with a limit, from its beginning to its end, twice.

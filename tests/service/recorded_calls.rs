@@ -130,7 +130,7 @@ async fn calls_are_recorded_with_their_operation() {
     service.stop().await.unwrap();
     let bytes = recording.rest().await;
     let calls = calls(&bytes);
-    let operations: Vec<_> = calls.iter().map(|call| call.operation()).collect();
+    let operations: Vec<_> = calls.iter().map(ApiCall::operation).collect();
     let expected = [
         Operation::Reserve,
         Operation::Extend,
