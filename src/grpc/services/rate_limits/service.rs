@@ -1,15 +1,10 @@
 //! Carries out calls, one or many.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status, Streaming};
 
-use super::answers::{answer, failure};
-use super::calls::{fill_id, id_of, read};
+use super::carry_out::ApiCalls;
 use super::stream::Answers;
-use crate::grpc::services::api_call::Caller;
-use crate::grpc::services::api_error::{api_status, internal, invalid_call, invalid_field};
-use crate::pipeline::{ApiRequest, Pipeline};
+use crate::grpc::services::api_error::{internal, invalid_field};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -17,10 +12,6 @@ use crate::proto::tollgate::v1::rate_limits_server::RateLimits;
 
 /// Most calls of a batch.
 const CALLS_MAX: usize = 1_000;
-
-/// The service over the pipeline. Clones share it.
-#[derive(Clone)]
-pub(super) struct ApiCalls(Arc<Pipeline>);
 
 /// The answer of this kind. Each call has one kind of answer.
 macro_rules! only {
@@ -33,48 +24,6 @@ macro_rules! only {
 }
 
 // === impl ApiCalls ===
-
-impl ApiCalls {
-    pub(super) fn new(pipeline: Arc<Pipeline>) -> Self {
-        Self(pipeline)
-    }
-
-    /// Carries out one call.
-    async fn call(&self, mut call: Call, caller: Caller) -> Result<Answer, Status> {
-        fill_id(&mut call)?;
-        let (request, step) = read(&call)?;
-        let sent = ApiRequest {
-            request,
-            step,
-            deadline: caller.deadline,
-            parent: caller.parent,
-        };
-        let answered = caller.within(async {
-            let answered = self.0.call_api(sent).await;
-            answered.map_err(|error| api_status(error, id_of(&call)))
-        });
-        let answered = answered.await?;
-        Ok(answer(call, answered))
-    }
-
-    /// Carries out one call of many. One that fails does not end the others.
-    pub(super) async fn tagged(&self, call: proto::Call, caller: Caller) -> proto::Answer {
-        let answered = match call.call {
-            None => Err(invalid_call(
-                "the call is empty; send a check, peek, reserve, extend, commit or release",
-            )),
-            Some(sent) => self.call(sent, caller).await,
-        };
-        proto::Answer {
-            tag: call.tag,
-            answer: Some(answered.unwrap_or_else(|status| failure(&status))),
-        }
-    }
-
-    fn caller<T>(&self, request: &Request<T>) -> Caller {
-        Caller::of(request.metadata(), &self.0)
-    }
-}
 
 #[tonic::async_trait]
 impl RateLimits for ApiCalls {
