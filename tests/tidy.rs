@@ -79,7 +79,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost_types",
-        &["proto.rs", "pipeline", "grpc", "rules/xds"],
+        &["proto.rs", "pipeline", "grpc/services", "rules/xds"],
         "as prost",
     ),
     ("prost_reflect", &["protobuf_json.rs"], "as prost"),

@@ -53,7 +53,7 @@ metrics! {
         /// Open calls of Stream, of reflection, and of Watch of health.
         Gauge "tollgate_streaming_calls" => pub streaming_calls;
 
-        /// Reflection and health Watch calls refused because too many were open.
+        /// Calls of Stream, reflection, or Watch of health refused because too many were open.
         CounterVec "tollgate_streaming_calls_refused_total" [bound: STREAMING_BOUNDS]
             => streaming_calls_refused;
 

@@ -243,4 +243,9 @@ impl Deadline {
     pub fn passed(self, uptime_us: u64) -> bool {
         uptime_us >= self.uptime_us
     }
+
+    /// The time until it, at this uptime; none where it never passes.
+    pub fn us_left(self, uptime_us: u64) -> Option<u64> {
+        (self != Self::NEVER).then(|| self.uptime_us.saturating_sub(uptime_us))
+    }
 }

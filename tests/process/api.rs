@@ -174,6 +174,14 @@ fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood
         sent["descriptors"][0]["entries"][0]["value"] = json!("bob");
         post(call, sent, 200);
     }
+    values.extend(refused_unread(&service));
+    let errors = validated(&json!([document(), values]));
+    assert_eq!(errors, "");
+}
+
+/// Calls that are refused whatever their bodies say, with their answers.
+fn refused_unread(service: &Tollgate) -> Vec<Value> {
+    let mut values = Vec::new();
     let good = body("user", json!({"hits": 1, "reservation": "r"}));
     let (plain, large) = (good.to_string(), format!("{good}{}", " ".repeat(1 << 20)));
     for call in ["commit", "batch"] {
@@ -193,8 +201,7 @@ fn every_answer_is_valid_by_the_document_and_so_is_every_call_that_is_understood
             values.push(json!([call, status, sent, answer]));
         }
     }
-    let errors = validated(&json!([document(), values]));
-    assert_eq!(errors, "");
+    values
 }
 
 /// What the validators say of a document and values; panics where one ends with an error.

@@ -131,7 +131,7 @@ async fn a_slow_redis_delays_no_answer_and_is_used_again_when_it_is_fast() {
 }
 
 /// Redis has reserved, and its answer comes after the caller gave up. The hits go back as soon as
-/// the answer is there, and not at the expiry. The store's own deadline means the same.
+/// the answer is there, and not at the expiry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
     let redis = RedisServer::start(&[]);

@@ -443,12 +443,16 @@ async fn one_request_can_end_a_stream_and_start_the_next() {
 async fn unlimited_and_unknown_descriptors_reserve_nothing_and_refuse_nothing() {
     let mut streams = Streams::new().await;
     for (key, hits) in [("free", 0), ("free", 100), ("nothing", 0), ("nothing", 100)] {
-        let beside = vec![stream(key, "1", hits), stream("user", "1", hits)];
+        let plain = Descriptor {
+            hits_addend: Some(hits),
+            ..descriptor(&[(key, "v")])
+        };
+        let beside = vec![plain, stream(key, "1", hits), stream("user", "1", hits)];
         assert!(streams.passes(beside).await, "{key} {hits}");
     }
     assert_eq!(streams.left("user").await, 800);
     streams.ended("user", "other", 500).await;
-    let refused = vec![start("free", "2"), start("user", "2")];
+    let refused = vec![descriptor(&[("free", "v")]), start("user", "2")];
     let answer = streams.ask(request("d", refused)).await;
     let codes: Vec<_> = answer.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);

@@ -1,10 +1,9 @@
 //! What the calls of tollgate's API and of Kuadrant's have in common: their caller and durations.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use prost_types::Duration as Sent;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::timeout;
 use tollgate_http2::grpc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -19,8 +18,6 @@ use crate::tracing::TraceParent;
 pub(super) struct Caller {
     /// When the answer is no longer of use.
     pub(super) deadline: Deadline,
-    /// The same by the runtime's clock; none without a deadline.
-    pub(super) until: Option<Instant>,
     /// The caller's trace.
     pub(super) parent: Option<TraceParent>,
 }
@@ -52,8 +49,6 @@ impl Caller {
             .then(|| TraceParent::of(metadata.as_ref()));
         Self {
             deadline: pipeline.deadline_after(timeout_us),
-            // The runtime's timer gives its own time, and keeps it in range.
-            until: timeout_us.map(|us| sleep(Duration::from_micros(us)).deadline()),
             parent: parent.flatten(),
         }
     }
@@ -62,11 +57,12 @@ impl Caller {
     /// because nobody would settle it.
     pub(super) async fn within<T>(
         self,
+        pipeline: &Pipeline,
         call: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        match self.until {
+        match pipeline.time_until(self.deadline) {
             None => call.await,
-            Some(until) => timeout_at(until, call)
+            Some(time) => timeout(time, call)
                 .await
                 .unwrap_or_else(|_| Err(deadline_exceeded())),
         }

@@ -93,7 +93,7 @@ impl KuadrantCalls {
             deadline: caller.deadline,
             parent: caller.parent,
         };
-        let answered = caller.within(async {
+        let answered = caller.within(&self.0, async {
             let answered = self.0.call_api(call).await;
             answered.map_err(|error| api_status(error, ""))
         });

@@ -1,6 +1,7 @@
 //! One call of the API, alone: plan, turn, apply, decide, answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message as _;
 use tollgate_limiter::{Code, Hits, Request};
@@ -29,6 +30,12 @@ impl Pipeline {
         timeout_us.map_or(Deadline::NEVER, |timeout_us| {
             Deadline::within_us(&*self.clock, timeout_us)
         })
+    }
+
+    /// The time until a deadline; none without one.
+    pub(crate) fn time_until(&self, deadline: Deadline) -> Option<Duration> {
+        let us = deadline.us_left(self.clock.uptime_us())?;
+        Some(Duration::from_micros(us))
     }
 
     /// Carries out one call.

@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | `calls` | messages of calls |
 //! | `answers` | messages of answers |
-//! | `api_calls` | carries out calls |
+//! | `carry_out` | carries out one call |
 //! | `service` | the methods |
 //! | `stream` | the calls of one stream, several at once |
 
 mod answers;
-mod api_calls;
 mod calls;
+mod carry_out;
 mod service;
 mod stream;
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use tonic::codec::CompressionEncoding;
 
-use self::api_calls::ApiCalls;
+use self::carry_out::ApiCalls;
 use crate::grpc::service::GrpcService;
 use crate::grpc::streaming::StreamingMethods;
 use crate::proto::tollgate::v1::rate_limits_server::RateLimitsServer;

@@ -1,15 +1,17 @@
-//! The methods of the service.
+//! Carries out calls, one or many.
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::api_calls::ApiCalls;
+use super::carry_out::ApiCalls;
 use super::stream::Answers;
 use crate::grpc::services::api_error::{internal, invalid_field};
-use crate::pipeline::API_CALLS_MAX;
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
 use crate::proto::tollgate::v1::rate_limits_server::RateLimits;
+
+/// Most calls of a batch.
+const CALLS_MAX: usize = 1_000;
 
 /// The answer of this kind. Each call has one kind of answer.
 macro_rules! only {
@@ -20,6 +22,8 @@ macro_rules! only {
         }
     };
 }
+
+// === impl ApiCalls ===
 
 #[tonic::async_trait]
 impl RateLimits for ApiCalls {
@@ -99,8 +103,8 @@ impl RateLimits for ApiCalls {
     ) -> Result<Response<proto::BatchResponse>, Status> {
         let caller = self.caller(&request);
         let calls = request.into_inner().calls;
-        if calls.len() > API_CALLS_MAX {
-            let why = format!("has {} calls; send at most {API_CALLS_MAX}", calls.len());
+        if calls.len() > CALLS_MAX {
+            let why = format!("has {} calls; send at most {CALLS_MAX}", calls.len());
             return Err(invalid_field("calls", &why));
         }
         let mut answers = Vec::with_capacity(calls.len());

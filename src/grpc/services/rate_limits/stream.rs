@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::api_calls::ApiCalls;
+use super::carry_out::ApiCalls;
 use crate::grpc::services::api_call::Caller;
 use crate::grpc::services::api_error::{deadline_exceeded, internal};
 use crate::proto::tollgate::v1::{Answer, Call};
@@ -39,13 +39,14 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn new(service: ApiCalls, caller: Caller, calls: Streaming<Call>) -> Self {
+        let deadline = service.time_until(caller).map(|time| Box::pin(sleep(time)));
         Self {
             service,
             caller,
             calls: Some(calls),
             in_progress: JoinSet::new(),
             failure: None,
-            deadline: caller.until.map(|until| Box::pin(sleep_until(until))),
+            deadline,
             ended: false,
         }
     }

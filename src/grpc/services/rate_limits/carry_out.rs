@@ -1,6 +1,7 @@
-//! Carries out calls of any kind.
+//! Carries out one call, for unary methods, batches and streams.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::{Request, Status};
 
@@ -34,7 +35,7 @@ impl ApiCalls {
             deadline: caller.deadline,
             parent: caller.parent,
         };
-        let answered = caller.within(async {
+        let answered = caller.within(&self.0, async {
             let answered = self.0.call_api(sent).await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
@@ -56,7 +57,13 @@ impl ApiCalls {
         }
     }
 
+    /// Who made a call.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
         Caller::of(request.metadata(), &self.0)
+    }
+
+    /// The time until the caller's deadline; none without one.
+    pub(super) fn time_until(&self, caller: Caller) -> Option<Duration> {
+        self.0.time_until(caller.deadline)
     }
 }
