@@ -161,6 +161,26 @@ pub struct RuleReport {
     pub smallest_limit_unknown: Option<String>,
     /// Whether the recording says nothing about it: see `undecidable`.
     pub undecidable: bool,
+    /// What its reservations did. None if no request had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationFigures>,
+}
+
+/// What the reservations of one limit did.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct ReservationFigures {
+    /// Reservations made.
+    pub reserved: u64,
+    /// Reservations that this limit or another one of the request refused.
+    pub refused: u64,
+    /// Reservations committed or released.
+    pub settled: u64,
+    /// Ends that were charged in full, because no reservation was open.
+    pub charged: u64,
+    /// Hits that were reserved and not used.
+    pub hits_returned: u64,
+    /// Hits that were used beyond what was reserved.
+    pub hits_excess: u64,
 }
 
 /// One minute.

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tollgate_limiter::{Allowance, Code, Key, Rule, RuleSet, Timestamp};
+use tollgate_limiter::{
+    Allowance, Code, Key, Outcome, ReservationOutcome, Rule, RuleSet, Timestamp,
+};
 
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
-use super::report::{KeyEntry, Minute, RuleReport, Undecidable};
+use super::report::{KeyEntry, Minute, ReservationFigures, RuleReport, Undecidable};
 use super::smallest_limit::{Dropped, LimitOf, Operations, Question};
 use crate::admin_api::{LimitFigures, rule_name, time_text};
 use crate::simulation::{Answer, CheckAnswer};
@@ -38,6 +40,7 @@ struct RuleCounts {
     refused: u64,
     keys_refused: u64,
     peak: Option<Peak>,
+    reservations: Option<ReservationFigures>,
     /// Whether `all_or_nothing` joins it with other limits of a request.
     is_joined: bool,
 }
@@ -69,6 +72,11 @@ impl Tally {
         for (position, check) in answer.checks.iter().enumerate() {
             let order = decided.orders.get(position).copied();
             self.count_check(decided, check, order.unwrap_or_default(), rules);
+            if let Some(outcome) = &check.outcome
+                && let Some(counts) = self.rules.get_mut(&check.rule)
+            {
+                counts.add_reservation(outcome, answer.code.as_ref().ok().copied());
+            }
         }
     }
 
@@ -156,6 +164,7 @@ impl Tally {
                 admitted: counts.admitted,
                 refused: counts.refused,
                 keys_refused: counts.keys_refused,
+                reservations: counts.reservations,
                 rule: OVERRIDE.to_owned(),
                 ..RuleReport::default()
             };
@@ -201,6 +210,35 @@ impl Tally {
             refused: *refused,
         });
         minutes.collect()
+    }
+}
+
+// === impl RuleCounts ===
+
+impl RuleCounts {
+    /// Counts a step of a reservation, by its outcome and the code of its request.
+    fn add_reservation(&mut self, outcome: &Outcome, code: Option<Code>) {
+        use ReservationOutcome as O;
+        if outcome.reservation == O::None {
+            return;
+        }
+        let figures = self.reservations.get_or_insert_default();
+        let count = match outcome.reservation {
+            O::Reserved if code == Some(Code::Ok) => &mut figures.reserved,
+            O::Reserved | O::Refused | O::TooMany => &mut figures.refused,
+            O::Settled => &mut figures.settled,
+            O::Charged => &mut figures.charged,
+            _ => return,
+        };
+        *count = count.saturating_add(1);
+        if outcome.reservation == O::Settled
+            && let Some(settled) = outcome.settled()
+        {
+            let returned = settled.reserved.saturating_sub(settled.committed);
+            let excess = settled.committed.saturating_sub(settled.reserved);
+            figures.hits_returned = figures.hits_returned.saturating_add(returned);
+            figures.hits_excess = figures.hits_excess.saturating_add(excess);
+        }
     }
 }
 

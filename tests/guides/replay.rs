@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tollgate::replay::report::{
     AgainstReport, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts,
-    ReplayReport, RuleReport, Undecidable,
+    ReplayReport, ReservationFigures, RuleReport, Undecidable,
 };
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
@@ -143,6 +143,7 @@ fn whole_report() -> ReplayReport {
     let limit = RuleReport {
         smallest_limit: Some(1),
         smallest_limit_unknown: Some(String::new()),
+        reservations: Some(ReservationFigures::default()),
         ..RuleReport::default()
     };
     let point = Point {

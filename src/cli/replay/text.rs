@@ -241,6 +241,19 @@ fn write_rule(out: &mut String, rule: &RuleReport) {
             rule.admitted, rule.refused, rule.keys_refused
         ),
     );
+    if let Some(figures) = &rule.reservations {
+        let text = format!(
+            "reservations: {} made, {} refused, {} settled, {} ends charged in full; {} hits \
+             returned, {} in excess",
+            figures.reserved,
+            figures.refused,
+            figures.settled,
+            figures.charged,
+            figures.hits_returned,
+            figures.hits_excess
+        );
+        wrapped(out, "    ", &text);
+    }
     if rule.peak_hits > 0 {
         let key = shown(&rule.peak_key);
         line(
