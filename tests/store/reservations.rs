@@ -168,6 +168,35 @@ async fn reservations_of_a_passed_request_stay() {
 }
 
 #[tokio::test]
+async fn any_number_of_partitions_keeps_the_reservations_of_a_request_together() {
+    for partitions in [1, 2, 7, 16] {
+        let bounds = memory::MemoryLimits {
+            partitions,
+            ..BOUNDS
+        };
+        for running in idle(bounds).map(Running::spawned) {
+            let store = &*running.store;
+            for id in 0..20 {
+                let checks = (0..20).map(|key| reserve(key, 100, id, 5)).collect();
+                let applied = store
+                    .apply(checks, Deadline::NEVER, CommitMode::Tentative)
+                    .await;
+                applied.unwrap().tentative.unwrap().commit();
+            }
+            for key in 0..20 {
+                assert_eq!(left_of(store, key, 100).await, 0, "{partitions}");
+                for id in 0..20 {
+                    let asked = commit(key, 100, id, 1, Otherwise::Unknown);
+                    let settled = became(store, asked).await;
+                    assert_eq!(settled, ReservationOutcome::Settled, "{partitions}");
+                }
+                assert_eq!(left_of(store, key, 100).await, 80, "{partitions}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn reservations_expire_and_are_shown() {
     for running in idle(BOUNDS).map(Running::spawned) {
         let store = &*running.store;
