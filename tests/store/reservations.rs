@@ -162,9 +162,10 @@ async fn settle_in_each_way(running: &Running, key: u64, by_batch: bool) {
         (commit(key, 100, 4, 90, Otherwise::Unknown), Settled, 0),
     ] {
         let shown = format!("{} {by_batch} {:?}", running.name, asked.operation);
-        let outcome = match by_batch {
-            true => became_by_batch(store, asked).await,
-            false => became(store, asked).await,
+        let outcome = if by_batch {
+            became_by_batch(store, asked).await
+        } else {
+            became(store, asked).await
         };
         assert_eq!(outcome, expected, "{shown}");
         assert_eq!(left_of(store, key, 100).await, left, "{shown}");

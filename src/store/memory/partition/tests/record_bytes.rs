@@ -1,5 +1,5 @@
-//! Bounds of reservations in a partition: bytes of the heap beside those that it counts, and records
-//! of one bucket.
+//! Bounds of reservations in a partition: the bytes of the heap that they take, beside those that
+//! it counts, and the records of one bucket.
 
 use super::reservations::{commit, left, reserve};
 use super::*;
@@ -28,7 +28,7 @@ fn reservation(kind: Kind, bucket: u64, number: u64) -> (Check, Timestamp) {
         _ => OnExpiry::Charge,
     };
     let at = match kind {
-        Kind::Expired if number % 3 == 0 => BEGIN.plus_us(30_000_000),
+        Kind::Expired if number.is_multiple_of(3) => BEGIN.plus_us(30_000_000),
         _ => BEGIN,
     };
     let id = id(number << 32 | bucket);
@@ -43,7 +43,8 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
             if later == (at > BEGIN) {
                 ask(partition, &asked, at);
             }
-            if !later && (kind == Kind::Settled || kind == Kind::Mixed && number % 3 == 0) {
+            if !later && (kind == Kind::Settled || kind == Kind::Mixed && number.is_multiple_of(3))
+            {
                 let id = id(number << 32 | bucket);
                 let settle = commit(bucket, u32::MAX, id, 1, Otherwise::Unknown);
                 ask(partition, &settle, at);
@@ -63,14 +64,17 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
 fn measured(buckets: u64, records: u64, kind: Kind) -> (f64, f64) {
     let mut partition = partition(usize::MAX / 2);
     let allocated = allocation_counter::measure(|| fill(&mut partition, buckets, records, kind));
-    let kept = partition.records()[0] as f64;
+    let kept = partition.records()[0] as u64;
     let expected = match kind {
         Kind::Expired => buckets * records.div_ceil(3),
         _ => buckets * records,
     };
-    assert_eq!(kept, expected as f64, "{kind:?}");
-    let counted = partition.bytes() as f64;
-    (allocated.bytes_current as f64 / kept, counted / kept)
+    assert_eq!(kept, expected, "{kind:?}");
+    let each = |bytes: f64| bytes / kept as f64;
+    (
+        each(allocated.bytes_current as f64),
+        each(partition.bytes() as f64),
+    )
 }
 
 #[test]
