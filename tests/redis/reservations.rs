@@ -2,6 +2,7 @@
 //! `docs/budgets.md` says. Each row of its table "What is lost" names the test here.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use tollgate::proto::tollgate::v1::{
     SettleResponse, Verdict,
 };
 use tollgate_test_support::grpc_client::{channel, descriptor as envoy_descriptor, request};
+use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
@@ -386,6 +388,79 @@ async fn every_key_of_reservations_expires() {
     for key in keys {
         let ttl_ms: i64 = redis.say(&["PTTL", &key]);
         assert!(ttl_ms > 0, "{key} has no expiry: {ttl_ms}");
+    }
+}
+
+/// A user with the rights that the page names, and no others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_on_the_page_are_all_that_a_user_needs() {
+    let page = fs::read_to_string("docs/shared-limits.md").unwrap();
+    let (_, section) = page
+        .split_once("\n## A Redis user with few rights\n")
+        .unwrap();
+    let commands = section.split("```").nth(1).unwrap();
+    let commands = commands.strip_prefix("text").unwrap();
+    let redis = RedisServer::start(&[]);
+    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
+    let allowed: Vec<_> = commands
+        .split_whitespace()
+        .map(|command| format!("+{}", command.to_lowercase()))
+        .collect();
+    words.extend(allowed.iter().map(String::as_str));
+    let set: String = redis.say(&words);
+    assert_eq!(set, "OK");
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    fs::write(&password, "secret").unwrap();
+    let url = redis.url();
+    let replica = replica(
+        RULES,
+        &[
+            "--store",
+            &url,
+            "--store-user",
+            "limits",
+            "--store-password-file",
+            password.to_str().unwrap(),
+            "--store-deadline-ms",
+            "20000",
+        ],
+    );
+    let mut client = client(&replica).await;
+    for id in ["a", "b", "a"] {
+        client
+            .reserve(reserve("fixed_window", id, 800))
+            .await
+            .unwrap();
+    }
+    let answer = client.commit(commit("fixed_window", "a", 900)).await;
+    assert_eq!(settled(answer), Ok((800, 900)));
+    stream(&replica, 0).await;
+    stream(&replica, 5).await;
+    // An interval may have begun without any limit.
+    for value in ["fixed_window", "token_bucket"] {
+        left(&mut client, "k", value).await;
+    }
+    let reset = r#"{"domain":"d","descriptor":[{"key":"k","value":"fixed_window"}]}"#;
+    let answer = http(replica.admin, "POST", "/reset", reset);
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    let denied: Vec<redis::Value> = redis.say(&["ACL", "LOG"]);
+    assert!(denied.is_empty(), "{denied:?}");
+    // Limits in other algorithms use other commands of the scripts.
+    let mut folders = vec![PathBuf::from("src/store/redis")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            for call in fs::read_to_string(path).unwrap().split("call('").skip(1) {
+                let (command, _) = call.split_once('\'').unwrap();
+                let mut listed = commands.split_whitespace();
+                assert!(listed.any(|one| one == command), "the page lacks {command}");
+            }
+        }
     }
 }
 
