@@ -11,7 +11,7 @@
 # make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
-# make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
+# make test-memory      2 and 10 million keys, a million reservations, a flood of 5 minutes in 64 MiB (as root)
 # make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
 # make test-record      a recording of three minutes through Envoy, replayed
@@ -135,6 +135,7 @@ test-hostile:
 test-memory: export MEMORY_KEYS ?= 2000000,10000000
 test-memory: export MEMORY_SECONDS ?= 300
 test-memory: export MEMORY_CROWD ?= 4
+test-memory: export MEMORY_RESERVATIONS ?= 1000000
 test-memory:
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
 

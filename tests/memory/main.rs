@@ -1,11 +1,12 @@
-//! Memory of the real process: per key, per body, in a container, and after floods.
+//! Memory of the real process: per key, per body, per reservation, in a container, after floods.
 //!
 //! `cargo test` runs a short version. `make test-memory` runs a long one: an optimised build, two
 //! and ten million keys, five minutes of endless new keys.
 //!
 //! - `MEMORY_KEYS=2000000,10000000`: numbers of keys;
 //! - `MEMORY_SECONDS=300`: duration of the flood of new keys;
-//! - `MEMORY_CROWD=4`: multiplies the floods after which memory must be released.
+//! - `MEMORY_CROWD=4`: multiplies the floods after which memory must be released;
+//! - `MEMORY_RESERVATIONS=1000000`: numbers of open reservations.
 //!
 //! What it deliberately does not do: inspect the table (`tests/store/flood`).
 // Tests: a panic is a failure.
@@ -24,6 +25,7 @@ mod bytes_per_key;
 mod container;
 mod gzip;
 mod released_memory;
+mod reservations;
 
 use std::time::Duration;
 

@@ -36,6 +36,7 @@ mod recording;
 mod reloading;
 mod requests;
 mod reservations;
+mod reservations_at_bounds;
 mod reservations_seen;
 mod threat_page;
 mod top_keys;

@@ -145,9 +145,7 @@ impl MarksTable {
 
     /// The heap bytes that one more record of a reservation needs, with those of a bucket's first.
     pub(super) fn record_bytes() -> usize {
-        heap_of_box()
-            .saturating_add(size_of::<Ledger>())
-            .saturating_add(Ledger::bytes_for_one_more())
+        heap_of_box().saturating_add(Ledger::bytes_for_one_more())
     }
 
     /// Makes a slot for the marks of this bucket within `bytes_max` for the whole table. Returns

@@ -4,6 +4,7 @@ mod batches;
 mod bodies;
 mod concurrency;
 mod connections;
+mod extremes;
 mod limits;
 mod prices;
 mod reservations;

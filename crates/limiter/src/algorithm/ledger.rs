@@ -13,8 +13,22 @@ use super::{Holder, OnExpiry, Timestamp};
 pub const LEDGER_RECORDS_MAX: usize = 1_000_000;
 
 /// About how many heap bytes a record takes in the ordered collections, their spare space
-/// included.
+/// included. The first records of a bucket have space in [`FIRST_BYTES`].
 const RECORD_BYTES: usize = 160;
+
+/// How many entries a leaf of the ordered collections has space for. A leaf is allocated whole,
+/// and a collection that was used once keeps one.
+const LEAF_ENTRIES: usize = 11;
+
+/// The heap bytes of a ledger's first record: the ledger, and a leaf of each collection.
+const FIRST_BYTES: usize = size_of::<Ledger>()
+    .saturating_add(leaf_bytes(size_of::<(RecordKey, Record)>()))
+    .saturating_add(leaf_bytes(size_of::<(Timestamp, RecordKey)>()).saturating_mul(3));
+
+/// The bytes of a leaf whose entries have this size, with the pointer and the numbers beside them.
+const fn leaf_bytes(entry: usize) -> usize {
+    entry.saturating_mul(LEAF_ENTRIES).saturating_add(16)
+}
 
 /// The records of one bucket.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -104,16 +118,17 @@ impl Ledger {
         }
     }
 
-    /// About how many bytes of the heap it takes.
+    /// About how many bytes of the heap it takes: at least what it takes where it has few records.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
-        size_of::<Self>().saturating_add(self.records.len().saturating_mul(RECORD_BYTES))
+        let others = self.records.len().saturating_sub(1);
+        FIRST_BYTES.saturating_add(others.saturating_mul(RECORD_BYTES))
     }
 
-    /// About how many bytes one more record takes.
+    /// About how many bytes one more record takes at most: that of the first one.
     #[inline]
     pub const fn bytes_for_one_more() -> usize {
-        RECORD_BYTES
+        FIRST_BYTES
     }
 
     /// When its last record is forgotten.

@@ -16,7 +16,13 @@ fn step(number: u64, requests: u32, id: u64, step: Step) -> Check {
     }
 }
 
-fn reserve(number: u64, requests: u32, id: u64, hits: u64, on_expiry: OnExpiry) -> Check {
+pub(super) fn reserve(
+    number: u64,
+    requests: u32,
+    id: u64,
+    hits: u64,
+    on_expiry: OnExpiry,
+) -> Check {
     let expiry = Expiry {
         after_ms: MINUTE_MS.try_into().unwrap(),
         on_expiry,
@@ -29,7 +35,13 @@ fn reserve(number: u64, requests: u32, id: u64, hits: u64, on_expiry: OnExpiry) 
     step(number, requests, id, reserve)
 }
 
-fn commit(number: u64, requests: u32, id: u64, hits: u64, otherwise: Otherwise) -> Check {
+pub(super) fn commit(
+    number: u64,
+    requests: u32,
+    id: u64,
+    hits: u64,
+    otherwise: Otherwise,
+) -> Check {
     step(number, requests, id, Step::Commit { hits, otherwise })
 }
 

@@ -1,0 +1,96 @@
+//! Bytes of the heap that reservations take, beside those that a partition counts for them.
+
+use super::reservations::{commit, reserve};
+use super::*;
+use tollgate_limiter::{OnExpiry, Otherwise};
+
+/// An id, distributed like a keyed hash.
+fn id(number: u64) -> u64 {
+    key(number).to_halves()[1]
+}
+
+/// How the records of a bucket end up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Open,
+    Settled,
+    /// Some open ones of each expiry, others settled.
+    Mixed,
+    /// Two of three have expired.
+    Expired,
+}
+
+/// The reservation with this number in this bucket, and when it is made.
+fn reservation(kind: Kind, bucket: u64, number: u64) -> (Check, Timestamp) {
+    let on_expiry = match kind {
+        Kind::Mixed if number % 2 == 1 => OnExpiry::Release,
+        _ => OnExpiry::Charge,
+    };
+    let at = match kind {
+        Kind::Expired if number % 3 == 0 => BEGIN.plus_us(30_000_000),
+        _ => BEGIN,
+    };
+    let id = id(number << 32 | bucket);
+    (reserve(bucket, u32::MAX, id, 1, on_expiry), at)
+}
+
+fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
+    let all = || (0..records).flat_map(|number| (0..buckets).map(move |bucket| (bucket, number)));
+    for later in [false, true] {
+        for (bucket, number) in all() {
+            let (asked, at) = reservation(kind, bucket, number);
+            if later == (at > BEGIN) {
+                ask(partition, &asked, at);
+            }
+            if !later && (kind == Kind::Settled || kind == Kind::Mixed && number % 3 == 0) {
+                let id = id(number << 32 | bucket);
+                let settle = commit(bucket, u32::MAX, id, 1, Otherwise::Unknown);
+                ask(partition, &settle, at);
+            }
+        }
+    }
+    if kind == Kind::Expired {
+        for bucket in 0..buckets {
+            // An unknown id: nothing changes but what is due.
+            let look = commit(bucket, u32::MAX, id(u64::MAX / 2), 1, Otherwise::Unknown);
+            ask(partition, &look, BEGIN.plus_us(60_000_000));
+        }
+    }
+}
+
+/// Bytes of the heap and counted bytes for each record, in buckets with this many records.
+fn measured(buckets: u64, records: u64, kind: Kind) -> (f64, f64) {
+    let mut partition = partition(usize::MAX / 2);
+    let allocated = allocation_counter::measure(|| fill(&mut partition, buckets, records, kind));
+    let kept = partition.records()[0] as f64;
+    let expected = match kind {
+        Kind::Expired => buckets * records.div_ceil(3),
+        _ => buckets * records,
+    };
+    assert_eq!(kept, expected as f64, "{kind:?}");
+    let counted = partition.bytes() as f64;
+    (allocated.bytes_current as f64 / kept, counted / kept)
+}
+
+#[test]
+fn counted_bytes_of_reservations_are_at_least_those_of_the_heap() {
+    let sizes = [
+        (5_000, 1),
+        (2_000, 2),
+        (1_000, 5),
+        (500, 11),
+        (500, 12),
+        (200, 30),
+        (100, 100),
+        (1, 20_000),
+    ];
+    for kind in [Kind::Open, Kind::Settled, Kind::Mixed, Kind::Expired] {
+        for (buckets, records) in sizes {
+            let (real, counted) = measured(buckets, records, kind);
+            let shown = format!("{kind:?}, {buckets} × {records}: {real:.0} of {counted:.0} bytes");
+            println!("{shown}");
+            assert!(real <= counted, "{shown}");
+            assert!(records == 1 || counted <= 3.0 * real, "{shown}");
+        }
+    }
+}

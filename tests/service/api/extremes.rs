@@ -1,0 +1,377 @@
+//! Amounts, ids, descriptors and limits at the edge of what a reservation can have.
+//!
+//! Bodies that are not understood: `bodies`. Each test says what becomes of the call, and that
+//! nothing else changed.
+
+use serde_json::{Value, json};
+use tollgate_test_support::in_process::Service;
+
+use super::{Connection, body, left, post};
+
+/// The largest number of hits in a call.
+const HITS_MAX: u64 = 9_007_199_254_740_991;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: fixed_window
+    rate_limit: { unit: hour, requests_per_unit: 1000 }
+  - key: sliding_window
+    rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: sliding_window }
+  - key: token_bucket
+    rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: token_bucket }
+  - key: token_bucket_interval
+    rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: token_bucket_interval }
+  - key: leaky_bucket
+    rate_limit: { unit: hour, requests_per_unit: 1000, burst: 1000, algorithm: leaky_bucket }
+  - key: dear
+    rate_limit: { unit: hour, requests_per_unit: 1000, cost: 1000000 }
+  - key: segments
+    rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: sliding_window, segments: 6 }
+  - key: slots
+    rate_limit: { requests_per_unit: 1000, algorithm: concurrency, slot_seconds: 60 }
+  - key: low
+    rate_limit: { unit: hour, requests_per_unit: 9, name: low }
+  - key: high
+    rate_limit: { unit: hour, requests_per_unit: 1000, replaces: [{ name: low }] }
+";
+
+const CAN_RESERVE: [&str; 5] = [
+    "fixed_window",
+    "sliding_window",
+    "token_bucket",
+    "token_bucket_interval",
+    "leaky_bucket",
+];
+
+/// Sends a call that must succeed.
+async fn done(service: &Service, call: &str, body: Value) -> Value {
+    let (status, answer) = post(service.http, call, &body).await;
+    assert_eq!(status, 200, "{call} {body}: {answer}");
+    answer
+}
+
+async fn status(service: &Service, call: &str, body: Value) -> u16 {
+    post(service.http, call, &body).await.0
+}
+
+#[tokio::test]
+async fn a_reservation_of_no_hits_takes_nothing_and_charges_what_its_commit_says() {
+    let service = Service::start(RULES, &[]).await;
+    for key in CAN_RESERVE {
+        let of = |more| body(key, "v", more);
+        let answer = done(
+            &service,
+            "reserve",
+            of(json!({"hits": 0, "reservation": "r"})),
+        )
+        .await;
+        assert_eq!(
+            (&answer["hits"], &answer["remaining"]),
+            (&json!(0), &json!(1000))
+        );
+        let answer = done(
+            &service,
+            "commit",
+            of(json!({"hits": 7, "reservation": "r"})),
+        )
+        .await;
+        assert_eq!(
+            (&answer["reserved"], &answer["committed"]),
+            (&json!(0), &json!(7))
+        );
+        assert_eq!(left(&service, key, "v").await, 993, "{key}");
+        // Also where nothing is left.
+        done(&service, "check", of(json!({"hits": 993}))).await;
+        done(
+            &service,
+            "reserve",
+            of(json!({"hits": 0, "reservation": "s"})),
+        )
+        .await;
+        done(
+            &service,
+            "commit",
+            of(json!({"hits": 0, "reservation": "s"})),
+        )
+        .await;
+        assert_eq!(left(&service, key, "v").await, 0, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn the_largest_amounts_are_refused_or_owed_and_touch_no_other_bucket() {
+    let service = Service::start(RULES, &[]).await;
+    for key in CAN_RESERVE {
+        let of = |more| body(key, "v", more);
+        for hits in [1_001, 1 << 39, HITS_MAX] {
+            let (status, answer) = post(service.http, "reserve", &of(json!({"hits": hits}))).await;
+            assert_eq!((status, &answer["hits"]), (429, &json!(0)), "{key} {hits}");
+            assert_eq!(answer["remaining"], 1000, "{key} {hits}");
+        }
+        for id in ["r", "s"] {
+            let reserve = of(json!({"hits": 10, "reservation": id}));
+            done(&service, "reserve", reserve).await;
+        }
+        for (id, hits) in [("r", HITS_MAX), ("s", 1 << 39)] {
+            let commit = || of(json!({"hits": hits, "reservation": id}));
+            for repeated in [false, true] {
+                let answer = done(&service, "commit", commit()).await;
+                assert_eq!(answer["reserved"], 10, "{key}");
+                assert_eq!(answer["committed"], hits, "{key}");
+                assert_eq!(answer["repeated"], repeated, "{key}");
+                assert_eq!(answer["remaining"], 0, "{key}");
+            }
+        }
+        assert_eq!(status(&service, "check", of(json!({"hits": 1}))).await, 429);
+        assert_eq!(
+            status(&service, "reserve", of(json!({"hits": 1}))).await,
+            429
+        );
+        assert_eq!(left(&service, key, "other").await, 1_000, "{key}");
+    }
+    // A window forgets what its commits exceeded.
+    service.clock.advance_us(2 * 3_600 * 1_000_000);
+    assert_eq!(left(&service, "fixed_window", "v").await, 1_000);
+    assert_eq!(
+        left(&service, "token_bucket", "v").await,
+        0,
+        "a bucket owes it"
+    );
+}
+
+#[tokio::test]
+async fn a_price_beyond_every_number_is_refused_or_owed() {
+    let service = Service::start(RULES, &[]).await;
+    let dear = |more| body("dear", "v", more);
+    for hits in [1, 1 << 45, HITS_MAX] {
+        let (status, answer) = post(service.http, "reserve", &dear(json!({"hits": hits}))).await;
+        assert_eq!(
+            (status, &answer["remaining"]),
+            (429, &json!(1000)),
+            "{hits}"
+        );
+    }
+    done(
+        &service,
+        "reserve",
+        dear(json!({"hits": 0, "reservation": "r"})),
+    )
+    .await;
+    let commit = dear(json!({"hits": HITS_MAX, "reservation": "r"}));
+    let answer = done(&service, "commit", commit).await;
+    assert_eq!(
+        (&answer["reserved"], &answer["remaining"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(left(&service, "dear", "other").await, 1_000);
+    service.clock.advance_us(3_600 * 1_000_000);
+    assert_eq!(left(&service, "dear", "v").await, 1_000);
+}
+
+#[tokio::test]
+async fn every_text_is_an_id_of_its_own() {
+    let service = Service::start(RULES, &[]).await;
+    let longest = "i".repeat(256);
+    let ids = [
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a\0",
+        "\0",
+        "\0\0",
+        "\n",
+        "é",
+        "e\u{301}",
+        "\u{202e}",
+        "😀",
+        "null",
+        "0",
+        "../a",
+        "a\"b",
+        longest.as_str(),
+        &longest[..255],
+    ];
+    let of = |more| body("fixed_window", "v", more);
+    for id in ids {
+        let reserve = of(json!({"hits": 10, "reservation": id}));
+        let answer = done(&service, "reserve", reserve).await;
+        assert_eq!(answer["reservation"], id);
+    }
+    assert_eq!(
+        left(&service, "fixed_window", "v").await,
+        1_000 - 10 * ids.len() as u64
+    );
+    for id in ids {
+        let commit = of(json!({"hits": 1, "reservation": id}));
+        let answer = done(&service, "commit", commit).await;
+        assert_eq!(
+            (&answer["reserved"], &answer["repeated"]),
+            (&json!(10), &json!(false))
+        );
+        assert_eq!(answer["reservation"], id);
+    }
+    assert_eq!(
+        left(&service, "fixed_window", "v").await,
+        1_000 - ids.len() as u64
+    );
+}
+
+#[tokio::test]
+async fn an_id_that_is_too_long_or_no_text_changes_nothing() {
+    let service = Service::start(RULES, &[]).await;
+    let address = service.http;
+    let of =
+        |id: &str| body("fixed_window", "v", json!({"hits": 1, "reservation": id})).to_string();
+    let hundred = of(&"i".repeat(100_000));
+    let bodies = [
+        (
+            hundred,
+            400,
+            "reservation has 100000 bytes; an id has at most 256",
+        ),
+        (
+            of(&"i".repeat(1 << 20)),
+            413,
+            "the body is larger than 1048576 bytes; send fewer calls",
+        ),
+        (
+            of("ID").replace("ID", "\\ud800"),
+            400,
+            "the body is not valid JSON: ",
+        ),
+    ];
+    for call in ["reserve", "commit"] {
+        for (body, status, why) in bodies.clone() {
+            let sent = move || Connection::open(address).post(call, body.as_bytes());
+            let (got, answer) = tokio::task::spawn_blocking(sent).await.unwrap();
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(got == status && message.starts_with(why), "{got} {message}");
+        }
+    }
+    assert_eq!(left(&service, "fixed_window", "v").await, 1_000);
+}
+
+#[tokio::test]
+async fn limits_that_cannot_reserve_are_named_and_take_nothing_beside_others() {
+    let service = Service::start(RULES, &[]).await;
+    for (key, algorithm) in [
+        ("segments", "sliding_window_segments"),
+        ("slots", "concurrency"),
+    ] {
+        let mut reserve = body("fixed_window", "v", json!({"hits": 1, "reservation": "r"}));
+        let beside = body(key, "v", json!({}))["descriptors"][0].clone();
+        reserve["descriptors"].as_array_mut().unwrap().push(beside);
+        let (status, answer) = post(service.http, "reserve", &reserve).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (400, &json!("INVALID_ARGUMENT"))
+        );
+        let message = answer["error"]["message"].as_str().unwrap();
+        let why = format!("the rule d.{key} has the algorithm {algorithm}, which cannot reserve");
+        assert!(message.starts_with(&why), "{message}");
+        assert_eq!(left(&service, "fixed_window", "v").await, 1_000);
+        assert_eq!(left(&service, key, "v").await, 1_000);
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_limit_has_no_reservation() {
+    let service = Service::start(RULES, &[]).await;
+    let mut both = body("low", "v", json!({"hits": 500, "reservation": "r"}));
+    let high = body("high", "v", json!({}))["descriptors"][0].clone();
+    both["descriptors"].as_array_mut().unwrap().push(high);
+    done(&service, "reserve", both.clone()).await;
+    assert_eq!(left(&service, "low", "v").await, 9);
+    assert_eq!(left(&service, "high", "v").await, 500);
+    let low_alone = body("low", "v", json!({"hits": 1, "reservation": "r"}));
+    assert_eq!(status(&service, "commit", low_alone).await, 404);
+    both["hits"] = json!(20);
+    done(&service, "commit", both).await;
+    assert_eq!(left(&service, "low", "v").await, 9);
+    assert_eq!(left(&service, "high", "v").await, 980);
+}
+
+#[tokio::test]
+async fn other_descriptors_than_those_of_the_reservation_settle_what_both_have() {
+    let service = Service::start(RULES, &[]).await;
+    let of = |keys: &[&str], more: Value| {
+        let mut call = body(keys[0], "v", more);
+        for key in &keys[1..] {
+            let beside = body(key, "v", json!({}))["descriptors"][0].clone();
+            call["descriptors"].as_array_mut().unwrap().push(beside);
+        }
+        call
+    };
+    let (one, two) = ("fixed_window", "sliding_window");
+    let lefts = async || {
+        (
+            left(&service, one, "v").await,
+            left(&service, two, "v").await,
+        )
+    };
+    let reserve =
+        json!({"hits": 100, "reservation": "r", "expires": "60s", "on_expiry": "release"});
+    done(&service, "reserve", of(&[one, two], reserve)).await;
+    // Fewer: the other limit keeps its part until that expires.
+    let commit = json!({"hits": 30, "reservation": "r"});
+    let answer = done(&service, "commit", of(&[one], commit.clone())).await;
+    assert_eq!(
+        (&answer["reserved"], &answer["repeated"]),
+        (&json!(100), &json!(false))
+    );
+    assert_eq!(lefts().await, (970, 900));
+    // More: a limit that does not know the id is left alone.
+    let answer = done(&service, "commit", of(&[two, "token_bucket"], commit)).await;
+    assert_eq!(answer["reserved"], 100);
+    assert_eq!(lefts().await, (970, 970));
+    assert_eq!(left(&service, "token_bucket", "v").await, 1_000);
+    let reserve =
+        json!({"hits": 100, "reservation": "s", "expires": "60s", "on_expiry": "release"});
+    done(&service, "reserve", of(&[one, two], reserve)).await;
+    let commit = json!({"hits": 100, "reservation": "s"});
+    done(&service, "commit", of(&[one], commit)).await;
+    service.clock.advance_us(60_000_000);
+    assert_eq!(lefts().await, (870, 970));
+}
+
+#[tokio::test]
+async fn an_extension_ends_at_a_day_and_moves_no_settled_or_unknown_id() {
+    let service = Service::start(RULES, &[]).await;
+    let of = |more| body("fixed_window", "v", more);
+    for id in ["open", "settled"] {
+        done(
+            &service,
+            "reserve",
+            of(json!({"hits": 10, "reservation": id})),
+        )
+        .await;
+    }
+    done(&service, "release", of(json!({"reservation": "settled"}))).await;
+    let extend = |id, expires| of(json!({"reservation": id, "expires": expires}));
+    for (id, expires, expected) in [
+        ("open", "86400.001s", 400),
+        ("open", "25h", 400),
+        ("open", "584942417355y", 400),
+        ("open", "0ms", 400),
+        ("open", "-5m", 400),
+        ("open", "1d", 200),
+        ("open", "86400s", 200),
+        ("settled", "60s", 404),
+        ("never", "60s", 404),
+    ] {
+        assert_eq!(
+            status(&service, "extend", extend(id, expires)).await,
+            expected,
+            "{id} {expires}"
+        );
+    }
+    // The day ends a later window, too.
+    service.clock.advance_us(86_399_999_999);
+    let commit = of(json!({"hits": 1, "reservation": "open"}));
+    done(&service, "extend", extend("open", "1ms")).await;
+    service.clock.advance_us(1_000);
+    assert_eq!(status(&service, "commit", commit).await, 404);
+    assert_eq!(status(&service, "extend", extend("open", "60s")).await, 404);
+}
