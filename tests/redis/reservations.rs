@@ -16,6 +16,7 @@ use tollgate_test_support::grpc_client::{channel, descriptor as envoy_descriptor
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::seeded_rng::SeededRng;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
@@ -59,19 +60,6 @@ impl Tally {
         let taken = self.taken.load(Ordering::SeqCst);
         let excess = self.excess.load(Ordering::SeqCst);
         assert!(taken <= LIMIT + excess, "{taken} taken, {excess} in excess");
-    }
-}
-
-/// Pseudo-random numbers of a fixed seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
     }
 }
 
@@ -122,9 +110,9 @@ async fn left(client: &mut Client, key: &str, value: &str) -> u64 {
 /// One task: reservations that are committed, released, extended, repeated or left open, each step
 /// by any replica.
 async fn work(clients: Arc<[Client]>, value: &'static str, task: u64, tally: Arc<Tally>) {
-    let mut random = Random(task);
+    let mut random = SeededRng::of_seed(task);
     for round in 0..EACH {
-        let pick = |random: &mut Random| clients[random.below(3) as usize].clone();
+        let pick = |random: &mut SeededRng| clients[random.position(3)].clone();
         let (id, hits) = (format!("{task}-{round}"), 1 + random.below(2_000));
         let made = pick(&mut random).reserve(reserve(value, &id, hits)).await;
         if made.unwrap().into_inner().verdict() == Verdict::OverLimit {

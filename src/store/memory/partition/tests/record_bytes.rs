@@ -2,7 +2,7 @@
 
 use super::reservations::{commit, reserve};
 use super::*;
-use tollgate_limiter::{OnExpiry, Otherwise};
+use tollgate_limiter::{ENDED_AT_ONCE_MAX, OnExpiry, Otherwise};
 
 /// An id, distributed like a keyed hash.
 fn id(number: u64) -> u64 {
@@ -27,7 +27,7 @@ fn reservation(kind: Kind, bucket: u64, number: u64) -> (Check, Timestamp) {
         _ => OnExpiry::Charge,
     };
     let at = match kind {
-        Kind::Expired if number % 3 == 0 => BEGIN.plus_us(30_000_000),
+        Kind::Expired if number.is_multiple_of(3) => BEGIN.plus_us(30_000_000),
         _ => BEGIN,
     };
     let id = id(number << 32 | bucket);
@@ -42,7 +42,8 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
             if later == (at > BEGIN) {
                 ask(partition, &asked, at);
             }
-            if !later && (kind == Kind::Settled || kind == Kind::Mixed && number % 3 == 0) {
+            if !later && (kind == Kind::Settled || kind == Kind::Mixed && number.is_multiple_of(3))
+            {
                 let id = id(number << 32 | bucket);
                 let settle = commit(bucket, u32::MAX, id, 1, Otherwise::Unknown);
                 ask(partition, &settle, at);
@@ -50,7 +51,8 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
         }
     }
     if kind == Kind::Expired {
-        for bucket in 0..buckets {
+        let looks = records.div_ceil(ENDED_AT_ONCE_MAX as u64);
+        for bucket in (0..buckets).flat_map(|bucket| (0..looks).map(move |_| bucket)) {
             // An unknown id: nothing changes but what is due.
             let look = commit(bucket, u32::MAX, id(u64::MAX / 2), 1, Otherwise::Unknown);
             ask(partition, &look, BEGIN.plus_us(60_000_000));
@@ -62,14 +64,19 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
 fn measured(buckets: u64, records: u64, kind: Kind) -> (f64, f64) {
     let mut partition = partition(usize::MAX / 2);
     let allocated = allocation_counter::measure(|| fill(&mut partition, buckets, records, kind));
-    let kept = partition.records()[0] as f64;
+    let kept = partition.records()[0] as u64;
     let expected = match kind {
         Kind::Expired => buckets * records.div_ceil(3),
         _ => buckets * records,
     };
-    assert_eq!(kept, expected as f64, "{kind:?}");
-    let counted = partition.bytes() as f64;
-    (allocated.bytes_current as f64 / kept, counted / kept)
+    assert_eq!(kept, expected, "{kind:?}");
+    #[allow(clippy::cast_precision_loss)] // far below 2^53
+    let [real, counted] = [
+        allocated.bytes_current.cast_unsigned(),
+        partition.bytes() as u64,
+    ]
+    .map(|bytes| bytes as f64 / kept as f64);
+    (real, counted)
 }
 
 #[test]
