@@ -37,6 +37,8 @@ mod reloading;
 mod requests;
 mod reservations;
 mod reservations_at_bounds;
+mod reservations_counted;
+mod reservations_reloaded;
 mod reservations_seen;
 mod threat_page;
 mod top_keys;

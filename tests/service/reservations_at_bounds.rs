@@ -1,5 +1,5 @@
-//! Reservations where memory is full: every protocol refuses new ones and says why, a counter rises,
-//! and no open one is lost.
+//! Reservations where memory is full: every protocol refuses new ones and says why, a counter
+//! rises, and no open one is lost.
 //!
 //! `tests/memory/reservations.rs` does it with a million, on the real process.
 

@@ -5,6 +5,7 @@
 
 mod calls;
 mod errors;
+mod extremes;
 mod kuadrant;
 mod streams;
 mod wire;

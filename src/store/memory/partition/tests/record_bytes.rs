@@ -101,3 +101,49 @@ fn counted_bytes_of_reservations_are_at_least_those_of_the_heap() {
         }
     }
 }
+
+/// The time that no request comes: half a year.
+const IDLE_US: u64 = 180 * 86_400 * 1_000_000;
+
+/// Sweeps an idle partition, as its worker does.
+fn sweep_all(partition: &mut Partition, now: Timestamp) {
+    let mut before = usize::MAX;
+    while partition.bytes() < before {
+        before = partition.bytes();
+        partition.sweep(now, 65_536);
+    }
+}
+
+#[test]
+fn after_a_hundred_thousand_ids_and_months_without_requests_the_bytes_are_as_before() {
+    const IDS: u64 = 100_000;
+    /// Spare blocks of the tables, however many ids there were.
+    const SPARE_BYTES_MAX: usize = 128 << 10;
+    for (buckets, kind) in [
+        (IDS, Kind::Open),
+        (IDS / 10, Kind::Settled),
+        (1, Kind::Mixed),
+    ] {
+        let shown = format!("{kind:?}, {buckets} buckets");
+        let mut partition = partition(usize::MAX / 2);
+        fill_and_leave(&mut partition, buckets, IDS / buckets, kind);
+        let began = partition.bytes();
+        assert!(began <= SPARE_BYTES_MAX, "{shown}: {began}");
+        let mut rose = 0;
+        let allocated = allocation_counter::measure(|| {
+            rose = fill_and_leave(&mut partition, buckets, IDS / buckets, kind);
+        });
+        assert!(rose > 100 * IDS as usize, "{shown}: {rose}");
+        let left = (partition.len(), partition.records(), partition.bytes());
+        assert_eq!(left, (0, [0, 0], began), "{shown}");
+        assert_eq!(allocated.bytes_current, 0, "{shown}");
+    }
+}
+
+/// Fills a partition and lets it be idle. Returns the bytes that it had.
+fn fill_and_leave(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) -> usize {
+    fill(partition, buckets, records, kind);
+    let rose = partition.bytes();
+    sweep_all(partition, BEGIN.plus_us(IDLE_US));
+    rose
+}
