@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tollgate::replay::page::page;
 use tollgate::replay::report::ReplayReport;
 use tollgate_test_support::components::repository;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 use crate::accessibility::{violations, write_picture};
 use crate::chromium::Browser;
@@ -249,9 +250,15 @@ fn a_replay_is_used_by_keyboard_and_printed_whole() {
     let opened = "return document.querySelector('#time-title ~ details').open";
     assert_eq!(browser.run(opened), false);
     browser.run("document.querySelector('#time-title ~ details summary').focus()");
+    // The browser handles a key after the command that sends it was answered.
+    let becomes = |open: bool| {
+        let is = || (browser.run(opened) == open).then_some(());
+        assert!(wait_for(PATIENCE, is).is_some(), "open is not {open}");
+    };
     press("Enter", 13, "\r");
-    assert_eq!(browser.run(opened), true);
+    becomes(true);
     press("Enter", 13, "\r");
+    becomes(false);
     let visible = "return document.querySelector('#time-title ~ details td').checkVisibility({ contentVisibilityAuto: true })";
     assert_eq!(browser.run(visible), false);
     browser.command("Emulation.setEmulatedMedia", json!({"media": "print"}));

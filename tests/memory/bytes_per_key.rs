@@ -25,7 +25,7 @@ descriptors:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_takes_no_more_than_64_bytes() {
-    let counts = std::env::var("MEMORY_KEYS").unwrap_or_else(|_| "150000".to_owned());
+    let counts = std::env::var("MEMORY_KEYS").unwrap_or_else(|_| "300000".to_owned());
     for count in counts.split(',').map(|count| count.parse::<u64>().unwrap()) {
         for algorithm in ["fixed_window", "token_bucket"] {
             let running = Tollgate::start(RULES, &["--memory-max", "8GiB"]);

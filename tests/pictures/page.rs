@@ -11,9 +11,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use tollgate_limiter::algorithm::{CHARGED_MAX, MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, AlgorithmOption, Expiry, Hits, Holder, LEDGER_RECORDS_MAX, Ledger,
-    Limit, OnExpiry, Operation, Otherwise, Outcome, ReservationOutcome, State, Step, Timestamp,
-    Unit,
+    ALGORITHMS, Algorithm, AlgorithmOption, ENDED_AT_ONCE_MAX, Expiry, Hits, Holder,
+    ID_RECORDS_MAX, LEDGER_RECORDS_MAX, Ledger, Limit, OnExpiry, Operation, Otherwise, Outcome,
+    ReservationOutcome, State, Step, Timestamp, Unit,
 };
 
 use crate::scene::Simulation;
@@ -225,11 +225,13 @@ fn the_table_of_reservations_says_what_each_algorithm_does() {
 #[test]
 fn the_page_has_the_bounds_of_reservations() {
     let page = read(PAGE);
-    for bound in [CHARGED_MAX, LEDGER_RECORDS_MAX as u64] {
+    let records = [LEDGER_RECORDS_MAX, ID_RECORDS_MAX, ENDED_AT_ONCE_MAX].map(|bound| bound as u64);
+    for bound in [CHARGED_MAX].into_iter().chain(records) {
         let grouped = grouped(bound);
         assert!(page.contains(&grouped), "{PAGE}: wants {grouped}");
     }
-    let bytes = format!("{} bytes for each id", Ledger::bytes_for_one_more());
+    let first = grouped(Ledger::bytes_for_one_more() as u64);
+    let bytes = format!("{first} bytes for the first");
     assert!(page.contains(&bytes), "{PAGE}: wants {bytes}");
 }
 

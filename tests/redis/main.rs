@@ -24,6 +24,7 @@ mod failures;
 mod leased;
 mod memory;
 mod reference;
+mod reservations;
 mod resets;
 mod sentinels;
 mod slow;

@@ -248,3 +248,50 @@ async fn a_replay_of_reservations_gives_every_verdict_again() {
         recorded.first_differences
     );
 }
+
+/// What an operator tries: rules that reserve one hit, nearly as checks with 0 hits do, against
+/// rules that reserve an estimate.
+#[tokio::test]
+async fn a_replay_shows_what_reserving_would_refuse() {
+    let of = |amount: &str| {
+        format!(
+            "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {{unit: day, \
+             requests_per_unit: 1000, reserve: {{key: id, amount: {amount}, expires: 3s}}}}\n"
+        )
+    };
+    let (checks, reserves) = (of("1"), of("300"));
+    let mut service = Service::start(&checks, &[]).await;
+    let recording = Stream::open(service.admin, "").await;
+    let sent = |id: &str, hits| Descriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[("user", "v"), ("id", id)])
+    };
+    // Five streams at once, of 250 each; the fourth runs longer than its reservation lasts.
+    for (ids, hits, after_us) in [
+        ("abcde", 0, 0),
+        ("abc", 250, 1_000_000),
+        ("de", 250, 3_500_000),
+    ] {
+        service.clock.advance_us(after_us);
+        for id in ids.chars() {
+            let answer = service
+                .ask(request("d", vec![sent(&id.to_string(), hits)]))
+                .await;
+            assert_eq!(answer.overall_code(), Code::Ok, "{id} {hits}");
+        }
+    }
+    service.stop().await.unwrap();
+    let report = replayed(&recording.rest().await, &checks, Some(&reserves));
+    let recorded = report.recorded.unwrap();
+    assert_eq!((recorded.same, recorded.different), (10, 0));
+    assert_eq!(report.newly_refused, Some(2));
+    let before = report.by_rule[0].reservations.clone().unwrap();
+    assert_eq!((before.reserved, before.settled), (5, 3));
+    assert_eq!((before.charged, before.hits_excess), (2, 3 * 249));
+    let after = report.against.unwrap().by_rule[0]
+        .reservations
+        .clone()
+        .unwrap();
+    assert_eq!((after.reserved, after.refused, after.settled), (3, 2, 3));
+    assert_eq!((after.hits_returned, after.hits_excess), (150, 0));
+}

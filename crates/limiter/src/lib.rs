@@ -86,8 +86,8 @@ pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
 pub use algorithm::{
-    ALGORITHMS, Algorithm, AlgorithmOption, LEDGER_RECORDS_MAX, LeasePolicy, Ledger, Mark, Marks,
-    Outcome, REGISTER_MAX, Settled, State,
+    ALGORITHMS, Algorithm, AlgorithmOption, ENDED_AT_ONCE_MAX, ID_RECORDS_MAX, LEDGER_RECORDS_MAX,
+    LeasePolicy, Ledger, Mark, Marks, Outcome, REGISTER_MAX, Settled, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
 pub use check::{Check, LimitOrigin, PlannedCheck};

@@ -5,12 +5,12 @@
 //! algorithm's model. A reservation that gives its hits back when it expires does so at the instant
 //! of its expiry, not at that of the next operation.
 //!
-//! What it deliberately does not do: bound the list, or order it by id or by time.
+//! What it deliberately does not do: bound the list as a whole, or order it by id or by time.
 
 use tollgate_limiter::algorithm::{REGISTER_MAX, Settled};
 use tollgate_limiter::{
-    CountRefused, Hits, Holder, OnExpiry, Operation, Otherwise, Outcome, ReservationOutcome, Step,
-    Timestamp,
+    CountRefused, Hits, Holder, ID_RECORDS_MAX, OnExpiry, Operation, Otherwise, Outcome,
+    ReservationOutcome, Step, Timestamp,
 };
 
 use super::{Model, Terms, instant};
@@ -144,6 +144,14 @@ impl<M: Model + Default + Clone + PartialEq> Reservations<M> {
             remember_refused,
         } = step
         {
+            if !has_space_of(&mut self.list, id) {
+                let mut outcome = ask(terms, NOTHING.into());
+                outcome.allowed = false;
+                let until = later(now, expiry.after_ms.get());
+                outcome.retry_us = u64::try_from(until - asked_at).ok();
+                outcome.reservation = ReservationOutcome::TooMany;
+                return (outcome, false);
+            }
             let uncounted = Terms {
                 count_refused: Some(CountRefused::None),
                 ..*terms
@@ -289,4 +297,19 @@ impl Reservation {
 /// So many milliseconds after `now`, or the last timestamp if that is earlier.
 fn later(now: i128, ms: u32) -> i128 {
     (now + i128::from(ms) * 1_000).min(Timestamp::MAX_US.into())
+}
+
+/// Whether one more of this id is kept, after the one that is remembered for the shortest time
+/// has gone if need be.
+fn has_space_of(list: &mut Vec<Reservation>, id: Holder) -> bool {
+    if list.iter().filter(|one| one.id == id).count() < ID_RECORDS_MAX {
+        return true;
+    }
+    let places = 0..list.len();
+    let closed = places.filter(|place| {
+        let one = &list[*place];
+        one.id == id && !matches!(one.fate, Fate::Open(_))
+    });
+    let first = closed.min_by_key(|place| list[*place].until);
+    first.map(|place| list.remove(place)).is_some()
 }

@@ -7,6 +7,7 @@ mod connections;
 mod extremes;
 mod limits;
 mod prices;
+mod repeats;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -137,14 +137,17 @@ async fn other_errors_have_their_reason() {
         String::new(),
     );
     assert_eq!(error(Err::<(), _>(status)), named);
-    let cannot = client.reserve(reserve("log", "r", 1)).await;
-    assert!(cannot.as_ref().unwrap_err().message().contains("d.log"));
-    let named = (
-        Code::InvalidArgument,
-        "INVALID_CALL".to_owned(),
-        String::new(),
-    );
-    assert_eq!(error(cannot), named);
+    for key in ["log", "segments", "slots"] {
+        let cannot = client.reserve(reserve(key, "r", 1)).await;
+        let rule = format!("d.{key}");
+        assert!(cannot.as_ref().unwrap_err().message().contains(&rule));
+        let named = (
+            Code::InvalidArgument,
+            "INVALID_CALL".to_owned(),
+            String::new(),
+        );
+        assert_eq!(error(cannot), named, "{key}");
+    }
     let many = CheckRequest {
         descriptors: vec![descriptor("user", "ann"); 10_000],
         ..check("user", 1)

@@ -29,6 +29,10 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1000, reserve: { amount: 300, expires: 5m } }
   - key: log
     rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_log }
+  - key: segments
+    rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window, segments: 6 }
+  - key: slots
+    rate_limit: { requests_per_unit: 100, algorithm: concurrency, slot_seconds: 60 }
 ";
 
 const SECOND: u64 = 1_000_000;

@@ -28,6 +28,7 @@ use crate::grpc_client::{
     channel, request,
 };
 use crate::metrics_text::series_value;
+use crate::polling::PATIENCE;
 
 /// An instant 10.5 s into a minute, an hour, a day, … none of which is about to turn.
 pub const START: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
@@ -126,7 +127,8 @@ impl Service {
         let running = tokio::spawn(app.run(ready, reloads, async {
             let _ = stopped.await;
         }));
-        is_ready.await.expect("the rules are good");
+        let is_ready = tokio::time::timeout(PATIENCE, is_ready).await;
+        is_ready.expect("the rules are good").expect("it runs");
         Self {
             client: Self::connect(grpc).await,
             clock,

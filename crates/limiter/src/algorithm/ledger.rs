@@ -12,6 +12,14 @@ use super::{Holder, OnExpiry, Timestamp};
 /// How many records a bucket can have.
 pub const LEDGER_RECORDS_MAX: usize = 1_000_000;
 
+/// How many records of one id a bucket can have. Clients can repeat an id, and each step of a
+/// reservation may look at all records of its id.
+pub const ID_RECORDS_MAX: usize = 64;
+
+/// How many records of each kind that are due one operation ends at most. The others end with the
+/// operations after it: until then the limit is stricter, and never looser.
+pub const ENDED_AT_ONCE_MAX: usize = 1_000;
+
 /// About how many heap bytes a record takes in the ordered collections, their spare space
 /// included. The first records of a bucket have space in [`FIRST_BYTES`].
 const RECORD_BYTES: usize = 160;
@@ -153,9 +161,20 @@ impl Ledger {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Whether there is space for one more record, after a settled or refused one was dropped if
-    /// need be.
-    pub(super) fn make_space(&mut self) -> bool {
+    /// Whether there is space for one more record of this id, after settled or refused ones were
+    /// dropped if need be: first of this id, then of all.
+    pub(super) fn make_space(&mut self, id: Holder) -> bool {
+        let id = id.0.get();
+        let own = || self.records.range((id, 0)..=(id, u64::MAX));
+        if own().count() >= ID_RECORDS_MAX {
+            let closed = own().filter(|(_, record)| record.state.kind() != RecordKind::Open);
+            let first = closed.min_by_key(|((_, key), record)| (record.until, number(*key)));
+            let Some(key) = first.map(|(key, _)| *key) else {
+                return false;
+            };
+            self.replace(key, None);
+            self.dropped = self.dropped.saturating_add(1);
+        }
         while self.records.len() >= LEDGER_RECORDS_MAX {
             let Some((_, key)) = self.closed.pop_first() else {
                 return false;
@@ -218,16 +237,34 @@ impl Ledger {
         self.records.remove(&key)
     }
 
-    /// Forgets the other records whose time is over.
+    /// Forgets other records whose time is over.
     pub(super) fn forget_due(&mut self, now: Timestamp) {
         for set in [&mut self.charging, &mut self.closed] {
-            while let Some((until, key)) = set.first().copied()
-                && until <= now
-            {
+            for _ in 0..ENDED_AT_ONCE_MAX {
+                let Some((until, key)) = set.first().copied() else {
+                    break;
+                };
+                if until > now {
+                    break;
+                }
                 set.pop_first();
                 self.records.remove(&key);
             }
         }
+    }
+
+    /// Removes the records of this id that are due, and returns those that give their hits back.
+    pub(super) fn take_due_of(&mut self, id: Holder, now: Timestamp) -> Vec<Record> {
+        let id = id.0.get();
+        let own = self.records.range((id, 0)..=(id, u64::MAX));
+        let due = own.filter(|(_, record)| record.until <= now);
+        let due: Vec<_> = due.map(|(key, record)| (*key, *record)).collect();
+        for (key, _) in &due {
+            self.replace(*key, None);
+        }
+        let releases = due.into_iter().map(|(_, record)| record);
+        let open = RecordState::Open(OnExpiry::Release);
+        releases.filter(|record| record.state == open).collect()
     }
 
     /// Applies the second clock law: every record moves along.
@@ -274,10 +311,15 @@ impl RecordState {
 
 // === impl RecordKind ===
 
+/// The number in the second part of a key.
+const fn number(key: u64) -> u64 {
+    key & (u64::MAX >> (u64::BITS - NUMBER_BITS))
+}
+
 impl RecordKind {
     /// The second part of the key of a record of this kind, from its number or its former key.
     const fn numbered(self, number: u64) -> u64 {
-        (self as u64) << NUMBER_BITS | number & (u64::MAX >> (u64::BITS - NUMBER_BITS))
+        (self as u64) << NUMBER_BITS | self::number(number)
     }
 }
 

@@ -53,7 +53,7 @@ use settle::Settling;
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use leaky_bucket::LeakyBucket;
-pub use ledger::{LEDGER_RECORDS_MAX, Ledger};
+pub use ledger::{ENDED_AT_ONCE_MAX, ID_RECORDS_MAX, LEDGER_RECORDS_MAX, Ledger};
 pub use marks::{Mark, Marks};
 pub use most_admitted::{MostAdmitted, can_admit_more};
 pub use sliding_log::SlidingLog;
@@ -404,7 +404,7 @@ impl State {
             // What a step forgets stays forgotten only if the bucket's time moves along.
             changed: must_write || !ledger.is_empty(),
         };
-        settling.expire(&mut ledger);
+        settling.expire(&mut ledger, operation.holder);
         let decided = match operation.hits {
             Hits::Reservation(step) if algorithm.can_reserve() => {
                 Ok(settling.decide(&mut ledger, operation.holder, step))

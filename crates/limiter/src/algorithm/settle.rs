@@ -1,6 +1,6 @@
 //! How a bucket decides the steps of reservations, by its ledger and its algorithm.
 
-use super::ledger::{Ledger, Record, RecordKind, RecordState};
+use super::ledger::{ENDED_AT_ONCE_MAX, Ledger, Record, RecordKind, RecordState};
 use super::{
     Algorithm, CountRefused, Expiry, Hits, Holder, Limit, Operation, Otherwise, Outcome,
     REGISTER_MAX, ReservationOutcome, Settled, State, Step, Timestamp,
@@ -22,16 +22,23 @@ const NOTHING: Hits = Hits::Refund(0);
 // === impl Settling ===
 
 impl Settling<'_> {
-    /// Ends the records that are due.
-    pub(super) fn expire(&mut self, ledger: &mut Ledger) {
+    /// Ends records that are due: a bounded number, and all of this id.
+    pub(super) fn expire(&mut self, ledger: &mut Ledger, id: Option<Holder>) {
         ledger.forget_due(self.now);
-        while let Some(record) = ledger.pop_release(self.now) {
+        for _ in 0..ENDED_AT_ONCE_MAX {
+            let Some(record) = ledger.pop_release(self.now) else {
+                break;
+            };
+            self.changed = true;
+            self.give_back(record.hits, record.taken_at);
+        }
+        for record in id.map_or_else(Vec::new, |id| ledger.take_due_of(id, self.now)) {
             self.changed = true;
             self.give_back(record.hits, record.taken_at);
         }
     }
 
-    /// Decides one step. `ledger` has no record that is due.
+    /// Decides one step. `ledger` has no record of its id that is due.
     pub(super) fn decide(
         &mut self,
         ledger: &mut Ledger,
@@ -76,7 +83,7 @@ impl Settling<'_> {
         (hits, expiry, remember_refused): (u64, Expiry, bool),
     ) -> (Outcome, ReservationOutcome) {
         let (taken_at, until) = (self.now, expiry.from(self.now));
-        if !ledger.make_space() {
+        if !ledger.make_space(id) {
             let mut outcome = self.apply(NOTHING);
             outcome.allowed = false;
             outcome.retry_us = until.since_us(self.now).into();

@@ -190,11 +190,12 @@ for place = 1, checks do
           operate(refills and REFUND or GIVE_BACK, its_hits, its_time, refused)
         end,
       }
-      if expire(ledger, at, ops.give_back) then brought_back = true end
+      local id = is_step and cut(argument, HOLDER, HOLDER + 7)
+      if expire(ledger, id, at, ops.give_back) then brought_back = true end
       if is_step then
         local step_changed
         result, step_changed, reserved, committed =
-          decide_step(ledger, kind, cut(argument, HOLDER, HOLDER + 7), hits, taken_at, at, ops)
+          decide_step(ledger, kind, id, hits, taken_at, at, ops)
         if result == 3 then allowed, retry, retry_above = false, taken_at, nil end
         changed = step_changed or due ~= nil
       end

@@ -31,8 +31,8 @@ local function save_head(ledger)
   call('HSET', ledger.key .. ':ids', 'h', pack('<I7I7', ledger.ahead, ledger.following))
 end
 
--- The records of an id. A record that ended is as good as none: it is not written again.
-local function records_of(ledger, id, at)
+-- The records of an id, those that ended included.
+local function all_records_of(ledger, id)
   local records = {}
   local packed = call('HGET', ledger.key .. ':ids', id)
   if not packed then return records end
@@ -40,6 +40,15 @@ local function records_of(ledger, id, at)
     local record = {}
     record.kind, record.hits, record.committed, record.taken_at, record.till, record.number =
       unpack_numbers('<BI7I7I7I7I7', packed, place)
+    records[#records + 1] = record
+  end
+  return records
+end
+
+-- The records of an id. One that ended counts no more, and is not written again.
+local function records_of(ledger, id, at)
+  local records = {}
+  for _, record in ipairs(all_records_of(ledger, id)) do
     if record.till > at + ledger.ahead then records[#records + 1] = record end
   end
   return records
@@ -114,8 +123,19 @@ local function count(ledger)
   return call('ZCARD', key .. ':r') + call('ZCARD', key .. ':c') + call('ZCARD', key .. ':x')
 end
 
--- Makes space for one more record. Returns whether there is any.
-local function make_space(ledger)
+-- Makes space for one more record of an id. Returns whether there is any.
+local function make_space(ledger, id, records)
+  if #records >= ID_RECORDS_MAX then
+    local first
+    for place, record in ipairs(records) do
+      if record.kind >= SETTLED and not (first and records[first].till <= record.till) then first = place end
+    end
+    if not first then return false end
+    local set, member = ordered(ledger, id, records[first])
+    call('ZREM', set, member)
+    table.remove(records, first)
+    save_records(ledger, id, records)
+  end
   while count(ledger) >= RECORDS_MAX do
     local first = call('ZPOPMIN', ledger.key .. ':x')
     if not first[1] then return false end
@@ -127,22 +147,30 @@ end
 -- How many records that only need to be forgotten one call removes.
 local FORGOTTEN_MAX = 64
 
--- Ends the records that are due. `give_back` gives hits back.
-local function expire(ledger, at, give_back)
+-- Ends records that are due, and all of an id that give hits back. `give_back` gives hits back.
+local function expire(ledger, id, at, give_back)
   for _, set in ipairs({ ':c', ':x' }) do
     for _, member in ipairs(take_due(ledger, set, at, FORGOTTEN_MAX)) do
       forget_member(ledger, member)
     end
   end
   local ended = false
-  repeat
-    local members = take_due(ledger, ':r', at, 256)
-    for _, member in ipairs(members) do
-      ended = true
-      local hits, taken_at = forget_member(ledger, member)
-      give_back(hits, taken_at - ledger.ahead)
-    end
-  until #members == 0
+  for _, member in ipairs(take_due(ledger, ':r', at, ENDED_AT_ONCE_MAX)) do
+    ended = true
+    local hits, taken_at = forget_member(ledger, member)
+    give_back(hits, taken_at - ledger.ahead)
+  end
+  local due = {}
+  for _, record in ipairs(id and all_records_of(ledger, id) or {}) do
+    if record.kind == GOES_BACK and record.till <= at + ledger.ahead then due[#due + 1] = record end
+  end
+  for _, record in ipairs(due) do
+    ended = true
+    local set, member = ordered(ledger, id, record)
+    call('ZREM', set, member)
+    forget_member(ledger, member)
+    give_back(record.hits, record.taken_at - ledger.ahead)
+  end
   return ended
 end
 
@@ -258,7 +286,7 @@ local function decide_step(ledger, kind, id, hits, other, at, ops)
     return 6, hits > 0
   end
 
-  if not make_space(ledger) then
+  if not make_space(ledger, id, records) then
     ops.nothing()
     return 3, false
   end

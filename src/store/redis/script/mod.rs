@@ -37,7 +37,10 @@ use std::sync::LazyLock;
 
 use crate::store::refund_queue::REFUND_LATE_MAX_US;
 use tollgate_limiter::algorithm::CHARGED_MAX;
-use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Hits, LEDGER_RECORDS_MAX, Timestamp};
+use tollgate_limiter::{
+    ALGORITHMS, AlgorithmOption, Check, ENDED_AT_ONCE_MAX, Hits, ID_RECORDS_MAX,
+    LEDGER_RECORDS_MAX, Timestamp,
+};
 
 pub use argument::{argument, reset_argument, time_argument};
 pub use outcome::{InvalidBucket, ScriptResult, outcomes};
@@ -86,6 +89,8 @@ const NUMBERS: &[(&str, u64)] = &[
     ("WITHDRAW", argument::WITHDRAW as u64),
     ("CHARGED_MAX", CHARGED_MAX),
     ("LIFE_MAX", argument::LIFE_MAX_US),
+    ("ID_RECORDS_MAX", ID_RECORDS_MAX as u64),
+    ("ENDED_AT_ONCE_MAX", ENDED_AT_ONCE_MAX as u64),
     ("RECORDS_MAX", LEDGER_RECORDS_MAX as u64),
     ("RECORD", RECORD_LEN),
     ("WITH_LEDGER", WITH_LEDGER),
