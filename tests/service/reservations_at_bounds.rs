@@ -97,6 +97,7 @@ async fn send(
 async fn fill(client: &mut RateLimitsClient<Channel>) -> (Vec<u32>, u64) {
     let (mut open, mut refused) = (Vec::new(), 0);
     while refused < 1_000 {
+        assert!(open.len() < 10_000, "more than fit are open");
         let first = u32::try_from(open.len()).unwrap() + refused;
         let answers = send(client, first..first + AT_ONCE, reserve).await;
         for (user, answer) in (first..).zip(answers) {

@@ -18,6 +18,7 @@ mod batch_client;
 mod flood;
 mod leased;
 mod reservations;
+mod reservations_failover;
 mod resets;
 mod shared;
 mod tentative_takes;

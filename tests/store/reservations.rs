@@ -1,15 +1,17 @@
-//! Reservations: what every store promises, and the stores in front of another one.
+//! Reservations: what every store promises, also with leases or a fallback in front of it, and by
+//! a batch client.
 //!
 //! `tests/laws` and `tests/twin` test what a step does to a bucket.
 
 use std::sync::atomic::Ordering;
 
 use tollgate::store::failover::FailoverStore;
+use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate_limiter::{
     Expiry, Holder, OnExpiry, Operation, Otherwise, Outcome, ReservationOutcome, Step,
 };
 
-use super::shared::{pair, replies};
+use super::shared::replies;
 use super::*;
 
 const SECOND_MS: u32 = 1_000;
@@ -62,12 +64,12 @@ async fn one(store: &dyn Store, check: Check) -> Outcome {
     answers(applied).unwrap().remove(0).unwrap()
 }
 
-async fn became(store: &dyn Store, check: Check) -> ReservationOutcome {
+pub(super) async fn became(store: &dyn Store, check: Check) -> ReservationOutcome {
     one(store, check).await.reservation
 }
 
 /// What is left of a bucket of these checks.
-async fn left_of(store: &dyn Store, key: u64, limit: u32) -> u64 {
+pub(super) async fn left_of(store: &dyn Store, key: u64, limit: u32) -> u64 {
     let look = Check {
         operation: Hits::PEEK.into(),
         ..step(key, limit, 1, Step::Release)
@@ -75,45 +77,104 @@ async fn left_of(store: &dyn Store, key: u64, limit: u32) -> u64 {
     one(store, look).await.remaining
 }
 
+/// Every backend, alone, with leases, and with a fallback.
+async fn every_store() -> Vec<Running> {
+    let mut all = running().await;
+    for mut one in running().await {
+        let clock: Arc<dyn tollgate::clock::Clock> = one.clock.clone();
+        let bounds = LeaseLimits {
+            age_max_us: 2_000_000,
+            ahead_hits_max: 1_000,
+            leases_max: 10_000,
+        };
+        let (leased, workers) =
+            LeasedStore::pair(&one.store, bounds, 2, 16_384, &clock, &one.metrics);
+        for worker in workers {
+            tokio::spawn(worker.run());
+        }
+        (one.name, one.store) = match one.name {
+            "memory" => ("memory with leases", Arc::new(leased)),
+            _ => ("redis with leases", Arc::new(leased)),
+        };
+        all.push(one);
+    }
+    for (mut one, second) in running().await.into_iter().zip(running().await) {
+        one.metrics.expect_shared_store();
+        let metrics = one.metrics.store.clone();
+        let both = FailoverStore::new(Arc::clone(&one.store), Arc::clone(&second.store), metrics);
+        (one.name, one.store) = match one.name {
+            "memory" => ("memory with a fallback", Arc::new(both)),
+            _ => ("redis with a fallback", Arc::new(both)),
+        };
+        // A server of the second store ends with the test.
+        all.push(one);
+        all.push(second);
+    }
+    all
+}
+
+/// The same as [`became`], by a batch client.
+async fn became_by_batch(store: &dyn Store, check: Check) -> ReservationOutcome {
+    let mut client = store.batch_client().unwrap();
+    client
+        .add(0, &[check], Deadline::NEVER, CommitMode::Immediate)
+        .unwrap();
+    client.send();
+    let came = replies(&mut client, 1).await;
+    came[&(0, 0)].as_ref().unwrap().reservation
+}
+
 #[tokio::test]
 async fn reservations_are_settled_once_by_their_true_amount() {
-    use ReservationOutcome::{
-        Charged, Extended, Refused, Reserved, Settled, SettledBefore, Unknown,
-    };
-    for running in running().await {
-        let store = &*running.store;
-        let extend = Step::Extend((60 * SECOND_MS).try_into().unwrap());
-        for (asked, expected, left) in [
-            (reserve(1, 100, 1, 40), Reserved, 60),
-            (reserve(1, 100, 2, 50), Reserved, 10),
-            (reserve(1, 100, 3, 11), Refused, 10),
-            (step(1, 100, 2, extend), Extended, 10),
-            (step(1, 100, 9, extend), Unknown, 10),
-            (commit(1, 100, 1, 15, Otherwise::Unknown), Settled, 35),
-            (commit(1, 100, 1, 99, Otherwise::Unknown), SettledBefore, 35),
-            (commit(1, 100, 9, 99, Otherwise::Unknown), Unknown, 35),
-            (step(1, 100, 2, Step::Release), Settled, 85),
-            (step(1, 100, 2, Step::Release), SettledBefore, 85),
-            (
-                commit(1, 100, 3, 20, Otherwise::Charge),
-                ReservationOutcome::Ignored,
-                85,
-            ),
-            (commit(1, 100, 3, 20, Otherwise::Charge), Charged, 65),
-            (reserve(1, 100, 4, 60), Reserved, 5),
-            // An excess is owed.
-            (commit(1, 100, 4, 90, Otherwise::Unknown), Settled, 0),
-        ] {
-            let shown = format!("{} {:?}", running.name, asked.operation);
-            assert_eq!(became(store, asked).await, expected, "{shown}");
-            assert_eq!(left_of(store, 1, 100).await, left, "{shown}");
+    for running in every_store().await {
+        // A bucket for each way.
+        for (key, by_batch) in [(1, false), (2, true)] {
+            settle_in_each_way(&running, key, by_batch).await;
         }
+    }
+}
+
+async fn settle_in_each_way(running: &Running, key: u64, by_batch: bool) {
+    use ReservationOutcome::{
+        Charged, Extended, Ignored, Refused, Reserved, Settled, SettledBefore, Unknown,
+    };
+    let store = &*running.store;
+    let extend = Step::Extend((60 * SECOND_MS).try_into().unwrap());
+    for (asked, expected, left) in [
+        (reserve(key, 100, 1, 40), Reserved, 60),
+        (reserve(key, 100, 2, 50), Reserved, 10),
+        (reserve(key, 100, 3, 11), Refused, 10),
+        (step(key, 100, 2, extend), Extended, 10),
+        (step(key, 100, 9, extend), Unknown, 10),
+        (commit(key, 100, 1, 15, Otherwise::Unknown), Settled, 35),
+        (
+            commit(key, 100, 1, 99, Otherwise::Unknown),
+            SettledBefore,
+            35,
+        ),
+        (commit(key, 100, 9, 99, Otherwise::Unknown), Unknown, 35),
+        (step(key, 100, 2, Step::Release), Settled, 85),
+        (step(key, 100, 2, Step::Release), SettledBefore, 85),
+        (commit(key, 100, 3, 20, Otherwise::Charge), Ignored, 85),
+        (commit(key, 100, 3, 20, Otherwise::Charge), Charged, 65),
+        (reserve(key, 100, 4, 60), Reserved, 5),
+        // An excess is owed.
+        (commit(key, 100, 4, 90, Otherwise::Unknown), Settled, 0),
+    ] {
+        let shown = format!("{} {by_batch} {:?}", running.name, asked.operation);
+        let outcome = if by_batch {
+            became_by_batch(store, asked).await
+        } else {
+            became(store, asked).await
+        };
+        assert_eq!(outcome, expected, "{shown}");
+        assert_eq!(left_of(store, key, 100).await, left, "{shown}");
     }
 }
 
 #[tokio::test]
 async fn a_reservation_of_several_buckets_is_all_or_nothing() {
-    for running in running().await {
+    for running in every_store().await {
         let store = &*running.store;
         let checks = || -> Vec<_> {
             let others = (0..8).map(|key| reserve(key, 100, 7, 30));
@@ -133,7 +194,7 @@ async fn a_reservation_of_several_buckets_is_all_or_nothing() {
                 take.roll_back();
             }
             for key in 0..8 {
-                assert_eq!(left_of(store, key, 100).await, 100, "{}", running.name);
+                comes_back(store, key, running.name).await;
                 let unknown = commit(key, 100, 7, 5, Otherwise::Unknown);
                 assert_eq!(became(store, unknown).await, ReservationOutcome::Unknown);
             }
@@ -149,9 +210,22 @@ async fn a_reservation_of_several_buckets_is_all_or_nothing() {
     }
 }
 
+/// Waits until all 100 hits of a bucket are back. With leases, no caller waits for what goes back,
+/// and the next check can be decided first.
+async fn comes_back(store: &dyn Store, key: u64, name: &str) {
+    let back = async {
+        while left_of(store, key, 100).await != 100 {
+            assert!(name.ends_with("with leases"), "{name}: at once");
+            tokio::task::yield_now().await;
+        }
+    };
+    let came = tokio::time::timeout(Duration::from_secs(10), back).await;
+    assert!(came.is_ok(), "{name}: {key}");
+}
+
 #[tokio::test]
 async fn reservations_of_a_passed_request_stay() {
-    for running in running().await {
+    for running in every_store().await {
         let store = &*running.store;
         let checks = (0..8).map(|key| reserve(key, 100, 7, 30)).collect();
         let applied = store
@@ -163,6 +237,35 @@ async fn reservations_of_a_passed_request_stay() {
             let asked = commit(key, 100, 7, 10, Otherwise::Unknown);
             assert_eq!(became(store, asked).await, ReservationOutcome::Settled);
             assert_eq!(left_of(store, key, 100).await, 90);
+        }
+    }
+}
+
+#[tokio::test]
+async fn any_number_of_partitions_keeps_the_reservations_of_a_request_together() {
+    for partitions in [1, 2, 7, 16] {
+        let bounds = memory::MemoryLimits {
+            partitions,
+            ..BOUNDS
+        };
+        for running in idle(bounds).map(Running::spawned) {
+            let store = &*running.store;
+            for id in 0..20 {
+                let checks = (0..20).map(|key| reserve(key, 100, id, 5)).collect();
+                let applied = store
+                    .apply(checks, Deadline::NEVER, CommitMode::Tentative)
+                    .await;
+                applied.unwrap().tentative.unwrap().commit();
+            }
+            for key in 0..20 {
+                assert_eq!(left_of(store, key, 100).await, 0, "{partitions}");
+                for id in 0..20 {
+                    let asked = commit(key, 100, id, 1, Otherwise::Unknown);
+                    let settled = became(store, asked).await;
+                    assert_eq!(settled, ReservationOutcome::Settled, "{partitions}");
+                }
+                assert_eq!(left_of(store, key, 100).await, 80, "{partitions}");
+            }
         }
     }
 }
@@ -236,148 +339,4 @@ async fn at_the_memory_bound_a_reservation_is_an_error_and_none_is_lost() {
             refused.to_string()
         );
     }
-}
-
-#[tokio::test]
-async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_store() {
-    let (store, out_of_order, first, second) = pair();
-    let (first, second) = (&*first.store, &*second.store);
-    // One in the shared store; then Redis is away, and the fallback makes two.
-    assert_eq!(
-        became(&store, reserve(1, 400, 1, 50)).await,
-        ReservationOutcome::Reserved
-    );
-    out_of_order.store(true, Ordering::Relaxed);
-    for id in [2, 3] {
-        let asked = reserve(1, 400, id, 30);
-        assert_eq!(became(&store, asked).await, ReservationOutcome::Reserved);
-    }
-    let refused = reserve(1, 400, 4, 90);
-    assert_eq!(became(&store, refused).await, ReservationOutcome::Refused);
-    // Settles there while the shared store is away, but not what is open elsewhere.
-    let asked = step(1, 400, 3, Step::Release);
-    assert_eq!(became(&store, asked).await, ReservationOutcome::Settled);
-    let asked = store
-        .apply(
-            vec![commit(1, 400, 1, 60, Otherwise::Unknown)],
-            Deadline::NEVER,
-            CommitMode::Immediate,
-        )
-        .await;
-    assert!(matches!(
-        asked.unwrap().answers[0],
-        Err(StoreError::Unavailable(_))
-    ));
-    out_of_order.store(false, Ordering::Relaxed);
-    // (what is left in the shared store, and of a quarter of the limit in the fallback)
-    let left = async || (left_of(first, 1, 400).await, left_of(second, 1, 100).await);
-    assert_eq!(left().await, (350, 70));
-    for (asked, became_, expected) in [
-        (
-            commit(1, 400, 2, 10, Otherwise::Charge),
-            ReservationOutcome::Settled,
-            (350, 90),
-        ),
-        // A refusal of the fallback is used up there; then the end is charged, once.
-        (
-            commit(1, 400, 4, 20, Otherwise::Charge),
-            ReservationOutcome::Ignored,
-            (350, 90),
-        ),
-        (
-            commit(1, 400, 4, 20, Otherwise::Charge),
-            ReservationOutcome::Charged,
-            (330, 90),
-        ),
-        (
-            commit(1, 400, 2, 10, Otherwise::Unknown),
-            ReservationOutcome::SettledBefore,
-            (330, 90),
-        ),
-        (
-            commit(1, 400, 2, 10, Otherwise::ChargeOnce),
-            ReservationOutcome::SettledBefore,
-            (330, 90),
-        ),
-        (
-            commit(1, 400, 9, 10, Otherwise::ChargeOnce),
-            ReservationOutcome::Charged,
-            (320, 90),
-        ),
-        (
-            commit(1, 400, 9, 10, Otherwise::Unknown),
-            ReservationOutcome::Unknown,
-            (320, 90),
-        ),
-        (
-            commit(1, 400, 1, 60, Otherwise::Unknown),
-            ReservationOutcome::Settled,
-            (310, 90),
-        ),
-    ] {
-        let shown = format!("{:?}", asked.operation);
-        assert_eq!(became(&store, asked).await, became_, "{shown}");
-        assert_eq!(left().await, expected, "{shown}");
-    }
-}
-
-#[tokio::test]
-async fn a_batch_client_settles_in_the_store_that_made_the_reservation() {
-    let (store, out_of_order, first, second) = pair();
-    let mut client = store.batch_client().unwrap();
-    out_of_order.store(true, Ordering::Relaxed);
-    assert_eq!(
-        became(&store, reserve(1, 400, 1, 40)).await,
-        ReservationOutcome::Reserved
-    );
-    out_of_order.store(false, Ordering::Relaxed);
-    let take = Check {
-        operation: Hits::Take(5).into(),
-        ..step(2, 400, 1, Step::Release)
-    };
-    let requests = [
-        vec![commit(1, 400, 1, 10, Otherwise::Charge), take.clone()],
-        vec![commit(3, 400, 8, 7, Otherwise::Charge)],
-        vec![take],
-    ];
-    let mut checks = 0;
-    for (ticket, asked) in (0..).zip(&requests) {
-        checks += asked.len();
-        client
-            .add(ticket, asked, Deadline::NEVER, CommitMode::Immediate)
-            .unwrap();
-    }
-    client.send();
-    let came = replies(&mut client, checks).await;
-    let became = |ticket, position| came[&(ticket, position)].as_ref().unwrap().reservation;
-    assert_eq!(became(0, 0), ReservationOutcome::Settled);
-    assert_eq!(became(0, 1), ReservationOutcome::None);
-    assert_eq!(became(1, 0), ReservationOutcome::Charged);
-    assert_eq!(left_of(&*second.store, 1, 100).await, 90);
-    let mut left = Vec::new();
-    for key in [1, 2, 3] {
-        left.push(left_of(&*first.store, key, 400).await);
-    }
-    assert_eq!(left, [400, 390, 393]);
-}
-
-#[tokio::test]
-async fn a_reservation_in_a_store_without_records_costs_the_fallback_nothing() {
-    let (store, _, first, second) = pair();
-    let before = second.store.inspect().partitions;
-    let decided = |levels: &[Arc<tollgate::metrics::PartitionLevels>]| -> u64 {
-        let each = levels
-            .iter()
-            .map(|one| one.admitted.load(Ordering::Relaxed) + one.refused.load(Ordering::Relaxed));
-        each.sum()
-    };
-    let _: &FailoverStore = &store;
-    assert_eq!(
-        became(&store, reserve(1, 400, 1, 40)).await,
-        ReservationOutcome::Reserved
-    );
-    let asked = commit(1, 400, 1, 10, Otherwise::Charge);
-    assert_eq!(became(&store, asked).await, ReservationOutcome::Settled);
-    assert_eq!(left_of(&*first.store, 1, 400).await, 390);
-    assert_eq!(decided(&before), 0);
 }

@@ -1,8 +1,9 @@
-//! Bytes of the heap that reservations take, beside those that a partition counts for them.
+//! Bounds of reservations in a partition: the bytes of the heap that they take, beside those that
+//! it counts, and the records of one bucket.
 
-use super::reservations::{commit, reserve};
+use super::reservations::{commit, left, reserve};
 use super::*;
-use tollgate_limiter::{ENDED_AT_ONCE_MAX, OnExpiry, Otherwise};
+use tollgate_limiter::{ENDED_AT_ONCE_MAX, LEDGER_RECORDS_MAX, OnExpiry, Otherwise};
 
 /// An id, distributed like a keyed hash.
 fn id(number: u64) -> u64 {
@@ -100,6 +101,47 @@ fn counted_bytes_of_reservations_are_at_least_those_of_the_heap() {
             assert!(records == 1 || counted <= 3.0 * real, "{shown}");
         }
     }
+}
+
+#[test]
+fn a_bucket_with_as_many_open_reservations_as_it_can_have_refuses_one_more_and_counts_it() {
+    let most = LEDGER_RECORDS_MAX as u64;
+    let mut partition = partition(usize::MAX / 2);
+    let asked = |number| reserve(1, u32::MAX, id(number), 1, OnExpiry::Charge);
+    for number in 0..most {
+        let outcome = ask(&mut partition, &asked(number), BEGIN);
+        assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
+    }
+    for number in most..most + 3 {
+        let outcome = ask(&mut partition, &asked(number), BEGIN);
+        assert_eq!(outcome.reservation, ReservationOutcome::TooMany);
+        assert_eq!(outcome.remaining, u64::from(u32::MAX) - most);
+    }
+    let counts = partition.take_record_counts();
+    assert_eq!(
+        (counts.too_many, counts.without_space, counts.dropped),
+        (3, 0, 0)
+    );
+    assert_eq!(partition.records(), [LEDGER_RECORDS_MAX; 2]);
+    // Another bucket is not full. A settled record goes for a new one.
+    let other = reserve(2, u32::MAX, id(0), 1, OnExpiry::Charge);
+    let outcome = ask(&mut partition, &other, BEGIN);
+    assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
+    for number in 0..1_000 {
+        let settle = commit(1, u32::MAX, id(number), 2, Otherwise::Unknown);
+        let outcome = ask(&mut partition, &settle, BEGIN);
+        assert_eq!(outcome.reservation, ReservationOutcome::Settled);
+        let outcome = ask(&mut partition, &asked(most + number), BEGIN);
+        assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
+    }
+    assert_eq!(partition.take_record_counts().dropped, 1_000);
+    for number in 1_000..most + 1_000 {
+        let settle = commit(1, u32::MAX, id(number), 1, Otherwise::Unknown);
+        let outcome = ask(&mut partition, &settle, BEGIN);
+        assert_eq!(outcome.reservation, ReservationOutcome::Settled, "{number}");
+    }
+    let used = u64::from(u32::MAX) - left(&mut partition, 1, u32::MAX, BEGIN);
+    assert_eq!(used, most + 1_000 + 1_000);
 }
 
 /// The time that no request comes: half a year.

@@ -45,7 +45,7 @@ pub(super) fn commit(
     step(number, requests, id, Step::Commit { hits, otherwise })
 }
 
-fn left(partition: &mut Partition, number: u64, requests: u32, now: Timestamp) -> u64 {
+pub(super) fn left(partition: &mut Partition, number: u64, requests: u32, now: Timestamp) -> u64 {
     let look = Check {
         operation: Hits::PEEK.into(),
         ..check(number, requests)
