@@ -2,7 +2,7 @@
 //!
 //! How: batches over gRPC reserve until each id was sent once. `MEMORY_RESERVATIONS` is how many:
 //! 30,000 by default, a million in `make test-memory`. They are in one bucket, or in one each. A
-//! million in buckets of their own take 1.3 GB.
+//! million in buckets of their own take 1.5 GB.
 
 use tollgate::proto::tollgate::v1::answer::Answer;
 use tollgate::proto::tollgate::v1::call::Call as Sent;

@@ -25,7 +25,7 @@ descriptors:
   - key: leaky_bucket
     rate_limit: { unit: hour, requests_per_unit: 1000, burst: 1000, algorithm: leaky_bucket }
   - key: dear
-    rate_limit: { unit: hour, requests_per_unit: 1000, cost: 1000000 }
+    rate_limit: { unit: hour, requests_per_unit: 500000, cost: 1000000 }
   - key: segments
     rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: sliding_window, segments: 6 }
   - key: slots
@@ -144,11 +144,12 @@ async fn the_largest_amounts_are_refused_or_owed_and_touch_no_other_bucket() {
 async fn a_price_beyond_every_number_is_refused_or_owed() {
     let service = Service::start(RULES, &[]).await;
     let dear = |more| body("dear", "v", more);
-    for hits in [1, 1 << 45, HITS_MAX] {
+    // The price of the second is 2^64 and 448384.
+    for hits in [1, 18_446_744_073_710_u64, 1 << 45, HITS_MAX] {
         let (status, answer) = post(service.http, "reserve", &dear(json!({"hits": hits}))).await;
         assert_eq!(
             (status, &answer["remaining"]),
-            (429, &json!(1000)),
+            (429, &json!(500000)),
             "{hits}"
         );
     }
@@ -164,9 +165,9 @@ async fn a_price_beyond_every_number_is_refused_or_owed() {
         (&answer["reserved"], &answer["remaining"]),
         (&json!(0), &json!(0))
     );
-    assert_eq!(left(&service, "dear", "other").await, 1_000);
+    assert_eq!(left(&service, "dear", "other").await, 500_000);
     service.clock.advance_us(3_600 * 1_000_000);
-    assert_eq!(left(&service, "dear", "v").await, 1_000);
+    assert_eq!(left(&service, "dear", "v").await, 500_000);
 }
 
 #[tokio::test]
@@ -194,22 +195,20 @@ async fn every_text_is_an_id_of_its_own() {
         &longest[..255],
     ];
     let of = |more| body("fixed_window", "v", more);
-    for id in ids {
-        let reserve = of(json!({"hits": 10, "reservation": id}));
+    // Amounts that differ, and settles in another order, show which reservation an id finds.
+    let mut all = 0;
+    for (hits, id) in (10..).zip(ids) {
+        let reserve = of(json!({"hits": hits, "reservation": id}));
         let answer = done(&service, "reserve", reserve).await;
         assert_eq!(answer["reservation"], id);
+        all += hits;
     }
-    assert_eq!(
-        left(&service, "fixed_window", "v").await,
-        1_000 - 10 * ids.len() as u64
-    );
-    for id in ids {
+    assert_eq!(left(&service, "fixed_window", "v").await, 1_000 - all);
+    for (hits, id) in (10..).zip(ids).collect::<Vec<_>>().into_iter().rev() {
         let commit = of(json!({"hits": 1, "reservation": id}));
         let answer = done(&service, "commit", commit).await;
-        assert_eq!(
-            (&answer["reserved"], &answer["repeated"]),
-            (&json!(10), &json!(false))
-        );
+        let settled = (&answer["reserved"], &answer["repeated"]);
+        assert_eq!(settled, (&json!(hits), &json!(false)), "{id:?}");
         assert_eq!(answer["reservation"], id);
     }
     assert_eq!(

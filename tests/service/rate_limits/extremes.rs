@@ -22,7 +22,7 @@ descriptors:
   - key: user
     rate_limit: { unit: hour, requests_per_unit: 1000, reserve: { key: id, amount: 100 } }
   - key: dear
-    rate_limit: { unit: hour, requests_per_unit: 1000, cost: 1000000, reserve: { key: id, amount: 100 } }
+    rate_limit: { unit: hour, requests_per_unit: 500000, cost: 1000000, reserve: { key: id, amount: 100 } }
   - key: slots
     rate_limit: { requests_per_unit: 1000, algorithm: concurrency, slot_seconds: 60 }
 ";
@@ -43,10 +43,19 @@ async fn amounts_at_the_edge_are_reserved_refused_or_owed() {
     let nothing = client.reserve(reserve("user", "nothing", 0)).await.unwrap();
     assert_eq!(nothing.into_inner().hits, 0);
     assert_eq!(left(&service, "user").await, 1_000);
-    for hits in [1_001, 1 << 39, HITS_MAX] {
-        let refused = client.reserve(reserve("user", "r", hits)).await.unwrap();
-        assert_eq!(refused.into_inner().hits, 0, "{hits}");
-        assert_eq!(left(&service, "user").await, 1_000, "{hits}");
+    for (key, hits) in [
+        ("user", 1_001),
+        ("user", 1 << 39),
+        ("user", HITS_MAX),
+        // The price of the second is 2^64 and 448384.
+        ("dear", 1),
+        ("dear", 18_446_744_073_710),
+        ("dear", HITS_MAX),
+    ] {
+        let before = left(&service, key).await;
+        let refused = client.reserve(reserve(key, "r", hits)).await.unwrap();
+        assert_eq!(refused.into_inner().hits, 0, "{key} {hits}");
+        assert_eq!(left(&service, key).await, before, "{key} {hits}");
     }
     for hits in [HITS_MAX + 1, u64::MAX] {
         let error = client.reserve(reserve("user", "r", hits)).await;
@@ -64,7 +73,7 @@ async fn amounts_at_the_edge_are_reserved_refused_or_owed() {
     }
     service.clock.advance_us(3_600 * SECOND);
     assert_eq!(left(&service, "user").await, 1_000);
-    assert_eq!(left(&service, "dear").await, 1_000);
+    assert_eq!(left(&service, "dear").await, 500_000);
 }
 
 #[tokio::test]
@@ -82,12 +91,13 @@ async fn ids_are_compared_by_their_bytes_and_bad_ones_change_nothing() {
         "e\u{301}",
         longest.as_str(),
     ];
-    for id in ids {
-        client.reserve(reserve("user", id, 10)).await.unwrap();
+    // Amounts that differ, and settles in another order, show which reservation an id finds.
+    for (hits, id) in (10..).zip(ids) {
+        client.reserve(reserve("user", id, hits)).await.unwrap();
     }
-    for id in ids {
+    for (hits, id) in (10..).zip(ids).collect::<Vec<_>>().into_iter().rev() {
         let settled = client.commit(commit("user", id, 1)).await.unwrap();
-        assert_eq!(settled.into_inner().reserved, 10, "{id:?}");
+        assert_eq!(settled.into_inner().reserved, hits, "{id:?}");
     }
     assert_eq!(left(&service, "user").await, 992);
     let error = client.reserve(reserve("user", &"i".repeat(257), 1)).await;
@@ -195,8 +205,8 @@ async fn ends_of_any_amount_are_charged_once_up_to_a_bound() {
         assert_eq!(left(&service, key).await, 0, "{key}");
     }
     service.clock.advance_us(3_600 * SECOND);
-    for key in ["user", "dear"] {
-        assert_eq!(left(&service, key).await, 1_000, "{key}");
+    for (key, unused) in [("user", 1_000), ("dear", 500_000)] {
+        assert_eq!(left(&service, key).await, unused, "{key}");
     }
     // The service goes on, and a plain check passes.
     service
@@ -231,16 +241,20 @@ async fn every_value_is_an_id_over_envoy_s_protocol_and_too_long_ones_change_not
         b"\n",
         &long,
     ];
+    // One is open at a time: only its own id settles it, and each other end is charged in full.
+    let mut used = 0;
     for id in ids {
-        let entries = [(&b"user"[..], &b"ann"[..]), (b"id", id)];
-        assert_eq!(stream(&mut service, &entries, 0).await, Code::Ok);
+        let of = |id| [(&b"user"[..], &b"ann"[..]), (b"id", id)];
+        assert_eq!(stream(&mut service, &of(id), 0).await, Code::Ok);
+        for other in ids.into_iter().filter(|other| *other != id) {
+            assert_eq!(stream(&mut service, &of(other), 1).await, Code::Ok);
+            used += 1;
+            assert_eq!(left(&service, "user").await, 900 - used);
+        }
+        assert_eq!(stream(&mut service, &of(id), 1).await, Code::Ok);
+        used += 1;
+        assert_eq!(left(&service, "user").await, 1_000 - used);
     }
-    assert_eq!(left(&service, "user").await, 1_000 - 100 * ids.len() as u64);
-    for id in ids {
-        let entries = [(&b"user"[..], &b"ann"[..]), (b"id", id)];
-        assert_eq!(stream(&mut service, &entries, 1).await, Code::Ok);
-    }
-    assert_eq!(left(&service, "user").await, 1_000 - ids.len() as u64);
     let longer = vec![b'i'; 1 << 20];
     let start = Stream {
         hits_addend: Some(0),
@@ -249,5 +263,5 @@ async fn every_value_is_an_id_over_envoy_s_protocol_and_too_long_ones_change_not
     // Longer than --message-size-max: --on-excess answers.
     let answer = service.ask(request("d", vec![start])).await;
     assert_eq!(answer.overall_code(), Code::OverLimit);
-    assert_eq!(left(&service, "user").await, 1_000 - ids.len() as u64);
+    assert_eq!(left(&service, "user").await, 1_000 - used);
 }
