@@ -149,7 +149,7 @@ async fn a_price_beyond_every_number_is_refused_or_owed() {
         let (status, answer) = post(service.http, "reserve", &dear(json!({"hits": hits}))).await;
         assert_eq!(
             (status, &answer["remaining"]),
-            (429, &json!(500000)),
+            (429, &json!(500_000)),
             "{hits}"
         );
     }
