@@ -1,6 +1,6 @@
 //! What a candidate's decision needs of a request that has its answer.
 
-use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Outcome, Plan, Request};
+use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Outcome, Plan, Request, Step};
 
 use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
 
@@ -82,5 +82,9 @@ fn has_candidate(origin: LimitOrigin<'_>) -> bool {
 
 /// Whether hits are asked for.
 pub(super) fn takes(hits: Hits) -> bool {
-    matches!(hits, Hits::Take(hits) if hits > 0)
+    match hits {
+        Hits::Take(hits) => hits > 0,
+        Hits::Reservation(step) => matches!(step, Step::Reserve { .. }),
+        Hits::Refund(_) | Hits::Undo { .. } | Hits::Charge(_) => false,
+    }
 }

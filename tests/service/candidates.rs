@@ -416,3 +416,42 @@ async fn a_stream_has_the_candidate_s_decisions_that_differ_all_of_them_or_none(
         answers().collect::<Vec<_>>()
     );
 }
+
+/// Starts and ends are decided by the candidate's own `reserve`. A peek with an id starts nothing.
+#[tokio::test]
+async fn a_candidate_reserves_in_memory_of_its_own() {
+    let rules = |amount: u32| {
+        format!(
+            "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {{ unit: hour, requests_per_unit: 120, \
+             reserve: {{ key: id, amount: {amount} }} }}\n"
+        )
+    };
+    let (mut service, _folder) = service(&rules(1), &rules(60), &[]).await;
+    let stream = |id: &str, hits| {
+        let mut one = descriptor(&[("user", "ann"), ("id", id)]);
+        one.hits_addend = Some(hits);
+        request("d", vec![one])
+    };
+    assert_eq!(service.ask(stream("a", 0)).await.overall_code(), Code::Ok);
+    let peek = json!({"domain": "d", "descriptors": [
+        {"entries": [{"key": "user", "value": "ann"}, {"key": "id", "value": "p"}]},
+    ]});
+    let port = service.http;
+    let asked = move || http(port, "POST", "/v1/peek", &peek.to_string());
+    let (status, _) = tokio::task::spawn_blocking(asked).await.unwrap();
+    assert_eq!(status, 200);
+    assert_eq!(service.ask(stream("b", 0)).await.overall_code(), Code::Ok);
+    wait(&service, &of_domain("admitted"), 2).await;
+    // Two reservations of 60 fill its limit; an end frees a part of one, which is too little.
+    assert_eq!(service.ask(stream("a", 50)).await.overall_code(), Code::Ok);
+    wait(&service, &of_domain("admitted"), 3).await;
+    assert_eq!(service.metric(&of_domain("newly_refused")), 0);
+    assert_eq!(service.ask(stream("c", 0)).await.overall_code(), Code::Ok);
+    wait(&service, &of_domain("newly_refused"), 1).await;
+    let left = service.status("d", hits("user", "ann", 0)).await;
+    assert_eq!(
+        left.limit_remaining,
+        120 - 50 - 2,
+        "the live limit is as it was"
+    );
+}

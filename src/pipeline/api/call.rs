@@ -57,7 +57,7 @@ impl Pipeline {
         let rules = self.generations.current();
         self.begin(arrived, rules, &mut scratch, &mut pending)
             .map_err(|Undecodable| RequestError::Malformed("the call is too long".to_owned()))?;
-        let is_check = matches!(call.step, ApiStep::Check | ApiStep::Peek);
+        let is_check = call.step == ApiStep::Check;
         if pending.captured.is_some() {
             pending.captured_call = recorded::encode(&call);
         }
@@ -101,7 +101,7 @@ impl Pipeline {
             )),
             Ok(decided) => self.answer_call(&call, rules.as_deref(), &mut pending, decided),
         };
-        // A candidate has no reservations.
+        // A candidate decides messages, in which a peek with an id would be a start.
         if is_check && pending.wants_candidate() {
             self.queue_candidate(pending);
         }

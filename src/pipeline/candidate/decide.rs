@@ -78,11 +78,14 @@ impl Pipeline {
             } else {
                 CommitMode::Immediate
             };
+            let starts = plan.has_starts();
             pending.plan = plan.into_buffer();
             let checks = pending.plan.checks().len();
             pending.results.reset(checks);
             pending.stage = Stage::Planned;
             pending.candidate = CandidateRequest::new(candidate, &request);
+            // A start asks for hits, though its message has 0.
+            pending.candidate.takes |= starts;
             // A request that reaches no rule with a candidate says nothing about it.
             !too_many_steps && (checks > 0 || candidate.source == CandidateSource::Files)
         };
