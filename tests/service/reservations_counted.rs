@@ -5,13 +5,14 @@ use tollgate::metrics::{REQUEST_LABEL_SETS_MAX, ReservationResult};
 use tollgate_test_support::grpc_client::{Descriptor, descriptor, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::redis_server::RedisServer;
 
 const RULES: &str = "
 domain: d
 descriptors:
   - key: user
-    rate_limit: { unit: year, requests_per_unit: 1000, reserve: { key: id, amount: 100 } }
+    rate_limit: { unit: year, requests_per_unit: 1000, reserve: { key: id, amount: 100, expires: 24h } }
   - key: detailed
     detailed_metric: true
     rate_limit: { unit: year, requests_per_unit: 1000, reserve: { amount: 100 } }
@@ -43,12 +44,17 @@ async fn stream(service: &mut Service, id: &str, hits: u64) {
     service.ask(request("d", vec![descriptor])).await;
 }
 
-/// Waits until the store decides: the shared one, since no fallback knows this id.
+/// Waits until the store decides: the shared one, since no fallback knows this id. The clock moves,
+/// since a breaker that opened is probed by it.
 async fn decides(service: &Service) {
     let unknown = json!({"hits": 1, "reservation": "r"});
-    while post(service, "commit", ("detailed", "v"), unknown.clone()).await != 404 {
-        tokio::task::yield_now().await;
-    }
+    let decided = async {
+        while post(service, "commit", ("detailed", "v"), unknown.clone()).await != 404 {
+            service.clock.advance_us(10_000);
+        }
+    };
+    let decided = tokio::time::timeout(PATIENCE, decided).await;
+    assert!(decided.is_ok(), "the shared store does not decide");
 }
 
 fn results(service: &Service) -> Vec<(&'static str, u64)> {
