@@ -7,16 +7,20 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
+use tollgate::proto::kuadrant::service::ratelimit::v1 as kuadrant;
+use tollgate::proto::kuadrant::service::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient as KuadrantClient;
 use tollgate::proto::tollgate::recording::v1::ApiCall;
 use tollgate::proto::tollgate::recording::v1::api_call::{OnExpiry, Operation};
 use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate::proto::tollgate::v1 as proto;
+use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::recording::Reader;
 use tollgate::replay::report::ReplayReport;
 use tollgate::replay::{Options, Side, replay};
 use tollgate::rules::file;
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
-use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
+use tollgate_test_support::grpc_client::{Code, Descriptor, channel, descriptor, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -190,6 +194,74 @@ async fn ids_in_a_hashed_recording_are_hashes_and_still_meet_their_starts() {
         "{:?}",
         recorded.first_differences
     );
+}
+
+/// Calls over gRPC are recorded as those over HTTP are: tollgate's own, and Kuadrant's.
+#[tokio::test]
+async fn calls_over_grpc_are_recorded_with_their_operation() {
+    let service = Service::start(RULES, &[]).await;
+    let recording = Stream::open(service.admin, "").await;
+    let channel = channel(service.grpc).await;
+    let mut own = RateLimitsClient::new(channel.clone());
+    let descriptors = vec![proto::Descriptor {
+        entries: vec![proto::Entry {
+            key: "user".to_owned(),
+            value: "v".to_owned(),
+        }],
+        hits: None,
+    }];
+    let reserve = proto::ReserveRequest {
+        domain: "d".to_owned(),
+        descriptors: descriptors.clone(),
+        hits: Some(400),
+        reservation: "a".to_owned(),
+        ..proto::ReserveRequest::default()
+    };
+    own.reserve(reserve).await.unwrap();
+    let commit = proto::CommitRequest {
+        domain: "d".to_owned(),
+        descriptors,
+        reservation: "a".to_owned(),
+        hits: Some(30),
+    };
+    own.commit(commit).await.unwrap();
+    let mut theirs = KuadrantClient::new(channel);
+    let asked = request("d", vec![descriptor(&[("user", "v")])]);
+    theirs.check_rate_limit(asked.clone()).await.unwrap();
+    theirs.report(asked).await.unwrap();
+    let reserve = kuadrant::ReserveRequest {
+        domain: "d".into(),
+        descriptors: vec![descriptor(&[("user", "v")])],
+        amount: 50,
+        ttl: None,
+    };
+    let reserved = theirs.reserve(reserve).await.unwrap().into_inner();
+    let commit = kuadrant::CommitRequest {
+        domain: "d".into(),
+        descriptors: vec![descriptor(&[("user", "v")])],
+        reservation_id: reserved.reservation_id.clone(),
+        actual_amount: 60,
+    };
+    theirs.commit(commit).await.unwrap();
+    service.stop().await.unwrap();
+    let bytes = recording.rest().await;
+    let calls = calls(&bytes);
+    let seen: Vec<_> = calls
+        .iter()
+        .map(|call| (call.operation(), &*call.reservation))
+        .collect();
+    let id = reserved.reservation_id.as_bytes();
+    let expected: [(Operation, &[u8]); 6] = [
+        (Operation::Reserve, b"a"),
+        (Operation::Commit, b"a"),
+        (Operation::Peek, b""),
+        (Operation::Report, b""),
+        (Operation::Reserve, id),
+        (Operation::Commit, id),
+    ];
+    assert_eq!(seen, expected);
+    let recorded = replayed(&bytes, RULES, None).recorded.unwrap();
+    assert_eq!((recorded.same, recorded.different), (6, 0));
 }
 
 /// Random starts, ends and calls on two limits, while the clock moves on.

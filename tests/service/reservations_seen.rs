@@ -339,14 +339,34 @@ async fn top_keys_count_a_reservation_and_what_a_commit_exceeds_it_by() {
     for (id, hits) in [("1", 0), ("2", 0), ("1", 300), ("2", 600), ("4", 5)] {
         assert!(stream(&mut service, "fixed", "v", id, hits).await);
     }
+    assert_eq!(asked_of_keys(&service).await, [400 + 400 + 200 + 5]);
+}
+
+#[tokio::test]
+async fn top_keys_count_reservations_of_the_api() {
+    let service = start().await;
+    for (name, more) in [
+        ("reserve", json!({"hits": 300, "reservation": "a"})),
+        ("commit", json!({"hits": 350, "reservation": "a"})),
+        ("commit", json!({"hits": 350, "reservation": "a"})),
+        ("reserve", json!({"hits": 100, "reservation": "b"})),
+        ("release", json!({"reservation": "b"})),
+        ("peek", json!({"hits": 9})),
+    ] {
+        assert_eq!(call(&service, name, "fixed", more).await, 200, "{name}");
+    }
+    assert_eq!(asked_of_keys(&service).await, [300 + 50 + 100]);
+}
+
+/// The hits that each key asked for.
+async fn asked_of_keys(service: &Service) -> Vec<u64> {
     let query = TopQuery {
         by: RankBy::Asked,
         n: 20,
         ..TopQuery::default()
     };
     let top = service.top(&query).await;
-    let asked: Vec<_> = top.keys.iter().map(|key| key.asked).collect();
-    assert_eq!(asked, [400 + 400 + 200 + 5]);
+    top.keys.iter().map(|key| key.asked).collect()
 }
 
 #[tokio::test]
