@@ -97,11 +97,16 @@ async fn call(service: &Service, path: &str, mut body: Value, entries: &[(&str, 
 
 /// Starts (0) or ends a stream of two limits. Whether it passes.
 async fn stream(service: &mut Service, id: &str, hits: u64) -> bool {
-    let of = |key| Descriptor {
+    stream_of(service, &["user", "team"], id, hits).await
+}
+
+/// The same of these limits.
+async fn stream_of(service: &mut Service, keys: &[&str], id: &str, hits: u64) -> bool {
+    let of = |key: &&str| Descriptor {
         hits_addend: Some(hits),
-        ..descriptor(&[(key, "v"), ("id", id)])
+        ..descriptor(&[(*key, "v"), ("id", id)])
     };
-    let sent = request("d", vec![of("user"), of("team")]);
+    let sent = request("d", keys.iter().map(of).collect());
     service.ask(sent).await.overall_code() == Code::Ok
 }
 
@@ -276,11 +281,11 @@ async fn random_load(service: &mut Service, rng: &mut SeededRng) {
         let hits = rng.below(400);
         let (path, body) = match rng.below(9) {
             0 => {
-                stream(service, &id, 0).await;
+                stream_of(service, &["user"], &id, 0).await;
                 continue;
             }
             1 => {
-                stream(service, &id, hits.max(1)).await;
+                stream_of(service, &["user"], &id, hits.max(1)).await;
                 continue;
             }
             2 => ("check", json!({"hits": hits})),
@@ -304,13 +309,19 @@ async fn a_replay_of_reservations_gives_every_verdict_again() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     let mut rng = SeededRng::of_seed(seed);
-    let mut service = Service::start(RULES, &[]).await;
+    // What is learnt, and when a refused request's other limits get their hits back, depends on
+    // which of two threads is first. So amounts are fixed, and each request has one limit.
+    let rules = RULES.replace("amount: p95, floor: 50, ceiling: 400", "amount: 120");
+    let one_limit = |line: &&str| !line.contains("algorithm: sliding_window");
+    let rules: Vec<_> = rules.lines().filter(one_limit).collect();
+    let rules = rules.join("\n");
+    let mut service = Service::start(&rules, &[]).await;
     let recording = Stream::open(service.admin, "").await;
     random_load(&mut service, &mut rng).await;
     service.stop().await.unwrap();
     let bytes = recording.rest().await;
     assert!(calls(&bytes).len() > 300);
-    let report = replayed(&bytes, RULES, None);
+    let report = replayed(&bytes, &rules, None);
     assert!(report.refused > 20, "{}", report.refused);
     let recorded = report.recorded.unwrap();
     assert_eq!(
