@@ -404,7 +404,7 @@ impl State {
             // What a step forgets stays forgotten only if the bucket's time moves along.
             changed: must_write || !ledger.is_empty(),
         };
-        settling.expire(&mut ledger, operation.holder);
+        settling.expire(&mut ledger, operation.holder.filter(|_| is_step));
         let decided = match operation.hits {
             Hits::Reservation(step) if algorithm.can_reserve() => {
                 Ok(settling.decide(&mut ledger, operation.holder, step))

@@ -15,9 +15,9 @@ local function text(whole)
   return ('%.0f'):format(whole)
 end
 
--- The set and the member of a record.
+-- The set and the member of a record. Records that end at the same time are in the order of ids.
 local function ordered(ledger, id, record)
-  return ledger.key .. SETS[record.kind], id .. pack('<I7', record.number)
+  return ledger.key .. SETS[record.kind], id:reverse() .. pack('>I7', record.number)
 end
 
 local function open_ledger(key, exists)
@@ -88,7 +88,7 @@ end
 
 -- Removes from the hash the record of a member that its set has lost. Returns it.
 local function forget_member(ledger, member)
-  local id, number = cut(member, 1, 8), unpack_numbers('<I7', member, 9)
+  local id, number = cut(member, 1, 8):reverse(), unpack_numbers('>I7', member, 9)
   local packed = call('HGET', ledger.key .. ':ids', id) or ''
   for place = 1, #packed, RECORD do
     local _, hits, _, taken_at, _, its = unpack_numbers('<BI7I7I7I7I7', packed, place)
