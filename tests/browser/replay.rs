@@ -250,17 +250,17 @@ fn a_replay_is_used_by_keyboard_and_printed_whole() {
     let opened = "return document.querySelector('#time-title ~ details').open";
     assert_eq!(browser.run(opened), false);
     browser.run("document.querySelector('#time-title ~ details summary').focus()");
-    // The browser handles a key after the command that sends it was answered.
-    let becomes = |open: bool| {
-        let is = || (browser.run(opened) == open).then_some(());
-        assert!(wait_for(PATIENCE, is).is_some(), "open is not {open}");
+    // The browser handles a key, and lays the page out again, after it has answered the command.
+    let becomes = |what: &str, expected: bool| {
+        let is = || (browser.run(what) == expected).then_some(());
+        assert!(wait_for(PATIENCE, is).is_some(), "not {expected}: {what}");
     };
     press("Enter", 13, "\r");
-    becomes(true);
+    becomes(opened, true);
     press("Enter", 13, "\r");
-    becomes(false);
+    becomes(opened, false);
     let visible = "return document.querySelector('#time-title ~ details td').checkVisibility({ contentVisibilityAuto: true })";
-    assert_eq!(browser.run(visible), false);
+    becomes(visible, false);
     browser.command("Emulation.setEmulatedMedia", json!({"media": "print"}));
-    assert_eq!(browser.run(visible), true);
+    becomes(visible, true);
 }
