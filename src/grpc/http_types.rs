@@ -7,13 +7,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tollgate_http2::{HeaderList, RequestHead};
 
 /// The head as a request. None if a part of it is invalid.
+///
+/// An invalid authority is left out, since no method depends on it. gRPC's C core sends one for a
+/// target with several addresses: `127.0.0.1:1,127.0.0.1:2`.
 pub(crate) fn request(head: &RequestHead) -> Option<Request<()>> {
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
     *request.method_mut() = Method::from_bytes(head.method()).ok()?;
     let mut uri = http::uri::Parts::default();
     if let Some(authority) = head.authority() {
-        uri.authority = Some(Authority::try_from(authority).ok()?);
+        uri.authority = Authority::try_from(authority).ok();
     }
     if request.method() != Method::CONNECT {
         let scheme = head.scheme().map(Scheme::try_from).transpose().ok()?;

@@ -70,6 +70,14 @@ def check_own():
     assert call(OWN, "Peek", **ann, hits=0).remaining == 350
 
 
+def check_authority():
+    """The C core sends the addresses of a target with several as one authority, which is no valid one."""
+    with grpc.insecure_channel(f"ipv4:{sys.argv[1]},{sys.argv[1]}") as several:
+        path, request, answer = prepare(OWN, "Peek")
+        send = several.unary_unary(path, request.SerializeToString, answer.FromString)
+        assert send(request(**of("ann")), timeout=20).verdict == 1
+
+
 def check_errors():
     code, details = fails(OWN, "Release", **of("ann"), reservation="never")
     assert code == grpc.StatusCode.NOT_FOUND
@@ -100,6 +108,7 @@ def check_kuadrant():
 listed = set(database.get_services())
 assert {OWN, KUADRANT} <= listed, listed
 check_own()
+check_authority()
 check_errors()
 check_kuadrant()
 every = {(service, name) for service in (OWN, KUADRANT) for name in pool.FindServiceByName(service).methods_by_name}
