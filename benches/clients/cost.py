@@ -1,0 +1,160 @@
+"""What a limiter costs a service: latency and CPU of a request, in five languages.
+
+Each language's `examples/bench` is one HTTP server with three routes that answer the same: without a limiter
+(/bare), with tollgate's middleware (/tollgate), and with a limiter that is popular in that language (/peer). h2load
+sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
+medians over the rounds.
+
+`make bench-clients` prints the table; with BENCH=--write it also writes it into docs/clients.md.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PACKAGES = ROOT / "target" / "client-packages"
+CLIENTS = ROOT / "clients"
+PAGE = ROOT / "docs" / "clients.md"
+
+ROUTES = ["bare", "tollgate", "peer"]
+CONNECTIONS = [1, 16]
+# Requests of one leg at 1 and at 16 connections.
+REQUESTS = {1: 1500, 16: 6000}
+WARM_REQUESTS = 4000
+
+SERVERS = {
+    "Go": ([str(PACKAGES / "go" / "bench")], "redis_rate with Redis"),
+    "Java": (["java", "-XX:+UseSerialGC", "-Xmx256m", "-jar", str(PACKAGES / "java" / "bench" / "bench-0.1.0.jar")], "Bucket4j with Redis"),
+    "Node": (["node", str(PACKAGES / "node" / "bench" / "bench.js")], "rate-limiter-flexible with Redis"),
+    "Python": ([str(PACKAGES / "python" / "bench" / "bin" / "python"), str(CLIENTS / "python" / "examples" / "bench" / "main.py")], "limits with Redis"),
+    "Rust": ([str(PACKAGES / "rust" / "bench")], "tower-governor, in memory"),
+}
+
+RULES = """domain: bench
+descriptors:
+  - key: generic_key
+    value: bench
+    rate_limit: { unit: day, requests_per_unit: 1000000000 }
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_http(port, path, child):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if child.poll() is not None:
+            sys.exit(f"{child.args} ended with {child.returncode}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.read()
+        except OSError:
+            time.sleep(0.05)
+    sys.exit(f"{child.args} did not answer {path} within 60 s")
+
+
+def leg(port, route, connections, requests, pid):
+    """Latencies in microseconds and CPU of the server in microseconds a request."""
+    with tempfile.NamedTemporaryFile() as log:
+        before = cpu_seconds(pid)
+        done = subprocess.run(
+            ["h2load", "--h1", "-n", str(requests), "-c", str(connections), f"--log-file={log.name}", f"http://127.0.0.1:{port}/{route}"],
+            capture_output=True, text=True, check=True, timeout=120,
+        )
+        used = cpu_seconds(pid) - before
+        if f" {requests} 2xx" not in done.stdout:
+            sys.exit(f"/{route} did not answer every request with 2xx:\n{done.stdout}")
+        latencies = sorted(int(line.split()[2]) for line in open(log.name))
+    return latencies, used / requests * 1e6
+
+
+def measure(language, command, tollgate, redis, rounds):
+    port = free_port()
+    environment = {**os.environ, "PORT": str(port), "TOLLGATE": f"127.0.0.1:{tollgate}", "REDIS": f"redis://127.0.0.1:{redis}", "NODE_ENV": "production"}
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for_http(port, "/bare", server)
+            for route in ROUTES:
+                leg(port, route, 16, WARM_REQUESTS, server.pid)
+            figures = {(route, connections): ([], [], []) for route in ROUTES for connections in CONNECTIONS}
+            for turn in range(rounds):
+                for connections in CONNECTIONS:
+                    # Each round begins with another route.
+                    for route in ROUTES[turn % 3:] + ROUTES[: turn % 3]:
+                        latencies, cpu = leg(port, route, connections, REQUESTS[connections], server.pid)
+                        half, last, used = figures[route, connections]
+                        half.append(latencies[len(latencies) // 2])
+                        last.append(latencies[len(latencies) * 99 // 100])
+                        used.append(cpu)
+        finally:
+            server.terminate()
+            server.wait(20)
+    return {key: tuple(statistics.median(part) for part in parts) for key, parts in figures.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/clients.md")
+    parser.add_argument("--only", help="one language")
+    parser.add_argument("--tollgate", default=str(ROOT / "target" / "release" / "tollgate"))
+    arguments = parser.parse_args()
+    children = []
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder) / "rules.yaml"
+        rules.write_text(RULES)
+        grpc, web, redis = free_port(), free_port(), free_port()
+        try:
+            children.append(subprocess.Popen(
+                [arguments.tollgate, "serve", str(rules), "--grpc-host", "127.0.0.1", "--grpc-port", str(grpc), "--host", "127.0.0.1",
+                 "--port", str(web), "--debug-port", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            wait_for_http(web, "/readyz", children[-1])
+            children.append(subprocess.Popen(["redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder], stdout=subprocess.DEVNULL))
+            lines = ["| language | limiter | median µs, one connection | 99 %, one | median µs, 16 connections | 99 %, 16 | CPU µs a request |",
+                     "| --- | --- | --- | --- | --- | --- | --- |"]
+            for language, (command, peer) in SERVERS.items():
+                if arguments.only not in (None, language):
+                    continue
+                figures = measure(language, command, grpc, redis, arguments.rounds)
+                for route, title in zip(ROUTES, ["none", "tollgate", peer]):
+                    one, sixteen = figures[route, 1], figures[route, 16]
+                    lines.append(f"| {language} | {title} | {one[0]:,.0f} | {one[1]:,.0f} | {sixteen[0]:,.0f} | {sixteen[1]:,.0f} | {sixteen[2]:,.0f} |")
+                print("\n".join(lines[-3:]), flush=True)
+        finally:
+            for child in children:
+                child.send_signal(signal.SIGTERM)
+                child.wait(20)
+    model = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    lines += ["", f"Measured on {datetime.date.today()} at {commit} by `make bench-clients`: {os.cpu_count()} cores of an {model}. Each figure is the median of "
+              f"{arguments.rounds} rounds, which alternate between the limiters. The load generator and all servers share the cores."]
+    table = "\n".join(lines)
+    print(table)
+    if arguments.write:
+        text = PAGE.read_text()
+        PAGE.write_text(re.sub(r"(<!-- client-cost -->\n).*?(<!-- /client-cost -->)", lambda found: found[1] + table + "\n" + found[2], text, flags=re.S))
+
+
+if __name__ == "__main__":
+    main()

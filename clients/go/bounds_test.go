@@ -1,0 +1,57 @@
+package tollgate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestDenialCacheKeepsItsBound(t *testing.T) {
+	const bound = 10_000
+	cache := newDenialCache(bound, func() time.Duration { return 0 })
+	for i := range 100_000 {
+		descriptors := []Descriptor{NewDescriptor("user", fmt.Sprint(i))}
+		key, hits, ok := cache.key("unit", descriptors, nil)
+		if !ok {
+			t.Fatal("the check cannot be remembered")
+		}
+		cache.remember(key, hits, Decision{Source: SourceServer})
+		if cache.denials.len() > bound || cache.denials.order.Len() > bound {
+			t.Fatalf("%d entries after %d refusals", cache.denials.len(), i+1)
+		}
+	}
+	if cache.denials.len() != bound {
+		t.Errorf("%d entries, want %d", cache.denials.len(), bound)
+	}
+}
+
+func TestLocalBucketsKeepTheirBound(t *testing.T) {
+	buckets := newLocalBuckets(1, 1, func() time.Duration { return 0 })
+	for i := range 2 * maxLocalBuckets {
+		buckets.take("unit", []Descriptor{NewDescriptor("user", fmt.Sprint(i))}, 1)
+	}
+	if buckets.buckets.len() != maxLocalBuckets {
+		t.Errorf("%d buckets, want %d", buckets.buckets.len(), maxLocalBuckets)
+	}
+}
+
+func TestLateResultsDoNotChangeTheBreaker(t *testing.T) {
+	now := time.Duration(0)
+	b := breaker{maxFailures: 1, openTime: time.Second, clock: func() time.Duration { return now }}
+	early, _ := b.acquire()
+	late, _ := b.acquire()
+	b.end(early, outcomeFailed)
+	b.end(late, outcomeAnswered)
+	if _, ok := b.acquire(); ok {
+		t.Error("an answer to an earlier call closed the breaker")
+	}
+	now = time.Second
+	probe, ok := b.acquire()
+	if !ok || !probe.probe {
+		t.Fatal("the breaker lets no call through after its time")
+	}
+	b.end(probe, outcomeAbandoned)
+	if _, ok := b.acquire(); !ok {
+		t.Error("an abandoned probe keeps its slot")
+	}
+}

@@ -1,0 +1,240 @@
+package tollgate
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Client checks limits. It is safe for concurrent use. Close ends it.
+type Client struct {
+	domain    string
+	options   options
+	conn      *grpc.ClientConn
+	stream    *checkStream
+	breaker   breaker
+	denials   *denialCache
+	local     *localBuckets
+	telemetry *telemetry
+
+	closed    atomic.Bool
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// New returns a client for the rules of a domain. It does not wait for the connection.
+// It returns an error that is [ErrInvalidArgument] if an option can never be right.
+func New(domain string, opts ...Option) (*Client, error) {
+	o := defaultOptions()
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := o.validate(domain); err != nil {
+		return nil, err
+	}
+	telemetry, err := newTelemetry(&o)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(&o)
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{
+		domain:    domain,
+		options:   o,
+		conn:      conn,
+		breaker:   breaker{maxFailures: o.breakerFailures, openTime: o.breakerOpen, clock: o.clock},
+		denials:   newDenialCache(o.denialCacheEntries, o.clock),
+		local:     newLocalBuckets(o.localPerSecond, o.localBurst, o.clock),
+		telemetry: telemetry,
+	}
+	if o.batching {
+		client.stream = newCheckStream(conn)
+	}
+	return client, nil
+}
+
+// Close closes the connections. Calls in flight fail with [ErrClosed]. Closing twice is fine.
+func (c *Client) Close() error {
+	c.closeOnce.Do(func() {
+		c.closed.Store(true)
+		if c.stream != nil {
+			c.stream.close()
+		}
+		c.closeErr = c.conn.Close()
+	})
+	return c.closeErr
+}
+
+// Check takes hits, or refuses.
+//
+// It does not fail because of the service: without an answer, [OnError] decides, and the decision
+// carries the error. It fails with [ErrInvalidArgument], with [ErrClosed], and with the error of ctx
+// when ctx ends before the answer. A check is never sent again, since it may have been charged.
+func (c *Client) Check(ctx context.Context, request CheckRequest) (Decision, error) {
+	started := time.Now()
+	domain, err := c.prepare(ctx, request.Domain, request.Descriptors, request.Hits)
+	if err != nil {
+		return Decision{}, err
+	}
+	ctx, span := c.telemetry.start(ctx, "check", domain)
+	decision, err := c.check(ctx, domain, request)
+	if err != nil {
+		span.fail(err)
+		return Decision{}, err
+	}
+	decision.Elapsed = time.Since(started)
+	c.telemetry.recordCheck(ctx, &decision)
+	span.decide(&decision)
+	return decision, nil
+}
+
+func (c *Client) check(ctx context.Context, domain string, request CheckRequest) (Decision, error) {
+	key, hits, cacheable := c.denials.key(domain, request.Descriptors, request.Hits)
+	if cacheable {
+		if decision, ok := c.denials.find(key, hits); ok {
+			return decision, nil
+		}
+	}
+	var decision Decision
+	failure, err := c.guarded(ctx, "check", func(ctx context.Context) (err error) {
+		decision, err = c.sendCheck(ctx, domain, request)
+		return err
+	})
+	if err != nil {
+		return Decision{}, err
+	}
+	if failure != nil {
+		return c.decideOnError(domain, request.Descriptors, request.Hits, failure), nil
+	}
+	if cacheable && !decision.Allowed {
+		c.denials.remember(key, hits, decision)
+	}
+	return decision, nil
+}
+
+// Peek says what a check would answer, and takes nothing.
+//
+// It has no [OnError]: without an answer it fails with a [CallError] or [ErrBreakerOpen]. It is sent
+// once more after UNAVAILABLE.
+func (c *Client) Peek(ctx context.Context, request CheckRequest) (Decision, error) {
+	started := time.Now()
+	domain, err := c.prepare(ctx, request.Domain, request.Descriptors, request.Hits)
+	if err != nil {
+		return Decision{}, err
+	}
+	ctx, span := c.telemetry.start(ctx, "peek", domain)
+	var decision Decision
+	failure, err := c.guarded(ctx, "peek", func(ctx context.Context) (err error) {
+		decision, err = c.sendPeek(ctx, domain, request)
+		return err
+	})
+	if err == nil {
+		err = failure
+	}
+	if err != nil {
+		span.fail(err)
+		return Decision{}, err
+	}
+	decision.Elapsed = time.Since(started)
+	span.decide(&decision)
+	return decision, nil
+}
+
+// prepare validates a call, and returns its domain.
+func (c *Client) prepare(
+	ctx context.Context, domain string, descriptors []Descriptor, hits *int64,
+) (string, error) {
+	if err := validateCall(descriptors, hits); err != nil {
+		return "", err
+	}
+	if c.closed.Load() {
+		return "", ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if domain == "" {
+		domain = c.domain
+	}
+	return domain, nil
+}
+
+// guarded makes a call that the breaker may stop. The first error is why it has no answer, the
+// second one is for the caller: its own cancellation, or a closed client.
+func (c *Client) guarded(
+	ctx context.Context, name string, call func(context.Context) error,
+) (failure, err error) {
+	permit, ok := c.breaker.acquire()
+	if !ok {
+		return ErrBreakerOpen, nil
+	}
+	result := outcomeAbandoned
+	defer func() { c.breaker.end(permit, result) }()
+	var sent error
+	failure, err = c.deadlined(ctx, name, func(ctx context.Context) error {
+		sent = call(ctx)
+		return sent
+	})
+	if err != nil {
+		return nil, err
+	}
+	if sent == errQueueFull {
+		return failure, nil
+	}
+	result = outcomeAnswered
+	if failed, ok := failure.(*CallError); ok && isServiceFailure(failed.Code) {
+		result = outcomeFailed
+	}
+	return failure, nil
+}
+
+// deadlined makes a call that ends by the deadline of the client.
+func (c *Client) deadlined(
+	ctx context.Context, name string, call func(context.Context) error,
+) (failure, err error) {
+	limited, cancel := context.WithTimeout(ctx, c.options.deadline)
+	defer cancel()
+	err = call(limited)
+	switch {
+	case err == nil:
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case status.Code(err) == codes.DeadlineExceeded && sameDeadline(ctx, limited):
+		// The server saw the end of the caller's own deadline first.
+		return nil, context.DeadlineExceeded
+	case c.closed.Load():
+		return nil, ErrClosed
+	default:
+		return callError(name, err), nil
+	}
+}
+
+// sameDeadline returns whether the deadline of the caller is the one that limits a call.
+func sameDeadline(caller, limited context.Context) bool {
+	callers, ok := caller.Deadline()
+	limit, _ := limited.Deadline()
+	return ok && callers.Equal(limit)
+}
+
+// decideOnError decides a check or a reservation that has no answer.
+func (c *Client) decideOnError(
+	domain string, descriptors []Descriptor, hits *int64, failure error,
+) Decision {
+	switch c.options.onError {
+	case OnErrorDeny:
+		return Decision{Source: SourceDeny, Err: failure}
+	case OnErrorLocal:
+		allowed, retryAfter := c.local.take(domain, descriptors, largestHits(descriptors, hits))
+		return Decision{Allowed: allowed, Source: SourceLocal, RetryAfter: retryAfter, Err: failure}
+	default:
+		return Decision{Allowed: true, Source: SourceAllow, Err: failure}
+	}
+}

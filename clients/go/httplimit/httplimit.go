@@ -1,0 +1,152 @@
+// Package httplimit limits the requests of a net/http server by tollgate.
+//
+//	limiter, err := httplimit.New(client, []httplimit.Descriptor{
+//		{httplimit.RemoteAddress("remote_address")},
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	return http.ListenAndServe(":8000", limiter.Handler(mux))
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	tollgate "github.com/tollgate-limits/tollgate-go"
+	"github.com/tollgate-limits/tollgate-go/internal/answer"
+	"github.com/tollgate-limits/tollgate-go/internal/request"
+)
+
+// Checker checks limits. [tollgate.Client] is one.
+type Checker interface {
+	Check(ctx context.Context, request tollgate.CheckRequest) (tollgate.Decision, error)
+}
+
+// Limiter limits requests. It is safe for concurrent use.
+type Limiter struct {
+	checker     Checker
+	options     options
+	descriptors [][]request.Entry
+	rules       *request.Rules
+}
+
+// New returns a limiter that checks the descriptors of each request. A request without descriptors
+// passes without a call. New returns an error that is [tollgate.ErrInvalidArgument] if an argument
+// can never be right.
+func New(checker Checker, descriptors []Descriptor, opts ...Option) (*Limiter, error) {
+	o := defaultOptions()
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	entries, err := entriesOf(descriptors)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := request.NewRules(o.trustedProxies, o.skipPaths)
+	if err != nil {
+		return nil, err
+	}
+	return &Limiter{checker: checker, options: o, descriptors: entries, rules: rules}, nil
+}
+
+// Handler returns a handler that passes allowed requests to next, and answers refused ones.
+//
+// A request whose context ends before the answer is answered by 503.
+// A request whose check fails by its arguments, or since the client is closed, is answered by 500.
+func (l *Limiter) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		descriptors := l.descriptorsOf(r)
+		if len(descriptors) == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		check := tollgate.CheckRequest{Descriptors: descriptors}
+		if l.options.hits != nil {
+			hits := l.options.hits(r)
+			check.Hits = &hits
+		}
+		decision, err := l.checker.Check(r.Context(), check)
+		switch {
+		case err == nil:
+		case r.Context().Err() != nil:
+			http.Error(w, unavailableBody, http.StatusServiceUnavailable)
+			return
+		default:
+			http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+			return
+		}
+		l.report(r, decision)
+		if l.answer(w, &decision) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// descriptorsOf returns nothing if the request is not limited.
+func (l *Limiter) descriptorsOf(r *http.Request) []tollgate.Descriptor {
+	view := viewOf(r)
+	if l.rules.Skips(&view) || l.options.skip != nil && l.options.skip(r) {
+		return nil
+	}
+	return l.rules.Descriptors(&view, l.descriptors)
+}
+
+func viewOf(r *http.Request) request.View {
+	path := r.RequestURI
+	if !strings.HasPrefix(path, "/") && path != "*" {
+		path = r.URL.EscapedPath()
+	}
+	return request.View{
+		Request: r,
+		Method:  r.Method,
+		Path:    path,
+		Header: func(name string) []string {
+			if strings.EqualFold(name, "host") && r.Host != "" {
+				return []string{r.Host}
+			}
+			return r.Header.Values(name)
+		},
+		Peer: r.RemoteAddr,
+	}
+}
+
+// answer writes the headers of a decision, and the answer to a refused request. It returns whether
+// the request passes.
+func (l *Limiter) answer(w http.ResponseWriter, decision *tollgate.Decision) bool {
+	if l.options.shadow {
+		return true
+	}
+	header := w.Header()
+	for _, field := range answer.Headers(decision, l.options.headers) {
+		header.Set(field.Name, field.Value)
+	}
+	if decision.Allowed {
+		return true
+	}
+	if wait := answer.RetryAfter(decision); wait != "" {
+		header.Set("Retry-After", wait)
+	}
+	status, body, contentType := l.options.status, l.options.body, l.options.contentType
+	if answer.IsUnavailable(decision) {
+		status, body, contentType = l.options.errorStatus, unavailableBody, plainText
+	}
+	header.Set("Content-Type", contentType)
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+	return false
+}
+
+// report calls the function of the option on decision. A panic of it does not fail the request.
+func (l *Limiter) report(r *http.Request, decision tollgate.Decision) {
+	if l.options.onDecision == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	l.options.onDecision(r, decision)
+}

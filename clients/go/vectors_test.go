@@ -1,0 +1,1041 @@
+package tollgate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	tollgate "github.com/tollgate-limits/tollgate-go"
+	"github.com/tollgate-limits/tollgate-go/grpclimit"
+	"github.com/tollgate-limits/tollgate-go/httplimit"
+	"github.com/tollgate-limits/tollgate-go/internal/pb/rlsv3"
+	"github.com/tollgate-limits/tollgate-go/internal/pb/tollgatev1"
+	"github.com/tollgate-limits/tollgate-go/internal/testkit"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// readCases reads the cases of one file of vectors.
+func readCases[C any](t *testing.T, file string) []C {
+	t.Helper()
+	folder := os.Getenv("TOLLGATE_VECTORS")
+	if folder == "" {
+		folder = "../vectors"
+	}
+	text, err := os.ReadFile(filepath.Join(folder, file))
+	if err != nil {
+		t.Fatalf("reading vectors: %v; set TOLLGATE_VECTORS to their folder", err)
+	}
+	var vectors struct{ Cases []C }
+	if err := json.Unmarshal(text, &vectors); err != nil {
+		t.Fatalf("reading vectors: %v", err)
+	}
+	if len(vectors.Cases) == 0 {
+		t.Fatalf("%s has no cases", file)
+	}
+	return vectors.Cases
+}
+
+// nameOnFailure writes the name of a case as the vectors have it.
+func nameOnFailure(t *testing.T, name string) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("failed case: %s", name)
+		}
+	})
+}
+
+// --- descriptors.json
+
+type entryVector struct {
+	Key           string
+	Value         *string
+	Header        *string
+	Method        bool
+	Path          bool
+	PathTemplates []string `json:"path_templates"`
+	RemoteAddress bool     `json:"remote_address"`
+	Default       *string
+}
+
+type descriptorCase struct {
+	Name   string
+	Config struct {
+		Descriptors    [][]entryVector
+		TrustedProxies []string `json:"trusted_proxies"`
+		SkipPaths      []string `json:"skip_paths"`
+		Hits           *int64
+	}
+	Request struct {
+		Method  string
+		Path    string
+		Headers [][2]string
+		Peer    string
+	}
+	Expect struct {
+		Descriptors [][][2]string
+		Hits        *int64
+		Skip        bool
+	}
+}
+
+// recorder is a checker that keeps the request, and answers with a decision.
+type recorder struct {
+	request  *tollgate.CheckRequest
+	decision tollgate.Decision
+}
+
+func (r *recorder) Check(_ context.Context, request tollgate.CheckRequest) (tollgate.Decision, error) {
+	r.request = &request
+	return r.decision, nil
+}
+
+func (c *descriptorCase) verify(t *testing.T, got *tollgate.CheckRequest) {
+	t.Helper()
+	if c.Expect.Skip {
+		if got != nil {
+			t.Fatalf("checked %+v, want no check", got)
+		}
+		return
+	}
+	if got == nil {
+		t.Fatal("made no check")
+	}
+	pairs := make([][][2]string, len(got.Descriptors))
+	for i, descriptor := range got.Descriptors {
+		for _, entry := range descriptor.Entries {
+			pairs[i] = append(pairs[i], [2]string{entry.Key, entry.Value})
+		}
+	}
+	if !reflect.DeepEqual(pairs, c.Expect.Descriptors) {
+		t.Errorf("descriptors %v, want %v", pairs, c.Expect.Descriptors)
+	}
+	if c.Expect.Hits != nil && (got.Hits == nil || *got.Hits != *c.Expect.Hits) {
+		t.Errorf("hits %v, want %d", got.Hits, *c.Expect.Hits)
+	}
+}
+
+func TestVectorsDescriptors(t *testing.T) {
+	for _, c := range readCases[descriptorCase](t, "descriptors.json") {
+		t.Run("http/"+c.Name, func(t *testing.T) { runHTTPDescriptors(t, &c) })
+		if c.Request.Method == http.MethodPost || !usesMethod(&c) {
+			t.Run("grpc/"+c.Name, func(t *testing.T) { runGRPCDescriptors(t, &c) })
+		}
+	}
+}
+
+func usesMethod(c *descriptorCase) bool {
+	for _, entries := range c.Config.Descriptors {
+		for _, e := range entries {
+			if e.Method {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func runHTTPDescriptors(t *testing.T, c *descriptorCase) {
+	nameOnFailure(t, c.Name)
+	var descriptors []httplimit.Descriptor
+	for _, entries := range c.Config.Descriptors {
+		var descriptor httplimit.Descriptor
+		for _, e := range entries {
+			var entry httplimit.Entry
+			switch {
+			case e.Value != nil:
+				entry = httplimit.Value(e.Key, *e.Value)
+			case e.Header != nil:
+				entry = httplimit.Header(e.Key, *e.Header)
+			case e.Method:
+				entry = httplimit.Method(e.Key)
+			case e.Path:
+				entry = httplimit.Path(e.Key)
+			case e.PathTemplates != nil:
+				entry = httplimit.PathTemplates(e.Key, e.PathTemplates...)
+			default:
+				entry = httplimit.RemoteAddress(e.Key)
+			}
+			if e.Default != nil {
+				entry = entry.Default(*e.Default)
+			}
+			descriptor = append(descriptor, entry)
+		}
+		descriptors = append(descriptors, descriptor)
+	}
+	options := []httplimit.Option{
+		httplimit.WithTrustedProxies(c.Config.TrustedProxies...),
+		httplimit.WithSkipPaths(c.Config.SkipPaths...),
+	}
+	if c.Config.Hits != nil {
+		options = append(options, httplimit.WithHits(*c.Config.Hits))
+	}
+	checker := &recorder{decision: tollgate.Decision{Allowed: true}}
+	limiter, err := httplimit.New(checker, descriptors, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(c.Request.Method, "/", nil)
+	r.RequestURI, r.RemoteAddr = c.Request.Path, c.Request.Peer
+	for _, header := range c.Request.Headers {
+		r.Header.Add(header[0], header[1])
+	}
+	passed := false
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })
+	limiter.Handler(next).ServeHTTP(httptest.NewRecorder(), r)
+	if !passed {
+		t.Error("the request did not pass")
+	}
+	c.verify(t, checker.request)
+}
+
+type textAddress string
+
+func (textAddress) Network() string  { return "tcp" }
+func (a textAddress) String() string { return string(a) }
+
+func runGRPCDescriptors(t *testing.T, c *descriptorCase) {
+	nameOnFailure(t, c.Name)
+	var descriptors []grpclimit.Descriptor
+	for _, entries := range c.Config.Descriptors {
+		var descriptor grpclimit.Descriptor
+		for _, e := range entries {
+			var entry grpclimit.Entry
+			switch {
+			case e.Value != nil:
+				entry = grpclimit.Value(e.Key, *e.Value)
+			case e.Header != nil:
+				entry = grpclimit.Header(e.Key, *e.Header)
+			case e.Method:
+				entry = grpclimit.Method(e.Key)
+			case e.Path:
+				entry = grpclimit.Path(e.Key)
+			case e.PathTemplates != nil:
+				entry = grpclimit.PathTemplates(e.Key, e.PathTemplates...)
+			default:
+				entry = grpclimit.RemoteAddress(e.Key)
+			}
+			if e.Default != nil {
+				entry = entry.Default(*e.Default)
+			}
+			descriptor = append(descriptor, entry)
+		}
+		descriptors = append(descriptors, descriptor)
+	}
+	options := []grpclimit.Option{
+		grpclimit.WithTrustedProxies(c.Config.TrustedProxies...),
+		grpclimit.WithSkipPaths(c.Config.SkipPaths...),
+	}
+	if c.Config.Hits != nil {
+		options = append(options, grpclimit.WithHits(*c.Config.Hits))
+	}
+	checker := &recorder{decision: tollgate.Decision{Allowed: true}}
+	limiter, err := grpclimit.New(checker, descriptors, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	md := metadata.MD{}
+	for _, header := range c.Request.Headers {
+		md.Append(header[0], header[1])
+	}
+	ctx := metadata.NewIncomingContext(context.Background(), md)
+	ctx = peer.NewContext(ctx, &peer.Peer{Addr: textAddress(c.Request.Peer)})
+	info := &grpc.UnaryServerInfo{FullMethod: c.Request.Path}
+	passed := false
+	_, err = limiter.Unary()(ctx, nil, info, func(context.Context, any) (any, error) {
+		passed = true
+		return nil, nil
+	})
+	if err != nil || !passed {
+		t.Errorf("the call did not pass: %v", err)
+	}
+	c.verify(t, checker.request)
+}
+
+// --- answers.json
+
+type limitVector struct {
+	Descriptor      int
+	Name            string
+	Rule            string
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	Window          string
+	Allowed         bool
+	Remaining       uint64
+	ResetMS         *int64 `json:"reset_ms"`
+	RetryAfterMS    *int64 `json:"retry_after_ms"`
+}
+
+type answerCase struct {
+	Name   string
+	Config struct {
+		Headers     *[]string
+		Status      *int
+		Body        *string
+		ContentType *string `json:"content_type"`
+		ErrorStatus *int    `json:"error_status"`
+		Shadow      bool
+	}
+	Decision struct {
+		Allowed      bool
+		Source       string
+		Remaining    *uint64
+		ResetMS      *int64 `json:"reset_ms"`
+		RetryAfterMS *int64 `json:"retry_after_ms"`
+		Limits       []limitVector
+	}
+	Expect struct {
+		HTTP struct {
+			Pass        bool
+			Headers     map[string]string
+			Status      int
+			Body        string
+			ContentType string `json:"content_type"`
+		}
+		GRPC struct {
+			Pass     bool
+			Metadata map[string]string
+			Code     string
+			Message  string
+			RetryMS  *int64 `json:"retry_ms"`
+		}
+	}
+}
+
+func millis(ms *int64) *time.Duration {
+	if ms == nil {
+		return nil
+	}
+	d := time.Duration(*ms) * time.Millisecond
+	return &d
+}
+
+func (c *answerCase) decision() tollgate.Decision {
+	decision := tollgate.Decision{
+		Allowed:    c.Decision.Allowed,
+		Source:     tollgate.Source(c.Decision.Source),
+		Remaining:  c.Decision.Remaining,
+		Reset:      millis(c.Decision.ResetMS),
+		RetryAfter: millis(c.Decision.RetryAfterMS),
+	}
+	for _, l := range c.Decision.Limits {
+		decision.Limits = append(decision.Limits, tollgate.Limit{
+			Descriptor: l.Descriptor, Name: l.Name, Rule: l.Rule, RequestsPerUnit: l.RequestsPerUnit,
+			Window: l.Window, Allowed: l.Allowed, Remaining: l.Remaining,
+			Reset: millis(l.ResetMS), RetryAfter: millis(l.RetryAfterMS),
+		})
+	}
+	return decision
+}
+
+func TestVectorsAnswers(t *testing.T) {
+	for _, c := range readCases[answerCase](t, "answers.json") {
+		t.Run("http/"+c.Name, func(t *testing.T) { runHTTPAnswer(t, &c) })
+		t.Run("grpc/"+c.Name, func(t *testing.T) { runGRPCAnswer(t, &c) })
+	}
+}
+
+func runHTTPAnswer(t *testing.T, c *answerCase) {
+	nameOnFailure(t, c.Name)
+	options := []httplimit.Option{httplimit.WithShadow(c.Config.Shadow)}
+	if c.Config.Headers != nil {
+		var styles []httplimit.HeaderStyle
+		for _, style := range *c.Config.Headers {
+			styles = append(styles, httplimit.HeaderStyle(style))
+		}
+		options = append(options, httplimit.WithHeaders(styles...))
+	}
+	if c.Config.Status != nil {
+		options = append(options, httplimit.WithStatus(*c.Config.Status))
+	}
+	if c.Config.Body != nil {
+		options = append(options, httplimit.WithBody(*c.Config.Body))
+	}
+	if c.Config.ContentType != nil {
+		options = append(options, httplimit.WithContentType(*c.Config.ContentType))
+	}
+	if c.Config.ErrorStatus != nil {
+		options = append(options, httplimit.WithErrorStatus(*c.Config.ErrorStatus))
+	}
+	descriptors := []httplimit.Descriptor{{httplimit.Value("a", "b")}}
+	limiter, err := httplimit.New(&recorder{decision: c.decision()}, descriptors, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := false
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })
+	w := httptest.NewRecorder()
+	limiter.Handler(next).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	want := c.Expect.HTTP
+	if passed != want.Pass {
+		t.Errorf("pass %v, want %v", passed, want.Pass)
+	}
+	headers := map[string]string{}
+	for name, values := range w.Header() {
+		name = strings.ToLower(name)
+		if strings.Contains(name, "ratelimit-") || name == "retry-after" {
+			headers[name] = strings.Join(values, ",")
+		}
+	}
+	if !reflect.DeepEqual(headers, want.Headers) {
+		t.Errorf("headers %v, want %v", headers, want.Headers)
+	}
+	if want.Pass {
+		return
+	}
+	got := [3]any{w.Code, w.Body.String(), w.Header().Get("Content-Type")}
+	if got != [3]any{want.Status, want.Body, want.ContentType} {
+		t.Errorf("answer %q, want %d %q %q", got, want.Status, want.Body, want.ContentType)
+	}
+}
+
+// transportStream keeps the metadata of a call.
+type transportStream struct {
+	grpc.ServerTransportStream
+	header, trailer metadata.MD
+}
+
+func (*transportStream) Method() string                    { return "/test.Service/Method" }
+func (s *transportStream) SetHeader(md metadata.MD) error  { s.header = md; return nil }
+func (s *transportStream) SetTrailer(md metadata.MD) error { s.trailer = md; return nil }
+
+func runGRPCAnswer(t *testing.T, c *answerCase) {
+	nameOnFailure(t, c.Name)
+	options := []grpclimit.Option{grpclimit.WithShadow(c.Config.Shadow)}
+	if c.Config.Headers != nil {
+		var styles []grpclimit.HeaderStyle
+		for _, style := range *c.Config.Headers {
+			styles = append(styles, grpclimit.HeaderStyle(style))
+		}
+		options = append(options, grpclimit.WithHeaders(styles...))
+	}
+	descriptors := []grpclimit.Descriptor{{grpclimit.Value("a", "b")}}
+	limiter, err := grpclimit.New(&recorder{decision: c.decision()}, descriptors, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := &transportStream{}
+	ctx := grpc.NewContextWithServerTransportStream(context.Background(), stream)
+	passed := false
+	info := &grpc.UnaryServerInfo{FullMethod: stream.Method()}
+	_, err = limiter.Unary()(ctx, nil, info, func(context.Context, any) (any, error) {
+		passed = true
+		return nil, nil
+	})
+	want := c.Expect.GRPC
+	if passed != want.Pass {
+		t.Errorf("pass %v, want %v", passed, want.Pass)
+	}
+	sent := stream.trailer
+	if want.Pass {
+		sent = stream.header
+	}
+	got := map[string]string{}
+	for name, values := range sent {
+		got[name] = strings.Join(values, ",")
+	}
+	if !reflect.DeepEqual(got, want.Metadata) {
+		t.Errorf("metadata %v, want %v", got, want.Metadata)
+	}
+	if want.Pass {
+		return
+	}
+	refused := status.Convert(err)
+	if statusName(refused.Code()) != want.Code || refused.Message() != want.Message {
+		t.Errorf("status %v %q, want %s %q", refused.Code(), refused.Message(), want.Code, want.Message)
+	}
+	var retry *time.Duration
+	for _, detail := range refused.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			wait := info.GetRetryDelay().AsDuration()
+			retry = &wait
+		}
+	}
+	if !reflect.DeepEqual(retry, millis(want.RetryMS)) {
+		t.Errorf("retry %v, want %v", retry, millis(want.RetryMS))
+	}
+}
+
+// --- sequences.json
+
+type sequenceCase struct {
+	Name    string
+	Options struct {
+		OnError string `json:"on_error"`
+		Local   *struct {
+			PerSecond float64 `json:"per_second"`
+			Burst     int64
+		}
+		Breaker *struct {
+			Failures int
+			OpenMS   int64 `json:"open_ms"`
+		}
+		DenialCacheEntries *int  `json:"denial_cache_entries"`
+		DeadlineMS         int64 `json:"deadline_ms"`
+		Protocol           string
+	}
+	Steps []stepVector
+}
+
+type stepVector struct {
+	Do          string
+	MS          int64
+	Descriptors []descriptorVector
+	Hits        json.RawMessage
+	Repeat      int
+	ExpiresMS   int64  `json:"expires_ms"`
+	OnExpiry    string `json:"on_expiry"`
+	Reservation string
+	Server      json.RawMessage
+	Expect      map[string]any
+}
+
+type descriptorVector struct {
+	Entries [][2]string
+	Hits    *int64
+}
+
+func (s *stepVector) descriptors() []tollgate.Descriptor {
+	made := make([]tollgate.Descriptor, len(s.Descriptors))
+	for i, d := range s.Descriptors {
+		made[i].Hits = d.Hits
+		for _, pair := range d.Entries {
+			made[i].Entries = append(made[i].Entries, tollgate.Entry{Key: pair[0], Value: pair[1]})
+		}
+	}
+	return made
+}
+
+func (s *stepVector) oneHits(t *testing.T) *int64 {
+	if len(s.Hits) == 0 {
+		return nil
+	}
+	var hits int64
+	if err := json.Unmarshal(s.Hits, &hits); err != nil {
+		t.Fatal(err)
+	}
+	return &hits
+}
+
+func TestVectorsSequences(t *testing.T) {
+	for _, c := range readCases[sequenceCase](t, "sequences.json") {
+		t.Run("unary/"+c.Name, func(t *testing.T) { runSequence(t, &c) })
+		if c.Options.Protocol != "envoy" {
+			t.Run("batching/"+c.Name, func(t *testing.T) { runSequence(t, &c, tollgate.WithBatching(true)) })
+		}
+	}
+}
+
+func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
+	t.Parallel()
+	nameOnFailure(t, c.Name)
+	server, clock := testkit.StartServer(t), &testkit.Clock{}
+	deadline := 2 * time.Second
+	if c.Options.DeadlineMS != 0 {
+		deadline = time.Duration(c.Options.DeadlineMS) * time.Millisecond
+	}
+	options = append(options, tollgate.WithAddresses(server.Address), tollgate.WithClock(clock.Now),
+		tollgate.WithDeadline(deadline))
+	options = append(options, sequenceOptions(t, c)...)
+	client, err := tollgate.New("vectors", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	run := &sequenceRun{client: client, clock: clock, server: server}
+	for i := range c.Steps {
+		step := &c.Steps[i]
+		for repeat := range max(step.Repeat, 1) {
+			where := fmt.Sprintf("step %d (%s), repeat %d", i, step.Do, repeat)
+			if !run.step(t, where, step) {
+				return
+			}
+		}
+	}
+}
+
+func sequenceOptions(t *testing.T, c *sequenceCase) []tollgate.Option {
+	var options []tollgate.Option
+	switch c.Options.OnError {
+	case "", "allow":
+	case "deny":
+		options = append(options, tollgate.WithOnError(tollgate.OnErrorDeny))
+	case "local":
+		options = append(options, tollgate.WithOnError(tollgate.OnErrorLocal))
+	default:
+		t.Fatalf("on_error %q is unknown", c.Options.OnError)
+	}
+	if local := c.Options.Local; local != nil {
+		options = append(options, tollgate.WithLocalBucket(local.PerSecond, local.Burst))
+	}
+	if b := c.Options.Breaker; b != nil {
+		options = append(options, tollgate.WithBreaker(b.Failures, time.Duration(b.OpenMS)*time.Millisecond))
+	}
+	if c.Options.DenialCacheEntries != nil {
+		options = append(options, tollgate.WithDenialCache(*c.Options.DenialCacheEntries))
+	}
+	if c.Options.Protocol == "envoy" {
+		options = append(options, tollgate.WithProtocol(tollgate.ProtocolEnvoy))
+	}
+	return options
+}
+
+type sequenceRun struct {
+	client      *tollgate.Client
+	clock       *testkit.Clock
+	server      *testkit.Server
+	reservation *tollgate.Reservation
+}
+
+// step carries out a step, and returns whether it went as expected.
+func (r *sequenceRun) step(t *testing.T, where string, step *stepVector) bool {
+	t.Helper()
+	if step.Do == "advance" {
+		r.clock.Advance(time.Duration(step.MS) * time.Millisecond)
+		return true
+	}
+	var unexpected atomic.Bool
+	replies := repliesOf(t, step.Server)
+	next := make(chan testkit.Reply, len(replies))
+	for _, reply := range replies {
+		next <- reply
+	}
+	r.server.Script(func(testkit.Received) testkit.Reply {
+		select {
+		case reply := <-next:
+			return reply
+		default:
+			unexpected.Store(true)
+			return testkit.Reply{Code: codes.Aborted}
+		}
+	})
+	got, err := r.call(t, step)
+	calls := r.server.Calls()
+	got["calls"] = float64(len(calls))
+	if err != nil {
+		got["fails"] = failureName(err)
+	}
+	if len(calls) > 0 {
+		got["request"] = requestFields(calls[len(calls)-1])
+	}
+	good := !unexpected.Load()
+	if !good {
+		t.Errorf("%s: more calls than replies: %v", where, calls)
+	}
+	if _, fails := step.Expect["fails"]; err != nil && !fails {
+		t.Errorf("%s: failed: %v", where, err)
+		good = false
+	}
+	for name, want := range step.Expect {
+		if difference := compare(got[name], want); difference != "" {
+			t.Errorf("%s: %s: %s", where, name, difference)
+			good = false
+		}
+	}
+	return good
+}
+
+// call makes the call of a step, and returns its result by the names of the vectors.
+func (r *sequenceRun) call(t *testing.T, step *stepVector) (map[string]any, error) {
+	t.Helper()
+	ctx := context.Background()
+	request := tollgate.CheckRequest{Descriptors: step.descriptors()}
+	switch step.Do {
+	case "check", "peek":
+		request.Hits = step.oneHits(t)
+		call := r.client.Check
+		if step.Do == "peek" {
+			call = r.client.Peek
+		}
+		decision, err := call(ctx, request)
+		return decisionFields(&decision), err
+	case "reserve":
+		onExpiry := map[string]tollgate.OnExpiry{
+			"": tollgate.OnExpiryDefault, "charge": tollgate.OnExpiryCharge, "release": tollgate.OnExpiryRelease,
+			"ON_EXPIRY_CHARGE": tollgate.OnExpiryCharge, "ON_EXPIRY_RELEASE": tollgate.OnExpiryRelease,
+		}
+		reservation, err := r.client.Reserve(ctx, tollgate.ReserveRequest{
+			Descriptors: request.Descriptors, Hits: step.oneHits(t), ID: step.Reservation,
+			Expires: time.Duration(step.ExpiresMS) * time.Millisecond, OnExpiry: onExpiry[step.OnExpiry],
+		})
+		r.reservation = reservation
+		if err != nil {
+			return map[string]any{}, err
+		}
+		fields := decisionFields(&reservation.Decision)
+		fields["hits"] = float64(reservation.Hits)
+		if reservation.ID != "" {
+			fields["reservation"] = reservation.ID
+		}
+		return fields, nil
+	case "end_scope":
+		r.reservation.Close()
+		return map[string]any{}, nil
+	}
+	settlement, err := r.settle(t, ctx, step)
+	fields := map[string]any{
+		"reserved":   float64(settlement.Reserved),
+		"committed":  float64(settlement.Committed),
+		"repeated":   settlement.Repeated,
+		"remaining":  number(settlement.Remaining),
+		"reset_ms":   milliseconds(settlement.Reset),
+		"expires_ms": milliseconds(settlement.Expires),
+		"limits":     limitFields(settlement.Limits),
+	}
+	if settlement.ID != "" {
+		fields["reservation"] = settlement.ID
+	}
+	return fields, err
+}
+
+func (r *sequenceRun) settle(
+	t *testing.T, ctx context.Context, step *stepVector,
+) (tollgate.Settlement, error) {
+	t.Helper()
+	switch step.Do {
+	case "commit":
+		if strings.HasPrefix(string(step.Hits), "[") {
+			var hits []int64
+			if err := json.Unmarshal(step.Hits, &hits); err != nil {
+				t.Fatal(err)
+			}
+			return r.reservation.CommitEach(ctx, hits...)
+		}
+		return r.reservation.Commit(ctx, *step.oneHits(t))
+	case "release":
+		return r.reservation.Release(ctx)
+	case "extend":
+		return r.reservation.Extend(ctx, time.Duration(step.ExpiresMS)*time.Millisecond)
+	}
+	t.Fatalf("the step %q is unknown", step.Do)
+	return tollgate.Settlement{}, nil
+}
+
+func decisionFields(decision *tollgate.Decision) map[string]any {
+	fields := map[string]any{
+		"allowed":        decision.Allowed,
+		"source":         string(decision.Source),
+		"remaining":      number(decision.Remaining),
+		"reset_ms":       milliseconds(decision.Reset),
+		"retry_after_ms": milliseconds(decision.RetryAfter),
+		"limits":         limitFields(decision.Limits),
+	}
+	if decision.Err != nil {
+		fields["error"] = failureName(decision.Err)
+	}
+	return fields
+}
+
+func limitFields(limits []tollgate.Limit) []any {
+	fields := make([]any, len(limits))
+	for i, limit := range limits {
+		fields[i] = map[string]any{
+			"descriptor": float64(limit.Descriptor), "name": limit.Name, "rule": limit.Rule,
+			"requests_per_unit": float64(limit.RequestsPerUnit), "window": limit.Window,
+			"allowed": limit.Allowed, "remaining": float64(limit.Remaining),
+			"reset_ms": milliseconds(limit.Reset), "retry_after_ms": milliseconds(limit.RetryAfter),
+		}
+	}
+	return fields
+}
+
+func failureName(err error) string {
+	switch {
+	case errors.Is(err, tollgate.ErrBreakerOpen):
+		return "breaker"
+	case errors.Is(err, tollgate.ErrInvalidArgument):
+		return "argument"
+	default:
+		return statusName(status.Code(err))
+	}
+}
+
+func statusName(code codes.Code) string {
+	names := [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
+		"NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+		"ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",
+		"UNAUTHENTICATED"}
+	return names[code]
+}
+
+func statusCode(t *testing.T, name string) codes.Code {
+	t.Helper()
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		if statusName(code) == name {
+			return code
+		}
+	}
+	t.Fatalf("the status %q is unknown", name)
+	return codes.Unknown
+}
+
+func number(n *uint64) any {
+	if n == nil {
+		return nil
+	}
+	return float64(*n)
+}
+
+func milliseconds(d *time.Duration) any {
+	if d == nil {
+		return nil
+	}
+	return float64(*d) / 1e6
+}
+
+// compare returns how a value differs from the expected one. Fields that are not expected are not
+// compared, and nil is absent.
+func compare(got, want any) string {
+	switch want := want.(type) {
+	case map[string]any:
+		fields, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Sprintf("%v, want %v", got, want)
+		}
+		for name, value := range want {
+			if name == "descriptors" && !reflect.DeepEqual(fields[name], value) {
+				return fmt.Sprintf("descriptors: %v, want %v", fields[name], value)
+			}
+			if difference := compare(fields[name], value); difference != "" {
+				return name + ": " + difference
+			}
+		}
+	case []any:
+		items, ok := got.([]any)
+		if !ok || len(items) != len(want) {
+			return fmt.Sprintf("%v, want %v", got, want)
+		}
+		for i := range want {
+			if difference := compare(items[i], want[i]); difference != "" {
+				return fmt.Sprintf("%d: %s", i, difference)
+			}
+		}
+	default:
+		if got != want {
+			return fmt.Sprintf("%v, want %v", got, want)
+		}
+	}
+	return ""
+}
+
+// --- the scripted server's side of sequences.json
+
+func repliesOf(t *testing.T, text json.RawMessage) []testkit.Reply {
+	t.Helper()
+	if len(text) == 0 {
+		return nil
+	}
+	var list []map[string]any
+	if err := json.Unmarshal(text, &list); err != nil {
+		var one map[string]any
+		if err := json.Unmarshal(text, &one); err != nil {
+			t.Fatal(err)
+		}
+		list = []map[string]any{one}
+	}
+	replies := make([]testkit.Reply, len(list))
+	for i, reply := range list {
+		replies[i] = replyOf(t, reply)
+	}
+	return replies
+}
+
+func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
+	t.Helper()
+	for kind, value := range reply {
+		fields, _ := value.(map[string]any)
+		switch kind {
+		case "hang":
+			return testkit.Reply{Hang: true}
+		case "error":
+			return testkit.Reply{Code: statusCode(t, value.(string))}
+		case "check":
+			return testkit.Reply{Message: &tollgatev1.CheckResponse{
+				Verdict: verdictOf(fields), Remaining: optional(fields["remaining"]),
+				Reset_: duration(fields["reset_ms"]), RetryAfter: duration(fields["retry_after_ms"]),
+				Limits: limitMessages(fields["limits"]),
+			}}
+		case "reserve":
+			return testkit.Reply{Message: &tollgatev1.ReserveResponse{
+				Verdict: verdictOf(fields), Reservation: text(fields["reservation"]),
+				Hits: uint64(float(fields["hits"])), Expires: duration(fields["expires_ms"]),
+				Remaining: optional(fields["remaining"]), Reset_: duration(fields["reset_ms"]),
+				RetryAfter: duration(fields["retry_after_ms"]), Limits: limitMessages(fields["limits"]),
+			}}
+		case "settle":
+			repeated, _ := fields["repeated"].(bool)
+			return testkit.Reply{Message: &tollgatev1.SettleResponse{
+				Reservation: text(fields["reservation"]), Reserved: uint64(float(fields["reserved"])),
+				Committed: uint64(float(fields["committed"])), Repeated: repeated,
+				Remaining: optional(fields["remaining"]), Reset_: duration(fields["reset_ms"]),
+				Limits: limitMessages(fields["limits"]), Expires: duration(fields["expires_ms"]),
+			}}
+		case "envoy":
+			return testkit.Reply{Message: envoyMessage(fields)}
+		}
+	}
+	t.Fatalf("the reply %v is unknown", reply)
+	return testkit.Reply{}
+}
+
+func text(value any) string   { s, _ := value.(string); return s }
+func float(value any) float64 { f, _ := value.(float64); return f }
+
+func optional(value any) *uint64 {
+	if value == nil {
+		return nil
+	}
+	return proto.Uint64(uint64(float(value)))
+}
+
+func duration(value any) *durationpb.Duration {
+	if value == nil {
+		return nil
+	}
+	return durationpb.New(time.Duration(float(value) * 1e6))
+}
+
+func verdictOf(fields map[string]any) tollgatev1.Verdict {
+	return tollgatev1.Verdict(tollgatev1.Verdict_value[text(fields["verdict"])])
+}
+
+func limitMessages(value any) []*tollgatev1.LimitStatus {
+	list, _ := value.([]any)
+	messages := make([]*tollgatev1.LimitStatus, len(list))
+	for i, item := range list {
+		fields := item.(map[string]any)
+		messages[i] = &tollgatev1.LimitStatus{
+			Descriptor_: uint32(float(fields["descriptor"])), Name: text(fields["name"]),
+			Rule: text(fields["rule"]), RequestsPerUnit: uint32(float(fields["requests_per_unit"])),
+			Window: text(fields["window"]), Verdict: verdictOf(fields),
+			Remaining: uint64(float(fields["remaining"])), Reset_: duration(fields["reset_ms"]),
+			RetryAfter: duration(fields["retry_after_ms"]),
+		}
+	}
+	return messages
+}
+
+func envoyCode(value any) rlsv3.RateLimitResponse_Code {
+	return rlsv3.RateLimitResponse_Code(rlsv3.RateLimitResponse_Code_value[text(value)])
+}
+
+func envoyMessage(fields map[string]any) *rlsv3.RateLimitResponse {
+	message := &rlsv3.RateLimitResponse{OverallCode: envoyCode(fields["overall_code"])}
+	statuses, _ := fields["statuses"].([]any)
+	for _, item := range statuses {
+		status := item.(map[string]any)
+		made := &rlsv3.RateLimitResponse_DescriptorStatus{
+			Code: envoyCode(status["code"]), LimitRemaining: uint32(float(status["limit_remaining"])),
+			DurationUntilReset: duration(status["duration_until_reset_ms"]),
+		}
+		if limit, ok := status["current_limit"].(map[string]any); ok {
+			unit := rlsv3.RateLimitResponse_RateLimit_Unit_value[text(limit["unit"])]
+			made.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
+				Name: text(limit["name"]), RequestsPerUnit: uint32(float(limit["requests_per_unit"])),
+				Unit: rlsv3.RateLimitResponse_RateLimit_Unit(unit),
+			}
+			if count, ok := limit["unit_multiplier"].(float64); ok {
+				made.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(uint32(count))
+			}
+		}
+		message.Statuses = append(message.Statuses, made)
+	}
+	return message
+}
+
+// requestFields returns a call by the names of the vectors. An absent field is missing.
+func requestFields(call testkit.Received) map[string]any {
+	fields := map[string]any{"method": call.Method}
+	switch request := call.Request.(type) {
+	case *tollgatev1.CheckRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setHits(fields, request.Hits)
+	case *tollgatev1.ReserveRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setHits(fields, request.Hits)
+		setText(fields, "reservation", request.Reservation)
+		setExpires(fields, request.Expires)
+		if request.OnExpiry != tollgatev1.OnExpiry_ON_EXPIRY_UNSPECIFIED {
+			fields["on_expiry"] = request.OnExpiry.String()
+		}
+	case *tollgatev1.CommitRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setHits(fields, request.Hits)
+		setText(fields, "reservation", request.Reservation)
+	case *tollgatev1.ReleaseRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setText(fields, "reservation", request.Reservation)
+	case *tollgatev1.ExtendRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setText(fields, "reservation", request.Reservation)
+		setExpires(fields, request.Expires)
+	case *rlsv3.RateLimitRequest:
+		fields["domain"] = request.Domain
+		if request.HitsAddend != 0 {
+			fields["hits"] = float64(request.HitsAddend)
+		}
+		list := make([]any, len(request.Descriptors))
+		for i, descriptor := range request.Descriptors {
+			entries := make([]any, len(descriptor.Entries))
+			for j, entry := range descriptor.Entries {
+				entries[j] = []any{entry.Key, entry.Value}
+			}
+			item := map[string]any{"entries": entries}
+			if descriptor.HitsAddend != nil {
+				item["hits"] = float64(descriptor.HitsAddend.Value)
+			}
+			list[i] = item
+		}
+		fields["descriptors"] = list
+	}
+	return fields
+}
+
+func descriptorFields(descriptors []*tollgatev1.Descriptor) []any {
+	list := make([]any, len(descriptors))
+	for i, descriptor := range descriptors {
+		entries := make([]any, len(descriptor.Entries))
+		for j, entry := range descriptor.Entries {
+			entries[j] = []any{entry.Key, entry.Value}
+		}
+		item := map[string]any{"entries": entries}
+		setHits(item, descriptor.Hits)
+		list[i] = item
+	}
+	return list
+}
+
+func setHits(fields map[string]any, hits *uint64) {
+	if hits != nil {
+		fields["hits"] = float64(*hits)
+	}
+}
+
+func setText(fields map[string]any, name, value string) {
+	if value != "" {
+		fields[name] = value
+	}
+}
+
+func setExpires(fields map[string]any, expires *durationpb.Duration) {
+	if expires != nil {
+		fields["expires_ms"] = float64(expires.AsDuration()) / 1e6
+	}
+}

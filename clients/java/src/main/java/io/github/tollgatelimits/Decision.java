@@ -1,0 +1,86 @@
+package io.github.tollgatelimits;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/**
+ * The result of a check, a peek or a reservation.
+ *
+ * @param allowed whether the request may pass
+ * @param source what decided
+ * @param remaining hits that the tightest limit has left; empty if no limit applies
+ * @param reset time until the tightest limit is unused again; empty if no limit applies
+ * @param retryAfter time until the same hits would pass; empty if allowed, never, or not known
+ * @param limits limits that apply
+ * @param error why the server did not answer; present with {@link Source#LOCAL}, {@link
+ *     Source#ALLOW} and {@link Source#DENY} only
+ * @param elapsed duration of the call by the real clock
+ */
+public record Decision(
+    boolean allowed,
+    Source source,
+    OptionalLong remaining,
+    Optional<Duration> reset,
+    Optional<Duration> retryAfter,
+    List<Limit> limits,
+    Optional<TollgateException> error,
+    Duration elapsed) {
+  /** Checks that no part is null, and copies the limits. */
+  public Decision {
+    Objects.requireNonNull(source, "source");
+    Objects.requireNonNull(remaining, "remaining");
+    Objects.requireNonNull(reset, "reset");
+    Objects.requireNonNull(retryAfter, "retryAfter");
+    limits = List.copyOf(limits);
+    Objects.requireNonNull(error, "error");
+    Objects.requireNonNull(elapsed, "elapsed");
+  }
+
+  static Decision withoutAnswer(
+      boolean allowed, Source source, Optional<Duration> retryAfter, TollgateException error) {
+    return new Decision(
+        allowed,
+        source,
+        OptionalLong.empty(),
+        Optional.empty(),
+        retryAfter,
+        List.of(),
+        Optional.of(error),
+        Duration.ZERO);
+  }
+
+  /**
+   * Returns the tightest limit. If allowed, it has the least remaining. If refused, it is the first
+   * refused limit without a {@code retryAfter}, else the one with the longest.
+   *
+   * @return empty if no limit applies
+   */
+  public Optional<Limit> tightestLimit() {
+    return Limit.tightest(limits, allowed);
+  }
+
+  /** Returns this decision as the denial cache repeats it, with its times less {@code age}. */
+  Decision repeatedAfter(Duration age) {
+    return new Decision(
+        allowed,
+        Source.CACHE,
+        remaining,
+        reset.map(time -> less(time, age)),
+        retryAfter.map(time -> less(time, age)),
+        limits.stream().map(limit -> limit.after(age)).toList(),
+        error,
+        Duration.ZERO);
+  }
+
+  Decision withElapsed(Duration elapsed) {
+    return new Decision(allowed, source, remaining, reset, retryAfter, limits, error, elapsed);
+  }
+
+  static Duration less(Duration time, Duration elapsed) {
+    Duration rest = time.minus(elapsed);
+    return rest.isNegative() ? Duration.ZERO : rest;
+  }
+}

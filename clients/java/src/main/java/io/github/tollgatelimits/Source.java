@@ -1,0 +1,15 @@
+package io.github.tollgatelimits;
+
+/** What made a {@link Decision}. */
+public enum Source {
+  /** The server answered. */
+  SERVER,
+  /** The denial cache repeated a refusal of the server. */
+  CACHE,
+  /** The server did not answer, and the local token bucket decided. */
+  LOCAL,
+  /** The server did not answer, and {@link OnError#ALLOW} decided. */
+  ALLOW,
+  /** The server did not answer, and {@link OnError#DENY} decided. */
+  DENY
+}

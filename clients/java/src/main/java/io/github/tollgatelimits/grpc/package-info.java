@@ -1,0 +1,2 @@
+/** Rate limits for gRPC servers. */
+package io.github.tollgatelimits.grpc;

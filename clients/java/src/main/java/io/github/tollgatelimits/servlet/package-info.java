@@ -1,0 +1,2 @@
+/** Rate limits for Jakarta Servlet. */
+package io.github.tollgatelimits.servlet;

@@ -1,0 +1,423 @@
+package io.github.tollgatelimits;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.google.protobuf.Message;
+import com.google.protobuf.util.JsonFormat;
+import io.github.tollgatelimits.internal.rls.RateLimitRequest;
+import io.github.tollgatelimits.internal.rls.RateLimitResponse;
+import io.github.tollgatelimits.internal.v1.CheckResponse;
+import io.github.tollgatelimits.internal.v1.ReserveResponse;
+import io.github.tollgatelimits.internal.v1.SettleResponse;
+import io.grpc.Status;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.TestFactory;
+
+/** Runs {@code sequences.json} on a scripted server. */
+class SequenceVectorsTest {
+  private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
+  private static final Object HANG = new Object();
+  private static ScriptedServer server;
+
+  @BeforeAll
+  static void start() throws IOException {
+    server = new ScriptedServer();
+  }
+
+  @AfterAll
+  static void stop() {
+    server.close();
+  }
+
+  @TestFactory
+  Stream<DynamicTest> sequences() {
+    return Vectors.tests("sequences.json", vector -> run(vector, false));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> batchedSequences() {
+    return Vectors.tests(
+        "sequences.json",
+        " (batching)",
+        vector -> !vector.path("options").path("protocol").asText().equals("envoy"),
+        vector -> run(vector, true));
+  }
+
+  private static void run(JsonNode vector, boolean batching) throws Exception {
+    AtomicLong clock = new AtomicLong(1_000_000_000_000L);
+    try (TollgateClient client = client(vector.path("options"), clock, batching)) {
+      assertTrue(client.awaitConnected(Duration.ofSeconds(10)));
+      Runner runner = new Runner(client, clock);
+      for (JsonNode step : vector.path("steps")) {
+        int repeat = step.path("repeat").asInt(1);
+        for (int round = 0; round < repeat; round++) {
+          runner.step(step);
+          for (ScriptedServer.Received received : server.calls()) {
+            assertEquals(
+                batching && received.method().equals("Check"), received.streamed(), "streamed");
+          }
+        }
+      }
+    }
+  }
+
+  private static TollgateClient client(JsonNode options, AtomicLong clock, boolean batching) {
+    TollgateClient.Builder builder =
+        TollgateClient.builder()
+            .addresses(server.address())
+            .domain("vectors")
+            .batching(batching)
+            .deadline(Duration.ofMillis(options.path("deadline_ms").asLong(2_000)))
+            .clock(clock::get);
+    options
+        .fields()
+        .forEachRemaining(
+            option -> {
+              JsonNode value = option.getValue();
+              switch (option.getKey()) {
+                case "deadline_ms" -> {}
+                case "on_error" -> builder.onError(named(OnError.class, value));
+                case "protocol" -> builder.protocol(named(Protocol.class, value));
+                case "denial_cache_entries" -> builder.denialCacheEntries(value.asInt());
+                case "local" ->
+                    builder.local(value.path("per_second").asLong(), value.path("burst").asLong());
+                case "breaker" ->
+                    builder.breaker(
+                        value.path("failures").asInt(),
+                        Duration.ofMillis(value.path("open_ms").asLong()));
+                default -> throw new IllegalArgumentException("option " + option.getKey());
+              }
+            });
+    return builder.build();
+  }
+
+  private static <E extends Enum<E>> E named(Class<E> type, JsonNode value) {
+    return Enum.valueOf(type, value.asText().toUpperCase(Locale.ROOT));
+  }
+
+  private static final class Runner {
+    private final TollgateClient client;
+    private final AtomicLong clock;
+    private Reservation reservation;
+
+    Runner(TollgateClient client, AtomicLong clock) {
+      this.client = client;
+      this.clock = clock;
+    }
+
+    void step(JsonNode step) throws Exception {
+      if (step.path("do").asText().equals("advance")) {
+        clock.addAndGet(step.path("ms").asLong() * 1_000_000L);
+        return;
+      }
+      script(step.path("server"));
+      JsonNode expect = step.path("expect");
+      ObjectNode actual = JSON.objectNode();
+      try {
+        call(step, actual);
+      } catch (TollgateException error) {
+        actual.put("fails", error.breakerOpen() ? "breaker" : error.code().name());
+      } catch (IllegalArgumentException error) {
+        actual.put("fails", "argument");
+      }
+      if (!expect.has("fails")) {
+        assertNull(actual.get("fails"), () -> "fails with " + actual.get("fails"));
+      }
+      expect
+          .fields()
+          .forEachRemaining(
+              field -> {
+                String name = field.getKey();
+                if (name.equals("calls")) {
+                  assertEquals(field.getValue().asInt(), server.calls().size(), "calls");
+                } else if (name.equals("request")) {
+                  compareRequest(field.getValue());
+                } else {
+                  JsonNode value = actual.has(name) ? actual.get(name) : JSON.nullNode();
+                  assertEquals(normal(field.getValue()), normal(value), name);
+                }
+              });
+    }
+
+    private void call(JsonNode step, ObjectNode actual) {
+      switch (step.path("do").asText()) {
+        case "check" -> describe(client.check(checkRequest(step)), actual);
+        case "peek" -> describe(client.peek(checkRequest(step)), actual);
+        case "reserve" -> {
+          reservation = client.reserve(reserveRequest(step));
+          describe(reservation.decision(), actual);
+          actual.put("reservation", reservation.id().orElse(null));
+          actual.put("hits", reservation.hits());
+        }
+        case "commit" -> {
+          JsonNode hits = step.path("hits");
+          if (hits.isArray()) {
+            long[] each =
+                StreamSupport.stream(hits.spliterator(), false)
+                    .mapToLong(JsonNode::asLong)
+                    .toArray();
+            describe(reservation.commitEach(each), actual);
+          } else {
+            describe(reservation.commit(hits.asLong()), actual);
+          }
+        }
+        case "release" -> describe(reservation.release(), actual);
+        case "extend" ->
+            describe(
+                reservation.extend(Duration.ofMillis(step.path("expires_ms").asLong())), actual);
+        case "end_scope" -> reservation.close();
+        default -> throw new IllegalStateException("step " + step.path("do"));
+      }
+    }
+  }
+
+  private static CheckRequest checkRequest(JsonNode step) {
+    CheckRequest.Builder request = CheckRequest.builder().descriptors(descriptors(step));
+    if (step.has("hits")) {
+      request.hits(step.path("hits").asLong());
+    }
+    return request.build();
+  }
+
+  private static ReserveRequest reserveRequest(JsonNode step) {
+    ReserveRequest.Builder request = ReserveRequest.builder().descriptors(descriptors(step));
+    if (step.has("hits")) {
+      request.hits(step.path("hits").asLong());
+    }
+    if (step.has("reservation")) {
+      request.id(step.path("reservation").asText());
+    }
+    if (step.has("expires_ms")) {
+      request.expires(Duration.ofMillis(step.path("expires_ms").asLong()));
+    }
+    if (step.has("on_expiry")) {
+      request.onExpiry(named(OnExpiry.class, step.path("on_expiry")));
+    }
+    return request.build();
+  }
+
+  private static List<Descriptor> descriptors(JsonNode step) {
+    List<Descriptor> descriptors = new ArrayList<>();
+    for (JsonNode node : step.path("descriptors")) {
+      List<Descriptor.Entry> entries = new ArrayList<>();
+      for (JsonNode entry : node.path("entries")) {
+        entries.add(new Descriptor.Entry(entry.get(0).asText(), entry.get(1).asText()));
+      }
+      Descriptor descriptor = Descriptor.of(entries.toArray(Descriptor.Entry[]::new));
+      descriptors.add(
+          node.has("hits") ? descriptor.withHits(node.path("hits").asLong()) : descriptor);
+    }
+    return descriptors;
+  }
+
+  private static void describe(Decision decision, ObjectNode actual) {
+    actual.put("allowed", decision.allowed());
+    actual.put("source", decision.source().name().toLowerCase(Locale.ROOT));
+    decision.remaining().ifPresent(remaining -> actual.put("remaining", remaining));
+    putMillis(actual, "reset_ms", decision.reset());
+    putMillis(actual, "retry_after_ms", decision.retryAfter());
+    ArrayNode limits = actual.putArray("limits");
+    for (Limit limit : decision.limits()) {
+      ObjectNode node = limits.addObject();
+      node.put("descriptor", limit.descriptor());
+      node.put("name", limit.name());
+      node.put("rule", limit.rule());
+      node.put("requests_per_unit", limit.requestsPerUnit());
+      node.put("window", limit.window());
+      node.put("allowed", limit.allowed());
+      node.put("remaining", limit.remaining());
+      putMillis(node, "reset_ms", limit.reset());
+      putMillis(node, "retry_after_ms", limit.retryAfter());
+    }
+    decision
+        .error()
+        .ifPresent(
+            error -> actual.put("error", error.breakerOpen() ? "breaker" : error.code().name()));
+    assertTrue(!decision.elapsed().isNegative(), "elapsed");
+  }
+
+  private static void describe(Settlement settlement, ObjectNode actual) {
+    actual.put("reserved", settlement.reserved());
+    actual.put("committed", settlement.committed());
+    actual.put("repeated", settlement.repeated());
+  }
+
+  private static void putMillis(ObjectNode node, String name, Optional<Duration> time) {
+    if (time.isEmpty()) {
+      node.putNull(name);
+    } else {
+      assertEquals(0, time.get().toNanos() % 1_000_000, name + " has parts of a millisecond");
+      node.put(name, time.get().toMillis());
+    }
+  }
+
+  /** Numbers of different widths are unequal nodes. Fields that are null are absent. */
+  private static Object normal(JsonNode node) {
+    if (node.isNumber()) {
+      return node.asLong();
+    } else if (node.isArray()) {
+      return StreamSupport.stream(node.spliterator(), false)
+          .map(SequenceVectorsTest::normal)
+          .toList();
+    } else if (node.isObject()) {
+      var fields = new java.util.TreeMap<String, Object>();
+      node.fields()
+          .forEachRemaining(
+              field -> {
+                if (!field.getValue().isNull()) {
+                  fields.put(field.getKey(), normal(field.getValue()));
+                }
+              });
+      return fields;
+    }
+    return node.isNull() ? "null" : node.asText();
+  }
+
+  private static void script(JsonNode answers) {
+    Deque<Object> left = new ArrayDeque<>();
+    if (answers.isArray()) {
+      answers.forEach(answer -> left.add(answer(answer)));
+    } else if (!answers.isMissingNode()) {
+      left.add(answer(answers));
+    }
+    boolean one = !answers.isArray();
+    server.answer(
+        received -> {
+          synchronized (left) {
+            Object next = one ? left.peek() : left.poll();
+            if (next == null) {
+              return Status.INTERNAL.withDescription("the step has no answer for this call");
+            }
+            return next == HANG ? null : next;
+          }
+        });
+  }
+
+  private static Object answer(JsonNode answer) {
+    if (answer.has("error")) {
+      return Status.Code.valueOf(answer.path("error").asText())
+          .toStatus()
+          .withDescription("vector");
+    } else if (answer.has("hang")) {
+      return HANG;
+    } else if (answer.has("check")) {
+      return parse(answer.path("check"), CheckResponse.newBuilder());
+    } else if (answer.has("reserve")) {
+      return parse(answer.path("reserve"), ReserveResponse.newBuilder());
+    } else if (answer.has("settle")) {
+      return parse(answer.path("settle"), SettleResponse.newBuilder());
+    } else if (answer.has("envoy")) {
+      return parse(answer.path("envoy"), RateLimitResponse.newBuilder());
+    }
+    throw new IllegalArgumentException("answer " + answer);
+  }
+
+  private static Message parse(JsonNode json, Message.Builder message) {
+    try {
+      JsonFormat.parser().merge(protoJson(json).toString(), message);
+      return message.build();
+    } catch (IOException error) {
+      throw new IllegalArgumentException(json.toString(), error);
+    }
+  }
+
+  /** Writes times as protobuf's JSON does, and the field that the build renames. */
+  private static JsonNode protoJson(JsonNode json) {
+    if (json.isArray()) {
+      ArrayNode copy = JSON.arrayNode();
+      json.forEach(element -> copy.add(protoJson(element)));
+      return copy;
+    } else if (!json.isObject()) {
+      return json;
+    }
+    ObjectNode copy = JSON.objectNode();
+    json.fields()
+        .forEachRemaining(
+            field -> {
+              String name = field.getKey();
+              JsonNode value = field.getValue();
+              if (name.endsWith("_ms")) {
+                long millis = value.asLong();
+                copy.put(
+                    name.substring(0, name.length() - 3),
+                    String.format(Locale.ROOT, "%d.%03ds", millis / 1_000, millis % 1_000));
+              } else {
+                copy.set(name.equals("descriptor") ? "descriptor_index" : name, protoJson(value));
+              }
+            });
+    return copy;
+  }
+
+  private static void compareRequest(JsonNode expect) {
+    List<ScriptedServer.Received> calls = server.calls();
+    assertTrue(!calls.isEmpty(), "no call has arrived");
+    ScriptedServer.Received received = calls.get(calls.size() - 1);
+    ObjectNode actual = JSON.objectNode();
+    actual.put("method", received.method());
+    boolean envoy = received.request() instanceof RateLimitRequest;
+    ObjectNode sent;
+    try {
+      sent =
+          (ObjectNode)
+              new com.fasterxml.jackson.databind.ObjectMapper()
+                  .readTree(
+                      JsonFormat.printer().preservingProtoFieldNames().print(received.request()));
+    } catch (IOException error) {
+      throw new IllegalStateException(error);
+    }
+    actual.set("domain", sent.path("domain"));
+    ArrayNode descriptors = actual.putArray("descriptors");
+    for (JsonNode descriptor : sent.path("descriptors")) {
+      ObjectNode copy = descriptors.addObject();
+      ArrayNode entries = copy.putArray("entries");
+      for (JsonNode entry : descriptor.path("entries")) {
+        entries.addArray().add(entry.path("key").asText()).add(entry.path("value").asText());
+      }
+      String hits = envoy ? "hits_addend" : "hits";
+      if (descriptor.has(hits)) {
+        copy.put("hits", descriptor.path(hits).asLong());
+      }
+    }
+    String hits = envoy ? "hits_addend" : "hits";
+    if (sent.has(hits)) {
+      actual.put("hits", sent.path(hits).asLong());
+    }
+    for (String field : List.of("reservation", "on_expiry")) {
+      if (sent.has(field)) {
+        actual.set(field, sent.path(field));
+      }
+    }
+    if (sent.has("expires")) {
+      String expires = sent.path("expires").asText();
+      double seconds = Double.parseDouble(expires.substring(0, expires.length() - 1));
+      actual.put("expires_ms", Math.round(seconds * 1_000));
+    }
+    expect
+        .fields()
+        .forEachRemaining(
+            field -> {
+              JsonNode value =
+                  actual.has(field.getKey()) ? actual.get(field.getKey()) : JSON.nullNode();
+              assertEquals(normal(field.getValue()), normal(value), "request." + field.getKey());
+            });
+  }
+}

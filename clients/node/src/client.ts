@@ -1,0 +1,278 @@
+import { Breaker, type Permit } from "./breaker.js";
+import { abortReason, type CallLimits, Connections } from "./connections.js";
+import type { Decision, Verdict } from "./decision.js";
+import { type CachedCheck, DenialCache } from "./denial_cache.js";
+import { type Descriptor, effectiveHits, identity, validateDescriptors, validateHits } from "./descriptor.js";
+import { breakerOpen, CallError, ClosedError, isServiceFailure } from "./errors.js";
+import { LocalBuckets } from "./local_buckets.js";
+import { type ClientOptions, type ResolvedOptions, resolveOptions } from "./options.js";
+import type { CheckCall, CheckProtocol, ReservationProtocol, ReserveAnswer, Settlement } from "./protocol.js";
+import { EnvoyProtocol } from "./protocol_envoy.js";
+import { TollgateProtocol } from "./protocol_tollgate.js";
+import { Reservation, validateExpiry, validateId } from "./reservation.js";
+import { Telemetry } from "./telemetry.js";
+
+/** Options of a check or a peek. */
+export interface CheckOptions {
+  /** The domain of the rules. Default: the client's. */
+  readonly domain?: string;
+  /** How many hits: a whole number from 0 to 2^53 - 1. Default: 1. */
+  readonly hits?: number;
+  /** Cancels the call, which then rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** Options of a reservation. */
+export interface ReserveOptions extends Omit<CheckOptions, "hits"> {
+  /** How many hits: a whole number from 0 to 2^53 - 1. Default: the rule's amount. */
+  readonly hits?: number;
+  /** The id, at most 256 bytes. Default: the service makes one. */
+  readonly reservation?: string;
+  /** Milliseconds until it ends by itself, from 1 to 86,400,000. Default: the rule's, else 60,000. */
+  readonly expiresMs?: number;
+  /** Whether the hits stay charged when it expires. Default: the rule's, else `charge`. */
+  readonly onExpiry?: "charge" | "release";
+}
+
+/**
+ * A client of the tollgate rate limit service.
+ *
+ * Use one client for the whole program, and close it at the end. Its methods reject with a `TypeError` or a
+ * `RangeError` if an argument can never be right, with a `ClosedError` after `close`, and with the signal's
+ * reason if the caller cancels.
+ */
+export class Client {
+  readonly #options: ResolvedOptions;
+  readonly #connections: Connections;
+  readonly #checks: CheckProtocol;
+  readonly #reservations: ReservationProtocol | undefined;
+  readonly #breaker: Breaker;
+  readonly #denials: DenialCache;
+  readonly #buckets: LocalBuckets;
+  readonly #telemetry = new Telemetry();
+  #closed = false;
+
+  /** Makes a client. It connects at its first call. Throws if an option cannot be right. */
+  constructor(options: ClientOptions = {}) {
+    this.#options = resolveOptions(options);
+    const { clock } = this.#options;
+    this.#connections = new Connections(this.#options);
+    const { protocol, batching } = this.#options;
+    const tollgate = protocol === "tollgate" ? new TollgateProtocol(this.#connections, batching) : undefined;
+    this.#checks = tollgate ?? new EnvoyProtocol(this.#connections);
+    this.#reservations = tollgate;
+    this.#breaker = new Breaker(this.#options.breakerFailures, this.#options.breakerOpenMs, clock);
+    this.#denials = new DenialCache(this.#options.denialCacheEntries, clock);
+    this.#buckets = new LocalBuckets(this.#options.localPerSecond, this.#options.localBurst, clock);
+  }
+
+  /** The number of refusals in the denial cache. */
+  get denialCacheSize(): number {
+    return this.#denials.size;
+  }
+
+  /** Takes hits from the limits of the descriptors, or refuses. Without an answer, `onError` decides. */
+  async check(descriptors: readonly Descriptor[], options: CheckOptions = {}): Promise<Decision> {
+    const startedAt = performance.now();
+    const call = this.#checkCall(descriptors, options);
+    const traced = this.#telemetry.start("check", call.domain);
+    try {
+      const verdict = await this.#checked(call, options.signal);
+      const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
+      traced.decided(decision);
+      this.#telemetry.count(decision.allowed, decision.source);
+      this.#telemetry.recordCheck(decision.elapsedMs, decision.source);
+      return decision;
+    } catch (error) {
+      traced.failed(error);
+      throw error;
+    }
+  }
+
+  /** Says what a check would answer, and takes nothing. Rejects with a `CallError` without an answer. */
+  async peek(descriptors: readonly Descriptor[], options: CheckOptions = {}): Promise<Decision> {
+    const startedAt = performance.now();
+    const call = this.#checkCall(descriptors, options);
+    const traced = this.#telemetry.start("peek", call.domain);
+    try {
+      const limits = this.#limits(options.signal);
+      const verdict = await this.#withBreaker(() => sentTwice(() => this.#checks.peek(call, limits)));
+      const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
+      traced.decided(decision);
+      return decision;
+    } catch (error) {
+      traced.failed(error);
+      throw error;
+    }
+  }
+
+  /**
+   * Takes hits until they are settled or expire: from all limits, or from none.
+   *
+   * Without an answer, `onError` decides. `withReservation` also settles it. The protocol `envoy` has no
+   * reservations: a `TypeError`.
+   */
+  async reserve(descriptors: readonly Descriptor[], options: ReserveOptions = {}): Promise<Reservation> {
+    const startedAt = performance.now();
+    const protocol = this.#reservations;
+    if (protocol === undefined) throw new TypeError("The protocol envoy has no reservations. Use tollgate.");
+    const { reservation, expiresMs, onExpiry } = options;
+    if (reservation !== undefined) validateId(reservation);
+    if (expiresMs !== undefined) validateExpiry(expiresMs);
+    const call = { ...this.#checkCall(descriptors, options), reservation, expiresMs, onExpiry };
+    const traced = this.#telemetry.start("reserve", call.domain);
+    try {
+      const limits = this.#limits(options.signal);
+      const answer = await this.#orOnError(
+        call,
+        () => this.#withBreaker(() => protocol.reserve(call, limits)),
+        (verdict): ReserveAnswer => ({ verdict, reservation: undefined, hits: 0, expiresMs: undefined }),
+      );
+      const decision = { ...answer.verdict, elapsedMs: performance.now() - startedAt };
+      traced.decided(decision);
+      this.#telemetry.count(decision.allowed, decision.source);
+      return new Reservation(decision, answer, (name, settle, signal) =>
+        this.#settle(name, call.domain, signal, (settleLimits) =>
+          settle(protocol, { domain: call.domain, descriptors: call.descriptors }, settleLimits),
+        ),
+      );
+    } catch (error) {
+      traced.failed(error);
+      throw error;
+    }
+  }
+
+  /**
+   * Reserves, runs the function, and releases the reservation if the function did not commit it.
+   *
+   * The function runs also if the reservation is refused: look at `reservation.allowed`.
+   */
+  async withReservation<T>(
+    descriptors: readonly Descriptor[],
+    options: ReserveOptions,
+    use: (reservation: Reservation) => T | Promise<T>,
+  ): Promise<T> {
+    const reservation = await this.reserve(descriptors, options);
+    try {
+      return await use(reservation);
+    } finally {
+      await reservation[Symbol.asyncDispose]();
+    }
+  }
+
+  /** Closes the connections. Calls in flight end by their deadline. Closing twice does nothing. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#checks.close();
+    this.#connections.close();
+    this.#denials.clear();
+    this.#buckets.clear();
+  }
+
+  /** Closes the client: `using client = new Client()`. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** The call, checked for mistakes. */
+  #checkCall(descriptors: readonly Descriptor[], options: CheckOptions): CheckCall {
+    if (this.#closed) throw new ClosedError();
+    const domain = options.domain ?? this.#options.domain;
+    if (domain === undefined || domain === "") {
+      throw new TypeError("domain: set it in the options of the client or of the call");
+    }
+    validateDescriptors(descriptors);
+    if (options.hits !== undefined) validateHits(options.hits);
+    if (options.signal?.aborted) throw abortReason(options.signal);
+    return { domain, descriptors, hits: options.hits };
+  }
+
+  async #checked(call: CheckCall, signal: AbortSignal | undefined): Promise<Verdict> {
+    const cached = this.#denials.keyOf(call.domain, call.descriptors, call.hits);
+    const refusal = cached && this.#denials.find(cached);
+    if (refusal !== undefined) return refusal;
+    const limits = this.#limits(signal);
+    return this.#orOnError(
+      call,
+      async () => this.#remembered(cached, await this.#withBreaker(() => this.#checks.check(call, limits))),
+      (verdict) => verdict,
+    );
+  }
+
+  #remembered(check: CachedCheck | undefined, verdict: Verdict): Verdict {
+    if (!verdict.allowed && check !== undefined && !this.#closed) this.#denials.remember(check, verdict);
+    return verdict;
+  }
+
+  /** Makes the call if the breaker permits it, and counts its outcome. */
+  async #withBreaker<T>(make: () => Promise<T>): Promise<T> {
+    const permit = this.#breaker.acquire();
+    if (permit === undefined) throw breakerOpen();
+    try {
+      const answer = await make();
+      this.#breaker.record(permit, "answer");
+      return answer;
+    } catch (error) {
+      this.#recordError(permit, error);
+      throw error;
+    }
+  }
+
+  #recordError(permit: Permit, error: unknown): void {
+    if (!(error instanceof CallError)) this.#breaker.record(permit, "cancelled");
+    else this.#breaker.record(permit, isServiceFailure(error) ? "failure" : "answer");
+  }
+
+  /** The answer of the call; without one, what `onError` decides. */
+  async #orOnError<T>(call: CheckCall, make: () => Promise<T>, decided: (verdict: Verdict) => T): Promise<T> {
+    try {
+      return await make();
+    } catch (error) {
+      if (!(error instanceof CallError)) throw error;
+      return decided(this.#onError(call, error));
+    }
+  }
+
+  #onError(call: CheckCall, error: CallError): Verdict {
+    const source = this.#options.onError;
+    if (source !== "local") return { allowed: source === "allow", source, limits: [], error };
+    const tokens = Math.max(0, ...effectiveHits(call.descriptors, call.hits));
+    const key = identity(call.domain, call.descriptors);
+    return { ...this.#buckets.take(key, tokens), source, limits: [], error };
+  }
+
+  async #settle(
+    name: string,
+    domain: string,
+    signal: AbortSignal | undefined,
+    make: (limits: CallLimits) => Promise<Settlement>,
+  ): Promise<Settlement> {
+    if (this.#closed) throw new ClosedError();
+    if (signal?.aborted) throw abortReason(signal);
+    const traced = this.#telemetry.start(name, domain);
+    try {
+      const limits = this.#limits(signal);
+      const settlement = await sentTwice(() => make(limits));
+      traced.settled();
+      return settlement;
+    } catch (error) {
+      traced.failed(error);
+      throw error;
+    }
+  }
+
+  #limits(signal: AbortSignal | undefined): CallLimits {
+    return { deadline: Date.now() + this.#options.deadlineMs, signal };
+  }
+}
+
+/** Makes the call, and once more after `UNAVAILABLE`. Only for calls that may be repeated. */
+async function sentTwice<T>(make: () => Promise<T>): Promise<T> {
+  try {
+    return await make();
+  } catch (error) {
+    if (!(error instanceof CallError) || error.code !== "UNAVAILABLE") throw error;
+    return make();
+  }
+}

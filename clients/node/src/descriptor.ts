@@ -1,0 +1,55 @@
+/** A key and its value. */
+export type Entry = readonly [key: string, value: string];
+
+/** A list of entries that the rules match, and its hits. */
+export interface Descriptor {
+  /** The entries, in the order of the rules. */
+  readonly entries: readonly Entry[];
+  /** Hits of this descriptor, in place of those of the call: a whole number from 0 to 2^53 - 1. */
+  readonly hits?: number;
+}
+
+/** A descriptor of these entries: `descriptor(["user", "ann"], ["path", "/"])`. */
+export function descriptor(...entries: Entry[]): Descriptor {
+  return { entries };
+}
+
+/** Throws if the descriptors can never be right. */
+export function validateDescriptors(descriptors: readonly Descriptor[]): void {
+  if (!Array.isArray(descriptors)) throw new TypeError("descriptors: expected an array of descriptors");
+  for (const { entries, hits } of descriptors as readonly Descriptor[]) {
+    if (!Array.isArray(entries)) throw new TypeError("descriptors: expected entries, an array of [key, value]");
+    for (const entry of entries as readonly Entry[]) {
+      if (!Array.isArray(entry) || typeof entry[0] !== "string" || typeof entry[1] !== "string") {
+        throw new TypeError("descriptors: expected each entry to be [key, value], both strings");
+      }
+    }
+    if (hits !== undefined) validateHits(hits);
+  }
+}
+
+/** Throws if it is no number of hits. */
+export function validateHits(hits: number): void {
+  if (!Number.isSafeInteger(hits) || hits < 0) {
+    throw new RangeError(`hits: expected a whole number from 0 to 2^53 - 1, got ${String(hits)}`);
+  }
+}
+
+/** The hits of each descriptor, of which the call's hits are the default. */
+export function effectiveHits(descriptors: readonly Descriptor[], hits: number | undefined): number[] {
+  return descriptors.map((descriptor) => descriptor.hits ?? hits ?? 1);
+}
+
+/** The identity of a list of descriptors with its domain, without hits. Different lists have different texts. */
+export function identity(domain: string, descriptors: readonly Descriptor[]): string {
+  return JSON.stringify([domain, ...descriptors.map((descriptor) => descriptor.entries)]);
+}
+
+/** The size of all keys and values in bytes of UTF-8. */
+export function sizeBytes(descriptors: readonly Descriptor[]): number {
+  let bytes = 0;
+  for (const { entries } of descriptors) {
+    for (const [key, value] of entries) bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
+  }
+  return bytes;
+}

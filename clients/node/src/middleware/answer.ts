@@ -1,0 +1,86 @@
+import { status } from "@grpc/grpc-js";
+
+import { type Decision, tightestLimit } from "../decision.js";
+import type { LimitOptions, RateLimitHeaders } from "./options.js";
+
+const PREFIXES: Readonly<Record<RateLimitHeaders, string>> = { ratelimit: "RateLimit-", "x-ratelimit": "X-RateLimit-" };
+const UNAVAILABLE_RETRY_MS = 1_000;
+const PLAIN_TEXT = "text/plain; charset=utf-8";
+
+/** Options of answers. */
+export type AnswerOptions = Pick<
+  LimitOptions<never>,
+  "shadow" | "headers" | "status" | "body" | "contentType" | "errorStatus"
+>;
+
+/** Headers: pairs of name and value. */
+export type Headers = readonly (readonly [name: string, value: string])[];
+
+/** What an HTTP framework does with a decision. */
+export interface HttpAnswer {
+  readonly headers: Headers;
+  /** The response that refuses the request; absent if the request passes. */
+  readonly refusal?: { readonly status: number; readonly body: string; readonly contentType: string };
+}
+
+/** What a gRPC server does with a decision. */
+export interface GrpcAnswer {
+  readonly metadata: Headers;
+  /** The status that refuses the call; absent if the call passes. */
+  readonly refusal?: { readonly code: status; readonly message: string; readonly retryMs: number | undefined };
+}
+
+/** The HTTP answer to a decision. */
+export function httpAnswer(decision: Decision, options: AnswerOptions): HttpAnswer {
+  if (options.shadow) return { headers: [] };
+  if (decision.source === "deny") {
+    const refusal = { status: options.errorStatus ?? 503, body: "Service Unavailable", contentType: PLAIN_TEXT };
+    return { headers: [["Retry-After", seconds(UNAVAILABLE_RETRY_MS)]], refusal };
+  }
+  const headers = rateLimitHeaders(decision, options);
+  if (decision.allowed) return { headers };
+  const { retryAfterMs } = decision;
+  return {
+    headers: retryAfterMs === undefined ? headers : [...headers, ["Retry-After", retryAfterSeconds(retryAfterMs)]],
+    refusal: {
+      status: options.status ?? 429,
+      body: options.body ?? "Too Many Requests",
+      contentType: options.contentType ?? PLAIN_TEXT,
+    },
+  };
+}
+
+/** The gRPC answer to a decision. */
+export function grpcAnswer(decision: Decision, options: AnswerOptions): GrpcAnswer {
+  if (options.shadow) return { metadata: [] };
+  if (decision.source === "deny") {
+    const message = "rate limit service unavailable";
+    return { metadata: [], refusal: { code: status.UNAVAILABLE, message, retryMs: UNAVAILABLE_RETRY_MS } };
+  }
+  const metadata = rateLimitHeaders(decision, options).map(([name, value]) => [name.toLowerCase(), value] as const);
+  if (decision.allowed) return { metadata };
+  const message = "rate limited";
+  return { metadata, refusal: { code: status.RESOURCE_EXHAUSTED, message, retryMs: decision.retryAfterMs } };
+}
+
+/** The rate limit headers of the tightest limit. */
+function rateLimitHeaders(decision: Decision, options: AnswerOptions): Headers {
+  const limit = tightestLimit(decision);
+  if (limit === undefined) return [];
+  return (options.headers ?? ["ratelimit"]).flatMap((style) => {
+    const prefix = PREFIXES[style];
+    return [
+      [`${prefix}Limit`, String(limit.requestsPerUnit)] as const,
+      [`${prefix}Remaining`, String(limit.remaining)] as const,
+      [`${prefix}Reset`, seconds(limit.resetMs ?? 0)] as const,
+    ];
+  });
+}
+
+function retryAfterSeconds(milliseconds: number): string {
+  return seconds(Math.max(milliseconds, 1_000));
+}
+
+function seconds(milliseconds: number): string {
+  return String(Math.ceil(milliseconds / 1_000));
+}

@@ -1,0 +1,108 @@
+import type { Decision } from "../decision.js";
+import type { Descriptor, Entry } from "../descriptor.js";
+import type { DescriptorEntry, LimitOptions } from "./options.js";
+import { PathTemplates } from "./path_template.js";
+import { RemoteAddress } from "./remote_address.js";
+
+/** What a limiter reads of a request. */
+export interface RequestView {
+  readonly method: string;
+  /** The path as sent; it may have a query. */
+  readonly path: string;
+  /** The values of a header, whose name is in lower case. */
+  header(name: string): readonly string[];
+  /** The address of the connection. */
+  readonly peer: string | undefined;
+}
+
+/** Reads a value of a request. */
+type Source<R> = (view: RequestView, path: string, request: R) => string | undefined | Promise<string | undefined>;
+
+interface CompiledEntry<R> {
+  readonly key: string;
+  readonly source: Source<R>;
+  readonly missing: string | undefined;
+}
+
+/** Checks the requests of a framework. */
+export class Limiter<R> {
+  readonly #options: LimitOptions<R>;
+  readonly #skipPaths: PathTemplates;
+  readonly #specs: readonly (readonly CompiledEntry<R>[])[];
+
+  /** Throws if an option cannot be right. */
+  constructor(options: LimitOptions<R>) {
+    this.#options = options;
+    this.#skipPaths = new PathTemplates(options.skipPaths ?? []);
+    const remote = new RemoteAddress(options.trustedProxies ?? []);
+    this.#specs = options.descriptors.map((spec) => spec.map((entry) => compile(entry, remote)));
+  }
+
+  /** The decision on a request; undefined if it passes without a call. */
+  async check(view: RequestView, request: R): Promise<Decision | undefined> {
+    const { client, domain, hits, onDecision } = this.#options;
+    const descriptors = await this.descriptors(view, request);
+    if (descriptors === undefined) return undefined;
+    const decision = await client.check(descriptors, {
+      hits: typeof hits === "function" ? await hits(request) : (hits ?? 1),
+      ...(domain === undefined ? {} : { domain }),
+    });
+    try {
+      await onDecision?.(request, decision);
+    } catch {
+      // It observes the request, and must not make it fail.
+    }
+    return decision;
+  }
+
+  /** The descriptors of a request; undefined if it passes without a call. */
+  async descriptors(view: RequestView, request: R): Promise<Descriptor[] | undefined> {
+    const [path = ""] = view.path.split("?", 1);
+    if (this.#skipPaths.match(path) !== undefined) return undefined;
+    if (await this.#options.skip?.(request)) return undefined;
+    const descriptors: Descriptor[] = [];
+    for (const spec of this.#specs) {
+      const entries = await read(spec, view, path, request);
+      if (entries !== undefined) descriptors.push({ entries });
+    }
+    return descriptors.length === 0 ? undefined : descriptors;
+  }
+}
+
+/** The entries of a descriptor; undefined if one is missing. */
+async function read<R>(
+  spec: readonly CompiledEntry<R>[],
+  view: RequestView,
+  path: string,
+  request: R,
+): Promise<Entry[] | undefined> {
+  const entries: Entry[] = [];
+  for (const { key, source, missing } of spec) {
+    const read = source(view, path, request);
+    const value = (typeof read === "object" ? await read : read) ?? missing;
+    if (value === undefined) return undefined;
+    entries.push([key, value]);
+  }
+  return entries;
+}
+
+function compile<R>(entry: DescriptorEntry<R>, remote: RemoteAddress): CompiledEntry<R> {
+  return { key: entry.key, source: sourceOf(entry, remote), missing: entry.default };
+}
+
+function sourceOf<R>(entry: DescriptorEntry<R>, remote: RemoteAddress): Source<R> {
+  if ("value" in entry) return () => entry.value;
+  if ("header" in entry) {
+    const name = entry.header.toLowerCase();
+    return (view) => view.header(name).join(",") || undefined;
+  }
+  if ("method" in entry) return (view) => view.method;
+  if ("path" in entry) return (_view, path) => path;
+  if ("pathTemplates" in entry) {
+    const templates = new PathTemplates(entry.pathTemplates);
+    return (_view, path) => templates.match(path);
+  }
+  if ("remoteAddress" in entry) return (view) => remote.resolve(view.peer, () => view.header("x-forwarded-for"));
+  if ("from" in entry) return (_view, _path, request) => entry.from(request);
+  throw new TypeError(`descriptors: give the entry ${(entry as { key: string }).key} a source`);
+}

@@ -1,0 +1,60 @@
+import type { Client } from "../client.js";
+import type { Decision } from "../decision.js";
+
+/** A style of rate limit headers: `RateLimit-*` or `X-RateLimit-*`. */
+export type RateLimitHeaders = "ratelimit" | "x-ratelimit";
+
+/** Where an entry has its value from. */
+type EntrySource<R> =
+  /** A fixed text. */
+  | { readonly value: string }
+  /** The values of a header, joined by `,`; missing if empty. */
+  | { readonly header: string }
+  /** The HTTP method; in gRPC `POST`. */
+  | { readonly method: true }
+  /** The path without the query, as sent; in gRPC `/package.Service/Method`. */
+  | { readonly path: true }
+  /** The first template that matches the path, such as `/users/{id}` or `/static/{rest...}`. */
+  | { readonly pathTemplates: readonly string[] }
+  /** The address of the client, behind the trusted proxies. */
+  | { readonly remoteAddress: true }
+  /** A text of the request, or nothing. */
+  | { readonly from: (request: R) => string | undefined | Promise<string | undefined> };
+
+/** An entry of a descriptor: its key, one source, and the value if the source is missing. */
+export type DescriptorEntry<R> = { readonly key: string; readonly default?: string } & EntrySource<R>;
+
+/** The entries of a descriptor. If one is missing and has no default, the descriptor is left out. */
+export type DescriptorSpec<R> = readonly DescriptorEntry<R>[];
+
+/** Options of a middleware. `R` is the framework's request. */
+export interface LimitOptions<R> {
+  /** The client that makes the checks. A middleware does not close it. */
+  readonly client: Client;
+  /** Descriptors of a request. A request without any passes without a call. */
+  readonly descriptors: readonly DescriptorSpec<R>[];
+  /** Domain of the rules. Default: the client's. */
+  readonly domain?: string;
+  /** Hits of a request: a number, or a function of the request. Default: 1. */
+  readonly hits?: number | ((request: R) => number | Promise<number>);
+  /** Addresses and CIDR blocks whose `X-Forwarded-For` is believed. Default: none. */
+  readonly trustedProxies?: readonly string[];
+  /** Path templates that pass without a call. Default: none. */
+  readonly skipPaths?: readonly string[];
+  /** Whether a request passes without a call. Default: none does. */
+  readonly skip?: (request: R) => boolean | Promise<boolean>;
+  /** The check is made, but the request always passes and no headers are added. Default: false. */
+  readonly shadow?: boolean;
+  /** Styles of rate limit headers. Default: `["ratelimit"]`. */
+  readonly headers?: readonly RateLimitHeaders[];
+  /** HTTP status of a refused request. Default: 429. */
+  readonly status?: number;
+  /** Body of a refused request. Default: `Too Many Requests`. */
+  readonly body?: string;
+  /** Content type of that body. Default: `text/plain; charset=utf-8`. */
+  readonly contentType?: string;
+  /** HTTP status of a request that `onError: "deny"` refuses. Default: 503. */
+  readonly errorStatus?: number;
+  /** Called after each check. An error of it is dropped. */
+  readonly onDecision?: (request: R, decision: Decision) => void | Promise<void>;
+}

@@ -1,0 +1,206 @@
+// Calls on a scripted server: the denial cache, the breaker, cancellation, and the end of a client.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+
+import { DenialCache } from "../src/denial_cache.js";
+import { CallError, Client, ClosedError, descriptor } from "../src/index.js";
+import { LocalBuckets } from "../src/local_buckets.js";
+import { ALLOWED, REFUSED, ScriptedServer } from "./support/scripted_server.js";
+import { PACKAGE } from "./support/vectors.js";
+
+const ANN = [descriptor(["user", "ann"])];
+
+async function scripted(
+  use: (server: ScriptedServer, client: Client, clock: { ms: number }) => Promise<void>,
+  options: object = {},
+): Promise<void> {
+  const clock = { ms: 0 };
+  const server = await new ScriptedServer().start();
+  const base = { addresses: server.address, domain: "tests", deadlineMs: 10_000, clock: () => clock.ms };
+  const client = new Client({ ...base, ...options });
+  try {
+    await use(server, client, clock);
+  } finally {
+    client.close();
+    server.stop();
+  }
+}
+
+for (const batching of [false, true]) {
+  const mode = batching ? "batched" : "unary";
+
+  test(`1,000 refused checks make one call, ${mode}`, () =>
+    scripted(
+      async (server, client) => {
+        server.script = () => ({ answer: REFUSED });
+        for (let check = 0; check < 1_000; check += 1) assert.equal((await client.check(ANN)).allowed, false);
+        assert.equal(server.calls.length, 1);
+      },
+      { batching },
+    ));
+
+  test(`a half-open breaker lets one of 50 callers through, ${mode}`, () =>
+    scripted(
+      async (server, client, clock) => {
+        server.script = () => ({ error: "UNAVAILABLE" });
+        await client.check(ANN);
+        assert.equal(server.calls.length, 1);
+        clock.ms += 1_000;
+        let answer = (): void => undefined;
+        const answered = new Promise<void>((resolve) => (answer = resolve));
+        server.script = () => answered.then(() => ({ answer: ALLOWED }));
+        const checks = Array.from({ length: 50 }, () => client.check(ANN));
+        const others = await Promise.race([Promise.all(checks.slice(1)), once(checks[0])]);
+        assert.ok(Array.isArray(others));
+        assert.deepEqual(new Set(others.map(({ error }) => error?.code)), new Set(["BREAKER_OPEN"]));
+        answer();
+        assert.equal((await checks[0])?.source, "server");
+        assert.equal(server.calls.length, 2);
+        await Promise.all(Array.from({ length: 50 }, () => client.check(ANN)));
+        assert.equal(server.calls.length, 52);
+      },
+      { batching, breaker: { failures: 1, openMs: 1_000 } },
+    ));
+
+  test(`a cancelled check rejects with the reason, and gives the probe back, ${mode}`, () =>
+    scripted(
+      async (server, client, clock) => {
+        server.script = () => ({ error: "UNAVAILABLE" });
+        await client.check(ANN);
+        clock.ms += 1_000;
+        const controller = new AbortController();
+        server.script = () => {
+          controller.abort(new Error("the caller left"));
+          return { hang: true };
+        };
+        await assert.rejects(client.check(ANN, { signal: controller.signal }), /the caller left/);
+        server.script = () => ({ answer: ALLOWED });
+        assert.equal((await client.check(ANN)).source, "server");
+      },
+      { batching, breaker: { failures: 1, openMs: 1_000 }, onError: "deny" },
+    ));
+
+  test(`a check after close rejects, and closing twice is fine, ${mode}`, () =>
+    scripted(
+      async (_server, client) => {
+        await client.check(ANN);
+        const reservation = batching ? undefined : await client.reserve(ANN);
+        client.close();
+        client.close();
+        await assert.rejects(client.check(ANN), ClosedError);
+        await assert.rejects(client.peek(ANN), ClosedError);
+        await assert.rejects(client.reserve(ANN), ClosedError);
+        if (reservation?.id !== undefined) await assert.rejects(reservation.commit(1), ClosedError);
+      },
+      { batching },
+    ));
+
+  test(`close leaves nothing behind: the process ends by itself, ${mode}`, () =>
+    scripted(async (server) => {
+      // The clock of the client stands for hours, and the keepalive of its connection for seconds.
+      const program = `
+        import { Client, descriptor } from ${JSON.stringify(join(PACKAGE, "build", "src", "index.js"))};
+        const client = new Client({ addresses: process.argv[1], domain: "tests", deadlineMs: 600000, batching: ${String(batching)} });
+        const decision = await client.check([descriptor(["user", "ann"])]);
+        client.close();
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        console.log(decision.source, process.getActiveResourcesInfo().filter((name) => /TCP|Timeout/.test(name)).length);
+      `;
+      const run = promisify(execFile);
+      const { stdout } = await run(process.execPath, ["--input-type=module", "-e", program, server.address], {
+        timeout: 60_000,
+      });
+      assert.equal(stdout.trim(), "server 0");
+    }));
+}
+
+async function once(promise: Promise<unknown> | undefined): Promise<undefined> {
+  await promise;
+  return undefined;
+}
+
+test("refused keys keep the denial cache at its bound", () =>
+  scripted(
+    async (server, client) => {
+      server.script = () => ({ answer: REFUSED });
+      for (let key = 0; key < 3_000; key += 500) {
+        const keys = Array.from({ length: 500 }, (_, more) => String(key + more));
+        await Promise.all(keys.map((user) => client.check([descriptor(["user", user])])));
+      }
+      assert.equal(client.denialCacheSize, 1_000);
+      assert.equal(server.calls.length, 3_000);
+    },
+    { denialCacheEntries: 1_000 },
+  ));
+
+test("100,000 keys keep the denial cache and the local buckets at their bounds", () => {
+  const cache = new DenialCache(10_000, () => 0);
+  const buckets = new LocalBuckets(1, 1, () => 0);
+  for (let key = 0; key < 100_000; key += 1) {
+    const check = cache.keyOf("tests", [descriptor(["user", String(key)])], 1);
+    assert.ok(check);
+    cache.remember(check, { allowed: false, source: "server", limits: [] });
+    assert.equal(buckets.take(String(key), 1).allowed, true);
+    assert.ok(cache.size <= 10_000 && buckets.size <= 10_000);
+  }
+  assert.deepEqual([cache.size, buckets.size], [10_000, 10_000]);
+  assert.equal(buckets.take("99999", 1).allowed, false);
+});
+
+test("a signal that is aborted before makes no call", () =>
+  scripted(async (server, client) => {
+    const signal = AbortSignal.abort(new Error("too late"));
+    await assert.rejects(client.check(ANN, { signal }), /too late/);
+    await assert.rejects(client.peek(ANN, { signal }), /too late/);
+    await assert.rejects(client.reserve(ANN, { signal }), /too late/);
+    assert.equal(server.calls.length, 0);
+  }));
+
+test("a cancelled call is cancelled on the server, too", () =>
+  scripted(async (server, client) => {
+    const controller = new AbortController();
+    server.script = () => {
+      controller.abort();
+      return { hang: true };
+    };
+    await assert.rejects(client.peek(ANN, { signal: controller.signal }), { name: "AbortError" });
+    while (server.cancelled === 0) await new Promise((resolve) => setImmediate(resolve));
+  }));
+
+test("an error has the message of the server", () =>
+  scripted(async (server, client) => {
+    server.script = () => ({ error: "INVALID_ARGUMENT" });
+    await assert.rejects(client.peek(ANN), (error: unknown) => {
+      assert.ok(error instanceof CallError);
+      assert.equal(error.message, "INVALID_ARGUMENT: scripted");
+      return true;
+    });
+  }));
+
+test("arguments that can never be right fail before a call", () =>
+  scripted(
+    async (server, client) => {
+      await assert.rejects(client.check(ANN), TypeError);
+      const named = { domain: "tests" };
+      await assert.rejects(client.check(ANN, { ...named, hits: 1.5 }), RangeError);
+      await assert.rejects(client.check([{ entries: ANN[0]?.entries ?? [], hits: -1 }], named), RangeError);
+      await assert.rejects(client.check([["user", "ann"]] as never, named), TypeError);
+      await assert.rejects(client.reserve(ANN, { ...named, expiresMs: 0 }), RangeError);
+      await assert.rejects(client.reserve(ANN, { ...named, reservation: "ü".repeat(129) }), RangeError);
+      assert.equal(server.calls.length, 0);
+    },
+    { domain: undefined },
+  ));
+
+test("options that can never be right fail", () => {
+  assert.throws(() => new Client({ addresses: "localhost" }), TypeError);
+  assert.throws(() => new Client({ addresses: [] }), TypeError);
+  assert.throws(() => new Client({ deadlineMs: 0 }), RangeError);
+  assert.throws(() => new Client({ protocol: "http" as never }), TypeError);
+  assert.throws(() => new Client({ tls: { cert: "only" } }), TypeError);
+  new Client({ addresses: ["[::1]:8081", "host.example:1"] }).close();
+});

@@ -1,0 +1,222 @@
+// Sequences of calls on a scripted server, as vectors/sequences.json has them.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { type ClientOptions, Client, type Descriptor, CallError, type Reservation } from "../../src/index.js";
+import { durationOf } from "../../src/duration.js";
+import { RateLimitResponse_Code as Code, RateLimitResponse_RateLimit_Unit as Unit } from "../../src/gen/rls.js";
+import { OnExpiry, Verdict } from "../../src/gen/tollgate/v1/rate_limits.js";
+import { camelCased } from "../support/names.js";
+import { type ReceivedCall, type Script, ScriptedServer } from "../support/scripted_server.js";
+import { readCases } from "../support/vectors.js";
+
+type Fields = Record<string, unknown>;
+
+interface Step {
+  do: "advance" | "check" | "peek" | "reserve" | "commit" | "release" | "extend" | "end_scope";
+  ms?: number;
+  descriptors?: { entries: [string, string][]; hits?: number }[];
+  hits?: number | number[];
+  repeat?: number;
+  expires_ms?: number;
+  on_expiry?: "charge" | "release";
+  reservation?: string;
+  server?: Fields | Fields[];
+  expect?: Fields;
+}
+
+interface Case {
+  options: Fields;
+  steps: Step[];
+}
+
+for (const { name, options, steps } of readCases<Case>("sequences.json")) {
+  for (const batching of options.protocol === "envoy" ? [false] : [false, true]) {
+    test(`sequences: ${name}${batching ? ", batched" : ""}`, async () => {
+      const server = await new ScriptedServer().start();
+      const clock = { ms: 0 };
+      const fixed = { addresses: server.address, clock: () => clock.ms, batching };
+      const client = new Client({ ...optionsOf(options), ...fixed });
+      try {
+        await new Sequence(server, client, clock).run(steps);
+      } finally {
+        client.close();
+        server.stop();
+      }
+    });
+  }
+}
+
+class Sequence {
+  #reservation: Reservation | undefined;
+
+  constructor(
+    readonly server: ScriptedServer,
+    readonly client: Client,
+    readonly clock: { ms: number },
+  ) {}
+
+  async run(steps: Step[]): Promise<void> {
+    for (const [index, step] of steps.entries()) {
+      if (step.do === "advance") {
+        this.clock.ms += step.ms ?? 0;
+        continue;
+      }
+      for (let time = 0; time < (step.repeat ?? 1); time += 1) {
+        await this.#step(step, `step ${String(index)}, time ${String(time)}`);
+      }
+    }
+  }
+
+  async #step(step: Step, where: string): Promise<void> {
+    const scripts = step.server === undefined ? [] : [step.server].flat();
+    const before = this.server.calls.length;
+    this.server.script = () => scriptOf(scripts.length > 1 ? scripts.shift() : scripts[0]);
+    const { calls, request, fails, ...expected } = step.expect ?? {};
+    const result = await this.#call(step).catch((error: unknown) => ({ fails: failureOf(error) }));
+    assert.equal((result as Fields | undefined)?.fails, fails, where);
+    const received = this.server.calls.slice(before);
+    if (calls !== undefined) assert.equal(received.length, calls, `${where}: calls`);
+    if (request !== undefined) compare(requestOf(received.at(-1)), request as Fields, `${where}: request`);
+    compare(resultOf(result), camelCased(expected), where);
+  }
+
+  async #call(step: Step): Promise<object | undefined> {
+    const descriptors = (step.descriptors ?? []) as Descriptor[];
+    const hits = step.hits === undefined ? {} : { hits: step.hits as number };
+    switch (step.do) {
+      case "check":
+        return this.client.check(descriptors, hits);
+      case "peek":
+        return this.client.peek(descriptors, hits);
+      case "reserve":
+        this.#reservation = await this.client.reserve(descriptors, {
+          ...hits,
+          ...(step.reservation !== undefined && { reservation: step.reservation }),
+          ...(step.expires_ms !== undefined && { expiresMs: step.expires_ms }),
+          ...(step.on_expiry !== undefined && { onExpiry: step.on_expiry }),
+        });
+        return { ...this.#reservation.decision, reservation: this.#reservation.id, hits: this.#reservation.hits };
+      case "commit":
+        return this.#kept().commit(step.hits ?? 0);
+      case "release":
+        return this.#kept().release();
+      case "extend":
+        return this.#kept().extend(step.expires_ms ?? 0);
+      case "end_scope":
+        await this.#kept()[Symbol.asyncDispose]();
+        return undefined;
+      default:
+        throw new Error(`the step ${step.do} is not known`);
+    }
+  }
+
+  #kept(): Reservation {
+    assert.ok(this.#reservation);
+    return this.#reservation;
+  }
+}
+
+/** Compares the fields that are expected; null means absent. */
+function compare(actual: Fields, expected: Fields, where: string): void {
+  for (const [field, value] of Object.entries(expected)) {
+    assert.deepEqual(withoutAbsent(actual[field]), withoutAbsent(value), `${where}: ${field}`);
+  }
+}
+
+function withoutAbsent(value: unknown): unknown {
+  if (value === null) return undefined;
+  if (Array.isArray(value)) return value.map(withoutAbsent);
+  if (typeof value !== "object") return value;
+  const fields = Object.entries(value).filter(([, field]) => field !== null && field !== undefined);
+  return Object.fromEntries(fields.map(([name, field]) => [name, withoutAbsent(field)]));
+}
+
+function failureOf(error: unknown): string {
+  if (error instanceof CallError) return error.code === "BREAKER_OPEN" ? "breaker" : error.code;
+  if (error instanceof TypeError || error instanceof RangeError) return "argument";
+  throw error;
+}
+
+function resultOf(result: object | undefined): Fields {
+  const fields = (result ?? {}) as Fields;
+  return { ...fields, error: fields.error === undefined ? undefined : failureOf(fields.error) };
+}
+
+function optionsOf(options: Fields): ClientOptions {
+  return { domain: "vectors", deadlineMs: 2_000, ...camelCased(options) };
+}
+
+/** What the server does, from the names of the vectors to those of the messages. */
+function scriptOf(script: Fields | undefined): Script {
+  assert.ok(script, "a call that the step does not expect");
+  if ("error" in script || "hang" in script) return script as Script;
+  if ("envoy" in script) return { answer: envoyAnswer(camelCased(script.envoy)) };
+  const answer = camelCased(script.check ?? script.reserve ?? script.settle);
+  return {
+    answer: {
+      reservation: "",
+      hits: 0n,
+      reserved: 0n,
+      committed: 0n,
+      repeated: false,
+      ...wireFields(answer),
+      limits: ((answer.limits ?? []) as Fields[]).map((limit) => ({ name: "", rule: "", ...wireFields(limit) })),
+    },
+  };
+}
+
+function wireFields(fields: Fields): Fields {
+  const verdicts: Fields = { VERDICT_OK: Verdict.OK, VERDICT_OVER_LIMIT: Verdict.OVER_LIMIT };
+  const large = new Set(["remaining", "hits", "reserved", "committed"]);
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => {
+      if (name.endsWith("Ms")) return [name.slice(0, -2), durationOf(value as number)];
+      if (name === "verdict") return [name, verdicts[value as string] ?? Verdict.UNSPECIFIED];
+      return [name, large.has(name) ? BigInt(value as number) : value];
+    }),
+  );
+}
+
+function envoyAnswer(answer: Fields): Fields {
+  const statuses = (answer.statuses as Fields[]).map((status) => {
+    const limit = status.currentLimit as Fields | undefined;
+    const until = status.durationUntilResetMs as number | undefined;
+    return {
+      code: Code[status.code as keyof typeof Code],
+      limitRemaining: status.limitRemaining,
+      durationUntilReset: until === undefined ? undefined : durationOf(until),
+      currentLimit: limit && { name: "", ...limit, unit: Unit[limit.unit as keyof typeof Unit] },
+    };
+  });
+  return { overallCode: Code[answer.overallCode as keyof typeof Code], statuses };
+}
+
+/** What the server got, in the names of the vectors. */
+function requestOf(call: ReceivedCall | undefined): Fields {
+  assert.ok(call, "the server got no call");
+  const request = call.request as Fields;
+  const expires = request.expires as { seconds: bigint; nanos: number } | undefined;
+  return {
+    method: call.method,
+    domain: request.domain,
+    descriptors: (request.descriptors as Fields[]).map((descriptor) => ({
+      entries: (descriptor.entries as { key: string; value: string }[]).map(({ key, value }) => [key, value]),
+      hits: number(descriptor.hits ?? descriptor.hitsAddend),
+    })),
+    hits: number(request.hits) ?? present(request.hitsAddend),
+    reservation: present(request.reservation),
+    expires_ms: expires && Number(expires.seconds) * 1_000 + expires.nanos / 1_000_000,
+    on_expiry: request.onExpiry ? `ON_EXPIRY_${OnExpiry[request.onExpiry as number] ?? ""}` : undefined,
+  };
+}
+
+/** The value; undefined if it is the default of its type, which is not sent. */
+function present(value: unknown): unknown {
+  return value === "" || value === 0 ? undefined : value;
+}
+
+function number(value: unknown): number | undefined {
+  return value === undefined ? undefined : Number(value);
+}

@@ -1,0 +1,122 @@
+"""Answers of the middleware: headers and refusals that follow from a decision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal, TypeAlias, get_args
+
+from ._durations import whole_seconds
+from .descriptors import Request
+from .model import Decision
+
+logger = logging.getLogger("tollgate_limits")
+
+HeaderStyle: TypeAlias = Literal["ratelimit", "x-ratelimit"]
+"""Prefix of the rate limit headers."""
+
+Headers: TypeAlias = list[tuple[str, str]]
+
+_PREFIXES: dict[HeaderStyle, str] = {"ratelimit": "RateLimit-", "x-ratelimit": "X-RateLimit-"}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRefusal:
+    """Response to a refused request."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    def status_line(self) -> str:
+        """Status and its phrase, as WSGI wants them."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return f"{self.status} Refused"
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcRefusal:
+    """Status of a refused call."""
+
+    code: str
+    message: str
+    retry_after: float | None
+    metadata: Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What a middleware answers."""
+
+    shadow: bool = False
+    headers: Sequence[HeaderStyle] = ("ratelimit",)
+    status: int = 429
+    body: str = "Too Many Requests"
+    content_type: str = "text/plain; charset=utf-8"
+    error_status: int = 503
+    on_decision: Callable[[Request, Decision], object] | None = None
+
+    def __post_init__(self) -> None:
+        for style in self.headers:
+            if style not in get_args(HeaderStyle):
+                raise ValueError(f"headers must be of ratelimit and x-ratelimit, not {style!r}")
+        for status in (self.status, self.error_status):
+            if not 200 <= status <= 599:
+                raise ValueError(f"status must be from 200 to 599, not {status}")
+
+    def rate_limit_headers(self, decision: Decision) -> Headers:
+        """Headers of the tightest limit; none in shadow mode."""
+        limit = decision.tightest
+        if limit is None or self.shadow:
+            return []
+        headers = []
+        for style in self.headers:
+            prefix = _PREFIXES[style]
+            headers.append((f"{prefix}Limit", str(limit.requests_per_unit)))
+            headers.append((f"{prefix}Remaining", str(limit.remaining)))
+            headers.append((f"{prefix}Reset", str(whole_seconds(limit.reset or 0.0))))
+        return headers
+
+    def http_refusal(self, decision: Decision) -> HttpRefusal | None:
+        """Response to a refused request; None if it passes."""
+        if decision.allowed or self.shadow:
+            return None
+        if decision.source == "deny":
+            body = b"Service Unavailable"
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Retry-After", "1")]
+            status = self.error_status
+        else:
+            body = self.body.encode()
+            headers = [("Content-Type", self.content_type), *self.rate_limit_headers(decision)]
+            if decision.retry_after is not None:
+                seconds = max(1, whole_seconds(decision.retry_after))
+                headers.append(("Retry-After", str(seconds)))
+            status = self.status
+        headers.append(("Content-Length", str(len(body))))
+        return HttpRefusal(status, headers, body)
+
+    def grpc_refusal(self, decision: Decision) -> GrpcRefusal | None:
+        """Status of a refused call; None if it passes."""
+        if decision.allowed or self.shadow:
+            return None
+        if decision.source == "deny":
+            return GrpcRefusal("UNAVAILABLE", "rate limit service unavailable", 1.0, [])
+        metadata = self.grpc_metadata(decision)
+        return GrpcRefusal("RESOURCE_EXHAUSTED", "rate limited", decision.retry_after, metadata)
+
+    def grpc_metadata(self, decision: Decision) -> Headers:
+        """The rate limit headers in lower case."""
+        return [(name.lower(), value) for name, value in self.rate_limit_headers(decision)]
+
+    def report(self, request: Request, decision: Decision) -> None:
+        """Calls `on_decision`. If it fails, the request goes on."""
+        if self.on_decision is None:
+            return
+        try:
+            self.on_decision(request, decision)
+        except Exception:
+            logger.exception("on_decision failed")

@@ -1,0 +1,351 @@
+"""Client for threads. `tollgate_limits.aio` has the same for asyncio."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from . import _wire as wire
+from ._channels import Rotation
+from ._core import Core, Flow, ReservationState, Rpc
+from .errors import ClosedError
+from .model import (
+    Decision,
+    DescriptorLike,
+    OnError,
+    OnExpiry,
+    Protocol,
+    Settlement,
+)
+from .options import BreakerOptions, Clock, Keepalive, LocalBucket, Options, Tls
+
+T = TypeVar("T")
+
+
+class Client:
+    """Client of a tollgate service. Threads can share it.
+
+    Connections open at the first call, so a client can be made before a fork.
+
+    Args:
+        addresses: `host:port` or `unix:PATH`. Calls rotate over those that are connected.
+        domain: Domain of a call that names none. Without it, each call must name one.
+        protocol: `tollgate`, or `envoy` with check and peek only.
+        deadline: Longest wait of a call in seconds, connecting included.
+        tls: TLS of the connections. Without it, they have none.
+        keepalive: Pings on a connection with calls in flight.
+        on_error: Decision about a check or a reservation without an answer.
+        local: Token bucket of `on_error="local"`.
+        breaker: Circuit breaker.
+        denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
+        clock: Time of the breaker, the denial cache and the local bucket.
+        tracer_provider: OpenTelemetry's; default: the global one.
+        meter_provider: OpenTelemetry's; default: the global one.
+
+    Raises:
+        ValueError: An option is out of bounds.
+        OSError: A file of `tls` is not readable.
+    """
+
+    def __init__(
+        self,
+        *addresses: str,
+        domain: str | None = None,
+        protocol: Protocol = "tollgate",
+        deadline: float = 0.1,
+        tls: Tls | None = None,
+        keepalive: Keepalive = Keepalive(),
+        on_error: OnError = "allow",
+        local: LocalBucket = LocalBucket(),
+        breaker: BreakerOptions = BreakerOptions(),
+        denial_cache: int = 10_000,
+        clock: Clock = time.monotonic_ns,
+        tracer_provider: Any = None,
+        meter_provider: Any = None,
+    ) -> None:
+        options = Options(
+            addresses=addresses or ("localhost:8081",),
+            domain=domain,
+            protocol=protocol,
+            deadline=deadline,
+            tls=tls,
+            keepalive=keepalive,
+            on_error=on_error,
+            local=local,
+            breaker=breaker,
+            denial_cache=denial_cache,
+            clock=clock,
+            tracer_provider=tracer_provider,
+            meter_provider=meter_provider,
+        )
+        self._core = Core(options)
+        self._channels = _Channels(options)
+
+    def check(
+        self,
+        descriptors: Iterable[DescriptorLike],
+        *,
+        hits: int | None = None,
+        domain: str | None = None,
+    ) -> Decision:
+        """Takes hits from the limits of the descriptors, or refuses.
+
+        Without an answer, `on_error` decides, and the decision has the error. A check is never
+        sent twice.
+
+        Args:
+            descriptors: What to limit, such as `[{"user": "ann"}]`.
+            hits: 0 to `MAX_HITS`; default: 1.
+            domain: Domain of the rules; default: the client's.
+
+        Raises:
+            ValueError, TypeError: An argument is wrong; no call was made.
+            ClosedError: The client is closed.
+        """
+        return self._run(self._core.check(descriptors, hits, domain))
+
+    def peek(
+        self,
+        descriptors: Iterable[DescriptorLike],
+        *,
+        hits: int | None = None,
+        domain: str | None = None,
+    ) -> Decision:
+        """Says what a check would answer, and takes nothing. Arguments are those of `check`.
+
+        Raises:
+            NoAnswerError: The service did not answer, or the breaker is open.
+            ValueError, TypeError: An argument is wrong; no call was made.
+            ClosedError: The client is closed.
+        """
+        return self._run(self._core.peek(descriptors, hits, domain))
+
+    def reserve(
+        self,
+        descriptors: Iterable[DescriptorLike],
+        *,
+        hits: int | None = None,
+        domain: str | None = None,
+        reservation: str | None = None,
+        expires: float | None = None,
+        on_expiry: OnExpiry | None = None,
+    ) -> Reservation:
+        """Takes hits from all limits or from none, until they are settled or expire.
+
+        Use the result in a `with` statement, which releases what was not committed. Without an
+        answer, `on_error` decides, and the reservation has no id.
+
+        Args:
+            descriptors: What to limit, such as `[{"user": "ann"}]`.
+            hits: 0 to `MAX_HITS`; default: the amount of each rule.
+            domain: Domain of the rules; default: the client's.
+            reservation: Id, at most 256 bytes; default: the service makes one.
+            expires: Seconds from now, 0.001 to 86,400; default: the rule's, else 60.
+            on_expiry: `charge` keeps the hits, `release` gives them back; default: the rule's,
+                else `charge`.
+
+        Raises:
+            ValueError, TypeError: An argument is wrong, or the protocol is `envoy`; no call was
+                made.
+            ClosedError: The client is closed.
+        """
+        flow = self._core.reserve(descriptors, hits, domain, reservation, expires, on_expiry)
+        return Reservation(self, self._run(flow))
+
+    def close(self) -> None:
+        """Closes the connections. Calls in flight end without an answer. Can be repeated."""
+        self._core.closed = True
+        self._channels.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            rpc = next(flow)
+            while True:
+                try:
+                    answer = self._channels.send(rpc)
+                except BaseException as error:
+                    rpc = flow.throw(error)
+                else:
+                    rpc = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Reservation:
+    """Hits that are reserved. It is true in a condition if it is allowed.
+
+    A `with` statement releases what was neither committed nor released in it. An error of that
+    release is dropped: the reservation then ends by its expiry.
+    """
+
+    def __init__(self, client: Client, state: ReservationState) -> None:
+        self._client = client
+        self._state = state
+
+    @property
+    def decision(self) -> Decision:
+        """Whether the request may pass, and why."""
+        return self._state.decision
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may pass."""
+        return self._state.decision.allowed
+
+    @property
+    def id(self) -> str | None:
+        """Id; None if nothing is reserved."""
+        return self._state.id
+
+    @property
+    def hits(self) -> int:
+        """Hits that are reserved."""
+        return self._state.hits
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds from the reservation to its expiry; None if nothing is reserved."""
+        return self._state.expires
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def commit(self, hits: int | Sequence[int]) -> Settlement:
+        """Settles by the true amount. Does nothing if nothing is reserved. Can be repeated.
+
+        Args:
+            hits: One amount, or one for each descriptor.
+
+        Raises:
+            ServiceError: The service did not settle it; status `NOT_FOUND` if it has expired.
+            ValueError: An amount is wrong; no call was made.
+            ClosedError: The client is closed.
+        """
+        return self._client._run(self._client._core.commit(self._state, hits))
+
+    def release(self) -> Settlement:
+        """Gives back all of it. Does nothing if nothing is reserved. Can be repeated.
+
+        Raises:
+            ServiceError: The service did not settle it; status `NOT_FOUND` if it has expired.
+            ClosedError: The client is closed.
+        """
+        return self._client._run(self._client._core.release(self._state))
+
+    def extend(self, expires: float) -> Settlement:
+        """Moves the expiry. Does nothing if nothing is reserved.
+
+        Args:
+            expires: Seconds from now, 0.001 to 86,400.
+
+        Raises:
+            ServiceError: The service did not extend it; status `NOT_FOUND` if it has expired.
+            ValueError: `expires` is out of bounds; no call was made.
+            ClosedError: The client is closed.
+        """
+        return self._client._run(self._client._core.extend(self._state, expires))
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._client._run(self._client._core.end_scope(self._state))
+
+
+class _Channel:
+    """Connection to one address, with the callables of its methods."""
+
+    def __init__(
+        self, options: Options, target: str, credentials: grpc.ChannelCredentials | None
+    ) -> None:
+        arguments = options.channel_arguments()
+        if credentials is None:
+            self.channel = grpc.insecure_channel(target, arguments)
+        else:
+            self.channel = grpc.secure_channel(target, credentials, arguments)
+        self.state = grpc.ChannelConnectivity.IDLE
+        self.methods = {
+            method: self.channel.unary_unary(method.path, method.serialize, method.parse)
+            for method in wire.METHODS
+        }
+
+    def watch(self) -> None:
+        """Connects, and keeps `state` current. gRPC runs a thread for this until `close`."""
+        self.channel.subscribe(self._changed, try_to_connect=True)
+
+    def _changed(self, state: grpc.ChannelConnectivity) -> None:
+        idle = grpc.ChannelConnectivity.IDLE
+        lost, self.state = state is idle and self.state is not idle, state
+        if lost:  # gRPC does not connect again by itself.
+            self.channel.unsubscribe(self._changed)
+            self.channel.subscribe(self._changed, try_to_connect=True)
+
+
+class _Channels:
+    """Connections to all addresses. They open at the first call."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._closed = False
+        self._channels: list[_Channel] = []
+        self._rotation = Rotation(len(options.addresses))
+        self._credentials = options.tls.credentials() if options.tls is not None else None
+
+    def send(self, rpc: Rpc) -> Any:
+        """Makes a call. Raises `grpc.RpcError` or `ClosedError`."""
+        channels = self._channels or self._open()
+        if len(channels) == 1:
+            channel = channels[0]
+        else:
+            channel = channels[self._rotation.next([channel.state for channel in channels])]
+        method: Callable[..., Any] = channel.methods[rpc.method]
+        try:
+            return method(rpc.request, timeout=rpc.timeout)
+        except ValueError:  # gRPC's error for a call on a closed channel
+            if self._closed:
+                raise ClosedError from None
+            raise
+
+    def _open(self) -> list[_Channel]:
+        with self._lock:
+            if self._closed:
+                raise ClosedError
+            if not self._channels:
+                channels = [
+                    _Channel(self._options, target, self._credentials)
+                    for target in self._options.targets()
+                ]
+                if len(channels) > 1:
+                    for channel in channels:
+                        channel.watch()
+                self._channels = channels
+            return self._channels
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for channel in self._channels:
+                channel.channel.close()

@@ -1,0 +1,397 @@
+"""The test cases that all clients share; `clients/README.md` describes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from tests.flavours import FLAVOURS, connect, make_client
+from tests.scripted import Clock, ScriptedServer
+from tollgate_limits import (
+    BreakerOptions,
+    Decision,
+    Descriptor,
+    Limit,
+    LocalBucket,
+    NoAnswerError,
+)
+from tollgate_limits import descriptors as sources
+from tollgate_limits._answers import Answers
+from tollgate_limits._proto import rate_limits_pb2 as api
+from tollgate_limits._proto import rls_pb2 as rls
+
+FOLDER = Path(os.environ.get("TOLLGATE_VECTORS", Path(__file__).resolve().parents[2] / "vectors"))
+
+
+def cases(name: str) -> Any:
+    """Cases of a file, each under its name."""
+    loaded = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
+    assert loaded, f"{name}.json has no cases"
+    return [pytest.param(case, id=case["name"]) for case in loaded]
+
+
+# --- descriptors.json
+
+
+def make_entry(entry: dict[str, Any]) -> sources.Entry:
+    key, default = entry["key"], entry.get("default")
+    if "value" in entry:
+        return sources.Value(key, entry["value"])
+    if "header" in entry:
+        return sources.Header(key, entry["header"], default)
+    if "method" in entry:
+        return sources.Method(key)
+    if "path" in entry:
+        return sources.Path(key)
+    if "path_templates" in entry:
+        return sources.PathTemplates(key, entry["path_templates"], default)
+    assert "remote_address" in entry
+    return sources.RemoteAddress(key, default)
+
+
+@pytest.mark.parametrize("case", cases("descriptors"))
+def test_descriptors(case: dict[str, Any]) -> None:
+    config, request = case["config"], case["request"]
+    limits = sources.RequestLimits(
+        descriptors=[[make_entry(entry) for entry in one] for one in config["descriptors"]],
+        trusted_proxies=config.get("trusted_proxies", ()),
+        skip_paths=config.get("skip_paths", ()),
+        hits=config.get("hits", 1),
+    )
+    found = limits.descriptors_of(
+        sources.Request(
+            method=request["method"],
+            path=request["path"].partition("?")[0],
+            headers=[(name.lower(), value) for name, value in request["headers"]],
+            peer=request["peer"],
+        )
+    )
+    actual = [[list(entry) for entry in one.entries] for one in found]
+    expected = [] if case["expect"].get("skip") else case["expect"]["descriptors"]
+    assert actual == expected
+
+
+# --- answers.json
+
+
+def seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1_000
+
+
+def make_decision(decision: dict[str, Any]) -> Decision:
+    limits = [
+        Limit(
+            descriptor=limit["descriptor"],
+            name=limit["name"],
+            rule=limit["rule"],
+            requests_per_unit=limit["requests_per_unit"],
+            window=limit["window"],
+            allowed=limit["allowed"],
+            remaining=limit["remaining"],
+            reset=seconds(limit.get("reset_ms")),
+            retry_after=seconds(limit.get("retry_after_ms")),
+        )
+        for limit in decision["limits"]
+    ]
+    return Decision(
+        allowed=decision["allowed"],
+        source=decision["source"],
+        remaining=decision.get("remaining"),
+        reset=seconds(decision.get("reset_ms")),
+        retry_after=seconds(decision.get("retry_after_ms")),
+        limits=tuple(limits),
+    )
+
+
+@pytest.mark.parametrize("case", cases("answers"))
+def test_http_answers(case: dict[str, Any]) -> None:
+    answers, decision = Answers(**case["config"]), make_decision(case["decision"])
+    refusal = answers.http_refusal(decision)
+    actual: dict[str, Any] = {"pass": refusal is None}
+    if refusal is None:
+        headers = dict(answers.rate_limit_headers(decision))
+    else:
+        headers = dict(refusal.headers)
+        actual["status"] = refusal.status
+        actual["body"] = refusal.body.decode()
+        actual["content_type"] = headers.pop("Content-Type")
+        assert headers.pop("Content-Length") == str(len(refusal.body))
+    actual["headers"] = {name.lower(): value for name, value in headers.items()}
+    assert actual == case["expect"]["http"]
+
+
+@pytest.mark.parametrize("case", cases("answers"))
+def test_grpc_answers(case: dict[str, Any]) -> None:
+    answers, decision = Answers(**case["config"]), make_decision(case["decision"])
+    refusal = answers.grpc_refusal(decision)
+    actual: dict[str, Any] = {"pass": refusal is None}
+    if refusal is None:
+        actual["metadata"] = dict(answers.grpc_metadata(decision))
+    else:
+        actual["metadata"] = dict(refusal.metadata)
+        actual["code"] = refusal.code
+        actual["message"] = refusal.message
+        if refusal.retry_after is not None:
+            actual["retry_ms"] = round(refusal.retry_after * 1_000)
+    assert actual == case["expect"]["grpc"]
+
+
+# --- sequences.json
+
+
+def fill(message: Message, fields: dict[str, Any]) -> Any:
+    """Sets fields of a message; those that end with `_ms` are durations."""
+    for name, value in fields.items():
+        field = message.DESCRIPTOR.fields_by_name.get(name.removesuffix("_ms"))
+        assert field is not None, name
+        if (
+            field.message_type is not None
+            and field.message_type.full_name == Duration.DESCRIPTOR.full_name
+        ):
+            getattr(message, field.name).FromMilliseconds(value)
+        elif isinstance(value, list):
+            for item in value:
+                fill(getattr(message, name).add(), item)
+        elif isinstance(value, dict):
+            getattr(message, name).SetInParent()
+            fill(getattr(message, name), value)
+        elif field.enum_type is not None:
+            setattr(message, name, field.enum_type.values_by_name[value].number)
+        elif field.message_type is not None:  # UInt32Value and the like
+            getattr(message, name).SetInParent()
+            getattr(message, name).value = value
+        else:
+            setattr(message, name, value)
+    return message
+
+
+ANSWERS: dict[str, type[Message]] = {
+    "check": api.CheckResponse,
+    "reserve": api.ReserveResponse,
+    "settle": api.SettleResponse,
+    "envoy": rls.RateLimitResponse,
+}
+
+REQUESTS: dict[str, type[Message]] = {
+    "Check": api.CheckRequest,
+    "Peek": api.CheckRequest,
+    "Reserve": api.ReserveRequest,
+    "Extend": api.ExtendRequest,
+    "Commit": api.CommitRequest,
+    "Release": api.ReleaseRequest,
+    "ShouldRateLimit": rls.RateLimitRequest,
+}
+
+
+class Script:
+    """Answers of a step, one after the other."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
+        self._answers: list[dict[str, Any]] = []
+        server.answer = self._answer
+
+    def start(self, answers: Any) -> None:
+        self._server.calls.clear()
+        self._answers = list(answers) if isinstance(answers, list) else [answers] if answers else []
+
+    def _answer(self, path: str, request: bytes, context: Any) -> bytes:
+        if not self._answers:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the step expects no such call")
+        answer = self._answers.pop(0)
+        if "error" in answer:
+            context.abort(grpc.StatusCode[answer["error"]], "as the step says")
+        if answer.get("hang"):
+            return self._server.hang(path, request, context)
+        [(kind, fields)] = answer.items()
+        encoded: bytes = fill(ANSWERS[kind](), fields).SerializeToString()
+        return encoded
+
+
+def read_request(method: str, encoded: bytes, expected: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a request that the step expects, in its form."""
+    message: Any = REQUESTS[method].FromString(encoded)
+    actual: dict[str, Any] = {"method": method}
+    for name in expected:
+        if name == "method":
+            continue
+        if name == "descriptors":
+            actual[name] = [read_descriptor(one) for one in message.descriptors]
+        elif name == "expires_ms":
+            duration = message.expires
+            actual[name] = duration.ToMilliseconds() if message.HasField("expires") else None
+        elif name == "hits" and method == "ShouldRateLimit":
+            actual[name] = message.hits_addend or None
+        elif name == "hits":
+            actual[name] = message.hits if message.HasField("hits") else None
+        elif name == "on_expiry":
+            actual[name] = api.OnExpiry.Name(message.on_expiry) if message.on_expiry else None
+        elif name == "reservation":
+            actual[name] = message.reservation or None
+        else:
+            actual[name] = getattr(message, name)
+    return actual
+
+
+def read_descriptor(descriptor: Any) -> dict[str, Any]:
+    read: dict[str, Any] = {"entries": [[one.key, one.value] for one in descriptor.entries]}
+    if isinstance(descriptor, rls.RateLimitDescriptor):
+        if descriptor.HasField("hits_addend"):
+            read["hits"] = descriptor.hits_addend.value
+    elif descriptor.HasField("hits"):
+        read["hits"] = descriptor.hits
+    return read
+
+
+def ms(value: float | None) -> float | None:
+    return None if value is None else round(value * 1_000_000) / 1_000
+
+
+def read_decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "allowed": decision.allowed,
+        "source": decision.source,
+        "remaining": decision.remaining,
+        "reset_ms": ms(decision.reset),
+        "retry_after_ms": ms(decision.retry_after),
+        "error": None if decision.error is None else decision.error.status,
+        "limits": [
+            {
+                "descriptor": limit.descriptor,
+                "name": limit.name,
+                "rule": limit.rule,
+                "requests_per_unit": limit.requests_per_unit,
+                "window": limit.window,
+                "allowed": limit.allowed,
+                "remaining": limit.remaining,
+                "reset_ms": ms(limit.reset),
+                "retry_after_ms": ms(limit.retry_after),
+            }
+            for limit in decision.limits
+        ],
+    }
+
+
+class Runner:
+    """Runs the steps of a case."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._reservation: Any = None
+
+    def run(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Carries out a step. Returns all fields that it can expect of the client."""
+        try:
+            actual: dict[str, Any] = getattr(self, "_" + step["do"])(step)
+        except NoAnswerError as error:
+            return {"fails": error.status}
+        except ValueError:
+            return {"fails": "argument"}
+        return actual
+
+    @staticmethod
+    def _arguments(step: dict[str, Any]) -> dict[str, Any]:
+        descriptors = [
+            Descriptor(tuple((key, value) for key, value in one["entries"]), one.get("hits"))
+            for one in step["descriptors"]
+        ]
+        return {"descriptors": descriptors, "hits": step.get("hits")}
+
+    def _check(self, step: dict[str, Any]) -> dict[str, Any]:
+        return read_decision(self._client.check(**self._arguments(step)))
+
+    def _peek(self, step: dict[str, Any]) -> dict[str, Any]:
+        return read_decision(self._client.peek(**self._arguments(step)))
+
+    def _reserve(self, step: dict[str, Any]) -> dict[str, Any]:
+        reservation = self._client.reserve(
+            **self._arguments(step),
+            reservation=step.get("reservation"),
+            expires=seconds(step.get("expires_ms")),
+            on_expiry=step.get("on_expiry"),
+        )
+        self._reservation = reservation
+        own = {"reservation": reservation.id, "hits": reservation.hits}
+        return {**read_decision(reservation.decision), **own}
+
+    def _commit(self, step: dict[str, Any]) -> dict[str, Any]:
+        return self._settlement(self._reservation.commit(step["hits"]))
+
+    def _release(self, step: dict[str, Any]) -> dict[str, Any]:
+        return self._settlement(self._reservation.release())
+
+    def _extend(self, step: dict[str, Any]) -> dict[str, Any]:
+        return self._settlement(self._reservation.extend(step["expires_ms"] / 1_000))
+
+    def _end_scope(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._reservation.__exit__(None, None, None)
+        return {}
+
+    @staticmethod
+    def _settlement(settlement: Any) -> dict[str, Any]:
+        return {
+            "reserved": settlement.reserved,
+            "committed": settlement.committed,
+            "repeated": settlement.repeated,
+            "remaining": settlement.remaining,
+            "reset_ms": ms(settlement.reset),
+            "expires_ms": ms(settlement.expires),
+        }
+
+
+def make_options(options: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    made: dict[str, Any] = {"domain": "vectors", "clock": clock}
+    made["deadline"] = options.get("deadline_ms", 2_000) / 1_000
+    if "on_error" in options:
+        made["on_error"] = options["on_error"]
+    if "local" in options:
+        made["local"] = LocalBucket(**options["local"])
+    if "breaker" in options:
+        breaker = options["breaker"]
+        made["breaker"] = BreakerOptions(breaker["failures"], breaker["open_ms"] / 1_000)
+    if "denial_cache_entries" in options:
+        made["denial_cache"] = options["denial_cache_entries"]
+    if "protocol" in options:
+        made["protocol"] = options["protocol"]
+    known = {"deadline_ms", "on_error", "local", "breaker", "denial_cache_entries", "protocol"}
+    assert not options.keys() - known
+    return made
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("case", cases("sequences"))
+def test_sequences(case: dict[str, Any], flavour: str) -> None:
+    clock = Clock()
+    with (
+        ScriptedServer(threads=4) as server,
+        make_client(
+            flavour, server.address, **make_options(case.get("options", {}), clock)
+        ) as client,
+    ):
+        if "deadline_ms" in case.get("options", {}):
+            connect(client)
+        script, runner = Script(server), Runner(client)
+        for position, step in enumerate(case["steps"]):
+            if step["do"] == "advance":
+                clock.advance(step["ms"])
+                continue
+            for _ in range(step.get("repeat", 1)):
+                script.start(step.get("server"))
+                expected = dict(step["expect"])
+                actual = runner.run(step)
+                # A call that missed its deadline can reach the server after the client left.
+                server.wait_for_calls(expected.get("calls", 0))
+                actual["calls"] = len(server.calls)
+                if "request" in expected:
+                    assert server.calls, f"step {position}: no call"
+                    method, encoded = server.calls[-1]
+                    actual["request"] = read_request(method, encoded, expected["request"])
+                shown = {name: actual.get(name, "missing") for name in expected}
+                assert shown == expected, f"step {position}: {step['do']}"

@@ -1,0 +1,148 @@
+//! The circuit breaker.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tonic::Code;
+
+/// When the circuit breaker opens, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BreakerOptions {
+    /// Failures in a row that open it; default: 5. At least 1.
+    pub failures: u32,
+    /// Time until it lets one call through; default: 1 s.
+    pub open_for: Duration,
+}
+
+impl Default for BreakerOptions {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            open_for: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Stops calls to a service that fails.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    options: BreakerOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// Changes with each opening and closing: calls from before it do not count.
+    period: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Closed { failures: u32 },
+    Open { until: Duration },
+    Probing { since: Duration },
+}
+
+/// Permission for one call. Dropped without a result, it gives back the place of the probe.
+#[derive(Debug)]
+pub(crate) struct Permit<'a> {
+    breaker: &'a Breaker,
+    period: u64,
+    probe: bool,
+    recorded: bool,
+}
+
+/// Whether a status is a failure of the service, and not an answer.
+pub(crate) fn is_failure(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Internal
+            | Code::Unknown
+            | Code::Cancelled
+    )
+}
+
+impl Breaker {
+    pub(crate) fn new(options: BreakerOptions) -> Self {
+        let state = State {
+            phase: Phase::Closed { failures: 0 },
+            period: 0,
+        };
+        Self {
+            options,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Permission for a call, or `None` while the breaker is open.
+    pub(crate) fn admit(&self, now: Duration) -> Option<Permit<'_>> {
+        let mut state = self.lock();
+        let probe = match state.phase {
+            Phase::Closed { .. } => false,
+            Phase::Open { until } if now >= until => {
+                state.phase = Phase::Probing { since: until };
+                true
+            }
+            Phase::Open { .. } | Phase::Probing { .. } => return None,
+        };
+        Some(Permit {
+            breaker: self,
+            period: state.period,
+            probe,
+            recorded: false,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permit<'_> {
+    /// Records the result of the call.
+    pub(crate) fn record(mut self, failed: bool, now: Duration) {
+        self.recorded = true;
+        let mut state = self.breaker.lock();
+        if state.period != self.period {
+            return;
+        }
+        let options = self.breaker.options;
+        match (&mut state.phase, failed) {
+            (Phase::Closed { failures }, true) => {
+                *failures += 1;
+                if *failures < options.failures {
+                    return;
+                }
+                state.phase = Phase::Open {
+                    until: now.saturating_add(options.open_for),
+                };
+            }
+            (Phase::Closed { failures }, false) => {
+                *failures = 0;
+                return;
+            }
+            (_, true) => {
+                state.phase = Phase::Open {
+                    until: now.saturating_add(options.open_for),
+                }
+            }
+            (_, false) => state.phase = Phase::Closed { failures: 0 },
+        }
+        state.period += 1;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.recorded || !self.probe {
+            return;
+        }
+        let mut state = self.breaker.lock();
+        if let Phase::Probing { since } = state.phase {
+            state.phase = Phase::Open { until: since };
+        }
+    }
+}

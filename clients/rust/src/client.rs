@@ -1,0 +1,431 @@
+//! The client.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tonic::client::Grpc;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use crate::breaker::{Breaker, is_failure};
+use crate::check_stream::CheckStream;
+use crate::denial_cache::{DenialCache, is_cacheable};
+use crate::error::CallError;
+use crate::generated::tollgate::{CheckRequest, CheckResponse, ReserveRequest, ReserveResponse};
+use crate::local_bucket::{LocalBuckets, Taken};
+use crate::options::ClientBuilder;
+use crate::protocol;
+use crate::request::{DescriptorKey, hits_by_descriptor};
+use crate::telemetry::Telemetry;
+use crate::transport::Transport;
+use crate::{Check, Decision, Error, OnError, Protocol, Reservation, Reserve, Source};
+
+/// Most releases in progress of reservations that were dropped. Beyond it, they expire.
+const MAX_PENDING_RELEASES: usize = 1_024;
+
+/// A client of the tollgate rate limit service. Clones share its connections.
+///
+/// It needs a tokio runtime with I/O and time. A call that is dropped is cancelled.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) options: ClientBuilder,
+    transport: Transport,
+    /// Only with batching.
+    stream: Option<CheckStream>,
+    breaker: Breaker,
+    denial_cache: Option<DenialCache>,
+    local: LocalBuckets,
+    pub(crate) telemetry: Telemetry,
+    closed: AtomicBool,
+    releases: Mutex<JoinSet<()>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Client").field(&self.inner.options).finish()
+    }
+}
+
+impl Client {
+    /// Options of a client for this domain. A call can name another one.
+    pub fn builder(domain: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(domain)
+    }
+
+    pub(crate) fn new(options: ClientBuilder, transport: Transport) -> Self {
+        let entries = options.denial_cache_entries;
+        let inner = Inner {
+            stream: options
+                .batching
+                .then(|| CheckStream::new(transport.clone())),
+            transport,
+            breaker: Breaker::new(options.breaker),
+            denial_cache: (entries > 0).then(|| DenialCache::new(entries)),
+            local: LocalBuckets::new(options.local),
+            telemetry: Telemetry::new(),
+            closed: AtomicBool::new(false),
+            releases: Mutex::new(JoinSet::new()),
+            options,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Takes hits from the limits of the descriptors, or refuses.
+    ///
+    /// Without an answer, [`ClientBuilder::on_error`] decides, and the decision has the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] and [`Error::Closed`]. No other: the service cannot make it fail.
+    pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
+        let started = Instant::now();
+        let check = check.into();
+        let domain = self.inner.domain_of(&check)?;
+        let mut span = self.inner.telemetry.start("tollgate.check", &domain);
+        let result = self.inner.check(&domain, &check, started).await;
+        match result {
+            Ok(mut decision) => {
+                decision.elapsed = started.elapsed();
+                span.decided(&decision);
+                self.inner.telemetry.count(&decision);
+                self.inner.telemetry.record(&decision);
+                Ok(decision)
+            }
+            Err(error) => {
+                span.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Says what a check would answer, and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Error`]: a peek without an answer fails.
+    pub async fn peek(&self, check: impl Into<Check>) -> Result<Decision, Error> {
+        let started = Instant::now();
+        let check = check.into();
+        let domain = self.inner.domain_of(&check)?;
+        let mut span = self.inner.telemetry.start("tollgate.peek", &domain);
+        let result = self.inner.peek(&domain, &check, started).await;
+        match result {
+            Ok(mut decision) => {
+                decision.elapsed = started.elapsed();
+                span.decided(&decision);
+                Ok(decision)
+            }
+            Err(error) => {
+                span.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes hits from all limits or from none, until they are committed, released or expire.
+    ///
+    /// Without an answer, [`ClientBuilder::on_error`] decides. Such a reservation has no id, and
+    /// nothing to settle. A [`Reservation`] that is dropped without a commit is released.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`], also with [`Protocol::Envoy`], and [`Error::Closed`].
+    pub async fn reserve(&self, reserve: impl Into<Reserve>) -> Result<Reservation, Error> {
+        let started = Instant::now();
+        let reserve = reserve.into();
+        let domain = self.inner.domain_of(&reserve.check)?;
+        if self.inner.options.protocol == Protocol::Envoy {
+            return Err(Error::argument(
+                "the protocol envoy has no reservations; use tollgate",
+            ));
+        }
+        let mut span = self.inner.telemetry.start("tollgate.reserve", &domain);
+        let request = protocol::reserve_request(&domain, &reserve);
+        let deadline = started + self.inner.options.deadline;
+        let answer = self
+            .inner
+            .guarded(self.inner.reserve(request, deadline))
+            .await;
+        let (mut decision, id, hits, expires) = match answer {
+            Ok((decision, answer)) => {
+                let id = Some(answer.reservation).filter(|id| decision.allowed && !id.is_empty());
+                (
+                    decision,
+                    id,
+                    answer.hits,
+                    answer.expires.map(protocol::duration),
+                )
+            }
+            Err(Error::Closed) => {
+                span.failed(&Error::Closed);
+                return Err(Error::Closed);
+            }
+            Err(error) => (
+                self.inner.on_error(&domain, &reserve.check, error),
+                None,
+                0,
+                None,
+            ),
+        };
+        decision.elapsed = started.elapsed();
+        span.decided(&decision);
+        self.inner.telemetry.count(&decision);
+        let descriptors = reserve.check.descriptors;
+        Ok(Reservation::new(
+            self.clone(),
+            domain,
+            descriptors,
+            decision,
+            id,
+            hits,
+            expires,
+        ))
+    }
+
+    /// Number of refusals in the denial cache.
+    pub fn denial_cache_len(&self) -> usize {
+        self.inner.denial_cache.as_ref().map_or(0, DenialCache::len)
+    }
+
+    /// Ends the client: waits for releases of dropped reservations, at most two deadlines, then
+    /// closes the connections. Calls of this client and its clones fail with [`Error::Closed`].
+    pub async fn close(&self) {
+        self.inner.closed.store(true, Ordering::SeqCst);
+        let mut releases = {
+            let mut pending = self
+                .inner
+                .releases
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *pending)
+        };
+        while releases.join_next().await.is_some() {}
+        if let Some(stream) = &self.inner.stream {
+            stream.close().await;
+        }
+        self.inner.transport.close();
+    }
+}
+
+impl Inner {
+    /// The domain of a call, if the client is open.
+    fn domain_of(&self, check: &Check) -> Result<String, Error> {
+        self.require_open()?;
+        match &check.domain {
+            Some(domain) if domain.is_empty() => {
+                Err(Error::argument("the domain is empty; set a domain"))
+            }
+            Some(domain) => Ok(domain.clone()),
+            None => Ok(self.options.domain.clone()),
+        }
+    }
+
+    pub(crate) fn require_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn check(&self, domain: &str, check: &Check, start: Instant) -> Result<Decision, Error> {
+        let hits = hits_by_descriptor(check);
+        let cache = self
+            .denial_cache
+            .as_ref()
+            .filter(|_| is_cacheable(&check.descriptors, &hits));
+        let cache = cache.map(|cache| (cache, DescriptorKey::new(domain, &check.descriptors)));
+        if let Some((cache, key)) = &cache
+            && let Some(refused) = cache.find(key, &hits, self.options.clock.now())
+        {
+            return Ok(refused);
+        }
+        let deadline = start + self.options.deadline;
+        let answer = async {
+            match self.options.protocol {
+                Protocol::Tollgate => {
+                    let request = protocol::check_request(domain, check);
+                    let answer = self.send_check(request, deadline).await?;
+                    Ok(protocol::check_decision(answer)?)
+                }
+                Protocol::Envoy => {
+                    let request = protocol::envoy_request(domain, check, false);
+                    let path = protocol::SHOULD_RATE_LIMIT;
+                    let answer = self.unary(path, request, deadline).await?;
+                    Ok(protocol::envoy_decision(answer)?)
+                }
+            }
+        };
+        match self.guarded(answer).await {
+            Ok(decision) => {
+                if let Some((cache, key)) = cache
+                    && !decision.allowed
+                {
+                    cache.remember(key, hits, &decision, self.options.clock.now());
+                }
+                Ok(decision)
+            }
+            Err(Error::Closed) => Err(Error::Closed),
+            Err(error) => Ok(self.on_error(domain, check, error)),
+        }
+    }
+
+    async fn peek(&self, domain: &str, check: &Check, start: Instant) -> Result<Decision, Error> {
+        let deadline = start + self.options.deadline;
+        let answer = async {
+            match self.options.protocol {
+                Protocol::Tollgate => {
+                    let request = protocol::check_request(domain, check);
+                    let answer = self.unary_twice(protocol::PEEK, request, deadline).await?;
+                    Ok(protocol::check_decision(answer)?)
+                }
+                Protocol::Envoy => {
+                    let request = protocol::envoy_request(domain, check, true);
+                    let path = protocol::SHOULD_RATE_LIMIT;
+                    let answer = self.unary_twice(path, request, deadline).await?;
+                    Ok(protocol::envoy_decision(answer)?)
+                }
+            }
+        };
+        self.guarded(answer).await
+    }
+
+    async fn send_check(
+        &self,
+        request: CheckRequest,
+        deadline: Instant,
+    ) -> Result<CheckResponse, CallError> {
+        let Some(stream) = &self.stream else {
+            return Ok(self.unary(protocol::CHECK, request, deadline).await?);
+        };
+        match timeout_at(deadline, stream.check(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(deadline_exceeded().into()),
+        }
+    }
+
+    async fn reserve(
+        &self,
+        request: ReserveRequest,
+        deadline: Instant,
+    ) -> Result<(Decision, ReserveResponse), CallError> {
+        let mut answer: ReserveResponse = self.unary(protocol::RESERVE, request, deadline).await?;
+        let decision = protocol::reserve_decision(&mut answer)?;
+        Ok((decision, answer))
+    }
+
+    /// Makes a call if the breaker lets it through, and counts its result.
+    async fn guarded<A>(
+        &self,
+        call: impl Future<Output = Result<A, CallError>>,
+    ) -> Result<A, Error> {
+        let clock = &self.options.clock;
+        let permit = self.breaker.admit(clock.now()).ok_or(Error::BreakerOpen)?;
+        let result = call.await;
+        if result.is_err() {
+            self.require_open()?; // the end of the connection is no failure of the service
+        }
+        let failed = match &result {
+            Ok(_) => false,
+            Err(CallError::QueueFull) => return Ok(result?), // the permit ends without a result
+            Err(CallError::Status(status)) => is_failure(status.code()),
+        };
+        permit.record(failed, clock.now());
+        Ok(result?)
+    }
+
+    /// What decides without an answer.
+    fn on_error(&self, domain: &str, check: &Check, error: Error) -> Decision {
+        let mut decision = Decision {
+            error: Some(error),
+            ..Decision::default()
+        };
+        match self.options.on_error {
+            OnError::Allow => {
+                decision.allowed = true;
+                decision.source = Source::Allow;
+            }
+            OnError::Deny => decision.source = Source::Deny,
+            OnError::Local => {
+                decision.source = Source::Local;
+                let most = hits_by_descriptor(check).into_iter().max();
+                let hits = most.or(check.hits).unwrap_or(1);
+                let key = DescriptorKey::new(domain, &check.descriptors);
+                match self.local.take(key, hits, self.options.clock.now()) {
+                    Taken::Passed => decision.allowed = true,
+                    Taken::Refused(retry_after) => decision.retry_after = retry_after,
+                }
+            }
+        }
+        decision
+    }
+
+    /// One call on one connection, never sent again.
+    async fn unary<Q, A>(
+        &self,
+        path: &'static str,
+        message: Q,
+        deadline: Instant,
+    ) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut request = tonic::Request::new(message);
+        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        let mut grpc = Grpc::new(self.transport.clone());
+        let codec = ProstCodec::<Q, A>::default();
+        let call = grpc.unary(request, PathAndQuery::from_static(path), codec);
+        match timeout_at(deadline, call).await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_) => Err(deadline_exceeded()),
+        }
+    }
+
+    /// A call that is sent once more after `UNAVAILABLE`, within the same deadline.
+    pub(crate) async fn unary_twice<Q, A>(
+        &self,
+        path: &'static str,
+        message: Q,
+        deadline: Instant,
+    ) -> Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        match self.unary(path, message.clone(), deadline).await {
+            Err(status) if status.code() == Code::Unavailable => {
+                self.unary(path, message, deadline).await
+            }
+            result => result,
+        }
+    }
+
+    /// Runs the release of a dropped reservation in the background. `close` waits for it.
+    pub(crate) fn spawn_release(&self, release: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let mut releases = self.releases.lock().unwrap_or_else(PoisonError::into_inner);
+        while releases.try_join_next().is_some() {}
+        let open = !self.closed.load(Ordering::SeqCst);
+        if open && releases.len() < MAX_PENDING_RELEASES {
+            releases.spawn_on(release, &runtime);
+        }
+    }
+}
+
+fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("no answer before the deadline")
+}

@@ -1,0 +1,754 @@
+//! The client with a real service, which `TOLLGATE_BIN` names, and with a scripted one.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::too_many_lines,
+    clippy::unwrap_used
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use support::service::Service;
+use support::{ManualClock, Reply, ScriptedServer, tollgate};
+use tokio::net::TcpListener;
+use tollgate_limits::middleware::{RateLimit, RequestEntry};
+use tollgate_limits::{
+    BreakerOptions, Client, ClientBuilder, Code, Descriptor, Error, LocalLimit, OnError, Protocol,
+    Reserve, Source,
+};
+
+const RULES: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: hundred
+    rate_limit: {unit: day, requests_per_unit: 100}
+  - key: many
+    rate_limit: {unit: day, requests_per_unit: 1000000000}
+  - key: budget
+    rate_limit: {unit: day, requests_per_unit: 10000, algorithm: sliding_window}
+";
+
+fn builder(address: impl Into<String>) -> ClientBuilder {
+    Client::builder("edge")
+        .address(address)
+        .deadline(Duration::from_secs(10))
+}
+
+fn descriptor(key: &str, value: &str) -> Descriptor {
+    Descriptor::new([(key, value)])
+}
+
+/// Number of allowed checks of `count` concurrent ones.
+async fn allowed_of(client: &Client, descriptor: &Descriptor, count: usize) -> usize {
+    let mut checks = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let (client, descriptor) = (client.clone(), descriptor.clone());
+        checks.spawn(async move { client.check(descriptor).await.expect("a decision") });
+    }
+    let decisions = checks.join_all().await;
+    for decision in &decisions {
+        assert_eq!(decision.error, None);
+    }
+    decisions.iter().filter(|decision| decision.allowed).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_checks_pass_exactly_the_limit() {
+    let service = Service::start(RULES).await;
+    for (value, protocol, batching) in [
+        ("tollgate", Protocol::Tollgate, false),
+        ("batching", Protocol::Tollgate, true),
+        ("envoy", Protocol::Envoy, false),
+    ] {
+        let client = builder(service.grpc_address())
+            .protocol(protocol)
+            .batching(batching)
+            .build()
+            .expect("a client");
+        assert_eq!(
+            allowed_of(&client, &descriptor("hundred", value), 400).await,
+            100,
+            "{value}"
+        );
+        client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_rotate_over_connected_addresses() {
+    let (first, second) = (Service::start(RULES).await, Service::start(RULES).await);
+    let unused = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let dead = unused.local_addr().expect("an address").to_string();
+    drop(unused);
+    let client = builder(first.grpc_address())
+        .address(dead)
+        .address(second.grpc_address())
+        .build()
+        .expect("a client");
+    // Both services count for themselves, and the dead address gets no call. Warmed up first, so
+    // that both are connected.
+    for _ in 0..20 {
+        let decision = client
+            .check(descriptor("many", "x"))
+            .await
+            .expect("a decision");
+        assert_eq!(decision.source, Source::Server);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(
+        allowed_of(&client, &descriptor("hundred", "x"), 400).await,
+        200
+    );
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reservations_are_committed_released_and_extended() {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let ann = descriptor("budget", "ann");
+
+    let reservation = client
+        .reserve(Reserve::from(ann.clone()).hits(8_000))
+        .await
+        .expect("one");
+    assert!(reservation.allowed());
+    assert_eq!(reservation.hits(), 8_000);
+    let refused = client
+        .reserve(Reserve::from(ann.clone()).hits(8_000))
+        .await
+        .expect("one");
+    assert!(!refused.allowed());
+    assert_eq!(refused.id(), None);
+    let extended = reservation
+        .extend(Duration::from_secs(300))
+        .await
+        .expect("extended");
+    assert_eq!(extended.expires, Some(Duration::from_secs(300)));
+    let settled = reservation.commit(1_200).await.expect("committed");
+    assert_eq!(
+        (settled.reserved, settled.committed, settled.repeated),
+        (8_000, 1_200, false)
+    );
+    let repeated = reservation.commit(1_200).await.expect("committed");
+    assert!(repeated.repeated);
+    assert_eq!(
+        client.peek(ann.clone()).await.expect("a peek").remaining,
+        Some(8_800)
+    );
+
+    let released = client
+        .reserve(Reserve::from(ann.clone()).hits(500))
+        .await
+        .expect("one");
+    assert_eq!(released.release().await.expect("released").committed, 0);
+
+    let scope = client
+        .reserve(Reserve::from(ann.clone()).hits(500))
+        .await
+        .expect("one");
+    drop(scope);
+    let mut remaining = None;
+    for _ in 0..100 {
+        remaining = client.peek(ann.clone()).await.expect("a peek").remaining;
+        if remaining == Some(8_800) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(remaining, Some(8_800), "a scope without a commit releases");
+
+    let bob = descriptor("budget", "bob");
+    let both = client
+        .reserve(Reserve::new([ann.clone(), bob.clone()]).hits(100))
+        .await
+        .expect("one");
+    both.commit([10, 30]).await.expect("committed");
+    assert_eq!(
+        client.peek(ann).await.expect("a peek").remaining,
+        Some(8_790)
+    );
+    assert_eq!(
+        client.peek(bob).await.expect("a peek").remaining,
+        Some(9_970)
+    );
+    client.close().await;
+}
+
+fn limit(client: Client) -> RateLimit {
+    RateLimit::builder(client)
+        .descriptor([RequestEntry::remote_address("remote_address")])
+        .peer_address(|request| {
+            let axum = request
+                .extensions
+                .get::<axum::extract::ConnectInfo<SocketAddr>>();
+            let tonic = request
+                .extensions
+                .get::<tonic::transport::server::TcpConnectInfo>();
+            axum.map(|info| info.0).or_else(|| tonic?.remote_addr())
+        })
+        .build()
+        .expect("valid options")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn axum_answers_429() {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let app = axum::Router::new()
+        .route("/", axum::routing::get(|| async { "hello" }))
+        .layer(limit(client.clone()).http_layer())
+        .into_make_service_with_connect_info::<SocketAddr>();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    for number in 1..=6 {
+        let (status, headers, body) = http_get(address).await;
+        let header = |name: &str| {
+            headers
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(header("ratelimit-limit").as_deref(), Some("5"));
+        if number <= 5 {
+            assert_eq!((status, body.as_str()), (200, "hello"));
+            assert_eq!(
+                header("ratelimit-remaining"),
+                Some((5 - number).to_string())
+            );
+        } else {
+            assert_eq!((status, body.as_str()), (429, "Too Many Requests"));
+            let wait: u64 = header("retry-after")
+                .expect("Retry-After")
+                .parse()
+                .expect("seconds");
+            assert!((1..=60).contains(&wait), "{wait}");
+        }
+    }
+    server.abort();
+    client.close().await;
+}
+
+async fn http_get(address: SocketAddr) -> (u16, http::HeaderMap, String) {
+    use http_body_util::{BodyExt as _, Empty};
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .expect("connect");
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut send, driver) = hyper::client::conn::http1::handshake(io)
+        .await
+        .expect("HTTP");
+    tokio::spawn(driver);
+    let request = http::Request::builder().uri("/").header("host", "test");
+    let request = request
+        .body(Empty::<bytes::Bytes>::new())
+        .expect("a request");
+    let response = send.send_request(request).await.expect("a response");
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    (
+        parts.status.as_u16(),
+        parts.headers,
+        String::from_utf8(body.into()).expect("text"),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tonic_answers_resource_exhausted() {
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_types::StatusExt as _;
+
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("an address");
+    let server = tonic::transport::Server::builder()
+        .layer(limit(client.clone()).grpc_layer())
+        .add_service(health)
+        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
+    let server = tokio::spawn(server);
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}"));
+    let channel = endpoint.expect("a URI").connect().await.expect("connect");
+    let mut caller = HealthClient::new(channel);
+    for number in 1..=5 {
+        let answer = caller
+            .check(HealthCheckRequest::default())
+            .await
+            .expect("passes");
+        let remaining = answer
+            .metadata()
+            .get("ratelimit-remaining")
+            .expect("metadata");
+        assert_eq!(remaining.to_str().unwrap(), (5 - number).to_string());
+    }
+    let status = caller
+        .check(HealthCheckRequest::default())
+        .await
+        .expect_err("refused");
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::ResourceExhausted, "rate limited")
+    );
+    assert!(
+        status
+            .get_details_retry_info()
+            .expect("RetryInfo")
+            .retry_delay
+            .is_some()
+    );
+    assert_eq!(
+        status.metadata().get("ratelimit-limit").expect("metadata"),
+        "5"
+    );
+    // A streaming call is checked when it starts.
+    let status = caller
+        .watch(HealthCheckRequest::default())
+        .await
+        .expect_err("refused");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    server.abort();
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_error_decides_while_the_service_is_killed() {
+    killed(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_error_decides_while_the_service_is_killed_with_batching() {
+    killed(true).await;
+}
+
+async fn killed(batching: bool) {
+    let mut service = Service::start(RULES).await;
+    let deadline = Duration::from_millis(200);
+    let client = |on_error| {
+        Client::builder("edge")
+            .address(service.grpc_address())
+            .deadline(deadline)
+            .on_error(on_error)
+            .batching(batching)
+            .local(LocalLimit {
+                per_second: 1,
+                burst: 5,
+            })
+            .build()
+            .expect("a client")
+    };
+    let clients = [
+        client(OnError::Allow),
+        client(OnError::Deny),
+        client(OnError::Local),
+    ];
+    let late = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut load = tokio::task::JoinSet::new();
+    for client in &clients {
+        for _ in 0..4 {
+            let (client, late, stop) = (client.clone(), Arc::clone(&late), Arc::clone(&stop));
+            load.spawn(async move {
+                let mut sources = std::collections::HashMap::<_, usize>::new();
+                while !stop.load(Ordering::SeqCst) {
+                    let start = Instant::now();
+                    let decision = client
+                        .check(descriptor("many", "x"))
+                        .await
+                        .expect("a decision");
+                    if start.elapsed() > deadline + Duration::from_secs(1) {
+                        late.fetch_add(1, Ordering::SeqCst);
+                    }
+                    *sources
+                        .entry((decision.source, decision.allowed))
+                        .or_default() += 1;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                sources
+            });
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    service.kill().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let [allow, deny, local] = &clients;
+    let allowed = allow
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    assert_eq!((allowed.allowed, allowed.source), (true, Source::Allow));
+    let denied = deny
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    assert_eq!((denied.allowed, denied.source), (false, Source::Deny));
+    assert!(denied.error.is_some());
+    let bucket = local
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    assert_eq!(bucket.source, Source::Local);
+    service.restart().await;
+    for client in &clients {
+        let start = Instant::now();
+        while client
+            .check(descriptor("many", "x"))
+            .await
+            .expect("a decision")
+            .source
+            != Source::Server
+        {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "no recovery within 20 s"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    let mut total = std::collections::HashMap::<_, usize>::new();
+    for sources in load.join_all().await {
+        for (key, count) in sources {
+            *total.entry(key).or_default() += count;
+        }
+    }
+    assert_eq!(late.load(Ordering::SeqCst), 0, "late calls");
+    for wanted in [
+        (Source::Server, true),
+        (Source::Allow, true),
+        (Source::Deny, false),
+        (Source::Local, false),
+    ] {
+        assert!(total.contains_key(&wanted), "{wanted:?} in {total:?}");
+    }
+    for client in clients {
+        client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_to_a_stopped_service_ends_by_its_deadline() {
+    stopped(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_to_a_stopped_service_ends_by_its_deadline_with_batching() {
+    stopped(true).await;
+}
+
+async fn stopped(batching: bool) {
+    let service = Service::start(RULES).await;
+    let deadline = Duration::from_millis(300);
+    let client = Client::builder("edge")
+        .address(service.grpc_address())
+        .deadline(deadline)
+        .on_error(OnError::Deny)
+        .batching(batching)
+        .build()
+        .expect("a client");
+    let warm = client
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    assert_eq!(warm.source, Source::Server);
+    service.stop().await;
+    let start = Instant::now();
+    let decision = client
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    let took = start.elapsed();
+    service.cont();
+    assert_eq!(decision.source, Source::Deny);
+    assert_eq!(
+        decision.error.and_then(|error| error.code()),
+        Some(Code::DeadlineExceeded)
+    );
+    assert!(
+        took >= deadline && took < deadline + Duration::from_secs(1),
+        "{took:?}"
+    );
+    // The service goes on, and so does the client.
+    let answered = client
+        .check(descriptor("many", "x"))
+        .await
+        .expect("a decision");
+    assert_eq!(answered.source, Source::Server);
+    client.close().await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_and_mtls() {
+    use tollgate_limits::TlsOptions;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let openssl = |arguments: &str| {
+        let output = std::process::Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(folder.path())
+            .output()
+            .expect("run openssl");
+        assert!(output.status.success(), "openssl {arguments}: {output:?}");
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(&format!(
+        "req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"
+    ));
+    for name in ["server", "client"] {
+        openssl(&format!(
+            "req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"
+        ));
+        let usage = if name == "server" {
+            "serverAuth"
+        } else {
+            "clientAuth"
+        };
+        let extensions = format!("subjectAltName=DNS:{name}.test\nextendedKeyUsage={usage}\n");
+        std::fs::write(path("extensions"), extensions).expect("write");
+        openssl(&format!(
+            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem \
+             -days 2 -extfile extensions"
+        ));
+    }
+    let flags = |more: &[&str]| {
+        let mut flags = vec!["--grpc-server-use-tls".to_owned(), "true".to_owned()];
+        flags.extend(["--grpc-server-tls-cert".to_owned(), path("server.pem")]);
+        flags.extend(["--grpc-server-tls-key".to_owned(), path("server.key")]);
+        flags.extend(more.iter().map(|&flag| flag.to_owned()));
+        flags
+    };
+    let read = |name: &str| std::fs::read(path(name)).expect("read");
+    let source = async |service: &Service, tls: TlsOptions| {
+        let client = builder(service.grpc_address())
+            .tls(tls)
+            .build()
+            .expect("a client");
+        let decision = client
+            .check(descriptor("many", "x"))
+            .await
+            .expect("a decision");
+        client.close().await;
+        decision.source
+    };
+    let tls = TlsOptions::new()
+        .ca_bundle(read("ca.pem"))
+        .server_name("server.test");
+
+    let service = Service::start_with(RULES, &flags(&[])).await;
+    assert_eq!(source(&service, tls.clone()).await, Source::Server);
+    assert_eq!(
+        source(&service, tls.clone().server_name("other.test")).await,
+        Source::Allow
+    );
+    assert_eq!(
+        source(&service, TlsOptions::new()).await,
+        Source::Allow,
+        "unknown CA"
+    );
+
+    let service = Service::start_with(
+        RULES,
+        &flags(&["--grpc-client-tls-cacert", &path("ca.pem")]),
+    )
+    .await;
+    let identity = tls.clone().identity(read("client.pem"), read("client.key"));
+    assert_eq!(source(&service, identity).await, Source::Server);
+    assert_eq!(
+        source(&service, tls).await,
+        Source::Allow,
+        "without a client certificate"
+    );
+}
+
+fn refusal() -> Reply {
+    Reply::Check(tollgate::CheckResponse {
+        verdict: tollgate::Verdict::OverLimit.into(),
+        ..tollgate::CheckResponse::default()
+    })
+}
+
+fn pass() -> Reply {
+    Reply::Check(tollgate::CheckResponse {
+        verdict: tollgate::Verdict::Ok.into(),
+        ..tollgate::CheckResponse::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_denial_cache_saves_calls_and_is_bounded() {
+    let server = ScriptedServer::start().await;
+    server.always(Some(refusal()));
+    let clock = ManualClock::default();
+    let client = builder(server.address.to_string())
+        .clock(clock)
+        .denial_cache(500)
+        .build()
+        .expect("a client");
+    for _ in 0..=1_000 {
+        assert!(
+            !client
+                .check(descriptor("user", "ann"))
+                .await
+                .expect("a decision")
+                .allowed
+        );
+    }
+    assert_eq!(server.calls(), 1);
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..20 {
+        let client = client.clone();
+        workers.spawn(async move {
+            for number in 0..100 {
+                let key = format!("{worker}-{number}");
+                client
+                    .check(descriptor("user", &key))
+                    .await
+                    .expect("a decision");
+            }
+        });
+    }
+    workers.join_all().await;
+    assert_eq!(server.calls(), 2_001);
+    assert_eq!(client.denial_cache_len(), 500);
+    client.close().await;
+}
+
+/// A client whose breaker is half open, and its server.
+async fn half_open() -> (Client, ScriptedServer) {
+    let server = ScriptedServer::start().await;
+    let clock = ManualClock::default();
+    let client = builder(server.address.to_string())
+        .clock(clock.clone())
+        .on_error(OnError::Deny)
+        .breaker(BreakerOptions {
+            failures: 1,
+            open_for: Duration::from_secs(1),
+        })
+        .build()
+        .expect("a client");
+    server.always(Some(Reply::Error(Code::Unavailable)));
+    client
+        .check(descriptor("user", "ann"))
+        .await
+        .expect("a decision");
+    clock.advance(1_000);
+    (client, server)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_breaker_lets_one_of_many_through() {
+    let (client, server) = half_open().await;
+    server.always(Some(Reply::Hang));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let client = client.clone();
+        callers.spawn(async move { client.check(descriptor("user", "ann")).await });
+    }
+    for _ in 0..49 {
+        let decision = callers
+            .join_next()
+            .await
+            .expect("one")
+            .expect("no panic")
+            .expect("a decision");
+        assert_eq!(decision.error, Some(Error::BreakerOpen));
+    }
+    let start = Instant::now();
+    while server.calls() == 0 {
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "the probe does not arrive"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.calls(), 1);
+    callers.abort_all();
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_probe_gives_back_its_place() {
+    let (client, server) = half_open().await;
+    server.always(Some(Reply::Hang));
+    let probe = client.check(descriptor("user", "ann"));
+    let cancelled = tokio::time::timeout(Duration::from_millis(100), probe).await;
+    assert!(cancelled.is_err(), "dropped before an answer");
+    assert_eq!(server.calls(), 1);
+    server.always(Some(pass()));
+    let decision = client
+        .check(descriptor("user", "ann"))
+        .await
+        .expect("a decision");
+    assert_eq!(decision.source, Source::Server);
+    client.close().await;
+}
+
+#[test]
+fn close_ends_every_task() {
+    closed(false);
+}
+
+#[test]
+fn close_ends_every_task_with_batching() {
+    closed(true);
+}
+
+fn closed(batching: bool) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let service = Service::start(RULES).await;
+        let before = runtime.metrics().num_alive_tasks();
+        let client = builder(service.grpc_address())
+            .batching(batching)
+            .build()
+            .expect("a client");
+        assert_eq!(allowed_of(&client, &descriptor("many", "x"), 20).await, 20);
+        drop(
+            client
+                .reserve(descriptor("budget", "ann"))
+                .await
+                .expect("a reservation"),
+        );
+        assert!(
+            runtime.metrics().num_alive_tasks() > before,
+            "the connection has tasks"
+        );
+        client.close().await;
+        client.close().await;
+        let start = Instant::now();
+        while runtime.metrics().num_alive_tasks() > before {
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "tasks are left after close"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let closed = client.check(descriptor("many", "x")).await;
+        assert_eq!(closed, Err(Error::Closed));
+        assert_eq!(
+            client.peek(descriptor("many", "x")).await,
+            Err(Error::Closed)
+        );
+        assert!(matches!(
+            client.reserve(descriptor("many", "x")).await,
+            Err(Error::Closed)
+        ));
+    });
+}

@@ -1,0 +1,937 @@
+//! The vectors that all clients share: `../vectors`, or the folder that `TOLLGATE_VECTORS` names.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+mod support;
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prost::Message as _;
+use serde_json::{Value, json};
+use support::{ManualClock, Received, Reply, ScriptedServer, envoy, tollgate};
+use tollgate_limits::{
+    Amount, BreakerOptions, Check, Client, Code, Decision, Descriptor, Error, LocalLimit, OnError,
+    OnExpiry, Protocol, Reservation, Reserve, Settlement,
+};
+
+/// Runs each case of a file, and names those that fail.
+fn run_cases(file: &str, run: impl Fn(&Value)) {
+    let folder = std::env::var_os("TOLLGATE_VECTORS").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors")),
+        PathBuf::from,
+    );
+    let path = folder.join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let vectors: Value = serde_json::from_str(&text).expect("JSON");
+    let cases = vectors["cases"].as_array().expect("cases");
+    assert!(!cases.is_empty(), "{file} has no cases");
+    let mut failed = Vec::new();
+    for case in cases {
+        let name = case["name"].as_str().expect("a name");
+        if std::panic::catch_unwind(AssertUnwindSafe(|| run(case))).is_err() {
+            eprintln!("FAILED: {file}: {name}");
+            failed.push(name.to_owned());
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {} cases of {file} fail: {failed:#?}",
+        failed.len(),
+        cases.len()
+    );
+    println!("{file}: {} cases", cases.len());
+}
+
+#[test]
+fn descriptors() {
+    run_cases("descriptors.json", middleware::descriptors_case);
+}
+
+#[test]
+fn answers() {
+    run_cases("answers.json", middleware::answers_case);
+}
+
+#[test]
+fn sequences() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    run_cases("sequences.json", |case| {
+        runtime.block_on(sequence_case(case, false));
+    });
+}
+
+#[test]
+fn sequences_with_batching() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    run_cases("sequences.json", |case| {
+        if case["options"]["protocol"] != "envoy" {
+            runtime.block_on(sequence_case(case, true));
+        }
+    });
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value
+        .as_array()
+        .map(|items| items.iter().map(text).collect())
+        .unwrap_or_default()
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn millis(value: &Value) -> Option<Duration> {
+    value.as_u64().map(Duration::from_millis)
+}
+
+async fn sequence_case(case: &Value, batching: bool) {
+    let server = ScriptedServer::start().await;
+    let clock = ManualClock::default();
+    let client = client(&case["options"], &server, &clock, batching);
+    let mut kept: Option<Reservation> = None;
+    for (index, step) in items(&case["steps"]).iter().enumerate() {
+        if step["do"] == "advance" {
+            clock.advance(step["ms"].as_u64().expect("ms"));
+            continue;
+        }
+        for _ in 0..step["repeat"].as_u64().unwrap_or(1) {
+            match &step["server"] {
+                Value::Null => server.always(None),
+                Value::Array(replies) => server.then(replies.iter().map(reply).collect()),
+                one => server.always(Some(reply(one))),
+            }
+            let result = run_step(&client, step, &mut kept, &server).await;
+            verify(&format!("step {index}"), step, &result, &server);
+        }
+    }
+    if let Some(kept) = kept {
+        std::mem::forget(kept); // the script is over
+    }
+    client.close().await;
+}
+
+fn client(options: &Value, server: &ScriptedServer, clock: &ManualClock, batching: bool) -> Client {
+    let deadline = options["deadline_ms"].as_u64().unwrap_or(2_000);
+    let mut builder = Client::builder("vectors")
+        .address(server.address.to_string())
+        .clock(clock.clone())
+        .batching(batching)
+        .deadline(Duration::from_millis(deadline));
+    match options["on_error"].as_str() {
+        None => {}
+        Some("allow") => builder = builder.on_error(OnError::Allow),
+        Some("deny") => builder = builder.on_error(OnError::Deny),
+        Some("local") => builder = builder.on_error(OnError::Local),
+        Some(other) => panic!("on_error {other}"),
+    }
+    let number = |value: &Value| u32::try_from(value.as_u64().expect("a number")).expect("u32");
+    if let Some(local) = options["local"].as_object() {
+        let (per_second, burst) = (number(&local["per_second"]), number(&local["burst"]));
+        builder = builder.local(LocalLimit { per_second, burst });
+    }
+    if let Some(breaker) = options["breaker"].as_object() {
+        let open_for = millis(&breaker["open_ms"]).expect("open_ms");
+        builder = builder.breaker(BreakerOptions {
+            failures: number(&breaker["failures"]),
+            open_for,
+        });
+    }
+    if let Some(entries) = options["denial_cache_entries"].as_u64() {
+        builder = builder.denial_cache(usize::try_from(entries).expect("usize"));
+    }
+    match options["protocol"].as_str() {
+        None | Some("tollgate") => {}
+        Some("envoy") => builder = builder.protocol(Protocol::Envoy),
+        Some(other) => panic!("protocol {other}"),
+    }
+    builder.build().expect("valid options")
+}
+
+/// What a step came to.
+#[derive(Debug)]
+enum StepResult {
+    Decision(Decision, Option<(Option<String>, u64)>),
+    Settlement(Settlement),
+    Failed(Error),
+    Nothing,
+}
+
+async fn run_step(
+    client: &Client,
+    step: &Value,
+    kept: &mut Option<Reservation>,
+    server: &ScriptedServer,
+) -> StepResult {
+    let settled = |result: Result<Settlement, Error>| match result {
+        Ok(settlement) => StepResult::Settlement(settlement),
+        Err(error) => StepResult::Failed(error),
+    };
+    let decided = |result: Result<Decision, Error>| match result {
+        Ok(decision) => StepResult::Decision(decision, None),
+        Err(error) => StepResult::Failed(error),
+    };
+    if has_negative_hits(step) {
+        // Hits are unsigned: a program with negative ones does not compile.
+        return StepResult::Failed(Error::Argument("negative".to_owned()));
+    }
+    match step["do"].as_str().expect("do") {
+        "check" => decided(client.check(check(step)).await),
+        "peek" => decided(client.peek(check(step)).await),
+        "reserve" => match client.reserve(reserve(step)).await {
+            Ok(reservation) => {
+                let decision = reservation.decision().clone();
+                let id = reservation.id().map(str::to_owned);
+                let result = StepResult::Decision(decision, Some((id, reservation.hits())));
+                if let Some(before) = kept.replace(reservation) {
+                    std::mem::forget(before);
+                }
+                result
+            }
+            Err(error) => StepResult::Failed(error),
+        },
+        "commit" => {
+            let amount = match &step["hits"] {
+                Value::Array(amounts) => Amount::from(
+                    amounts
+                        .iter()
+                        .map(|n| n.as_u64().expect("hits"))
+                        .collect::<Vec<_>>(),
+                ),
+                hits => Amount::from(hits.as_u64().expect("hits")),
+            };
+            settled(kept.as_ref().expect("a reservation").commit(amount).await)
+        }
+        "release" => settled(kept.as_ref().expect("a reservation").release().await),
+        "extend" => {
+            let expires = millis(&step["expires_ms"]).expect("expires_ms");
+            settled(kept.as_ref().expect("a reservation").extend(expires).await)
+        }
+        "end_scope" => {
+            drop(kept.take());
+            // The release runs in the background; closing the client would wait for it.
+            let wanted = step["expect"]["calls"].as_u64().expect("calls");
+            let enough = || wanted > 0 && server.calls() as u64 >= wanted;
+            for _ in 0..if wanted > 0 { 400 } else { 6 } {
+                if enough() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            StepResult::Nothing
+        }
+        other => panic!("unknown step {other}"),
+    }
+}
+
+fn has_negative_hits(step: &Value) -> bool {
+    let negative = |value: &Value| value.as_i64().is_some_and(|number| number < 0);
+    negative(&step["hits"])
+        || items(&step["hits"]).iter().any(negative)
+        || items(&step["descriptors"])
+            .iter()
+            .any(|descriptor| negative(&descriptor["hits"]))
+}
+
+fn descriptors_of(value: &Value) -> Vec<Descriptor> {
+    let descriptor = |value: &Value| {
+        let entries = items(&value["entries"])
+            .iter()
+            .map(|entry| (text(&entry[0]), text(&entry[1])));
+        let descriptor = Descriptor::new(entries);
+        match value["hits"].as_u64() {
+            Some(hits) => descriptor.hits(hits),
+            None => descriptor,
+        }
+    };
+    items(value).iter().map(descriptor).collect()
+}
+
+fn check(step: &Value) -> Check {
+    let mut check = Check::new(descriptors_of(&step["descriptors"]));
+    if let Some(hits) = step["hits"].as_u64() {
+        check = check.hits(hits);
+    }
+    if let Some(domain) = step["domain"].as_str() {
+        check = check.domain(domain);
+    }
+    check
+}
+
+fn reserve(step: &Value) -> Reserve {
+    let mut reserve = Reserve::new(descriptors_of(&step["descriptors"]));
+    if let Some(hits) = step["hits"].as_u64() {
+        reserve = reserve.hits(hits);
+    }
+    if let Some(domain) = step["domain"].as_str() {
+        reserve = reserve.domain(domain);
+    }
+    if let Some(id) = step["reservation"].as_str() {
+        reserve = reserve.id(id);
+    }
+    if let Some(expires) = millis(&step["expires_ms"]) {
+        reserve = reserve.expires(expires);
+    }
+    match step["on_expiry"].as_str() {
+        None => reserve,
+        Some("charge") => reserve.on_expiry(OnExpiry::Charge),
+        Some("release") => reserve.on_expiry(OnExpiry::Release),
+        Some(other) => panic!("on_expiry {other}"),
+    }
+}
+
+// What the server answers.
+
+fn code(name: &str) -> Code {
+    (0..=16)
+        .map(Code::from)
+        .find(|code| code_name(*code) == name)
+        .unwrap_or_else(|| panic!("no status {name}"))
+}
+
+fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for (index, letter) in format!("{code:?}").chars().enumerate() {
+        if letter.is_uppercase() && index > 0 {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+fn proto_duration(value: &Value) -> Option<prost_types::Duration> {
+    millis(value).map(|time| prost_types::Duration::try_from(time).expect("a duration"))
+}
+
+fn u32_of(value: &Value) -> u32 {
+    u32::try_from(value.as_u64().unwrap_or_default()).expect("u32")
+}
+
+fn string_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn verdict(value: &Value) -> i32 {
+    let name = value.as_str().unwrap_or("VERDICT_UNSPECIFIED");
+    tollgate::Verdict::from_str_name(name)
+        .expect("a verdict")
+        .into()
+}
+
+fn limit_statuses(value: &Value) -> Vec<tollgate::LimitStatus> {
+    let limit = |value: &Value| tollgate::LimitStatus {
+        descriptor: u32_of(&value["descriptor"]),
+        name: string_of(&value["name"]),
+        rule: string_of(&value["rule"]),
+        requests_per_unit: u32_of(&value["requests_per_unit"]),
+        window: string_of(&value["window"]),
+        verdict: verdict(&value["verdict"]),
+        remaining: value["remaining"].as_u64().unwrap_or_default(),
+        reset: proto_duration(&value["reset_ms"]),
+        retry_after: proto_duration(&value["retry_after_ms"]),
+    };
+    items(value).iter().map(limit).collect()
+}
+
+fn reply(value: &Value) -> Reply {
+    let (kind, value) = value
+        .as_object()
+        .expect("a reply")
+        .iter()
+        .next()
+        .expect("a reply");
+    match kind.as_str() {
+        "check" => Reply::Check(tollgate::CheckResponse {
+            verdict: verdict(&value["verdict"]),
+            remaining: value["remaining"].as_u64(),
+            reset: proto_duration(&value["reset_ms"]),
+            retry_after: proto_duration(&value["retry_after_ms"]),
+            limits: limit_statuses(&value["limits"]),
+        }),
+        "reserve" => Reply::Reserve(tollgate::ReserveResponse {
+            verdict: verdict(&value["verdict"]),
+            reservation: string_of(&value["reservation"]),
+            hits: value["hits"].as_u64().unwrap_or_default(),
+            expires: proto_duration(&value["expires_ms"]),
+            remaining: value["remaining"].as_u64(),
+            reset: proto_duration(&value["reset_ms"]),
+            retry_after: proto_duration(&value["retry_after_ms"]),
+            limits: limit_statuses(&value["limits"]),
+        }),
+        "settle" => Reply::Settle(tollgate::SettleResponse {
+            reservation: string_of(&value["reservation"]),
+            reserved: value["reserved"].as_u64().unwrap_or_default(),
+            committed: value["committed"].as_u64().unwrap_or_default(),
+            repeated: value["repeated"].as_bool().unwrap_or_default(),
+            remaining: value["remaining"].as_u64(),
+            reset: proto_duration(&value["reset_ms"]),
+            limits: limit_statuses(&value["limits"]),
+            expires: proto_duration(&value["expires_ms"]),
+        }),
+        "envoy" => Reply::Envoy(envoy_reply(value)),
+        "error" => Reply::Error(code(value.as_str().expect("a status"))),
+        "hang" => Reply::Hang,
+        other => panic!("unknown reply {other}"),
+    }
+}
+
+fn envoy_reply(value: &Value) -> envoy::RateLimitResponse {
+    use envoy::rate_limit_response::rate_limit::Unit;
+    use envoy::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+    let code = |value: &Value| -> i32 {
+        let name = value.as_str().unwrap_or("UNKNOWN");
+        Code::from_str_name(name).expect("a code").into()
+    };
+    let status = |value: &Value| DescriptorStatus {
+        code: code(&value["code"]),
+        limit_remaining: u32_of(&value["limit_remaining"]),
+        duration_until_reset: proto_duration(&value["duration_until_reset_ms"]),
+        current_limit: value["current_limit"].as_object().map(|limit| RateLimit {
+            name: string_of(limit.get("name").unwrap_or(&Value::Null)),
+            requests_per_unit: u32_of(&limit["requests_per_unit"]),
+            unit: Unit::from_str_name(limit["unit"].as_str().expect("a unit"))
+                .expect("a unit")
+                .into(),
+            unit_multiplier: limit
+                .get("unit_multiplier")
+                .filter(|n| !n.is_null())
+                .map(u32_of),
+        }),
+    };
+    envoy::RateLimitResponse {
+        overall_code: code(&value["overall_code"]),
+        statuses: items(&value["statuses"]).iter().map(status).collect(),
+    }
+}
+
+// What is expected.
+
+fn verify(at: &str, step: &Value, result: &StepResult, server: &ScriptedServer) {
+    let expect = &step["expect"];
+    let what = format!("{at}, {}: {result:?}", step["do"]);
+    if let Some(calls) = expect["calls"].as_u64() {
+        assert_eq!(server.calls() as u64, calls, "calls at {what}");
+    }
+    if step["server"].is_null() {
+        assert_eq!(server.calls(), 0, "no call is expected at {what}");
+    }
+    if let Some(fails) = expect["fails"].as_str() {
+        let StepResult::Failed(error) = result else {
+            panic!("must fail with {fails} at {what}")
+        };
+        assert_eq!(error_name(error), fails, "at {what}");
+    }
+    let actual = match result {
+        StepResult::Failed(_) if expect["fails"].is_null() => panic!("failed at {what}"),
+        StepResult::Failed(_) | StepResult::Nothing => json!({}),
+        StepResult::Decision(decision, reservation) => {
+            let mut actual = decision_json(decision);
+            if let Some((id, hits)) = reservation {
+                actual["reservation"] = json!(id);
+                actual["hits"] = json!(hits);
+            }
+            actual
+        }
+        StepResult::Settlement(settlement) => settlement_json(settlement),
+    };
+    for (field, expected) in expect.as_object().expect("expect") {
+        match field.as_str() {
+            "calls" | "fails" => {}
+            "request" => verify_request(&what, expected, server.last().as_ref()),
+            field => {
+                let matches = includes(&actual[field], expected);
+                assert!(
+                    matches,
+                    "{field} is {}, not {expected}, at {what}",
+                    actual[field]
+                );
+            }
+        }
+    }
+}
+
+/// Whether a value has what is expected; fields that are not named are not compared.
+fn includes(actual: &Value, expected: &Value) -> bool {
+    match (actual, expected) {
+        (Value::Object(_), Value::Object(fields)) => fields
+            .iter()
+            .all(|(name, expected)| includes(&actual[name], expected)),
+        (Value::Array(actual), Value::Array(expected)) => {
+            actual.len() == expected.len()
+                && actual
+                    .iter()
+                    .zip(expected)
+                    .all(|(actual, expected)| includes(actual, expected))
+        }
+        _ => actual == expected,
+    }
+}
+
+fn error_name(error: &Error) -> String {
+    match error {
+        Error::Argument(_) => "argument".to_owned(),
+        Error::BreakerOpen => "breaker".to_owned(),
+        other => other.code().map_or_else(|| format!("{other:?}"), code_name),
+    }
+}
+
+fn time_json(time: Option<Duration>) -> Value {
+    match time {
+        // Times of vectors are whole milliseconds; a rest is shown as a fraction.
+        Some(time) if time.as_nanos() % 1_000_000 == 0 => {
+            json!(u64::try_from(time.as_millis()).expect("u64"))
+        }
+        Some(time) => json!(time.as_secs_f64() * 1_000.0),
+        None => Value::Null,
+    }
+}
+
+fn decision_json(decision: &Decision) -> Value {
+    json!({
+        "allowed": decision.allowed,
+        "source": decision.source.as_str(),
+        "remaining": decision.remaining,
+        "reset_ms": time_json(decision.reset),
+        "retry_after_ms": time_json(decision.retry_after),
+        "limits": limits_json(&decision.limits),
+        "error": decision.error.as_ref().map(error_name),
+    })
+}
+
+fn limits_json(limits: &[tollgate_limits::Limit]) -> Vec<Value> {
+    let limit = |limit: &tollgate_limits::Limit| {
+        json!({
+            "descriptor": limit.descriptor,
+            "name": limit.name,
+            "rule": limit.rule,
+            "requests_per_unit": limit.requests_per_unit,
+            "window": limit.window,
+            "allowed": limit.allowed,
+            "remaining": limit.remaining,
+            "reset_ms": time_json(limit.reset),
+            "retry_after_ms": time_json(limit.retry_after),
+        })
+    };
+    limits.iter().map(limit).collect()
+}
+
+fn settlement_json(settlement: &Settlement) -> Value {
+    json!({
+        "reserved": settlement.reserved,
+        "committed": settlement.committed,
+        "repeated": settlement.repeated,
+        "remaining": settlement.remaining,
+        "reset_ms": time_json(settlement.reset),
+        "limits": limits_json(&settlement.limits),
+        "expires_ms": time_json(settlement.expires),
+    })
+}
+
+fn verify_request(what: &str, expected: &Value, received: Option<&Received>) {
+    let received = received.unwrap_or_else(|| panic!("no request at {what}"));
+    let mut actual = request_json(received);
+    actual["method"] = json!(received.method);
+    for (field, expected) in expected.as_object().expect("a request") {
+        assert_eq!(&actual[field], expected, "{field} of the request at {what}");
+    }
+}
+
+fn request_json(received: &Received) -> Value {
+    let message = received.message.clone();
+    let duration = |time: Option<prost_types::Duration>| {
+        time_json(time.map(|time| Duration::try_from(time).expect("a duration")))
+    };
+    let id = |id: String| {
+        if id.is_empty() {
+            Value::Null
+        } else {
+            json!(id)
+        }
+    };
+    match received.method.as_str() {
+        "Check" | "Peek" => {
+            let request = tollgate::CheckRequest::decode(message).expect("a check");
+            let descriptors = descriptors_json(&request.descriptors);
+            json!({"domain": request.domain, "descriptors": descriptors, "hits": request.hits})
+        }
+        "Reserve" => {
+            let request = tollgate::ReserveRequest::decode(message).expect("a reservation");
+            let on_expiry = match request.on_expiry() {
+                tollgate::OnExpiry::Unspecified => Value::Null,
+                set => json!(set.as_str_name()),
+            };
+            json!({
+                "domain": request.domain,
+                "descriptors": descriptors_json(&request.descriptors),
+                "hits": request.hits,
+                "expires_ms": duration(request.expires),
+                "reservation": id(request.reservation),
+                "on_expiry": on_expiry,
+            })
+        }
+        "Extend" => {
+            let request = tollgate::ExtendRequest::decode(message).expect("an extension");
+            json!({
+                "domain": request.domain,
+                "descriptors": descriptors_json(&request.descriptors),
+                "reservation": id(request.reservation),
+                "expires_ms": duration(request.expires),
+            })
+        }
+        "Commit" => {
+            let request = tollgate::CommitRequest::decode(message).expect("a commit");
+            json!({
+                "domain": request.domain,
+                "descriptors": descriptors_json(&request.descriptors),
+                "reservation": id(request.reservation),
+                "hits": request.hits,
+            })
+        }
+        "Release" => {
+            let request = tollgate::ReleaseRequest::decode(message).expect("a release");
+            json!({
+                "domain": request.domain,
+                "descriptors": descriptors_json(&request.descriptors),
+                "reservation": id(request.reservation),
+            })
+        }
+        "ShouldRateLimit" => {
+            let request = envoy::RateLimitRequest::decode(message).expect("a check");
+            let descriptor = |from: &envoy::RateLimitDescriptor| {
+                let entries = from
+                    .entries
+                    .iter()
+                    .map(|entry| json!([entry.key, entry.value]));
+                descriptor_json(entries.collect(), from.hits_addend)
+            };
+            let hits = (request.hits_addend != 0).then_some(request.hits_addend);
+            json!({
+                "domain": request.domain,
+                "descriptors": request.descriptors.iter().map(descriptor).collect::<Vec<_>>(),
+                "hits": hits,
+            })
+        }
+        other => panic!("unknown method {other}"),
+    }
+}
+
+fn descriptors_json(descriptors: &[tollgate::Descriptor]) -> Vec<Value> {
+    let descriptor = |from: &tollgate::Descriptor| {
+        let entries = from
+            .entries
+            .iter()
+            .map(|entry| json!([entry.key, entry.value]));
+        descriptor_json(entries.collect(), from.hits)
+    };
+    descriptors.iter().map(descriptor).collect()
+}
+
+fn descriptor_json(entries: Vec<Value>, hits: Option<u64>) -> Value {
+    let mut descriptor = json!({ "entries": entries });
+    if let Some(hits) = hits {
+        descriptor["hits"] = json!(hits);
+    }
+    descriptor
+}
+
+/// Cases of the middleware, run through the tower services.
+mod middleware {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::net::SocketAddr;
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use http::{HeaderMap, Request, Response, StatusCode};
+    use http_body_util::{BodyExt as _, Full};
+    use serde_json::Value;
+    use tollgate_limits::middleware::{
+        HeaderStyle, Limiter, RateLimit, RateLimitBuilder, RequestEntry,
+    };
+    use tollgate_limits::{Check, Decision, Descriptor, Error, Limit, Source};
+    use tonic_types::StatusExt as _;
+    use tower::{Layer as _, ServiceExt as _, service_fn};
+
+    use super::{code_name, items, millis, string_of, text, texts, u32_of};
+
+    /// Answers every check with one decision, and keeps the check.
+    #[derive(Clone, Default)]
+    struct Fixed {
+        decision: Decision,
+        checked: Arc<Mutex<Option<Check>>>,
+    }
+
+    impl Limiter for Fixed {
+        async fn check(&self, check: Check) -> Result<Decision, Error> {
+            *self.checked.lock().unwrap() = Some(check);
+            Ok(self.decision.clone())
+        }
+    }
+
+    fn run<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(future)
+    }
+
+    fn entry(value: &Value) -> RequestEntry {
+        let key = text(&value["key"]);
+        let entry = if let Some(fixed) = value["value"].as_str() {
+            RequestEntry::value(key, fixed)
+        } else if let Some(name) = value["header"].as_str() {
+            RequestEntry::header(key, name)
+        } else if value["method"] == true {
+            RequestEntry::method(key)
+        } else if value["path"] == true {
+            RequestEntry::path(key)
+        } else if value["path_templates"].is_array() {
+            RequestEntry::path_templates(key, texts(&value["path_templates"]))
+        } else if value["remote_address"] == true {
+            RequestEntry::remote_address(key)
+        } else {
+            panic!("unknown source in {value}")
+        };
+        match value["default"].as_str() {
+            Some(default) => entry.or(default),
+            None => entry,
+        }
+    }
+
+    fn builder(config: &Value, limiter: Fixed) -> RateLimitBuilder<Fixed> {
+        let mut builder = RateLimit::builder(limiter)
+            .peer_address(|request| request.extensions.get::<SocketAddr>().copied())
+            .trusted_proxies(texts(&config["trusted_proxies"]))
+            .skip_paths(texts(&config["skip_paths"]));
+        for descriptor in items(&config["descriptors"]) {
+            builder = builder.descriptor(items(descriptor).iter().map(entry));
+        }
+        if let Some(hits) = config["hits"].as_u64() {
+            builder = builder.hits(hits);
+        }
+        builder
+    }
+
+    /// Address of the connection. A zone is no part of a socket address of Rust.
+    fn peer(value: &Value) -> Option<SocketAddr> {
+        let text = text(value);
+        let (start, end) = (text.find('%'), text.find(']'));
+        let text = match (start, end) {
+            (Some(start), Some(end)) => format!("{}{}", &text[..start], &text[end..]),
+            _ => text,
+        };
+        (!text.is_empty()).then(|| text.parse().expect("an address"))
+    }
+
+    pub fn descriptors_case(case: &Value) {
+        let limiter = Fixed {
+            decision: allowed(),
+            ..Fixed::default()
+        };
+        let checked = Arc::clone(&limiter.checked);
+        let limit = builder(&case["config"], limiter)
+            .build()
+            .expect("valid options");
+        let asked = &case["request"];
+        let mut request = Request::builder()
+            .method(asked["method"].as_str().expect("a method"))
+            .uri(asked["path"].as_str().expect("a path"));
+        for header in items(&asked["headers"]) {
+            request = request.header(text(&header[0]), text(&header[1]));
+        }
+        let mut request = request.body(()).expect("a request");
+        if let Some(peer) = peer(&asked["peer"]) {
+            request.extensions_mut().insert(peer);
+        }
+        let inner = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        run(limit.http_layer().layer(inner).oneshot(request)).expect("a response");
+        let check = checked.lock().unwrap().take();
+        let expect = &case["expect"];
+        if expect["skip"] == true {
+            assert_eq!(check, None);
+            return;
+        }
+        let check = check.expect("a check");
+        let wanted = items(&expect["descriptors"]).iter().map(|entries| {
+            Descriptor::new(
+                items(entries)
+                    .iter()
+                    .map(|entry| (text(&entry[0]), text(&entry[1]))),
+            )
+        });
+        assert_eq!(check.descriptors(), wanted.collect::<Vec<_>>());
+    }
+
+    fn allowed() -> Decision {
+        let mut decision = Decision::default();
+        decision.allowed = true;
+        decision
+    }
+
+    fn source(name: &str) -> Source {
+        let all = [
+            Source::Server,
+            Source::Cache,
+            Source::Local,
+            Source::Allow,
+            Source::Deny,
+        ];
+        all.into_iter()
+            .find(|source| source.as_str() == name)
+            .expect("a source")
+    }
+
+    fn limit(value: &Value) -> Limit {
+        let mut limit = Limit::default();
+        limit.descriptor = u32_of(&value["descriptor"]);
+        limit.name = string_of(&value["name"]);
+        limit.rule = string_of(&value["rule"]);
+        limit.requests_per_unit = u32_of(&value["requests_per_unit"]);
+        limit.window = string_of(&value["window"]);
+        limit.allowed = value["allowed"].as_bool().expect("allowed");
+        limit.remaining = value["remaining"].as_u64().expect("remaining");
+        limit.reset = millis(&value["reset_ms"]);
+        limit.retry_after = millis(&value["retry_after_ms"]);
+        limit
+    }
+
+    fn decision(value: &Value) -> Decision {
+        let mut decision = Decision::default();
+        decision.allowed = value["allowed"].as_bool().expect("allowed");
+        decision.source = source(value["source"].as_str().expect("a source"));
+        decision.remaining = value["remaining"].as_u64();
+        decision.reset = millis(&value["reset_ms"]);
+        decision.retry_after = millis(&value["retry_after_ms"]);
+        decision.limits = items(&value["limits"]).iter().map(limit).collect();
+        decision
+    }
+
+    pub fn answers_case(case: &Value) {
+        let config = &case["config"];
+        let limiter = Fixed {
+            decision: decision(&case["decision"]),
+            ..Fixed::default()
+        };
+        let mut builder = builder(config, limiter).descriptor([RequestEntry::value("a", "b")]);
+        if config["headers"].is_array() {
+            builder =
+                builder.headers(texts(&config["headers"]).iter().map(
+                    |style| match style.as_str() {
+                        "ratelimit" => HeaderStyle::RateLimit,
+                        "x-ratelimit" => HeaderStyle::XRateLimit,
+                        other => panic!("headers {other}"),
+                    },
+                ));
+        }
+        let status = |value: &Value| {
+            let code = value.as_u64().map(|code| u16::try_from(code).expect("u16"));
+            code.map(|code| StatusCode::from_u16(code).expect("a status"))
+        };
+        if let Some(status) = status(&config["status"]) {
+            builder = builder.status(status);
+        }
+        if let Some(status) = status(&config["error_status"]) {
+            builder = builder.error_status(status);
+        }
+        let body = config["body"].as_str();
+        let content_type = config["content_type"].as_str();
+        if body.is_some() || content_type.is_some() {
+            builder = builder.body(
+                body.unwrap_or("Too Many Requests").to_owned(),
+                content_type.unwrap_or("text/plain; charset=utf-8"),
+            );
+        }
+        builder = builder.shadow(config["shadow"].as_bool().unwrap_or_default());
+        let limit = builder.build().expect("valid options");
+        http_answer(&limit, &case["expect"]["http"]);
+        grpc_answer(&limit, &case["expect"]["grpc"]);
+    }
+
+    fn rate_limit_headers(headers: &HeaderMap, with_retry_after: bool) -> BTreeMap<String, String> {
+        let ours =
+            |name: &str| name.contains("ratelimit-") || (with_retry_after && name == "retry-after");
+        let texts = headers.iter().filter(|(name, _)| ours(name.as_str()));
+        texts
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect()
+    }
+
+    fn wanted_headers(value: &Value) -> BTreeMap<String, String> {
+        let headers = value.as_object().expect("headers");
+        headers
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect()
+    }
+
+    fn http_answer(limit: &RateLimit<Fixed>, expect: &Value) {
+        let inner = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"passed"))))
+        });
+        let response =
+            run(limit.http_layer().layer(inner).oneshot(Request::new(()))).expect("a response");
+        let headers = response.headers().clone();
+        let status = response.status();
+        let body = run(response.into_body().collect())
+            .expect("a body")
+            .to_bytes();
+        assert_eq!(body == "passed", expect["pass"] == true, "HTTP");
+        assert_eq!(
+            rate_limit_headers(&headers, true),
+            wanted_headers(&expect["headers"])
+        );
+        if expect["pass"] == false {
+            assert_eq!(
+                u64::from(status.as_u16()),
+                expect["status"].as_u64().expect("a status")
+            );
+            assert_eq!(body, text(&expect["body"]));
+            assert_eq!(headers["content-type"], text(&expect["content_type"]));
+        }
+    }
+
+    fn grpc_answer(limit: &RateLimit<Fixed>, expect: &Value) {
+        let inner = service_fn(|_: Request<()>| async {
+            let response = Response::builder().header("x-passed", "yes");
+            Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).expect("a response"))
+        });
+        let response =
+            run(limit.grpc_layer().layer(inner).oneshot(Request::new(()))).expect("a response");
+        let headers = response.headers();
+        assert_eq!(
+            headers.contains_key("x-passed"),
+            expect["pass"] == true,
+            "gRPC"
+        );
+        assert_eq!(
+            rate_limit_headers(headers, false),
+            wanted_headers(&expect["metadata"])
+        );
+        if expect["pass"] == false {
+            let status = tonic::Status::from_header_map(headers).expect("a status");
+            assert_eq!(code_name(status.code()), text(&expect["code"]));
+            assert_eq!(status.message(), text(&expect["message"]));
+            let retry = status
+                .get_details_retry_info()
+                .and_then(|retry| retry.retry_delay);
+            assert_eq!(retry, millis(&expect["retry_ms"]));
+        }
+    }
+}

@@ -1,0 +1,360 @@
+"""Ten services in five languages behind Envoy, which share one limit of 1,000 requests.
+
+`make demo` builds the services and runs this program: it starts tollgate, the services (two a language) and Envoy,
+sends 3,000 requests through Envoy, and prints how many each service admitted. With --check it also stops, kills and
+restarts tollgate under load, and fails unless
+
+- exactly 1,000 requests are admitted, and every service admitted some of them,
+- each service answers as its `on_error` says while tollgate is away, and asks tollgate again when it is back,
+- no decision takes longer than its deadline, by the services' own counts,
+- no service ends, and none has more threads, open files or memory than before.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PACKAGES = ROOT / "target" / "client-packages"
+CLIENTS = ROOT / "clients"
+
+LIMIT = 1000
+REQUESTS = 3000
+CONNECTIONS = 16
+DEADLINE_MS = 1000
+ON_ERROR = ["allow", "deny", "local"]
+# More than any start of a JVM on a busy machine with two cores.
+PATIENCE_SECONDS = 120
+
+# The command of each service, with further variables. There are two of each language.
+SERVICES = {
+    "go": [([str(PACKAGES / "go" / "service")], {}), ([str(PACKAGES / "go" / "service")], {})],
+    "java": [(["java", "-XX:+UseSerialGC", "-Xmx96m", "-jar", str(PACKAGES / "java" / "service" / "service-0.1.0.jar")], {})] * 2,
+    "node": [
+        (["node", str(PACKAGES / "node" / "service" / "service.js")], {"FRAMEWORK": framework})
+        for framework in ("express", "fastify")
+    ],
+    "python": [
+        ([str(PACKAGES / "python" / "service" / "bin" / "python"), str(CLIENTS / "python" / "examples" / "service" / "main.py")], {"FRAMEWORK": framework})
+        for framework in ("asgi", "wsgi")
+    ],
+    "rust": [([str(PACKAGES / "rust" / "service")], {})] * 2,
+}
+
+
+class Failed(Exception):
+    """The demo did not show what it promises."""
+
+
+def free_ports(count):
+    """Ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def wait_for(what, condition):
+    """Polls the condition until it holds, and returns its value."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise Failed(f"{what} took longer than {PATIENCE_SECONDS} s")
+
+
+def get(port, path="/", timeout=30):
+    """Status and body of one request on a connection of its own; status 0 if there was no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+class Process:
+    """A child whose output goes to a file, and which ends with the demo."""
+
+    def __init__(self, name, command, folder, environment=None):
+        self.name = name
+        self.log = folder / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+    def require_running(self):
+        if self.child.poll() is not None:
+            raise Failed(f"{self.name} ended with {self.child.returncode}:\n{self.text()[-2000:]}")
+        return True
+
+    def usage(self):
+        """Threads, open files, and resident memory in KiB."""
+        folder = pathlib.Path("/proc") / str(self.child.pid)
+        status = (folder / "status").read_text()
+        number = lambda name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M).group(1))  # noqa: E731
+        return {"threads": number("Threads"), "files": len(list((folder / "fd").iterdir())), "memory": number("VmRSS")}
+
+    def send(self, which):
+        self.child.send_signal(which)
+        if which == signal.SIGSTOP:
+            stat = pathlib.Path("/proc") / str(self.child.pid) / "stat"
+            wait_for(f"the stop of {self.name}", lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T")
+
+    def end(self, which=signal.SIGTERM):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGCONT)
+            self.child.send_signal(which)
+        try:
+            return self.child.wait(20)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+            return None
+
+
+class Demo:
+    def __init__(self, binary, envoy, folder):
+        self.binary = binary
+        self.envoy = envoy
+        self.folder = folder
+        self.services = []
+        self.others = []
+        self.tollgate = None
+        self.rules = HERE / "rules.yaml"
+        self.grpc, self.http = free_ports(2)
+
+    def start_tollgate(self):
+        self.tollgate = Process(
+            "tollgate",
+            [self.binary, "serve", str(self.rules), "--grpc-host", "127.0.0.1", "--grpc-port", str(self.grpc),
+             "--host", "127.0.0.1", "--port", str(self.http), "--debug-port", "0"],
+            self.folder,
+        )
+        wait_for("the start of tollgate", lambda: self.tollgate.require_running() and get(self.http, "/readyz")[0] == 200)
+
+    def start(self):
+        self.start_tollgate()
+        number = 0
+        for language, commands in SERVICES.items():
+            for command, variables in commands:
+                (port,) = free_ports(1)
+                policy = ON_ERROR[number % len(ON_ERROR)]
+                service = Process(
+                    f"{language}-{number % 2 + 1}", command, self.folder,
+                    {"PORT": str(port), "TOLLGATE": f"127.0.0.1:{self.grpc}", "ON_ERROR": policy, "DEADLINE_MS": str(DEADLINE_MS), **variables},
+                )
+                service.port, service.language, service.policy = port, language, policy
+                self.services.append(service)
+                number += 1
+        for service in self.services:
+            wait_for(f"the start of {service.name}", lambda: service.require_running() and get(service.port, "/healthz")[0] == 200)
+        self.edge, admin = free_ports(2)
+        endpoints = "".join(
+            f"              - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {service.port} }} }} }}\n"
+            for service in self.services
+        )
+        words = {"admin": admin, "edge": self.edge, "services": endpoints.rstrip("\n"), "tollgate": self.grpc}
+        bootstrap = re.sub("@([a-z]+)@", lambda word: str(words[word[1]]), (HERE / "envoy.yaml").read_text())
+        (self.folder / "envoy.yaml").write_text(bootstrap)
+        envoy = Process(
+            "envoy", [self.envoy, "-c", str(self.folder / "envoy.yaml"), "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warn"], self.folder
+        )
+        self.others.append(envoy)
+        wait_for("the start of Envoy", lambda: envoy.require_running() and get(admin, "/ready")[0] == 200)
+
+    def stop(self):
+        """Ends every process; the names of services that SIGTERM did not end."""
+        stuck = [process.name for process in self.services if process.end() is None]
+        for process in [*self.others, *([self.tollgate] if self.tollgate else [])]:
+            process.end()
+        return stuck
+
+    def stats(self):
+        return {service.name: json.loads(get(service.port, "/stats")[1]) for service in self.services}
+
+    def share(self):
+        """Sends the requests through Envoy, and counts admitted requests by the text of the answer."""
+        admitted, refused, other = collections.Counter(), 0, collections.Counter()
+        lock = threading.Lock()
+
+        def send(first):
+            nonlocal refused
+            connection = http.client.HTTPConnection("127.0.0.1", self.edge, timeout=60)
+            for number in range(first, REQUESTS, CONNECTIONS):
+                # One in eleven is limited by Envoy, as if it were the eleventh service.
+                connection.request("GET", "/envoy" if number % 11 == 0 else "/")
+                answer = connection.getresponse()
+                body = answer.read().decode().strip()
+                with lock:
+                    if answer.status == 200:
+                        admitted["envoy" if number % 11 == 0 else body.removeprefix("hello from ")] += 1
+                    elif answer.status == 429:
+                        refused += 1
+                    else:
+                        other[answer.status] += 1
+            connection.close()
+
+        with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as threads:
+            for done in [threads.submit(send, first) for first in range(CONNECTIONS)]:
+                done.result()
+        return admitted, refused, other
+
+    @contextlib.contextmanager
+    def load(self, counts):
+        """Sends requests to every service until the block ends, with counts of statuses by service."""
+        ending = threading.Event()
+
+        def send(service):
+            while not ending.is_set():
+                status, _ = get(service.port, timeout=30)
+                counts[service.name][status] += 1
+                ending.wait(0.01)
+
+        with concurrent.futures.ThreadPoolExecutor(len(self.services)) as threads:
+            running = [threads.submit(send, service) for service in self.services]
+            try:
+                yield
+            finally:
+                ending.set()
+            for one in running:
+                one.result()
+
+    def away(self, counts, answers):
+        """Sends to every service until it has given so many answers more."""
+        before = {name: sum(of.values()) for name, of in counts.items()}
+        wait_for("the answers of every service",
+                 lambda: all(sum(counts[service.name].values()) - before.get(service.name, 0) >= answers for service in self.services))
+
+    def require_back(self):
+        """Every service asks tollgate again, within a few seconds."""
+        def asked(service):
+            before = json.loads(get(service.port, "/stats")[1])["sources"]["server"]
+            get(service.port)
+            return json.loads(get(service.port, "/stats")[1])["sources"]["server"] > before
+
+        for service in self.services:
+            wait_for(f"{service.name} to ask tollgate again", lambda: asked(service))
+
+    def faults(self):
+        """Kills and stops tollgate under load, three times each."""
+        # A limit that refuses nothing: refusals would come from the services' denial caches while tollgate is away.
+        text = self.rules.read_text().replace(f"requests_per_unit: {LIMIT}", "requests_per_unit: 1000000")
+        self.rules = self.folder / "rules.yaml"
+        self.rules.write_text(text)
+        self.tollgate.end()
+        self.start_tollgate()
+        self.require_back()
+        usage = {}
+        for turn in range(3):
+            counts = collections.defaultdict(collections.Counter)
+            with self.load(counts):
+                self.away(counts, 20)
+                self.tollgate.end(signal.SIGKILL)
+                self.away(counts, 5)
+                gone = collections.defaultdict(collections.Counter)
+                before = self.stats()
+                for service in self.services:
+                    for _ in range(30):
+                        gone[service.name][get(service.port)[0]] += 1
+                self.require_policies(gone, before)
+                self.start_tollgate()
+                self.require_back()
+                self.tollgate.send(signal.SIGSTOP)
+                self.away(counts, 12)
+                self.tollgate.send(signal.SIGCONT)
+                self.require_back()
+            for service in self.services:
+                service.require_running()
+                strange = set(counts[service.name]) - {200, 429, 503}
+                if strange:
+                    raise Failed(f"{service.name} answered {dict(counts[service.name])}")
+            # The first turn opens what a service opens once.
+            now = {service.name: service.usage() for service in self.services}
+            if turn == 0:
+                usage = now
+        for name, stats in self.stats().items():
+            if stats["late"]:
+                raise Failed(f"{name}: {stats['late']} of {stats['checks']} decisions came later than the deadline: {stats}")
+        for name, before in usage.items():
+            after = now[name]
+            # A runtime may start a thread, or grow its heap, at any time; a leak grows with each of thousands of calls.
+            if after["threads"] > before["threads"] + 8 or after["files"] > before["files"] + 8 or after["memory"] > before["memory"] * 1.5 + 32 * 1024:
+                raise Failed(f"{name} grew from {before} to {after}")
+        return {name: (usage[name], now[name]) for name in usage}
+
+    def require_policies(self, gone, before):
+        """While tollgate is away each service answers as its policy says."""
+        after = self.stats()
+        for service in self.services:
+            statuses = gone[service.name]
+            sources = {name: after[service.name]["sources"][name] - before[service.name]["sources"][name] for name in after[service.name]["sources"]}
+            good = {
+                "allow": set(statuses) == {200} and sources["allow"] >= 30,
+                "deny": set(statuses) == {503} and sources["deny"] >= 30,
+                "local": set(statuses) <= {200, 429} and sources["local"] >= 30,
+            }[service.policy]
+            if not good:
+                raise Failed(f"{service.name} has on_error {service.policy} and answered {dict(statuses)} from {sources}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="kill and stop tollgate under load, and fail unless all is as promised")
+    parser.add_argument("--tollgate", default=os.environ.get("TOLLGATE_BIN", str(ROOT / "target" / "debug" / "tollgate")))
+    parser.add_argument("--envoy", default=str(ROOT / "target" / "venv" / "bin" / "envoy"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        demo = Demo(arguments.tollgate, arguments.envoy, pathlib.Path(folder))
+        try:
+            demo.start()
+            admitted, refused, other = demo.share()
+            for name, count in sorted(admitted.items()):
+                print(f"{name:8} {count:5} admitted")
+            print(f"{'all':8} {sum(admitted.values()):5} admitted, {refused} refused, other answers: {dict(other) or 'none'}")
+            if sum(admitted.values()) != LIMIT or other or refused != REQUESTS - LIMIT:
+                raise Failed(f"not exactly {LIMIT} of {REQUESTS} requests were admitted")
+            if set(admitted) != {*SERVICES, "envoy"}:
+                raise Failed(f"admitted by {sorted(admitted)} only")
+            if arguments.check:
+                for name, (before, after) in demo.faults().items():
+                    print(f"{name:8} threads {before['threads']} -> {after['threads']}, files {before['files']} -> {after['files']}, "
+                          f"KiB {before['memory']} -> {after['memory']}")
+        except Failed as failure:
+            print(f"failed: {failure}", file=sys.stderr)
+            return 1
+        finally:
+            stuck = demo.stop()
+        if stuck:
+            print(f"failed: SIGTERM did not end {', '.join(stuck)}", file=sys.stderr)
+            return 1
+    print("the demo passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Runs steps of a client, by the commands in its commands.json.
+
+Usage: run.py LANGUAGE STEP...
+
+Steps: generate, lint, vectors, test, build. The step `planted` makes each mistake of the client's planted.json in a copy
+of the client, and sees the named vector fail.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from common import CLIENTS, PACKAGES, ROOT, commands, environment, require_toolchain, run
+
+
+def vector_names():
+    """The names of all cases."""
+    return {case["name"] for file in (CLIENTS / "vectors").glob("*.json") for case in json.loads(file.read_text())["cases"]}
+
+
+def plant(language):
+    source = CLIENTS / language
+    mistakes = json.loads((source / "planted.json").read_text())
+    if not mistakes:
+        sys.exit(f"{source}/planted.json plants no mistake")
+    known = vector_names()
+    with tempfile.TemporaryDirectory(dir=PACKAGES) as folder:
+        # Beside the copy lies what a client reads of other folders.
+        copy = pathlib.Path(folder) / "clients" / language
+        shutil.copytree(source, copy, symlinks=True)
+        (copy.parent / "proto").symlink_to(CLIENTS / "proto")
+        (copy.parent.parent / "proto").symlink_to(ROOT / "proto")
+        env = {**environment(language), "TOLLGATE_VECTORS": str(CLIENTS / "vectors")}
+        if language == "rust":
+            # Builds of the copy replace those of the same files only.
+            env["CARGO_TARGET_DIR"] = str(PACKAGES / "cargo-planted")
+        (command,) = commands(language, "vectors")
+        for mistake in mistakes:
+            if mistake["fails"] not in known:
+                sys.exit(f"{language}: no vector has the name {mistake['fails']!r}")
+            file = copy / mistake["file"]
+            text = file.read_text()
+            if text.count(mistake["find"]) != 1:
+                sys.exit(f"{language}: {mistake['file']} has {text.count(mistake['find'])} times, not once: {mistake['find']!r}")
+            file.write_text(text.replace(mistake["find"], mistake["replace"]))
+            ran = subprocess.run(command, shell=True, cwd=copy, env=env, capture_output=True, text=True, timeout=900)
+            file.write_text(text)
+            if ran.returncode == 0:
+                sys.exit(f"{language}: the vectors pass with {mistake['replace']!r} in {mistake['file']}")
+            # go test writes the spaces of a name as underscores.
+            said = (ran.stdout + ran.stderr).replace("_", " ")
+            if mistake["fails"].replace("_", " ") not in said:
+                sys.exit(f"{language}: {mistake['fails']!r} is not among the failures:\n{said[-4000:]}")
+            print(f"{language}: a planted mistake fails {mistake['fails']!r}", flush=True)
+
+
+def main():
+    language, *steps = sys.argv[1:]
+    require_toolchain(language)
+    env = environment(language)
+    for step in steps:
+        if step == "planted":
+            plant(language)
+            continue
+        for command in commands(language, step):
+            run(command, CLIENTS / language, env)
+
+
+if __name__ == "__main__":
+    main()
