@@ -1,7 +1,7 @@
 // Command bench is an HTTP server with three routes that answer alike: /bare without a limiter,
 // /tollgate with the middleware, and /peer with redis_rate.
 //
-// PORT is its port (default: 8000), TOLLGATE the host:port of tollgate (default: localhost:8081), and
+// BATCHING=1 turns batching on. PORT is its port (default: 8000), TOLLGATE the host:port of tollgate (default: localhost:8081), and
 // REDIS the URL of Redis (default: redis://127.0.0.1:6379).
 package main
 
@@ -33,7 +33,8 @@ func main() {
 func run() error {
 	client, err := tollgate.New("bench",
 		tollgate.WithAddresses(cmp.Or(os.Getenv("TOLLGATE"), "localhost:8081")),
-		tollgate.WithDenialCache(0))
+		tollgate.WithDenialCache(0),
+		tollgate.WithBatching(os.Getenv("BATCHING") == "1"))
 	if err != nil {
 		return err
 	}

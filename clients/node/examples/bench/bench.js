@@ -3,6 +3,7 @@
 //
 // PORT      port on 127.0.0.1; default: 8000
 // TOLLGATE  host:port of tollgate; default: localhost:8081
+// BATCHING  1 turns batching on
 // REDIS     URL of Redis; default: redis://127.0.0.1:6379
 
 import express from "express";
@@ -15,6 +16,7 @@ const client = new Client({
   addresses: process.env.TOLLGATE ?? "localhost:8081",
   domain: "bench",
   denialCacheEntries: 0,
+  batching: process.env.BATCHING === "1",
 });
 const redis = await createClient({ url: process.env.REDIS ?? "redis://127.0.0.1:6379" }).connect();
 const peer = new RateLimiterRedis({

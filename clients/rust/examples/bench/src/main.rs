@@ -1,7 +1,8 @@
 //! An HTTP server whose routes `/bare`, `/tollgate` and `/peer` answer `hello`: without a limiter,
 //! limited by tollgate, and limited by tower-governor in memory.
 //!
-//! Environment: `PORT` (default: 8000), `TOLLGATE` (default: localhost:8081). `REDIS` is not used.
+//! Environment: `PORT` (default: 8000), `TOLLGATE` (default: localhost:8081), `BATCHING` (`1` turns
+//! batching on). `REDIS` is not used.
 
 use std::error::Error;
 
@@ -25,6 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::builder("bench")
         .address(variable("TOLLGATE", "localhost:8081"))
         .denial_cache(0)
+        .batching(variable("BATCHING", "0") == "1")
         .build()?;
     let tollgate = RateLimit::builder(client.clone())
         .descriptor([RequestEntry::value("generic_key", "bench")])

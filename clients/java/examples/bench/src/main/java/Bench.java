@@ -95,6 +95,7 @@ public final class Bench {
     TollgateClient client =
         TollgateClient.builder()
             .addresses(env("TOLLGATE", "localhost:8081"))
+            .batching(env("BATCHING", "0").equals("1"))
             .domain("bench")
             .denialCacheEntries(0)
             .build();
