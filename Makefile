@@ -21,6 +21,7 @@
 # make test-memory      2 and 10 million keys, a million reservations, a flood of 5 minutes in 64 MiB (as root)
 # make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
+# make test-quota       three Envoys share a quota while tollgate and Envoys are killed; three minutes
 # make test-record      a recording of three minutes through Envoy, replayed
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
@@ -77,7 +78,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo
 
 CLIENT_TARGETS := $(foreach step,build lint test,$(CLIENT_LANGUAGES:%=$(step)-client-%))
 
-.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-demo demo bench-clients toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-quota test-demo demo bench-clients toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -104,6 +105,9 @@ test-long: deps
 	$(CARGO) test --locked --test twin agreement::
 	$(CARGO) test --locked --test simulation the_default_seeds
 	$(CARGO) test --locked --test chart property::
+
+test-quota: deps target/debug/tollgate
+	python3 tests/quota/quota.py target/debug/tollgate $(VENV)/bin/envoy
 
 test-record: export TOLLGATE_RECORD_SECONDS ?= 180
 test-record: deps

@@ -31,11 +31,24 @@ const BYTES_NOT_TEXT: &[(&str, &str)] = &[
     ("envoy.service.ratelimit.v3.RateLimitRequest", "domain"),
     ("kuadrant.service.ratelimit.v1.ReserveRequest", "domain"),
     ("kuadrant.service.ratelimit.v1.CommitRequest", "domain"),
+    (
+        "envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports",
+        "domain",
+    ),
+    (
+        "envoy.service.rate_limit_quota.v3.BucketId.BucketEntry",
+        "key",
+    ),
+    (
+        "envoy.service.rate_limit_quota.v3.BucketId.BucketEntry",
+        "value",
+    ),
 ];
 
 /// The files of the services. Reflection publishes them, with what they import.
-const PUBLISHED: [&str; 3] = [
+const PUBLISHED: [&str; 4] = [
     "envoy/service/ratelimit/v3/rls.proto",
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "tollgate/v1/rate_limits.proto",
     "kuadrant/service/ratelimit/v1/kuadrantrls.proto",
 ];
@@ -133,6 +146,10 @@ fn declare_bytes(files: &mut FileDescriptorSet) -> usize {
         .iter_mut()
         .map(|file| {
             let package = file.package().to_owned();
+            if package.ends_with("rate_limit_quota.v3") {
+                // The entry of a map has no place in the file, and prost looks for each message's.
+                file.source_code_info = None;
+            }
             declare_bytes_in(&mut file.message_type, &package)
         })
         .sum()
@@ -142,6 +159,12 @@ fn declare_bytes_in(messages: &mut [DescriptorProto], parent: &str) -> usize {
     let mut changed = 0;
     for message in messages {
         let path = format!("{parent}.{}", message.name());
+        if BYTES_NOT_TEXT.iter().any(|(changes, _)| *changes == path) {
+            // An entry of a map of texts is a message in a list: the same on the wire.
+            if let Some(options) = &mut message.options {
+                options.map_entry = None;
+            }
+        }
         for field in &mut message.field {
             if BYTES_NOT_TEXT.contains(&(path.as_str(), field.name())) {
                 field.set_type(Type::Bytes);

@@ -42,10 +42,11 @@
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates` | the one decision path |
+//! | `quota` | `clock`, `keyed_hash`, `metrics`, `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
-//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline` | the gRPC server |
+//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota` | the gRPC server |
 //! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `capture` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
 //! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `visible_text`, `proto`, `recording`, `replay` | one file a command |
@@ -73,6 +74,7 @@ pub mod net;
 pub mod pipeline;
 pub mod proto;
 pub mod protobuf_json;
+pub mod quota;
 pub mod recording;
 pub mod replay;
 pub mod rule_tests;

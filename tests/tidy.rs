@@ -790,7 +790,8 @@ fn one_pipeline_decides_every_request() {
     // gRPC calls run the same lines.
     let calls: &[(&str, &[&str])] = &[
         ("Plan::with_buffer(", &["pipeline/begin.rs"]),
-        ("Plan::new(", &[]),
+        // It finds the rule of a bucket, and decides nothing.
+        ("Plan::new(", &["pipeline/quota.rs"]),
         (".decide_into(", &["pipeline/finish.rs"]),
         ("plan.decide(", &["pipeline/finish.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),

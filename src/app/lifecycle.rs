@@ -175,6 +175,7 @@ impl RunningService {
         if let Some(watch) = candidate::watch(&app.settings, &app.generations) {
             watchers.spawn(watch);
         }
+        watchers.spawn(grpc_server.apportion_quotas());
         watchers.spawn(Arc::clone(&app.service).decide_candidates(app.single_candidates));
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;

@@ -21,6 +21,8 @@ use crate::grpc::worker_threads::WorkerThreads;
 use crate::metrics::Metrics;
 use crate::net::{Connection, serve_each};
 use crate::pipeline::Pipeline;
+use crate::quota::bucket::QuotaTimes;
+use crate::quota::registry::{QuotaBounds, QuotaRegistry};
 use crate::settings::Settings;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::store::Worker;
@@ -32,9 +34,19 @@ const BODY_MEMORY_DIVISOR: u64 = 8;
 /// The same in bytes, where the memory limit is unknown.
 const BODY_MEMORY_UNKNOWN: u64 = 64 * 1024 * 1024;
 
+/// How much later than it was queued an assignment may be sent.
+const QUOTA_DELIVERY_MS_MAX: u64 = 2_000;
+
+/// A stream's part of a quota ends after this time without a request.
+const QUOTA_IDLE_MS: u64 = 300_000;
+
+/// Envoy reports every 5 s; a stream without a report for this time is silent.
+const QUOTA_SILENT_MS: u64 = 20_000;
+
 /// The gRPC server: its threads run, and it is ready to serve connections.
 pub struct GrpcServer {
     threads: Arc<WorkerThreads>,
+    quotas: Arc<QuotaRegistry>,
 }
 
 /// How many bytes unfinished request bodies may hold. A connection may hold as much as is free, so
@@ -77,16 +89,29 @@ impl GrpcServer {
         let held = Arc::clone(&bodies);
         let gauge = &metrics.connections.unfinished_bodies_bytes;
         gauge.read_from(move || held.held_bytes());
+        let quotas = quotas(pipeline, settings);
         let context = ServerContext {
             pipeline: Arc::clone(pipeline),
-            routes: routes(pipeline, settings, metrics, health)?,
+            routes: services::routes(&ServiceContext {
+                pipeline,
+                settings,
+                metrics,
+                health,
+                streaming: StreamingCalls::new(settings, metrics),
+                quotas: &quotas,
+            })?,
             limits: ConnectionLimits::new(settings),
             metrics: Arc::clone(metrics),
             message_size_max: settings.message_size_max,
             bodies,
         };
         let threads = Arc::new(WorkerThreads::start(threads, &context)?);
-        Ok(Self { threads })
+        Ok(Self { threads, quotas })
+    }
+
+    /// Moves the shares of quotas, for as long as it is polled.
+    pub fn apportion_quotas(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.quotas).run()
     }
 
     /// Spawns a store's workers, spread evenly over the worker threads.
@@ -132,5 +157,20 @@ pub fn routes(
         metrics,
         health,
         streaming: StreamingCalls::new(settings, metrics),
+        quotas: &quotas(pipeline, settings),
     })
+}
+
+/// The state of the rate limit quota service.
+fn quotas(pipeline: &Pipeline, settings: &Settings) -> Arc<QuotaRegistry> {
+    let times = QuotaTimes {
+        ttl_seconds: settings.quotas.quota_ttl_seconds,
+        delivery_ms_max: QUOTA_DELIVERY_MS_MAX,
+        idle_ms: QUOTA_IDLE_MS,
+        silent_ms: QUOTA_SILENT_MS,
+    };
+    let bounds = QuotaBounds {
+        shares_max: settings.quotas.quota_shares_max,
+    };
+    Arc::new(QuotaRegistry::new(pipeline.quota_parts(), times, bounds))
 }

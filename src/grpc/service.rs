@@ -10,6 +10,7 @@ use crate::grpc::health::Health;
 use crate::grpc::streaming::{StreamingCalls, StreamingMethods};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
+use crate::quota::registry::QuotaRegistry;
 use crate::settings::Settings;
 
 /// One gRPC service. Each is a file in `services`, and a line in its table.
@@ -28,4 +29,5 @@ pub(crate) struct ServiceContext<'a> {
     pub(crate) health: &'a Health,
     /// The bound on streaming calls.
     pub(crate) streaming: StreamingCalls,
+    pub(crate) quotas: &'a Arc<QuotaRegistry>,
 }

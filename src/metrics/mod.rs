@@ -15,6 +15,7 @@
 //! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
 //! | `request_counts` | sums of one task, added to the counters once a batch |
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
+//! | `quotas` | streams, reports and assignments of the quota service |
 //! | `candidates` | requests that candidates decided, and their label sets |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
@@ -49,6 +50,7 @@ mod page;
 mod partitions;
 mod polled_gauge;
 mod process;
+mod quotas;
 mod recordings;
 mod request_counts;
 mod request_sets;
@@ -92,6 +94,7 @@ use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
 pub use self::polled_gauge::PolledGauge;
 use self::process::ProcessMetrics;
+pub use self::quotas::QuotaMetrics;
 pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
@@ -138,6 +141,8 @@ pub struct Metrics {
     pub estimates: EstimateMetrics,
     /// Flushes to statsd.
     pub statsd: StatsdMetrics,
+    /// Quotas.
+    pub quotas: QuotaMetrics,
     /// The decision log.
     pub decision_log: DecisionLogMetrics,
     /// Candidates.
@@ -183,6 +188,7 @@ impl Metrics {
             top_keys: TopKeysMetrics::new(r)?,
             estimates: EstimateMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
+            quotas: QuotaMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
             candidates,
             candidate_sets: CandidateLabelSets::default(),

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
+use crate::admin_api::rule_name;
 use crate::pipeline::decode::decode;
 use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
@@ -147,11 +148,19 @@ impl Pipeline {
         } else {
             CommitMode::Immediate
         };
+        let quota = plan.quota_rule();
         pending.plan = plan.into_buffer();
         if too_many_steps {
             self.metrics.requests.excess_matching_steps.inc();
             let error = RequestError::TooManyMatchingSteps;
             return excess_code(policy.on_excess).map_or(Stage::Failed(error), Stage::Decided);
+        }
+        if let Some(rule) = quota {
+            self.metrics.quotas.checks_refused.inc();
+            return Stage::Failed(RequestError::Invalid(format!(
+                "rule {} has rlqs: true: the rate limit quota service apportions it, and a check has no answer; remove this descriptor from the request",
+                rule_name(rule)
+            )));
         }
         if needs_message {
             pending.message.extend_from_slice(message);

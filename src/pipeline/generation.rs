@@ -15,6 +15,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use super::candidate_rules::{CandidateContext, CandidateRules};
+use super::quota_orders::QuotaOrders;
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::clock::Clock;
 use crate::metrics::{AUDIT_LOG, Metrics, RuleCounters};
@@ -50,6 +51,8 @@ pub struct Generation {
     shadowed: Vec<usize>,
     /// The same for the same files, on every replica; 48 bits.
     pub hash: u64,
+    /// The keys of rules with `rlqs`.
+    pub(crate) quota_orders: Arc<QuotaOrders>,
     /// The rules that are tried beside these.
     pub candidate: Option<Arc<CandidateRules>>,
 }
@@ -189,6 +192,7 @@ impl Generations {
         let candidate = self.candidate_of(&rules, hash);
         self.current.store(Some(Arc::new(Generation {
             names: names.collect(),
+            quota_orders: Arc::new(QuotaOrders::of(&rules)),
             candidate,
             rules,
             counters,
@@ -297,6 +301,7 @@ impl Generations {
             candidate,
             counters: current.counters.clone(),
             names: Arc::clone(&current.names),
+            quota_orders: Arc::clone(&current.quota_orders),
             sources: current.sources,
             origins: Arc::clone(&current.origins),
             warnings: current.warnings.clone(),

@@ -33,6 +33,8 @@ mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
+mod quota;
+mod quota_orders;
 mod recording;
 mod reservations;
 mod reset;
@@ -71,6 +73,7 @@ pub(crate) use self::headers::{described_position, retry_after};
 pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};
+pub(crate) use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::{BucketReset, ResetError};
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 

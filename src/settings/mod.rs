@@ -25,6 +25,7 @@ pub mod help;
 mod logging;
 pub mod memory_limit;
 mod parse;
+mod quotas;
 pub mod reference_variables;
 mod response;
 mod rules;
@@ -58,6 +59,7 @@ pub use self::estimates::EstimatesSettings;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
+pub use self::quotas::QuotaSettings;
 pub use self::response::{HeaderStyle, ResponseSettings};
 pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
@@ -363,6 +365,10 @@ pub struct Settings {
     /// Amounts that are learnt from commits.
     #[command(flatten)]
     pub estimates: EstimatesSettings,
+
+    /// Quotas.
+    #[command(flatten)]
+    pub quotas: QuotaSettings,
 
     /// The shared store.
     #[command(flatten)]

@@ -8,6 +8,7 @@
 //! | `refused` | the reference's errors: message, position, path and advice |
 //! | `accepted` | valid spellings of the grammar and of YAML 1.1, and their results |
 //! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
+//! | `quotas` | limits that are apportioned over proxies |
 //! | `reserve` | reservations, prices and budgets of limits |
 //! | `misplaced` | known names in wrong places; several errors in several files |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
@@ -47,6 +48,7 @@ mod hostile_snippets;
 mod limits;
 mod misplaced;
 mod overlay;
+mod quotas;
 mod reading;
 mod refused;
 mod reserve;

@@ -30,6 +30,7 @@ mod labels;
 mod limits;
 mod modes;
 mod overload;
+mod quotas;
 mod rate_limits;
 mod recorded_calls;
 mod recording;

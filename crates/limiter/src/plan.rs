@@ -62,6 +62,8 @@ pub struct PlanBuffer {
     steps: Option<Box<PlannedSteps>>,
     /// Matching took more steps than one request may take. The plan is then invalid.
     matching_budget_exceeded: bool,
+    /// A rule that matched is apportioned over proxies, and answers no requests.
+    has_quota: bool,
 }
 
 /// [`MatchedRules`] as a range of rule indices.
@@ -308,6 +310,17 @@ impl<'r> Plan<'r> {
         self.buffer.matching_budget_exceeded
     }
 
+    /// A rule of a check that is apportioned over proxies and answers no requests, if there is one.
+    #[inline]
+    pub fn quota_rule(&self) -> Option<&'r Rule> {
+        if !self.buffer.has_quota {
+            return None;
+        }
+        let rules = self.buffer.rule_indices.iter().flatten();
+        let mut rules = rules.filter_map(|index| self.rules.rules().get(*index));
+        rules.find(|rule| rule.rlqs)
+    }
+
     /// How many overrides had no usable unit and were ignored.
     #[inline]
     pub fn invalid_overrides(&self) -> u64 {
@@ -404,6 +417,7 @@ impl<'r> Plan<'r> {
             if replaced.replaces(rule) {
                 continue;
             }
+            buffer.has_quota |= rule.rlqs;
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
             let operation = buffer.operation(rule, descriptor, held_by, hasher);
@@ -471,6 +485,7 @@ impl PlanBuffer {
         self.on_store_failure = None;
         self.invalid_overrides = 0;
         self.matching_budget_exceeded = false;
+        self.has_quota = false;
     }
 
     /// Appends the check of one bucket.

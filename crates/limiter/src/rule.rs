@@ -119,6 +119,7 @@ pub struct Candidate {
 
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // each is a field of rules files
 pub struct Rule {
     /// The domain that it is configured in. Shared by the domain's rules.
     pub domain: Arc<str>,
@@ -138,6 +139,8 @@ pub struct Rule {
     pub budget: Option<Box<str>>,
     /// The limit that is tried beside this one.
     pub candidate: Option<Box<Candidate>>,
+    /// Apportioned over proxies that decide alone (RLQS), and not answered to requests.
+    pub rlqs: bool,
     /// Names of rules that this one replaces when both match one request.
     pub replaces: Vec<String>,
     /// Counted and measured, never enforced.
@@ -280,6 +283,7 @@ impl Rule {
             cost: COST_ONE,
             budget: None,
             candidate: None,
+            rlqs: false,
             replaces: Vec::new(),
             shadow_mode: false,
             quota_mode: false,

@@ -4,6 +4,7 @@ mod api_call;
 mod api_error;
 mod health;
 mod kuadrant;
+mod quota;
 mod rate_limit;
 mod rate_limits;
 mod reflection;
@@ -19,6 +20,7 @@ static SERVICES: &[GrpcService] = &[
     rate_limit::SERVICE,
     rate_limits::SERVICE,
     kuadrant::SERVICE,
+    quota::SERVICE,
     health::SERVICE,
     reflection::V1,
     reflection::V1ALPHA,

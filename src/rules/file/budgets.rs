@@ -13,7 +13,7 @@ use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::loader::Loader;
-use crate::rules::file::node_origin::BudgetOrigin;
+use crate::rules::file::node_origin::LimitFieldOrigin;
 use crate::rules::file::rate_limit::share_bucket;
 use tollgate_limiter::{Allowance, Limit, Rule};
 
@@ -27,7 +27,7 @@ impl Loader<'_> {
     pub(super) fn record_budget(&mut self, span: Span) {
         let node = self.nodes.len().saturating_sub(1);
         let place = self.place(span);
-        self.budgets.push(BudgetOrigin { node, place });
+        self.budgets.push(LimitFieldOrigin { node, place });
     }
 
     /// Reports limits that cannot share a bucket. The rules have no errors, so they name budgets in
@@ -38,7 +38,7 @@ impl Loader<'_> {
         }
         let rules = self.rules.rules();
         let mut wrong = Vec::new();
-        let mut first_of: HashMap<Shared<'_>, (&Rule, BudgetOrigin)> = HashMap::new();
+        let mut first_of: HashMap<Shared<'_>, (&Rule, LimitFieldOrigin)> = HashMap::new();
         let with_budget = rules.iter().filter(|rule| rule.budget.is_some());
         for (rule, origin) in with_budget.zip(&self.budgets) {
             let Some(shared) = shared(rule) else {

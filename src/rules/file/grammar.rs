@@ -142,6 +142,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         RESERVE_OF_LIMIT,
         COST,
         BUDGET,
+        RLQS,
         CANDIDATE_OF_LIMIT,
     ],
 };
@@ -283,6 +284,12 @@ const SLOT_SECONDS: Field = choice(
     AlgorithmOption::Slots,
     Kind::Integer(1..=u32::MAX),
     "How long a slot is held without a refund, in seconds.",
+);
+
+const RLQS: Field = tollgate(
+    "rlqs",
+    Kind::Boolean,
+    "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.",
 );
 
 pub(super) const ALL_OR_NOTHING: Field = tollgate(

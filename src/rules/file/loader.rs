@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::grammar::{OVERLAY, RULES};
-use crate::rules::file::node_origin::{BudgetOrigin, FilePlace, NodeOrigin, ReplacedName};
+use crate::rules::file::node_origin::{FilePlace, LimitFieldOrigin, NodeOrigin, ReplacedName};
 use crate::rules::file::reader::Reader;
 use crate::rules::file::report::Report;
 use crate::rules::file::rule_origin::RuleOrigins;
@@ -55,7 +55,9 @@ pub(super) struct Loader<'s> {
     /// The places of the names in `replaces`, in the order of the rules.
     pub(super) replaced_names: Vec<ReplacedName>,
     /// The places of the budgets that limits name, in the order of the rules.
-    pub(super) budgets: Vec<BudgetOrigin>,
+    pub(super) budgets: Vec<LimitFieldOrigin>,
+    /// The places of the limits with `rlqs`, in the order of the rules.
+    pub(super) quotas: Vec<LimitFieldOrigin>,
     /// Where domains and their settings were written.
     pub(super) domains: HashMap<String, DomainOrigin>,
 }
@@ -94,6 +96,7 @@ impl Loader<'_> {
             items: HashMap::new(),
             replaced_names: Vec::new(),
             budgets: Vec::new(),
+            quotas: Vec::new(),
             domains: HashMap::new(),
         }
     }
@@ -112,7 +115,8 @@ impl Loader<'_> {
     /// Compiles the patterns of all files. Gives whether the rules are valid.
     pub(super) fn complete(&mut self) -> bool {
         self.compile();
-        let are_valid = self.report.errors.is_empty() && self.check_budgets();
+        let are_valid =
+            self.report.errors.is_empty() && self.check_budgets() && self.check_quotas();
         if are_valid {
             self.warn_unreachable_nodes();
         }

@@ -62,6 +62,7 @@ mod node_origin;
 mod over_limit;
 mod overlay;
 mod patterns;
+mod quotas;
 mod rate_limit;
 mod reader;
 mod replaced_names;

@@ -36,9 +36,9 @@ pub(super) struct ReplacedName {
     pub(super) span: Span,
 }
 
-/// Where a limit names its budget. The name is in the rule.
+/// Where a limit names its budget, or is a quota. The rest is in the rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BudgetOrigin {
+pub(super) struct LimitFieldOrigin {
     /// The limit's node.
     pub(super) node: usize,
     pub(super) place: FilePlace,

@@ -8,6 +8,7 @@
 
 mod algorithm;
 mod concurrency;
+mod quota;
 mod reserve;
 mod window;
 
@@ -181,6 +182,7 @@ impl Loader<'_> {
         if rule.budget.is_some() {
             self.record_budget(fields.span_of("budget"));
         }
+        rule.rlqs = self.rlqs(&fields, path, allowance.as_ref());
         rule.allowance = allowance?;
         (self.error_count() == errors_before).then_some((rule, replaces_at))
     }
@@ -245,7 +247,14 @@ impl Loader<'_> {
         }
         self.integer(fields, path, "requests_per_unit");
         self.warn_unused_beside_unlimited(fields, path);
-        let ours = ["unit_multiplier", "algorithm", "reserve", "cost", "budget"];
+        let ours = [
+            "unit_multiplier",
+            "algorithm",
+            "reserve",
+            "cost",
+            "budget",
+            "rlqs",
+        ];
         for name in ours
             .into_iter()
             .chain(grammar::choices().map(|(name, _)| name))

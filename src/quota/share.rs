@@ -1,0 +1,141 @@
+//! Rates of tokens, and the token bucket that gives one to a proxy.
+//!
+//! Why whole seconds: Envoy 1.40 cuts fill intervals off to seconds, and divides by zero below one.
+
+/// Tokens in a second, in millionths.
+pub(crate) type MicroRate = u64;
+
+/// One token a second.
+pub(crate) const ONE_PER_SECOND: MicroRate = 1_000_000;
+
+/// The longest fill interval, in seconds: a share below one token in this time is none.
+const FILL_SECONDS_MAX: u64 = 86_400;
+
+/// What a proxy is told to enforce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    /// Nothing passes.
+    Deny,
+    /// A token bucket that refills continuously.
+    Bucket(TokenBucket),
+}
+
+/// A token bucket in the fields of `envoy.type.v3.TokenBucket`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TokenBucket {
+    /// What it holds at most.
+    pub(crate) tokens_max: u32,
+    /// Added in one interval.
+    pub(crate) tokens_per_fill: u32,
+    /// The interval, in seconds.
+    pub(crate) fill_seconds: u32,
+}
+
+impl Strategy {
+    /// The largest token bucket whose rate is at most `share`.
+    ///
+    /// It holds half a second of the rate, and at least one token: a bucket that is changed keeps
+    /// its fill ratio, so that a change can add as much again.
+    pub(crate) fn of_share(share: MicroRate) -> Self {
+        // An interval of 10 s cuts the rate off at tenths of a token a second.
+        let fill_seconds = if share >= 1_000 * ONE_PER_SECOND {
+            1
+        } else if share >= ONE_PER_SECOND {
+            10
+        } else if share == 0 {
+            return Self::Deny;
+        } else {
+            ONE_PER_SECOND.div_ceil(share)
+        };
+        if fill_seconds > FILL_SECONDS_MAX {
+            return Self::Deny;
+        }
+        let per_fill = u128::from(share) * u128::from(fill_seconds) / u128::from(ONE_PER_SECOND);
+        let half_a_second = (share / (2 * ONE_PER_SECOND)).max(1);
+        Self::Bucket(TokenBucket {
+            tokens_max: u32::try_from(half_a_second).unwrap_or(u32::MAX),
+            tokens_per_fill: u32::try_from(per_fill).unwrap_or(u32::MAX),
+            fill_seconds: u32::try_from(fill_seconds).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Its rate, rounded up: never below what the proxy lets pass.
+    pub(crate) fn rate(self) -> MicroRate {
+        match self {
+            Self::Deny => 0,
+            Self::Bucket(bucket) => (u64::from(bucket.tokens_per_fill) * ONE_PER_SECOND)
+                .div_ceil(u64::from(bucket.fill_seconds.max(1))),
+        }
+    }
+
+    /// The tokens that can pass at once.
+    pub(crate) fn burst(self) -> u64 {
+        match self {
+            Self::Deny => 0,
+            Self::Bucket(bucket) => u64::from(bucket.tokens_max),
+        }
+    }
+
+    /// The same, unless Envoy would not notice it after `before`: it compares the tokens, and not
+    /// the seconds of the interval. Then two fills are one of twice the length.
+    pub(crate) fn noticed_after(self, before: Option<Self>) -> Self {
+        let (Self::Bucket(new), Some(Self::Bucket(old))) = (self, before) else {
+            return self;
+        };
+        let unnoticed = new.tokens_max == old.tokens_max
+            && new.tokens_per_fill == old.tokens_per_fill
+            && new.fill_seconds != old.fill_seconds;
+        if !unnoticed {
+            return self;
+        }
+        Self::Bucket(TokenBucket {
+            tokens_per_fill: new.tokens_per_fill.saturating_mul(2),
+            fill_seconds: new.fill_seconds.saturating_mul(2),
+            ..new
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_a_bucket_is_its_share_cut_off() {
+        for (share, bucket) in [
+            (0, None),
+            (1, None),
+            (ONE_PER_SECOND / 90_000, None),
+            (ONE_PER_SECOND / 60, Some((1, 1, 61))),
+            (166_667, Some((1, 1, 6))),
+            (ONE_PER_SECOND, Some((1, 10, 10))),
+            (1_666_666, Some((1, 16, 10))),
+            (240 * ONE_PER_SECOND, Some((120, 2_400, 10))),
+            (5_000 * ONE_PER_SECOND + 1, Some((2_500, 5_000, 1))),
+        ] {
+            let expected = bucket.map_or(
+                Strategy::Deny,
+                |(tokens_max, tokens_per_fill, fill_seconds)| {
+                    Strategy::Bucket(TokenBucket {
+                        tokens_max,
+                        tokens_per_fill,
+                        fill_seconds,
+                    })
+                },
+            );
+            let strategy = Strategy::of_share(share);
+            assert_eq!(strategy, expected, "{share}");
+            assert!(strategy.rate() <= share, "{share}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_interval_alone_changes_the_tokens_too() {
+        let slow = Strategy::of_share(100_000);
+        let slower = Strategy::of_share(50_000);
+        assert_eq!(slower.noticed_after(Some(slow)).rate(), slower.rate());
+        assert_ne!(slower.noticed_after(Some(slow)), slower);
+        assert_eq!(slow.noticed_after(Some(slow)), slow);
+        assert_eq!(slow.noticed_after(None), slow);
+    }
+}
