@@ -34,9 +34,6 @@ def plant(language):
         (copy.parent / "proto").symlink_to(CLIENTS / "proto")
         (copy.parent.parent / "proto").symlink_to(ROOT / "proto")
         env = {**environment(language), "TOLLGATE_VECTORS": str(CLIENTS / "vectors")}
-        if language == "rust":
-            # Builds of the copy replace those of the same files only.
-            env["CARGO_TARGET_DIR"] = str(PACKAGES / "cargo-planted")
         (command,) = commands(language, "vectors")
         for mistake in mistakes:
             if mistake["fails"] not in known:
