@@ -5,6 +5,7 @@
 use clap::Args;
 
 use crate::settings::headings::WORKERS;
+use crate::settings::parse::positive;
 
 /// Limits that are apportioned over proxies (`rlqs: true`).
 #[derive(Args, Clone, Copy, Debug)]
@@ -29,6 +30,7 @@ pub struct QuotaSettings {
         long,
         env = "TOLLGATE_QUOTA_SHARES_MAX",
         default_value_t = 1_000_000,
+        value_parser = positive,
         value_name = "COUNT"
     )]
     pub quota_shares_max: usize,
