@@ -54,6 +54,7 @@ const IN_A_LIMIT: &[&str] = &[
     "reserve",
     "cost",
     "budget",
+    "rlqs",
     "candidate",
 ];
 
