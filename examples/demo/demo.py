@@ -6,7 +6,7 @@ restarts tollgate under load, and fails unless
 
 - exactly 1,000 requests are admitted, and every service admitted some of them,
 - each service answers as its `on_error` says while tollgate is away, and asks tollgate again when it is back,
-- no more than one decision in a hundred takes longer than its deadline and 100 ms, by the services' own counts,
+- no decision takes longer than its deadline, by the services' own counts,
 - no service ends, and none has more threads, open files or memory than before.
 """
 
@@ -304,10 +304,8 @@ class Demo:
             if turn == 0:
                 usage = now
         for name, stats in self.stats().items():
-            # One in a hundred: ten services, tollgate and Envoy can share two cores, and a timer may fire late.
-            print(f"{name:8} {stats['late']} of {stats['checks']} decisions came later than the deadline and 100 ms")
-            if stats["late"] * 100 > stats["checks"]:
-                raise Failed(f"{name}: late decisions: {stats}")
+            if stats["late"]:
+                raise Failed(f"{name}: {stats['late']} of {stats['checks']} decisions came later than the deadline: {stats}")
         for name, before in usage.items():
             after = now[name]
             # A runtime may start a thread, or grow its heap, at any time; a leak grows with each of thousands of calls.

@@ -45,7 +45,7 @@ pub(crate) struct Outgoing {
     pub(crate) action: ProxyAction,
 }
 
-/// What a proxy is told of a bucket.
+/// What is sent to a proxy about a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProxyAction {
     /// Enforce this.

@@ -11,7 +11,7 @@ pub(crate) const ONE_PER_SECOND: MicroRate = 1_000_000;
 /// The longest fill interval, in seconds: a share below one token in this time is none.
 const FILL_SECONDS_MAX: u64 = 86_400;
 
-/// What a proxy is told to enforce.
+/// What a proxy enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {
     /// Nothing passes.

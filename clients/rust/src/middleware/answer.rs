@@ -10,7 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::{HeaderStyle, Options};
 use crate::{Decision, Source};
 
-/// Wait that a client is told after `on_error: deny`.
+/// `Retry-After` of a request refused by `on_error: deny`.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// What becomes of a request.
