@@ -29,6 +29,7 @@ COPY tests/gateway_control_plane/main.rs tests/gateway_control_plane/main.rs
 COPY tests/clients/main.rs tests/clients/main.rs
 COPY tests/browser/page_cost.rs tests/browser/page_cost.rs
 COPY tests/process/record_cost.rs tests/process/record_cost.rs
+COPY tests/redis/cluster_cost.rs tests/redis/cluster_cost.rs
 COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH

@@ -21,7 +21,7 @@
 # make test-memory      2 and 10 million keys, a million reservations, a flood of 5 minutes in 64 MiB (as root)
 # make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
-# make test-quota       three Envoys share a quota while tollgate and Envoys are killed; three minutes
+# make test-quota       three Envoys share a quota through failures, and quirks of Envoy; seven minutes
 # make test-record      a recording of three minutes through Envoy, replayed
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
@@ -31,11 +31,17 @@
 #
 # Measurements (BENCH="--write" updates the page, BENCH="--full --write" measures more):
 # make bench            CPU and latency of a check on the wire (docs/performance.md)
+# make bench-alone      what a check costs that comes alone, beside an answer without a decision; BEFORE names another binary
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
+# make bench-redis-cluster  Redis's CPU a check on one server and on clusters (docs/shared-limits.md); BEFORE names another binary
 # make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
 # make bench-page       CPU of the service with 100 live pages open
 # make bench-clients    what the clients' middleware costs a service (docs/clients.md)
+# make bench-quotas     what Envoy saves with quotas in place of a call for each request (docs/quotas.md)
 # make bench-record     CPU and latency of a check while it is recorded
+# make bench-quota-load CPU and memory of quotas with 1,000 streams, and checks beside them (docs/quotas.md)
+# make bench-snapshot   seconds for a snapshot of two million buckets, and the latency of checks meanwhile
+# make bench-tenants    a million limits by value: load, memory, and checks during a reload
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
@@ -78,7 +84,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo
 
 CLIENT_TARGETS := $(foreach step,build lint test,$(CLIENT_LANGUAGES:%=$(step)-client-%))
 
-.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-quota test-demo demo bench-clients toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean
+.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -107,7 +113,9 @@ test-long: deps
 	$(CARGO) test --locked --test chart property::
 
 test-quota: deps target/debug/tollgate
-	python3 tests/quota/quota.py target/debug/tollgate $(VENV)/bin/envoy
+	$(VENV)/bin/python tests/quota/quirks.py target/debug/tollgate $(VENV)/bin/envoy
+	$(VENV)/bin/python tests/quota/quota.py target/debug/tollgate $(VENV)/bin/envoy
+	$(VENV)/bin/python tests/quota/replicas.py target/debug/tollgate $(VENV)/bin/envoy
 
 test-record: export TOLLGATE_RECORD_SECONDS ?= 180
 test-record: deps
@@ -202,8 +210,19 @@ $(TOOLS)/.sbom-$(SBOM):
 bench: deps
 	$(CARGO) bench --locked --bench wire -- $(BENCH)
 
+# Seconds for a snapshot of two million buckets, and what it does to the latency of checks.
+bench-snapshot:
+	$(CARGO) bench --locked --bench snapshot
+
+bench-alone: deps
+	BEFORE="$(BEFORE)" $(CARGO) bench --locked --bench wire -- --axis alone $(BENCH)
+
 bench-redis: deps
 	$(CARGO) bench --locked --bench wire -- --axis shared $(BENCH)
+
+# Redis's CPU is measured, not tollgate's, so an unoptimised build will do. NOW names another.
+bench-redis-cluster: deps
+	NOW="$(NOW)" BEFORE="$(BEFORE)" $(CARGO) test --locked --test redis-cluster-cost -- --nocapture
 
 # The wire bench measures throttlecrab if it is installed.
 THROTTLECRAB := 0.4.40
@@ -222,9 +241,22 @@ target/peers/bin/throttlecrab-server:
 bench-page:
 	$(CARGO) test --locked --release --test page-cost -- --nocapture
 
+# Optimised, about six minutes.
+bench-quotas: deps
+	$(CARGO) build --release --locked
+	$(VENV)/bin/python benches/quotas/saves.py $(BENCH)
+
 # Optimised, about two minutes.
 bench-record:
 	$(CARGO) test --locked --release --test record-cost -- --nocapture
+
+# About five minutes. BENCH="--each 10000 --shares-max 10000000" has ten million parts.
+bench-quota-load:
+	$(CARGO) bench --locked --bench quotas -- $(BENCH)
+# A million limits by value: load, memory, and checks during a reload. About three minutes.
+bench-tenants: deps
+	$(CARGO) build --release --locked
+	python3 benches/tenants/cost.py $(BENCH)
 
 # The test that compares the figures writes them here.
 baseline: deps
@@ -269,12 +301,14 @@ target/cargo-deb/.$(CARGO_DEB):
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
-	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds
+	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds target/fuzz/quota_reports target/fuzz/snapshot
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run --no-default-features http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run xds target/fuzz/xds fuzz/corpus/xds -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=2048
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
+	$(CARGO) +nightly fuzz run quota_reports target/fuzz/quota_reports fuzz/corpus/quota_reports -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
+	$(CARGO) +nightly fuzz run snapshot target/fuzz/snapshot fuzz/corpus/snapshot -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096 -malloc_limit_mb=256
 
 # h2load, nghttpd, valgrind and Redis. Tests start servers of their own, on sockets in temporary
 # directories, and do not use a server that a package starts as a service.

@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_server(true)
         .compile_fds_with_config(compiled, config)?;
     compile_xds(&out_dir)?;
-    compile_recording()?;
+    compile_files()?;
     write_algorithm_scripts(&out_dir)
 }
 
@@ -131,10 +131,13 @@ fn compile_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Generates the messages of recordings, which are not published by reflection.
-fn compile_recording() -> Result<(), Box<dyn Error>> {
-    let file = "tollgate/recording/v1/recording.proto";
-    let compiled = protox::compile([file], ["proto"])?;
+/// Generates the messages of recordings and snapshots, which are not published by reflection.
+fn compile_files() -> Result<(), Box<dyn Error>> {
+    let files = [
+        "tollgate/recording/v1/recording.proto",
+        "tollgate/snapshot/v1/snapshot.proto",
+    ];
+    let compiled = protox::compile(files, ["proto"])?;
     prost_build::Config::new().compile_fds(compiled)?;
     Ok(())
 }

@@ -3,8 +3,8 @@
 //!
 //! Why this one: clients choose the keys, so the hash must be keyed, or they could aim at one
 //! partition. 128 bits make chance collisions of buckets negligible (at a billion keys: one in
-//! 10^20). The secret is generated at start and never leaves the process; replicas that share a
-//! store are all configured with the same one.
+//! 10^20). The secret is generated at start and leaves the process only in a snapshot
+//! (`--snapshot`); replicas that share a store are all configured with the same one.
 //!
 //! What it deliberately does not do: choose between the two (`app` does).
 
@@ -46,6 +46,11 @@ impl KeyedHash {
         Self {
             secret: digest.finish128().as_u128().to_le_bytes(),
         }
+    }
+
+    /// Its secret, for a file that only the owner may read.
+    pub(crate) const fn secret(self) -> [u8; 16] {
+        self.secret
     }
 
     /// With a known secret, for tests and for replicas that must agree.

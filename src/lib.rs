@@ -17,6 +17,7 @@
 //! | module | may import | what it is |
 //! | --- | --- | --- |
 //! | `clock` | | the only file that reads the time |
+//! | `key_map` | | maps by keys, which are hashes already |
 //! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
 //! | `file_stamp` | | whether a file changed |
 //! | `visible_text` | | text of other programs without hidden characters |
@@ -37,18 +38,19 @@
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
-//! | `store` | `clock`, `metrics`, `capture` | where buckets live |
+//! | `snapshot` | `keyed_hash`, `proto` | buckets of the memory store in a file |
+//! | `store` | `key_map`, `clock`, `metrics`, `capture`, `snapshot` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates` | the one decision path |
-//! | `quota` | `clock`, `keyed_hash`, `metrics`, `pipeline` | one limit apportioned over proxies that decide alone |
+//! | `quota` | `clock`, `key_map`, `keyed_hash`, `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `simulation` | files of tests: format, runner, coverage |
+//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `capture` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
+//! | `admin` | `admin_api`, `clock`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
 //! | `cli` | `clock`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `visible_text`, `proto`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -68,6 +70,7 @@ pub mod event_rate;
 pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;
+mod key_map;
 pub mod keyed_hash;
 pub mod metrics;
 pub mod net;
@@ -81,6 +84,7 @@ pub mod rule_tests;
 pub mod rules;
 pub mod settings;
 pub mod simulation;
+pub mod snapshot;
 pub mod statsd;
 pub mod store;
 pub mod tls;

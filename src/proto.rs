@@ -2,7 +2,12 @@
 //!
 //! What it deliberately does not do: leave `grpc`, `rules/xds` and the codec. Other modules use
 //! their own types.
-#![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::large_enum_variant,
+    clippy::pedantic
+)] // generated
 
 pub mod envoy {
     pub mod config {
@@ -53,6 +58,11 @@ pub mod kuadrant {
 pub mod tollgate {
     pub mod v1 {
         tonic::include_proto!("tollgate.v1");
+    }
+    pub mod snapshot {
+        pub mod v1 {
+            tonic::include_proto!("tollgate.snapshot.v1");
+        }
     }
     pub mod recording {
         pub mod v1 {

@@ -51,13 +51,22 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin_client",
             "decisions",
             "replay/report.rs",
+            "rules/file/limits_from/json_lines.rs",
         ],
         "one module declares the JSON of the admin listener, others write and read it",
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
     ("indicatif", &["cli/progress.rs"], "one file shows progress"),
-    ("zstd", &["recording"], "recordings are compressed"),
-    ("csv", &["recording/import"], "one module reads logs"),
+    (
+        "zstd",
+        &["recording", "snapshot"],
+        "recordings and snapshots are compressed",
+    ),
+    (
+        "csv",
+        &["recording/import", "rules/file/limits_from"],
+        "one module reads logs, one reads limits",
+    ),
     (
         "prost",
         &[
@@ -70,6 +79,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "rule_tests",
             "rules/xds",
             "recording",
+            "snapshot",
             "replay/engine.rs",
             "replay/comparison.rs",
             "replay/tests.rs",

@@ -33,6 +33,7 @@ use scenarios::Scenario;
 #[bench::candidate(scenarios::candidate())]
 #[bench::over_limit(scenarios::over_limit())]
 #[bench::four_descriptors(scenarios::four_descriptors())]
+#[bench::sixty_four_descriptors(scenarios::sixty_four_descriptors())]
 #[bench::token_bucket(scenarios::token_bucket())]
 #[bench::sliding_window(scenarios::sliding_window())]
 #[bench::sliding_log(scenarios::sliding_log())]

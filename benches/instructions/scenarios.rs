@@ -103,6 +103,19 @@ pub(crate) fn four_descriptors() -> Scenario {
     Scenario::of(&four_rules(""), OK, four_keys())
 }
 
+/// More checks than a thread decides itself: the workers of both partitions get a batch.
+pub(crate) fn sixty_four_descriptors() -> Scenario {
+    let rules = one_rule_of("unit: year, requests_per_unit: 4294967295");
+    let requests = (0..KEYS).map(|number| {
+        let descriptors = (0..64).map(|descriptor| RateLimitDescriptor {
+            entries: vec![entry("user", format!("user-{number:04}-{descriptor:04}"))],
+            ..Default::default()
+        });
+        frame(descriptors.collect())
+    });
+    Scenario::of(&rules, OK, requests.collect())
+}
+
 /// Three of the four would pass and are refunded.
 pub(crate) fn all_or_nothing() -> Scenario {
     let rules = four_rules("all_or_nothing: true\n");

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `axes` | axes of comparison and their rounds |
 //! | `latency` | the open loop of requests |
+//! | `alone` | a check alone beside an answer without a decision |
 //! | `shared` | limits shared through Redis |
 //! | `reference` | Envoy's reference service and tollgate on one Redis |
 //! | `requests` | rules, and requests encoded in advance |
@@ -33,6 +34,7 @@
     clippy::cast_sign_loss
 )]
 
+mod alone;
 mod axes;
 mod bare_tonic;
 mod generator;
@@ -116,6 +118,21 @@ fn shared(options: &Options, cores: usize) {
     }
 }
 
+/// Measures a check alone beside an answer without a decision.
+fn alone(options: &Options, cores: usize) {
+    const COMMAND: &str = "make bench-alone";
+    let circumstances = table::circumstances(options, cores, COMMAND);
+    let mut figures = format!("{circumstances}\n{}\n", table::ALONE_HEAD);
+    for row in alone::run(options, cores) {
+        figures += &table::alone_line(&row);
+        figures.push('\n');
+    }
+    print!("{figures}");
+    if let Some(folder) = &options.write {
+        table::write(folder, table::PAGE, COMMAND, &figures);
+    }
+}
+
 /// Measures Envoy's reference service and tollgate on one Redis, then the peers in memory.
 fn beside_the_reference(options: &Options, cores: usize) -> bool {
     const COMMAND: &str = "make bench-peers";
@@ -150,6 +167,10 @@ fn measure(options: &Options, cores: usize) -> bool {
         shared(options, cores);
         return true;
     }
+    if options.axis.as_deref() == Some(alone::AXIS) {
+        alone(options, cores);
+        return true;
+    }
     if options.axis.as_deref() == Some(reference::AXIS) {
         return beside_the_reference(options, cores);
     }
@@ -157,7 +178,7 @@ fn measure(options: &Options, cores: usize) -> bool {
     let names: Vec<_> = all
         .iter()
         .map(|axis| axis.name)
-        .chain(["latency", shared::AXIS, reference::AXIS])
+        .chain(["latency", alone::AXIS, shared::AXIS, reference::AXIS])
         .collect();
     if let Some(axis) = &options.axis
         && !names.contains(&axis.as_str())

@@ -73,6 +73,14 @@ impl Workload {
         }
     }
 
+    /// Answers the same requests without a decision.
+    pub(crate) fn without_decision(self) -> Self {
+        Self {
+            limit: "unlimited: true".to_owned(),
+            ..self
+        }
+    }
+
     /// Uses an algorithm, still always allowed. Algorithms that store single hits forget them
     /// within about a second.
     pub(crate) fn by(self, algorithm: &dyn Algorithm) -> Self {

@@ -162,6 +162,14 @@ impl Server {
         Self::start_tollgate(command, workload, cores, files)
     }
 
+    /// Starts another build of tollgate on that many cores.
+    pub(crate) fn start_build(binary: &Path, workload: &Workload, cores: usize) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let mut command = on_cores(cores);
+        command.arg(binary);
+        Self::start_serve(command, workload, cores, files)
+    }
+
     /// Starts Envoy's reference service on the first core, with these variables.
     pub(crate) fn start_reference(workload: &Workload, variables: &[(&str, &str)]) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
@@ -226,18 +234,26 @@ impl Server {
         cores: usize,
         files: tempfile::TempDir,
     ) -> Self {
+        command.arg(tollgate_binary());
+        Self::start_serve(command, workload, cores, files)
+    }
+
+    /// Starts a tollgate; the last argument of the command is its binary.
+    fn start_serve(
+        mut command: Command,
+        workload: &Workload,
+        cores: usize,
+        files: tempfile::TempDir,
+    ) -> Self {
         let rules = files.path().join("rules.yaml");
         std::fs::write(&rules, workload.rules()).expect("the rules file");
-        command
-            .args([tollgate_binary(), "serve"])
-            .arg(&rules)
-            .args([
-                "--grpc-host=127.0.0.1",
-                "--grpc-port=0",
-                "--host=127.0.0.1",
-                "--port=0",
-                "--debug-port=0",
-            ]);
+        command.arg("serve").arg(&rules).args([
+            "--grpc-host=127.0.0.1",
+            "--grpc-port=0",
+            "--host=127.0.0.1",
+            "--port=0",
+            "--debug-port=0",
+        ]);
         // Memory for every key, and for partitions that get more than their share.
         if knows("--memory-max") {
             command.arg("--memory-max=6GiB");
@@ -279,6 +295,11 @@ impl Server {
             Kind::Throttlecrab => "throttlecrab.RateLimiter/Throttle",
             _ => SHOULD_RATE_LIMIT,
         }
+    }
+
+    /// ID of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn cpu(&self) -> Cpu {

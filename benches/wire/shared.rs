@@ -49,6 +49,11 @@ const IN_FLIGHT: u64 = 2 * (CALLS * script::CHECKS_MAX) as u64;
 /// Number of keys in cells with several.
 const KEYS: u64 = 1_000;
 
+/// A key of the same length as ours.
+const KEY: &str = "tg:{5f}:000000000000000000__rand_int__";
+/// The same for `INCRBY`: the script's buckets are no integers, so it needs keys of its own.
+const COUNTER: &str = "in:{5f}:000000000000000000__rand_int__";
+
 const SHAPE: Shape = Shape {
     connections: 2,
     streams: 100,
@@ -56,6 +61,8 @@ const SHAPE: Shape = Shape {
 
 /// A measured candidate.
 enum Candidate {
+    /// `redis-benchmark` with `INCRBY`, the least that a counter costs.
+    Increment,
     /// `redis-benchmark`.
     Script { sha1: String },
     /// The store of this library, driven like a worker of the service drives it.
@@ -141,23 +148,24 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
             Candidate::Script { sha1 },
             0,
         ),
+        cell("`redis-benchmark`, `INCRBY`", KEYS, Candidate::Increment, 0),
         cell(
             "exact: the store alone",
             KEYS,
             Candidate::Store(Box::new(StoreDriver::start(&url))),
             0,
         ),
-        cell("memory: the service", 1, service(&one, None), 2),
-        cell("leased: the service", 1, service(&one, Some("leased")), 2),
-        cell("exact: the service", 1, service(&one, Some("exact")), 2),
-        cell("memory: the service", KEYS, service(&many, None), 5),
+        cell("memory: the service", 1, service(&one, None), 3),
+        cell("leased: the service", 1, service(&one, Some("leased")), 3),
+        cell("exact: the service", 1, service(&one, Some("exact")), 3),
+        cell("memory: the service", KEYS, service(&many, None), 6),
         cell(
             "leased: the service",
             KEYS,
             service(&many, Some("leased")),
-            5,
+            6,
         ),
-        cell("exact: the service", KEYS, service(&many, Some("exact")), 5),
+        cell("exact: the service", KEYS, service(&many, Some("exact")), 6),
     ];
     for cell in &mut cells {
         // Warms up connections, buckets and lease sizes.
@@ -192,11 +200,12 @@ impl Cell {
     fn measure(&mut self, redis: &RedisServer, requests: u64) -> Measurement {
         // Fast candidates get more checks, so that all measurements take a similar time.
         let requests = match self.candidate {
-            Candidate::Script { .. } | Candidate::Store(_) => requests * 5,
+            Candidate::Increment | Candidate::Script { .. } | Candidate::Store(_) => requests * 5,
             Candidate::Service { .. } => requests,
         };
         let (before, calls_before) = (cpu(redis.id()), calls(redis));
         let (decided, seconds) = match &mut self.candidate {
+            Candidate::Increment => increments(redis.port(), requests),
             Candidate::Script { sha1 } => benchmark(redis.port(), sha1, requests),
             Candidate::Store(driven) => (requests, driven.decide(requests)),
             Candidate::Service { server, workload } if workload.keys == 1 => {
@@ -264,7 +273,7 @@ fn repeating() -> String {
     for byte in argument {
         let _ = write!(text, "\\{byte:03}");
     }
-    text += "'\nlocal ARGV = { '' }\nfor place = 1, #KEYS do ARGV[place + 1] = asked end\n";
+    text += "'\nlocal ARGV = { '', '\\0' .. ('\\1'):rep(#KEYS - 1), asked }\n";
     text + script::text()
 }
 
@@ -272,13 +281,27 @@ fn repeating() -> String {
 fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
     let keys = script::CHECKS_MAX;
     let calls = checks.div_ceil(keys as u64);
+    let mut words = vec!["EVALSHA".to_owned(), sha1.to_owned(), keys.to_string()];
+    words.extend((0..keys).map(|_| KEY.to_owned()));
+    let rate = run_benchmark(port, calls, 1, &words);
+    (calls * keys as u64, calls as f64 / rate)
+}
+
+/// The same for `INCRBY`, as many in flight.
+fn increments(port: u16, count: u64) -> (u64, f64) {
+    let words = ["INCRBY", COUNTER, "1"].map(str::to_owned);
+    let rate = run_benchmark(port, count, script::CHECKS_MAX, &words);
+    (count, count as f64 / rate)
+}
+
+/// Runs `redis-benchmark` with this command; returns how many a second.
+fn run_benchmark(port: u16, count: u64, pipeline: usize, words: &[String]) -> f64 {
     let mut command = Command::new("redis-benchmark");
     command
-        .args(["-p", &port.to_string(), "-n", &calls.to_string()])
-        .args(["-c", &CALLS.to_string(), "-P", "1", "-r", &KEYS.to_string()])
-        .args(["--csv", "EVALSHA", sha1, &keys.to_string()])
-        // Same length as our keys.
-        .args((0..keys).map(|_| "tg:{5f}:000000000000000000__rand_int__"));
+        .args(["-p", &port.to_string(), "-n", &count.to_string()])
+        .args(["-c", &CALLS.to_string(), "-P", &pipeline.to_string()])
+        .args(["-r", &KEYS.to_string(), "--csv"])
+        .args(words);
     let output = command.output();
     let output = output.expect("`redis-benchmark` is missing; run `make deps`");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -286,8 +309,7 @@ fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
         let fields: Vec<_> = line.split("\",\"").collect();
         fields.get(1)?.trim_matches('"').parse::<f64>().ok()
     });
-    let rate = rate.unwrap_or_else(|| panic!("redis-benchmark said {text}"));
-    (calls * keys as u64, calls as f64 / rate)
+    rate.unwrap_or_else(|| panic!("redis-benchmark said {text}"))
 }
 
 // === impl StoreDriver ===

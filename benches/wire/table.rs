@@ -9,6 +9,7 @@ use std::process::Command;
 use tollgate_test_support::performance_chart::{PEERS_BEGIN, PEERS_END, axis_file, axis_subject};
 use tollgate_test_support::wire_bench_options::Options;
 
+use crate::alone;
 use crate::axes::Row;
 use crate::latency;
 use crate::reference;
@@ -37,6 +38,10 @@ pub(crate) const SHARED_HEAD: &str = "\
 pub(crate) const REFERENCE_HEAD: &str = "\
 | server | requests in flight | CPU µs a check, the server | CPU µs a check, Redis | checks/s | rate, to the reference |
 | --- | --- | --- | --- | --- | --- |";
+
+pub(crate) const ALONE_HEAD: &str = "\
+| connections × streams | where | build | answer | user µs | kernel µs | context switches | system calls | epoll_wait | wakes of threads | CPU, to no decision |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
 impl Row {
     /// Whether the generator was the bottleneck.
@@ -67,6 +72,30 @@ pub(crate) fn reference_line(row: &reference::Row) -> String {
     let cell = |spread: &Option<Spread>| spread.map_or("–".to_owned(), |one| one.to_string());
     let (redis_us, ratio) = (cell(redis_us), cell(ratio));
     format!("| {what} | {in_flight} | {server_us} | {redis_us} | {rate} | {ratio} |")
+}
+
+/// A line of a check alone.
+pub(crate) fn alone_line(row: &alone::Row) -> String {
+    let alone::Row {
+        shape,
+        place,
+        build,
+        decides,
+        user_us,
+        kernel_us,
+        switches,
+        calls,
+        ratio,
+    } = row;
+    let answer = if *decides { "a check" } else { "no decision" };
+    let calls = calls.map_or_else(
+        || "– | – | –".to_owned(),
+        |calls| format!("{:.2} | {:.2} | {:.2}", calls.all, calls.waits, calls.wakes),
+    );
+    format!(
+        "| {} × {} | {place} | {build} | {answer} | {user_us} | {kernel_us} | {:.2} | {calls} | {ratio} |",
+        shape.connections, shape.streams, switches.median
+    )
 }
 
 /// A line of the shared limits.

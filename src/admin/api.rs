@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Pipeline};
+use crate::quota::registry::QuotaRegistry;
 use crate::store::Store;
 use crate::top_keys::TopKeys;
 use crate::value_hash::ShownValues;
@@ -30,6 +31,7 @@ pub struct AdminApi {
     pub(super) values: ShownValues,
     pub(super) decisions: Decisions,
     pub(super) top_keys: Arc<TopKeys>,
+    pub(super) quotas: Arc<QuotaRegistry>,
     pub(super) rates: Arc<LimitRates>,
     pub(super) states: Arc<StateHub>,
     /// Open streams of events.
@@ -61,6 +63,8 @@ pub struct AdminParts {
     pub decisions: Decisions,
     /// The heaviest keys.
     pub top_keys: Arc<TopKeys>,
+    /// Buckets and streams of the quota service.
+    pub(crate) quotas: Arc<QuotaRegistry>,
     /// Most streams of events.
     pub streams_max: usize,
     /// What recordings may have.
@@ -88,6 +92,7 @@ impl AdminApi {
             values: *parts.decisions.values(),
             decisions: parts.decisions,
             top_keys: parts.top_keys,
+            quotas: parts.quotas,
             rates: Arc::new(rates),
             states: Arc::new(StateHub::new()),
             streams: Arc::new(Semaphore::new(streams_max)),

@@ -27,7 +27,8 @@ impl<'g> CandidateLimits<'g> {
     /// None without a candidate.
     pub(super) fn new(generation: &'g Generation) -> Option<Self> {
         let rules = generation.candidate.as_deref()?;
-        let named = rules.rules.rules().iter().zip(&*rules.names);
+        let named = rules.rules.written_rules();
+        let named = named.filter_map(|(rule, _)| Some((rule, rules.names.get(rule.index)?)));
         let by_name = named.map(|(rule, name)| ((&*rule.domain, &**name), rule.index));
         Some(Self {
             rules,
@@ -62,18 +63,21 @@ impl<'g> CandidateLimits<'g> {
             .iter()
             .map(|rule| (&*rule.domain, rule_name(rule)))
             .collect();
-        let named = self.rules.rules.rules().iter().zip(&*self.rules.names);
-        let new = named.filter(|(rule, name)| {
+        let named = self.rules.rules.written_rules();
+        let named = named.map(|(rule, table)| (rule, rule_name(rule), table));
+        let new = named.filter(|(rule, name, table)| {
             // A rule that only keeps what it replaces has no limit in the candidate.
-            let is_counted = matches!(rule.allowance, Allowance::Limited { .. });
-            is_counted && !live.contains(&(&*rule.domain, name.to_string()))
+            let is_counted = table.is_some() || rule.allowance != Allowance::Unlimited;
+            is_counted && !live.contains(&(&*rule.domain, name.clone()))
         });
-        let new = new.take(NEW_RULES_MAX).map(|(rule, name)| CandidateRule {
-            domain: rule.domain.to_string(),
-            rule: name.to_string(),
-            limit: figures(rule),
-            counts: self.counts(rule.index),
-        });
+        let new = new
+            .take(NEW_RULES_MAX)
+            .map(|(rule, name, _)| CandidateRule {
+                domain: rule.domain.to_string(),
+                rule: name,
+                limit: figures(rule),
+                counts: self.counts(rule.index),
+            });
         new.collect()
     }
 }
@@ -118,6 +122,8 @@ pub(super) fn candidate_state(
 
 fn figures(rule: &Rule) -> Option<LimitFigures> {
     match &rule.allowance {
+        // Limits by value are many.
+        Allowance::Limited { .. } if rule.lines.is_some() => None,
         Allowance::Unlimited => None,
         Allowance::Limited { limit, algorithm } => Some(LimitFigures::of(limit, *algorithm)),
     }

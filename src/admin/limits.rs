@@ -13,11 +13,14 @@ use super::candidate::{CandidateLimits, candidate_state};
 use super::failure::{ApiFailure, JSON_HEADERS, json_bytes};
 use super::http::Client;
 use super::query::Query;
+use super::quotas::RuleSums;
 use super::rates::LimitCounts;
 use super::streamed::in_pieces;
-use crate::admin_api::{LimitFigures, LimitState, Limits, ReserveFigures, rule_name, time_text};
+use crate::admin_api::{
+    LimitFigures, LimitState, Limits, LimitsFrom, ReserveFigures, rule_name, time_text,
+};
 use crate::pipeline::Shadow;
-use tollgate_limiter::{Allowance, Cost, Rule, Timestamp};
+use tollgate_limiter::{Allowance, Cost, LimitTable, Rule, Timestamp};
 
 /// How many rules one response has.
 const LIMITS_MAX: usize = 10_000;
@@ -82,16 +85,18 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     };
     let candidates = CandidateLimits::new(&generation);
     let ends = ShadowEnds::new(state.generations.shadowed());
+    let quotas = RuleSums::new(state);
     let counts = api.rates.counts(&generation);
     let (domain, name) = (query.text("domain"), query.text("rule"));
-    for rule in generation.rules.rules() {
+    for (rule, table) in generation.rules.written_rules() {
         if domain.is_some_and(|domain| *rule.domain != *domain)
             || name.is_some_and(|name| rule_name(rule) != name)
         {
             continue;
         }
         if limits.limits.len() < LIMITS_MAX {
-            let mut state = limit_state(rule, &counts, &ends, candidates.as_ref());
+            let mut state = limit_state((rule, table), &counts, &ends, candidates.as_ref());
+            state.rlqs = quotas.of(rule);
             if let Some(origin) = generation.origins.of(rule.index) {
                 (state.source, state.overlay) = (Some(origin.rule), origin.overlay);
             }
@@ -103,9 +108,9 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     limits
 }
 
-/// One rule.
+/// One rule, and its table.
 pub(super) fn limit_state(
-    rule: &Rule,
+    (rule, table): (&Rule, Option<&Arc<LimitTable>>),
     counts: &LimitCounts<'_>,
     ends: &ShadowEnds,
     candidates: Option<&CandidateLimits<'_>>,
@@ -114,9 +119,15 @@ pub(super) fn limit_state(
     LimitState {
         limit: match &rule.allowance {
             Allowance::Unlimited => None,
+            // Each value has its own.
+            Allowance::Limited { .. } if rule.lines.is_some() => None,
             Allowance::Limited { limit, algorithm } => Some(LimitFigures::of(limit, *algorithm)),
         },
-        unlimited: matches!(rule.allowance, Allowance::Unlimited),
+        unlimited: matches!(rule.allowance, Allowance::Unlimited) && rule.lines.is_none(),
+        limits_from: table.map(|table| LimitsFrom {
+            file: table.source().to_string(),
+            limits: table.len() as u64,
+        }),
         reserve: rule.reserve.as_deref().map(ReserveFigures::of),
         cost: (rule.cost != Cost::default()).then(|| rule.cost.to_string()),
         budget: rule.budget.as_deref().map(str::to_owned),
@@ -125,6 +136,7 @@ pub(super) fn limit_state(
         source: None,
         overlay: None,
         quota_mode: rule.quota_mode,
+        rlqs: None,
         hits: counts.hits(rule.index),
         reservations: counts.reservations(rule),
         rates: counts.rates(rule.index),

@@ -13,6 +13,7 @@
 //! | `limits`, `rates` | `GET /limits`, and hits a second |
 //! | `top` | `GET /top` |
 //! | `partitions` | `GET /partitions` |
+//! | `quotas` | `GET /quotas` |
 //! | `decisions` | `GET /decisions` |
 //! | `events`, `state` | `GET /events`, and its `state` |
 //! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
@@ -43,6 +44,7 @@ mod limits;
 mod page;
 mod partitions;
 mod query;
+mod quotas;
 mod rates;
 mod readiness;
 mod record;
@@ -159,6 +161,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/limits", get(limits::limits))
         .route("/top", get(top::top))
         .route("/partitions", get(partitions::partitions))
+        .route("/quotas", get(quotas::quotas))
         .route("/decisions", get(decisions::decisions))
         .route("/events", get(events::events))
         .route("/record", post(record::record))
@@ -233,6 +236,7 @@ async fn index() -> &'static str {
      /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
      /partitions: the store, its partitions, leases and servers\n\
+     /quotas: limits that the quota service apportions, their buckets and streams\n\
      /readyz?verbose: whether this is ready, and why\n\
      /record: POST; stream of requests as they are decided, with the answers\n\
      /reset: POST a descriptor whose buckets are forgotten\n\

@@ -16,7 +16,7 @@ use axum::routing::get;
 const PAGE: &str = "/live";
 
 /// Each file: its path, its content type, its text.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 8] = [
     (
         PAGE,
         "text/html; charset=utf-8",
@@ -30,6 +30,7 @@ const FILES: [(&str, &str, &str); 7] = [
     ("/live/page.js", SCRIPT, include_str!("page/page.js")),
     ("/live/draw.js", SCRIPT, include_str!("page/draw.js")),
     ("/live/format.js", SCRIPT, include_str!("page/format.js")),
+    ("/live/quotas.js", SCRIPT, include_str!("page/quotas.js")),
     ("/live/stream.js", SCRIPT, include_str!("page/stream.js")),
     (
         "/live/icon.svg",

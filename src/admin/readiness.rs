@@ -87,7 +87,7 @@ impl Readiness {
                         "rules: generation {}, hash {:012x}, {} limits in {} domains",
                         generation.number,
                         generation.hash,
-                        generation.rules.rules().len(),
+                        generation.rules.written_rules().count(),
                         generation.rules.domain_count(),
                     ),
                 );

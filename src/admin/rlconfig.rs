@@ -14,8 +14,20 @@ pub(super) async fn rlconfig(State(state): State<AdminState>) -> String {
         return String::new();
     };
     let ends = ShadowEnds::new(state.generations.shadowed());
-    let lines = generation.rules.rules().iter().map(|rule| {
-        let mut line = rlconfig_line(rule);
+    let lines = generation.rules.written_rules().map(|(rule, table)| {
+        let mut line = match rule.lines {
+            Some(_) => rule.full_name() + ":",
+            None => rlconfig_line(rule),
+        };
+        if let Some(table) = table {
+            // Writing to a string does not fail.
+            let _ = write!(
+                line,
+                " limits_from: {}, {} limits",
+                table.source(),
+                table.len()
+            );
+        }
         if let Some(until) = ends.of(&rule.domain, &rule_name(rule)) {
             // Writing to a string does not fail.
             let _ = write!(line, ", shadow_until: {until}");
@@ -87,6 +99,9 @@ fn rlconfig_line(rule: &Rule) -> String {
             }
             if let Some(budget) = &rule.budget {
                 say(format_args!(", budget: {budget}"));
+            }
+            if rule.rlqs {
+                say(format_args!(", rlqs: true"));
             }
         }
     }

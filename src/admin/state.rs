@@ -12,6 +12,7 @@ use super::AdminState;
 use super::candidate::{CandidateLimits, candidate_state};
 use super::limits::{ShadowEnds, limit_state};
 use super::partitions::partitions_of;
+use super::quotas::{RuleSums, quotas_for_state};
 use super::shadow::shadowed_rules;
 use super::top::top_for_state;
 use crate::admin_api::{LimitState, RankBy, RulesState, StateEvent, time_text};
@@ -188,6 +189,7 @@ async fn state_event(state: &AdminState) -> StateEvent {
     let top_refused = top_for_state(state, RankBy::Refused).await;
     let top_asked = top_for_state(state, RankBy::Asked).await;
     let generation = state.generations.current();
+    let quotas = quotas_for_state(state, generation.as_deref()).await;
     let ((limits, limits_omitted), candidate) = {
         let (state, generation) = (state.clone(), generation.clone());
         // It waits for readers of metrics, which may take long.
@@ -212,6 +214,7 @@ async fn state_event(state: &AdminState) -> StateEvent {
         top_asked,
         partitions: partitions_of(state),
         shadowed: shadowed_rules(state.generations.shadowed()),
+        quotas,
         candidate,
     }
 }
@@ -224,7 +227,9 @@ fn rules_state(state: &AdminState, generation: Option<&Generation>) -> RulesStat
         loaded_at: generation
             .and_then(|generation| generation.loaded_at)
             .map(time_text),
-        rules: generation.map_or(0, |generation| generation.rules.rules().len() as u64),
+        rules: generation.map_or(0, |generation| {
+            generation.rules.written_rules().count() as u64
+        }),
         warnings: warnings.map_or(0, |warnings| {
             warnings.first.len().saturating_add(warnings.more) as u64
         }),
@@ -237,11 +242,12 @@ fn rules_state(state: &AdminState, generation: Option<&Generation>) -> RulesStat
 fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u64) {
     let ends = ShadowEnds::new(state.generations.shadowed());
     let counts = state.api.rates.counts(generation);
-    let rules = generation.rules.rules();
-    let mut order: Vec<(f64, f64, usize)> = (0..rules.len())
-        .map(|index| {
-            let rates = counts.rates(index);
-            (rates.over, rates.total, index)
+    let rules: Vec<_> = generation.rules.written_rules().collect();
+    let mut order: Vec<(f64, f64, usize)> = (0..)
+        .zip(&rules)
+        .map(|(position, (rule, _))| {
+            let rates = counts.rates(rule.index);
+            (rates.over, rates.total, position)
         })
         .collect();
     let by_weight = |a: &(f64, f64, usize), b: &(f64, f64, usize)| {
@@ -254,8 +260,14 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         order.truncate(LIMITS_MAX);
     }
     order.sort_unstable_by(by_weight);
-    let heaviest = order.iter().filter_map(|(.., index)| rules.get(*index));
+    let heaviest = order
+        .iter()
+        .filter_map(|(.., position)| rules.get(*position));
     let candidates = CandidateLimits::new(generation);
-    let heaviest = heaviest.map(|rule| limit_state(rule, &counts, &ends, candidates.as_ref()));
+    let quotas = RuleSums::new(state);
+    let heaviest = heaviest.map(|(rule, table)| LimitState {
+        rlqs: quotas.of(rule),
+        ..limit_state((rule, *table), &counts, &ends, candidates.as_ref())
+    });
     (heaviest.collect(), omitted as u64)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::candidate::CandidateState;
 use super::limits::LimitState;
 use super::partitions::Partitions;
+use super::quotas::Quotas;
 use super::requests::ShadowedRule;
 use super::top::Top;
 
@@ -39,6 +40,9 @@ pub struct StateEvent {
     pub partitions: Partitions,
     /// Rules that `/shadow` keeps in shadow mode.
     pub shadowed: Vec<ShadowedRule>,
+    /// The quotas with the largest demand, at most 20; absent where no rule has `rlqs: true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<Quotas>,
     /// The candidate; null if none is tried.
     #[serde(default)]
     pub candidate: Option<CandidateState>,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::{CandidateLimit, CandidateState};
 use super::limit_figures::LimitFigures;
+use super::quotas::QuotaFigures;
 use super::reserve::ReserveFigures;
 
 /// The response of `GET /limits`.
@@ -29,10 +30,13 @@ pub struct LimitState {
     pub domain: String,
     /// The full name, as `/rlconfig` has it; with `name=NAME` appended for a rule with a name.
     pub rule: String,
-    /// The limit; null where the rule is unlimited.
+    /// The limit; null where the rule is unlimited, or has limits for the values of a file only.
     pub limit: Option<LimitFigures>,
     /// Whether the rule is unlimited.
     pub unlimited: bool,
+    /// The file with limits of its values; absent where the rule has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits_from: Option<LimitsFrom>,
     /// The reservations; absent where the rule has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReserveFigures>,
@@ -52,8 +56,11 @@ pub struct LimitState {
     /// `FILE:LINE` of the overlay's entry that matches the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay: Option<String>,
-    /// Whether the rule is a quota.
+    /// Whether the rule is a quota: a request is refused only if all its quotas are over the limit.
     pub quota_mode: bool,
+    /// The figures of a rule with `rlqs: true`, which checks do not ask; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rlqs: Option<QuotaFigures>,
     /// Hits since the start of the service.
     pub hits: Hits,
     /// What became of its reservations since the start; absent before the first.
@@ -64,6 +71,15 @@ pub struct LimitState {
     /// What is tried in its place; null if the candidate has no rule of this name.
     #[serde(default)]
     pub candidate: Option<CandidateLimit>,
+}
+
+/// A file with limits of values.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct LimitsFrom {
+    /// Its path.
+    pub file: String,
+    /// How many values have a limit there.
+    pub limits: u64,
 }
 
 /// Hits of one rule. Limits of one descriptor without names share their counts.

@@ -5,7 +5,7 @@
 //! describes the same types for everybody else.
 //!
 //! Times are RFC 3339 in UTC with milliseconds. A field that does not apply is null, never absent,
-//! except the fields that only candidates, reservations, costs and budgets have.
+//! except the fields that only candidates, reservations, costs, budgets and quotas have.
 //!
 //! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
 //! the texts that several of them share.
@@ -17,6 +17,7 @@ mod limit_figures;
 mod limits;
 mod merged;
 mod partitions;
+mod quotas;
 mod requests;
 mod reserve;
 mod text;
@@ -30,9 +31,10 @@ pub use self::decisions::{
 };
 pub use self::events::{RulesState, SkippedEvent, StateEvent};
 pub use self::limit_figures::LimitFigures;
-pub use self::limits::{Hits, LimitState, Limits, Rates, ReservationCounts};
+pub use self::limits::{Hits, LimitState, Limits, LimitsFrom, Rates, ReservationCounts};
 pub use self::merged::{FailedReplica, MergedTop};
 pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
+pub use self::quotas::{QuotaBucket, QuotaFigures, QuotaRule, QuotaStream, Quotas};
 pub use self::requests::{
     ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
 };

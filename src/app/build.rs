@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::error::AppError;
 use super::hash_key::shown_values;
 use super::listeners::Listeners;
+use super::snapshot::Snapshots;
 use super::tls::{CertificateReloader, tls_error};
 use super::{candidate, decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
@@ -52,6 +53,8 @@ pub struct App {
     pub(super) traces: Option<Arc<Traces>>,
     /// Requests outside the worker threads that wait for a candidate.
     pub(super) single_candidates: SingleQueue,
+    /// What writes snapshots; none when they are not configured.
+    pub(super) snapshots: Option<Snapshots>,
 }
 
 /// TLS of each port that has it.
@@ -174,8 +177,8 @@ impl App {
         );
         let capture = Capture::new();
         let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
-        let shared = store::configure(&settings.store)?;
-        let (store, mut workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
+        let built = store::open(&setup, &settings)?;
+        let (store, mut workers) = built.store;
         let (partitions, candidates) = candidate::build(&settings, setup.memory, &clock, &metrics)?;
         let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
@@ -208,7 +211,7 @@ impl App {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            hash: store::hash(&settings.store, shared.is_some())?,
+            hash: built.hash,
             traces: traces.clone(),
             decisions: decisions.clone(),
             top_keys: Arc::clone(&top_keys),
@@ -236,6 +239,7 @@ impl App {
             top_keys,
             traces,
             single_candidates: candidates.queue,
+            snapshots: built.snapshots,
         })
     }
 

@@ -2,34 +2,30 @@
 //!
 //! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
 //! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
-//! have `drain_timeout` to finish. The last spans, lines of the decision log and counters are then
-//! sent, in two seconds at most each.
+//! have `drain_timeout` to finish. Then the last snapshot is written. The last spans, lines of the
+//! decision log and counters are then sent, in two seconds at most each.
 //!
 //! What it deliberately does not do: build anything that can fail because of a setting
-//! (`App::build`).
+//! (`App::build`), or accept connections (`ports`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::build::App;
 use super::error::AppError;
+use super::ports::{HttpPorts, connections, stopped};
+use super::snapshot::Snapshots;
 use super::tls::CertificateReloader;
 use super::{candidate, rules, shadows, store, xds};
-use crate::admin::{
-    self, AdminApi, AdminParts, AdminState, AdminToken, Guard, GuardRules, Readiness,
-    RecordingSetup,
-};
+use crate::admin::{self, AdminApi, AdminParts, AdminState, Readiness, RecordingSetup};
 use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
-use crate::net::{
-    self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
-};
+use crate::net::{ShutdownSignal, UnixSocketFile};
 use crate::pipeline::{Generation, Generations};
 use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
@@ -62,36 +58,11 @@ struct RunningService {
     traces: Option<Arc<Traces>>,
     decisions: Decisions,
     statsd: Option<Statsd>,
+    snapshots: Option<Snapshots>,
 }
 
 /// Bytes that every HTTP/2 client sends first: the preface and the header of a SETTINGS frame.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
-
-/// Listeners of the ports that speak HTTP/1.1, with TLS and token of the admin port.
-struct HttpPorts {
-    http: TcpListener,
-    prometheus: Option<TcpListener>,
-    admin: Option<TcpListener>,
-    admin_tls: Option<Arc<TlsAcceptor>>,
-    admin_token: Option<AdminToken>,
-}
-
-/// The rules of access of the admin listener.
-fn guard(
-    listener: &TcpListener,
-    token: Option<AdminToken>,
-    settings: &Settings,
-    metrics: &Metrics,
-) -> Guard {
-    let address = listener.local_addr();
-    Guard::new(GuardRules {
-        token,
-        client_certificates: settings.admin.admin_client_cacert.is_some(),
-        is_loopback: address.is_ok_and(|address| address.ip().is_loopback()),
-        hosts: settings.admin.admin_host.clone(),
-        metrics: metrics.admin.clone(),
-    })
-}
 
 // === impl App ===
 
@@ -119,39 +90,6 @@ impl App {
     }
 }
 
-// === impl HttpPorts ===
-
-impl HttpPorts {
-    /// Spawns a server for each port; returns that of the main port and those of the others.
-    fn serve(
-        self,
-        state: AdminState,
-        settings: &Settings,
-        stop: &watch::Receiver<bool>,
-    ) -> (JoinHandle<()>, Vec<JoinHandle<()>>) {
-        let limits = (settings.http_connections_max, 1);
-        let metrics = Arc::clone(&state.metrics);
-        let serve = |listener: TcpListener, port, tls, router| {
-            let connections = connections(&metrics, listener.into(), port, limits, tls);
-            tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
-        };
-        let router = admin::public_router(state.clone());
-        let http = serve(self.http, "http", None, router);
-        let mut others = Vec::new();
-        if let Some(listener) = self.prometheus {
-            let path = &settings.prometheus.prometheus_path;
-            let router = admin::metrics_router(state.clone(), path);
-            others.push(serve(listener, "prometheus", None, router));
-        }
-        if let Some(listener) = self.admin {
-            let guard = guard(&listener, self.admin_token, settings, &state.metrics);
-            let router = admin::admin_router(state, guard);
-            others.push(serve(listener, "admin", self.admin_tls, router));
-        }
-        (http, others)
-    }
-}
-
 // === impl RunningService ===
 
 impl RunningService {
@@ -175,7 +113,7 @@ impl RunningService {
         if let Some(watch) = candidate::watch(&app.settings, &app.generations) {
             watchers.spawn(watch);
         }
-        watchers.spawn(grpc_server.apportion_quotas());
+        grpc_server.spawn_quotas(&mut watchers);
         watchers.spawn(Arc::clone(&app.service).decide_candidates(app.single_candidates));
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
@@ -187,11 +125,10 @@ impl RunningService {
         let admin_tls = acceptor(app.certificates.admin);
         let (stop_grpc, stop) = watch::channel(false);
         let (listener, socket_file) = app.listeners.grpc.split_file();
-        let grpc_max = (app.settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
-        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(
-            connections(&app.metrics, listener, "grpc", grpc_max, grpc_tls),
-            stopped(stop),
-        ));
+        let connections_max = app.settings.connections.grpc_connections_max;
+        let limits = (connections_max, HTTP2_PREFACE_BYTES);
+        let connections = connections(&app.metrics, listener, "grpc", limits, grpc_tls);
+        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop)));
         let store = Arc::clone(&app.store);
         let store_state = move || store.health().map(|state| (state.healthy, state.message));
         let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_state);
@@ -210,6 +147,7 @@ impl RunningService {
             generations: Arc::clone(&app.generations),
             decisions: app.decisions.clone(),
             top_keys: app.top_keys,
+            quotas: grpc_server.quotas(),
             streams_max: app.settings.admin.event_streams_max,
             recordings: RecordingSetup {
                 values: app.settings.capture.recordings,
@@ -233,8 +171,8 @@ impl RunningService {
             Arc::clone(&app.generations),
             Arc::clone(&app.clock),
         ));
+        Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
-        let statsd = Statsd::start(&app.settings.statsd, &app.metrics);
         Ok(Self {
             generations: app.generations,
             store: app.store,
@@ -251,7 +189,8 @@ impl RunningService {
             stop_http,
             traces: app.traces,
             decisions: app.decisions,
-            statsd,
+            statsd: Statsd::start(&app.settings.statsd, &app.metrics),
+            snapshots: app.snapshots,
         })
     }
 
@@ -308,6 +247,9 @@ impl RunningService {
             }
         });
         let drained = drained.await;
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.write_last().await;
+        }
         // Each has a short timeout of its own. Counters go last, because they count the spans sent.
         if let Some(traces) = self.traces {
             traces.stop().await;
@@ -337,6 +279,7 @@ fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
     let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
     opened.map_err(|error| match error {
         StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        StartError::Random(error) => AppError::Randomness(error),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })
 }
@@ -362,29 +305,6 @@ fn spawn_rules_watcher(
             rules::take(&generations, change, leased);
         }));
     }
-}
-
-/// Spawns the accept loop of a port.
-fn connections(
-    metrics: &Metrics,
-    listener: Listener,
-    port: &str,
-    (connections_max, preface_bytes): (usize, usize),
-    acceptor: Option<Arc<TlsAcceptor>>,
-) -> mpsc::Receiver<Connection> {
-    let config = PortConfig {
-        connections_max,
-        preface_bytes,
-        tls: acceptor,
-        counters: metrics.port(port),
-    };
-    let (connections, run) = net::accept_with(listener, config);
-    tokio::spawn(run);
-    connections
-}
-
-async fn stopped(stop: watch::Receiver<bool>) {
-    ShutdownSignal::new(stop).wait().await;
 }
 
 fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {

@@ -36,17 +36,18 @@ impl Listeners {
     /// setting. When the admin port would be reachable from other machines without a token or
     /// client certificates.
     pub async fn bind(settings: &Settings) -> io::Result<Self> {
-        let grpc = match &settings.grpc_uds {
-            Some(path) => net::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
+        let listeners = &settings.listeners;
+        let grpc = match &listeners.grpc_uds {
+            Some(path) => net::bind_unix(path, listeners.grpc_uds_mode.0).map_err(|error| {
                 let message = format!("cannot listen on {}: {error} (--grpc-uds)", path.display());
                 io::Error::new(error.kind(), message)
             })?,
-            None => bind(&settings.grpc_host, settings.grpc_port, "--grpc-port")
+            None => bind(&listeners.grpc_host, listeners.grpc_port, "--grpc-port")
                 .await?
                 .into(),
         };
-        let http = bind(&settings.host, settings.port, "--port").await?;
-        let admin = bind(&settings.debug_host, settings.debug_port, "--debug-port").await;
+        let http = bind(&listeners.host, listeners.port, "--port").await?;
+        let admin = bind(&listeners.debug_host, listeners.debug_port, "--debug-port").await;
         let admin = admin
             .inspect_err(|error| tracing::error!(%error, "running without the admin port"))
             .ok();

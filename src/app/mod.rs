@@ -11,11 +11,13 @@
 //! | `decisions` | builds the memory of the last decisions, and the decision log |
 //! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
+//! | `snapshot` | loads the buckets in memory from a file, and writes them |
 //! | `tls` | loads the certificates of ports and reloads them |
 //! | `rules`, `xds` | reload the rules from files or an xDS server |
 //! | `shadows` | ends shadow modes in time |
 //! | `traces` | starts the exporter of spans |
 //! | `lifecycle` | runs the service and drains it |
+//! | `ports` | accepts connections, and serves the HTTP ports |
 //! | `poll` | interval at which files are polled |
 //! | `error` | [`AppError`] |
 //!
@@ -30,8 +32,10 @@ mod hash_key;
 mod lifecycle;
 mod listeners;
 mod poll;
+mod ports;
 mod rules;
 mod shadows;
+mod snapshot;
 mod store;
 mod tls;
 mod traces;

@@ -5,14 +5,19 @@
 //! the service starts without its shared store.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::error::AppError;
 use super::hash_key::read_hash_key;
+use super::snapshot::{Loading, SnapshotParts, Snapshots};
 use crate::keyed_hash::KeyedHash;
-use crate::settings::{NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings};
+use crate::settings::{
+    NamingSettings, STORE_DEADLINE_MS, Settings, StoreKeys, StoreMode, StoreSettings,
+};
 use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
+use crate::store::memory::MemoryStore;
 use crate::store::redis::{bucket_name, reference_key, reference_name};
 use crate::store::{
     BACKENDS, BuildError, Setup, SharedSettings, Store, StoreBuilder, TlsFiles, Worker, backend_of,
@@ -30,10 +35,71 @@ const LEASES_MAX: usize = 100_000;
 /// A store, and the workers of each store that it is made of.
 pub(super) type Built = (Arc<dyn Store>, Vec<Vec<Worker>>);
 
+/// A store, the hash of its keys, and what writes its snapshots.
+pub(super) struct Opened {
+    pub(super) store: Built,
+    pub(super) hash: KeyedHash,
+    pub(super) snapshots: Option<Snapshots>,
+}
+
+/// Opens the store that the settings name, and loads its snapshot.
+pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppError> {
+    let shared = configure(&settings.store)?;
+    let Some(path) = &settings.snapshot.snapshot else {
+        return Ok(Opened {
+            store: build(setup, shared.as_deref(), &settings.store)?,
+            hash: hash(&settings.store, shared.is_some())?,
+            snapshots: None,
+        });
+    };
+    if shared.is_some() {
+        return Err(AppError::Store(
+            "--snapshot keeps buckets in memory, and --store keeps them elsewhere; remove one of the two"
+                .to_owned(),
+        ));
+    }
+    let Setup {
+        clock,
+        metrics,
+        memory,
+        capture,
+    } = setup;
+    metrics.show_snapshots();
+    warn_without_store(&settings.store);
+    let (store, mut workers) = MemoryStore::captured(memory, clock, metrics, capture);
+    let naming = &settings.store.naming;
+    let configured = naming.store_hash_key_file.is_some();
+    let configured = configured.then(|| shared_hash(naming)).transpose()?;
+    let loading = Loading {
+        path,
+        configured,
+        clock,
+        metrics,
+    };
+    let hash = match loading.load(&mut workers).or(configured) {
+        Some(hash) => hash,
+        None => KeyedHash::random().map_err(AppError::Randomness)?,
+    };
+    let snapshots = Snapshots::new(SnapshotParts {
+        path: path.clone(),
+        interval: Duration::from_secs(settings.snapshot.snapshot_interval_seconds),
+        copier: store.copier(),
+        hash,
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+        is_stopping: AtomicBool::new(false),
+    });
+    let workers = workers.into_iter();
+    let workers = workers.map(|worker| Box::pin(worker.run()) as Worker);
+    Ok(Opened {
+        store: (Arc::new(store), vec![workers.collect()]),
+        hash,
+        snapshots: Some(snapshots),
+    })
+}
+
 /// The shared store that the settings name; none when they name none.
-pub(super) fn configure(
-    settings: &StoreSettings,
-) -> Result<Option<Box<dyn StoreBuilder>>, AppError> {
+fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, AppError> {
     let ours = settings.redis_tls_client_cert.clone();
     let deadline_ms = settings.store_deadline_ms;
     let shared = SharedSettings {
@@ -80,7 +146,7 @@ pub(super) fn configure(
 }
 
 /// Builds the store, and the workers of each store that it is made of.
-pub(super) fn build(
+fn build(
     setup: &Setup,
     shared: Option<&dyn StoreBuilder>,
     settings: &StoreSettings,
@@ -89,16 +155,7 @@ pub(super) fn build(
     let memory = memory::BACKEND.build(&SharedSettings::default(), setup);
     let (memory, workers) = memory.map_err(failed)?;
     let Some(shared) = shared else {
-        if is_leased(settings) {
-            tracing::warn!(
-                "--store-mode leased has no effect without a shared store: each replica has its own limits; set --store"
-            );
-        }
-        if settings.naming.store_keys == StoreKeys::Reference {
-            tracing::warn!(
-                "--store-keys reference has no effect without a shared store: no counter is continued; set --store"
-            );
-        }
+        warn_without_store(settings);
         return Ok((memory, vec![workers]));
     };
     let (mut shared, shared_workers) = shared.build(setup).map_err(failed)?;
@@ -130,6 +187,20 @@ pub(super) fn build(
     Ok((Arc::new(store), all))
 }
 
+/// Logs which settings have no effect without a shared store.
+fn warn_without_store(settings: &StoreSettings) {
+    if is_leased(settings) {
+        tracing::warn!(
+            "--store-mode leased has no effect without a shared store: each replica has its own limits; set --store"
+        );
+    }
+    if settings.naming.store_keys == StoreKeys::Reference {
+        tracing::warn!(
+            "--store-keys reference has no effect without a shared store: no counter is continued; set --store"
+        );
+    }
+}
+
 /// Whether hits are taken from the shared store in advance.
 pub(super) fn is_leased(settings: &StoreSettings) -> bool {
     settings.store_mode == StoreMode::Leased
@@ -159,7 +230,7 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
 }
 
 /// The hash of bucket keys. With a shared store it is the same on every replica.
-pub(super) fn hash(settings: &StoreSettings, shared: bool) -> Result<KeyedHash, AppError> {
+fn hash(settings: &StoreSettings, shared: bool) -> Result<KeyedHash, AppError> {
     if !shared {
         return KeyedHash::random().map_err(AppError::Randomness);
     }

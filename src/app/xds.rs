@@ -37,7 +37,7 @@ pub(super) async fn watch(
             if std::mem::take(&mut lost) > 0 {
                 tracing::warn!("the xDS server sends rules again");
             }
-            match &change {
+            match change.as_ref() {
                 Ok(change) => {
                     metrics.xds.acks.inc();
                     if leased {
@@ -47,7 +47,7 @@ pub(super) async fn watch(
                 Err(error) if error.is_of_the_overlay() => metrics.xds.acks.inc(),
                 Err(_) => metrics.xds.nacks.inc(),
             }
-            generations.take(Some(change));
+            generations.take(Some(*change));
         }
         XdsEvent::Disconnected { error, retry_in } => {
             metrics.xds.up.set(0);

@@ -19,7 +19,7 @@ pub struct ComparedKeys {
 enum Compared {
     /// These.
     Values(HashSet<Vec<u8>>),
-    /// Any may be: by a pattern, a prefix or a regular expression.
+    /// Any may be: by a pattern, a prefix, a regular expression or a file of limits.
     All,
 }
 
@@ -53,6 +53,13 @@ impl ComparedKeys {
                 (&*level.key, values.filter(|_| level.ipv6_prefix.is_none()))
             };
             compared.add(domain, key, values);
+        }
+        // A file of limits compares any value. Most values of its key are in it.
+        for rule in rules.rules().iter().filter(|rule| rule.lines.is_some()) {
+            let level = rule.path.last();
+            let key = level.map_or(EVERY_KEY, |level| &*level.key);
+            let key = if key.contains('*') { EVERY_KEY } else { key };
+            compared.add(&rule.domain, key, None);
         }
         compared
     }

@@ -2,6 +2,7 @@
 //!
 //! What it deliberately does not do: describe the JSON form (`check_schema`).
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
@@ -107,7 +108,8 @@ impl Checked {
             "warnings": self.warnings(),
             "omitted": report.errors_omitted.saturating_add(report.warnings_omitted),
             "domains": self.rules.as_ref().map(RuleSet::domain_count),
-            "limits": self.rules.as_ref().map(|rules| rules.rules().len()),
+            "limits": self.rules.as_ref().map(|rules| rules.written_rules().count()),
+            "limits_from": self.rules.as_ref().map(tables_json),
             "diagnostics": diagnostics.into_iter().map(diagnostic_json).collect::<Vec<_>>(),
         })
     }
@@ -115,8 +117,25 @@ impl Checked {
 
 /// `3 limits in 1 domain`
 fn summary(rules: &RuleSet) -> String {
-    let limits = count(rules.rules().len(), "limit");
-    format!("{limits} in {}", count(rules.domain_count(), "domain"))
+    let limits = count(rules.written_rules().count(), "limit");
+    let mut summary = format!("{limits} in {}", count(rules.domain_count(), "domain"));
+    for table in rules.limit_tables() {
+        // Writing to a string does not fail.
+        let _ = write!(
+            summary,
+            "; {} from {}",
+            count(table.len(), "limit"),
+            table.source()
+        );
+    }
+    summary
+}
+
+/// The files of limits, each with its lines.
+fn tables_json(rules: &RuleSet) -> Value {
+    let tables = rules.limit_tables();
+    let tables = tables.map(|table| json!({"file": &**table.source(), "limits": table.len()}));
+    tables.collect()
 }
 
 /// A diagnostic as JSON.
@@ -145,6 +164,10 @@ fn label_json(label: &Label, file: &str) -> Value {
 fn place_json(file: &str, span: Span) -> Value {
     if span.at.line == 0 {
         return json!({ "file": file });
+    }
+    // A line of a file of limits has no offsets.
+    if (span.start, span.end) == (0, 0) && span.at.line > 1 {
+        return json!({ "file": file, "line": span.at.line, "column": span.at.column });
     }
     json!({
         "file": file,

@@ -54,6 +54,11 @@ pub(super) fn schema() -> Value {
             "omitted": count("Number of errors and warnings that are not listed."),
             "domains": total("Number of domains of valid rules."),
             "limits": total("Number of limits of valid rules."),
+            "limits_from": {
+                "type": ["array", "null"],
+                "items": {"$ref": "#/$defs/table"},
+                "description": "The files of limits by value of valid rules.",
+            },
             "diagnostics": list("diagnostic", "In the order of the files."),
         }),
     );
@@ -63,6 +68,7 @@ pub(super) fn schema() -> Value {
         schema.insert("title".to_owned(), "tollgate check".into());
         let parts = json!({
             "diagnostic": diagnostic(),
+            "table": table(),
             "place": place(),
             "related": related(),
             "fix": fix(),
@@ -89,6 +95,17 @@ fn diagnostic() -> Value {
             "help": text("What to do."),
             "related": list("related", "Other places, such as the first of two duplicates."),
             "fixes": list("fix", "Edits that correct it, to be applied together; empty when there is more than one way."),
+        }),
+    )
+}
+
+fn table() -> Value {
+    object(
+        "A file that `limits_from` names.",
+        &[],
+        json!({
+            "file": text("Its path."),
+            "limits": count("Number of its values."),
         }),
     )
 }

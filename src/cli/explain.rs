@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::rule_text::{level_lines, rule_lines};
+use super::rule_text::{level_lines, rule_lines, table_line};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
@@ -110,8 +110,11 @@ impl Explain {
                 }
                 let names = self.key.then(|| BucketNames::new(&self.naming));
                 let names = names.transpose()?;
-                for rule in matched.rules {
+                for rule in &matched.as_applied() {
                     for line in rule_lines(rule, entries, origins.of(rule.index)) {
+                        print_line!("{line}");
+                    }
+                    if let Some(line) = table_line(&matched) {
                         print_line!("{line}");
                     }
                     let name = names.as_ref();
@@ -130,7 +133,15 @@ impl Explain {
                 }
             }
         }
+        let is_quota =
+            matches!(found, Match::Rules(matched) if matched.rules.iter().any(|rule| rule.rlqs));
         match &self.addr {
+            Some(_) if is_quota => {
+                print_line!(
+                    "now: a quota has no answer to a check; see GET /quotas or tollgate top"
+                );
+                Ok(Exit::Success)
+            }
             Some(address) => {
                 let pairs = self.descriptor.pairs.iter().cloned();
                 // With the id of a reservation, 0 hits would start one.

@@ -5,7 +5,8 @@ use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Cost, Entry, IdentityValue, Level, Limit, Match,
-    MatchKind, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule, Rule, RuleSet, Template,
+    MatchKind, MatchedRules, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule, Rule,
+    RuleSet, Template,
 };
 
 /// Longest part of a body or header value that is printed, in characters.
@@ -67,7 +68,20 @@ pub(super) fn level_lines(
                 others.join("; ")
             ));
         }
-        if level == last && step.matched.is_some() && !step.has_rule {
+        let found = step.in_table.is_some_and(|(_, line)| line.is_some());
+        if let (true, Some((table, None))) = (level == last, step.in_table) {
+            let applies = if step.has_rule {
+                "the rate_limit of the rule applies"
+            } else {
+                "and the rule has no rate_limit for other values"
+            };
+            lines.push(format!(
+                "    {} has {} values, and not this one; {applies}",
+                table.source(),
+                table.len()
+            ));
+        }
+        if level == last && step.matched.is_some() && !step.has_rule && !found {
             lines.push(
                 "  this level has no limit, and only the level of the last entry applies"
                     .to_owned(),
@@ -75,6 +89,17 @@ pub(super) fn level_lines(
         }
     }
     lines
+}
+
+/// Which line of a file of limits has the limit of a rule.
+pub(super) fn table_line(matched: &MatchedRules<'_>) -> Option<String> {
+    let line = matched.line?;
+    let table = &matched.rules.first()?.lines.as_ref()?.table;
+    let number = table.line_number(line);
+    Some(format!(
+        "  limit of this value: {}:{number}",
+        table.source()
+    ))
 }
 
 /// Why an entry matched a level.
@@ -147,6 +172,7 @@ pub(super) fn rule_lines(
             for words in limit_options(&limit, algorithm) {
                 lines.push(format!("  {words}"));
             }
+            lines.extend(quota_lines(rule, entries));
             match (&rule.reserve, &rule.holder_key) {
                 (Some(reserve), _) => lines.extend(reserve_lines(rule, reserve)),
                 (None, Some(key)) => lines.push(format!(
@@ -202,6 +228,27 @@ pub(super) fn rule_lines(
         label(1)
     ));
     lines
+}
+
+/// Who answers for a rule with `rlqs`; nothing for other rules.
+fn quota_lines(rule: &Rule, entries: &[Entry<'_>]) -> Vec<String> {
+    if !rule.rlqs {
+        return Vec::new();
+    }
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    let pairs = entries
+        .iter()
+        .map(|entry| format!("{}={}", text(entry.key), text(entry.value)));
+    vec![
+        "  rlqs: a quota, apportioned over the proxies that report its bucket (docs/quotas.md)"
+            .to_owned(),
+        format!(
+            "    bucket id: {}, in any order",
+            pairs.collect::<Vec<_>>().join(",")
+        ),
+        "    proxies decide alone by their assignments; a check (RLS) is answered with an error"
+            .to_owned(),
+    ]
 }
 
 /// What starts and ends of reservations do.

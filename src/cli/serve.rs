@@ -179,7 +179,7 @@ impl StartLine {
     fn write(self, generation: &Generation, store: &str) {
         let version = env!("CARGO_PKG_VERSION");
         let (sources, domains) = (generation.sources, generation.rules.domain_count());
-        let limits = generation.rules.rules().len();
+        let limits = generation.rules.written_rules().count();
         if self.format == LogFormat::Json {
             let mut fields = serde_json::Map::new();
             let mut field = |name: &str, value: serde_json::Value| {
@@ -219,7 +219,10 @@ impl StartLine {
                 .replace("0.0.0.0", "127.0.0.1")
                 .replace("[::]", "[::1]")
         });
-        let example = generation.rules.rules().iter().find_map(example_hit);
+        let rules = generation.rules.rules().iter();
+        let example = rules
+            .filter(|rule| rule.lines.is_none())
+            .find_map(example_hit);
         if let (Some(reachable), Some(example)) = (reachable, example) {
             let options = self.hit_options;
             let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}{options}");

@@ -107,8 +107,15 @@ pub fn actions(rules: &RuleSet, sources: &KeySources) -> String {
         }
         // Writing to a String does not fail.
         let _ = writeln!(text, "# domain: {}\nrate_limits:", comment(domain));
-        let own = rules.rules().iter().filter(|rule| &*rule.domain == domain);
-        let lists = lists(own);
+        let own = || rules.rules().iter().filter(|rule| &*rule.domain == domain);
+        for quota in own().filter(|rule| rule.rlqs) {
+            let name = comment(&quota.full_name());
+            let _ = writeln!(
+                text,
+                "  # {name} has rlqs: true: the rate limit quota filter reports it, not these actions. See docs/quotas.md"
+            );
+        }
+        let lists = lists(own().filter(|rule| !rule.rlqs));
         if lists.len() > DESCRIPTORS_MAX {
             let _ = writeln!(
                 text,

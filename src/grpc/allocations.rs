@@ -5,68 +5,30 @@
 //!
 //! What it deliberately does not do: measure time (`make bench`).
 
+mod single_thread;
+
 // The whole file is a test; the attribute is for `tests/tidy.rs`.
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::task::{Context, Waker};
 
     use allocation_counter::measure;
-    use bytes::{BufMut as _, Bytes, BytesMut};
-    use clap::{Args as _, FromArgMatches as _};
+    use bytes::Bytes;
     use prost::Message as _;
     use tokio::sync::{mpsc, oneshot, watch};
     use tokio::task::LocalSet;
-    use tollgate_http2::BodyBudget;
-    use tonic::service::Routes;
 
+    use super::single_thread::{Bench, RULES, batcher, descriptor, framed, kinds};
     use crate::admin_api::{RankBy, Window};
-    use crate::capture::{Capture, RecordingOptions};
-    use crate::clock::{Clock, ManualClock};
-    use crate::decisions::Decisions;
-    use crate::grpc::batcher::{Batcher, ThreadCandidates};
+    use crate::capture::RecordingOptions;
     use crate::grpc::connection;
-    use crate::grpc::connection_limits::ConnectionLimits;
-    use crate::grpc::context::{ServerContext, ThreadContext};
-    use crate::grpc::responder::Responder;
-    use crate::keyed_hash::KeyedHash;
-    use crate::metrics::Metrics;
+    use crate::grpc::context::ThreadContext;
     use crate::net::{ShutdownSignal, accept_plain};
-    use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline, RequestError};
-    use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-    use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-        Entry, RateLimitOverride,
-    };
+    use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-    use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-    use crate::rules::file::{Options, load};
-    use crate::rules::path::Source;
-    use crate::rules::reload::Rules;
-    use crate::settings::Settings;
-    use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
-    use crate::top_keys::{TopKeys, TopQuery};
-    use crate::tracing::export_settings::TraceExport;
-    use crate::tracing::{TraceParent, Traces};
-    use tollgate_limiter::Timestamp;
-
-    const RULES: &str = "
-domain: d
-descriptors:
-  - key: window
-    rate_limit: { unit: hour, requests_per_unit: 1000000000 }
-  - key: tight
-    rate_limit: { unit: hour, requests_per_unit: 1 }
-  - key: bucket
-    rate_limit: { unit: hour, requests_per_unit: 1000000000, algorithm: token_bucket }
-  - key: sliding
-    rate_limit: { unit: hour, requests_per_unit: 1000000000, algorithm: sliding_window }
-  - key: outer
-    descriptors:
-      - key: inner
-        rate_limit: { unit: day, requests_per_unit: 1000000000 }
-";
+    use crate::top_keys::TopQuery;
+    use crate::tracing::TraceParent;
 
     /// Number of checks before counting begins, and of checks that are counted.
     const WARM_UP: usize = 2_000;
@@ -75,244 +37,6 @@ descriptors:
     /// Minimum number of turns before counting begins: a channel has all its memory after a few
     /// blocks of 32 messages.
     const WARM_UP_TURNS_MIN: usize = 200;
-
-    /// A batcher, the workers of its partitions, and the responses.
-    struct Bench {
-        clock: Arc<ManualClock>,
-        capture: Arc<Capture>,
-        server: ServerContext,
-        batcher: Batcher<Caller>,
-        workers: Vec<Worker>,
-        /// Decides the candidate; none without one.
-        candidates: Option<ThreadCandidates>,
-        answered: Rc<RefCell<Vec<Vec<u8>>>>,
-        /// Memory of earlier responses.
-        spare: Rc<RefCell<Vec<Vec<u8>>>>,
-        /// The trace context that callers send.
-        parent: Option<TraceParent>,
-    }
-
-    /// Writes its response into spare memory.
-    struct Caller {
-        answered: Rc<RefCell<Vec<Vec<u8>>>>,
-        spare: Rc<RefCell<Vec<Vec<u8>>>>,
-        gone: bool,
-    }
-
-    impl Responder for Caller {
-        fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
-            let mut frame = self.spare.borrow_mut().pop().unwrap_or_default();
-            frame.clear();
-            write(&mut frame);
-            assert_eq!(frame.len(), bytes, "the announced length");
-            self.answered.borrow_mut().push(frame);
-        }
-
-        fn reject(self, error: RequestError) {
-            panic!("{error}");
-        }
-
-        fn is_cancelled(&self) -> bool {
-            self.gone
-        }
-    }
-
-    fn settings(arguments: &[&str]) -> Settings {
-        let command = Settings::augment_args(clap::Command::new("tollgate"));
-        let arguments = [&["tollgate"], arguments].concat();
-        Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
-    }
-
-    fn batcher<R: Responder>(server: &ServerContext) -> Batcher<R> {
-        Batcher::new(&server.pipeline, &server.metrics, server.message_size_max).unwrap()
-    }
-
-    impl Bench {
-        fn new(arguments: &[&str]) -> Self {
-            Self::with_candidate(arguments, None)
-        }
-
-        /// With the rules of a candidate.
-        fn with_candidate(arguments: &[&str], candidate: Option<&str>) -> Self {
-            let settings = settings(arguments);
-            let metrics = Arc::new(Metrics::new().unwrap());
-            let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
-            let memory = memory::MemoryLimits {
-                partitions: 2,
-                queue_checks_max: 16_384,
-                memory_max: 64 * 1024 * 1024,
-                when_full: memory::WhenFull::Share,
-            };
-            let shared: Arc<dyn Clock> = clock.clone();
-            let decisions = Decisions::alone(&shared, 1_000).unwrap();
-            let capture = Arc::clone(decisions.capture());
-            let (store, mut workers) = BACKENDS[0]
-                .build(
-                    &SharedSettings::default(),
-                    &Setup {
-                        clock: clock.clone(),
-                        metrics: Arc::clone(&metrics),
-                        memory,
-                        capture: Arc::clone(&capture),
-                    },
-                )
-                .unwrap();
-            let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-            let loaded = |text: &str| {
-                let source = Source {
-                    name: "rules.yaml".to_owned(),
-                    text: text.to_owned(),
-                };
-                Some(Ok(Rules {
-                    loaded: load(&[source], Options::default()).unwrap(),
-                    sources: 1,
-                    hash: 1,
-                }))
-            };
-            generations.take(loaded(RULES));
-            if let Some(candidate) = candidate {
-                generations.take_candidate(loaded(candidate));
-            }
-            let export = TraceExport::from_settings(&settings.tracing).unwrap();
-            let top_keys = TopKeys::of_one_thread(&shared, &metrics);
-            let parts = Parts {
-                generations,
-                store,
-                decisions,
-                clock: shared,
-                metrics: Arc::clone(&metrics),
-                hash: KeyedHash::random().unwrap(),
-                traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
-                top_keys,
-            };
-            let bodies = Arc::new(BodyBudget::new(u64::MAX));
-            let mut pipeline = Pipeline::new(parts, &settings);
-            if candidate.is_some() {
-                let shared: Arc<dyn Clock> = clock.clone();
-                let made = CandidatePartitions::new(memory, &shared, &metrics);
-                let (partitions, tasks) = made.unwrap();
-                workers.extend(tasks.workers);
-                pipeline = pipeline.with_candidates(partitions);
-            }
-            let server = ServerContext {
-                pipeline: Arc::new(pipeline),
-                routes: Routes::default().prepare(),
-                limits: ConnectionLimits::new(&settings),
-                metrics,
-                message_size_max: settings.message_size_max,
-                bodies,
-            };
-            let batcher: Batcher<Caller> = batcher(&server);
-            Self {
-                clock,
-                capture,
-                candidates: batcher.candidates(),
-                batcher,
-                server,
-                workers,
-                answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
-                spare: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
-                parent: None,
-            }
-        }
-
-        /// One turn of the batcher: starts requests, sends checks, reads outcomes, writes
-        /// responses.
-        fn turn(&mut self, bodies: &[Bytes], gone: bool) {
-            let mut cx = Context::from_waker(Waker::noop());
-            let mut spare = self.spare.borrow_mut();
-            spare.append(&mut self.answered.borrow_mut());
-            drop(spare);
-            for body in bodies {
-                let caller = Caller {
-                    answered: Rc::clone(&self.answered),
-                    spare: Rc::clone(&self.spare),
-                    gone,
-                };
-                assert!(
-                    self.batcher
-                        .start(body, Some(20_000), self.parent, caller)
-                        .is_ok()
-                );
-            }
-            self.batcher.end_turn();
-            assert!(self.batcher.poll(&mut cx).is_pending());
-            for worker in &mut self.workers {
-                assert!(worker.as_mut().poll(&mut cx).is_pending());
-            }
-            assert!(self.batcher.poll(&mut cx).is_pending());
-            if let Some(candidates) = &self.candidates {
-                assert!(candidates.poll(&mut cx).is_pending());
-                for worker in &mut self.workers {
-                    assert!(worker.as_mut().poll(&mut cx).is_pending());
-                }
-                assert!(candidates.poll(&mut cx).is_pending());
-            }
-        }
-    }
-
-    fn descriptor(entries: &[(&'static str, String)]) -> RateLimitDescriptor {
-        let entry = |(key, value): &(&'static str, String)| Entry {
-            key: (*key).into(),
-            value: value.clone().into(),
-        };
-        RateLimitDescriptor {
-            entries: entries.iter().map(entry).collect(),
-            ..RateLimitDescriptor::default()
-        }
-    }
-
-    /// A message in its frame, in shared memory.
-    fn framed(descriptors: Vec<RateLimitDescriptor>) -> Bytes {
-        let message = RateLimitRequest {
-            domain: "d".into(),
-            descriptors,
-            hits_addend: 0,
-        };
-        let mut frame = BytesMut::new();
-        frame.put_u8(0);
-        frame.put_u32(u32::try_from(message.encoded_len()).unwrap());
-        message.encode(&mut frame).unwrap();
-        frame.freeze()
-    }
-
-    /// Repeated requests of each kind, with the expected code.
-    fn kinds() -> Vec<(&'static str, Code, Vec<Bytes>)> {
-        let each = |of: &dyn Fn(String) -> Vec<RateLimitDescriptor>| -> Vec<Bytes> {
-            (0..64)
-                .map(|number| framed(of(format!("10.0.0.{number}"))))
-                .collect()
-        };
-        let one = |key: &'static str| each(&move |value| vec![descriptor(&[(key, value)])]);
-        let four = each(&|value| {
-            let inner = [("outer", "x".to_owned()), ("inner", value.clone())];
-            vec![
-                descriptor(&[("window", value.clone())]),
-                descriptor(&[("bucket", value.clone())]),
-                descriptor(&[("sliding", value)]),
-                descriptor(&inner),
-            ]
-        });
-        let brought = each(&|value| {
-            vec![RateLimitDescriptor {
-                limit: Some(RateLimitOverride {
-                    requests_per_unit: 1_000_000_000,
-                    unit: 3,
-                    unit_multiplier: Some(2),
-                }),
-                ..descriptor(&[("window", value)])
-            }]
-        });
-        vec![
-            ("fixed_window, allowed", Code::Ok, one("window")),
-            ("fixed_window, refused", Code::OverLimit, one("tight")),
-            ("token_bucket", Code::Ok, one("bucket")),
-            ("sliding_window", Code::Ok, one("sliding")),
-            ("four descriptors", Code::Ok, four),
-            ("no rule matches", Code::Ok, one("unknown")),
-            ("an override", Code::Ok, brought),
-        ]
-    }
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -334,6 +58,7 @@ descriptors:
                 }
                 let seen = RateLimitResponse::decode(&bench.answered.borrow()[0][5..]).unwrap();
                 assert_eq!(seen.overall_code(), code, "{kind}");
+                bench.in_place = 0;
                 let mut answered = 0;
                 let allocated = measure(|| {
                     for _ in 0..CHECKS / at_once {
@@ -342,6 +67,9 @@ descriptors:
                     }
                 });
                 assert_eq!(answered, CHECKS / at_once * at_once);
+                // A check alone is decided without a worker. Of 64, at least half are not.
+                let is_alone = at_once == 1 || kind == "no rule matches";
+                assert_eq!(bench.in_place == answered, is_alone, "{kind}");
                 assert_eq!(
                     allocated.count_total, 0,
                     "{kind}, {at_once} at once: {allocated:?}"

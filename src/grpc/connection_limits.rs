@@ -32,17 +32,18 @@ impl ConnectionLimits {
     pub(crate) fn new(settings: &Settings) -> Self {
         // In grpc-go, which the reference service uses, 0 is no limit as well.
         let limit = |length: Duration| (!length.is_zero()).then_some(length);
+        let connections = &settings.connections;
         Self {
-            age: limit(settings.grpc_max_connection_age),
-            age_grace: limit(settings.grpc_max_connection_age_grace),
-            keepalive_interval: limit(settings.keepalive_interval),
-            keepalive_timeout: settings.keepalive_timeout,
-            streams_max: settings.streams_max,
+            age: limit(connections.grpc_max_connection_age),
+            age_grace: limit(connections.grpc_max_connection_age_grace),
+            keepalive_interval: limit(connections.keepalive_interval),
+            keepalive_timeout: connections.keepalive_timeout,
+            streams_max: connections.streams_max,
             header_list_bytes_max: u32::try_from(settings.header_list_size_max).unwrap_or(u32::MAX),
             body_wait: limit(settings.body_wait),
-            resets_per_second_max: settings.resets_per_second_max,
-            control_frames_per_second_max: settings.control_frames_per_second_max,
-            streaming_calls_max: settings.streaming_calls_per_connection_max,
+            resets_per_second_max: connections.resets_per_second_max,
+            control_frames_per_second_max: connections.control_frames_per_second_max,
+            streaming_calls_max: connections.streaming_calls_per_connection_max,
         }
     }
 

@@ -8,6 +8,9 @@ pub enum StartError {
     /// The descriptors for reflection cannot be read: a mistake in the build.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The system gives no random number.
+    #[error("no random number for this replica: {0}")]
+    Random(getrandom::Error),
     /// Too little memory for one message.
     #[error(
         "--body-memory-max is {bytes} bytes, and the largest message needs {bytes_min}; raise it, or lower --message-size-max"

@@ -19,6 +19,7 @@ mod error;
 mod health;
 mod http_types;
 mod message_size;
+mod quota_thread;
 mod responder;
 mod server;
 mod service;
@@ -36,3 +37,6 @@ pub use self::health::Health;
 pub use self::server::GrpcServer;
 #[doc(hidden)]
 pub use self::server::{Routes, routes};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use self::services::withstand_quota_reports;

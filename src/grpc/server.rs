@@ -14,6 +14,7 @@ use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
 use crate::grpc::error::StartError;
 use crate::grpc::health::Health;
+use crate::grpc::quota_thread::QuotaThread;
 use crate::grpc::service::ServiceContext;
 use crate::grpc::services;
 use crate::grpc::streaming::StreamingCalls;
@@ -34,19 +35,18 @@ const BODY_MEMORY_DIVISOR: u64 = 8;
 /// The same in bytes, where the memory limit is unknown.
 const BODY_MEMORY_UNKNOWN: u64 = 64 * 1024 * 1024;
 
-/// How much later than it was queued an assignment may be sent.
-const QUOTA_DELIVERY_MS_MAX: u64 = 2_000;
-
-/// A stream's part of a quota ends after this time without a request.
-const QUOTA_IDLE_MS: u64 = 300_000;
-
-/// Envoy reports every 5 s; a stream without a report for this time is silent.
-const QUOTA_SILENT_MS: u64 = 20_000;
+/// Buckets of quotas that share their limits with other replicas: each asks the shared store once a
+/// second.
+const QUOTA_LEASED_BUCKETS_MAX: usize = 20_000;
 
 /// The gRPC server: its threads run, and it is ready to serve connections.
 pub struct GrpcServer {
     threads: Arc<WorkerThreads>,
     quotas: Arc<QuotaRegistry>,
+    /// Plans shares and keeps leases.
+    quota_plans: QuotaThread,
+    /// Serves streams; its tasks end when it is dropped.
+    _quota_streams: QuotaThread,
 }
 
 /// How many bytes unfinished request bodies may hold. A connection may hold as much as is free, so
@@ -89,7 +89,9 @@ impl GrpcServer {
         let held = Arc::clone(&bodies);
         let gauge = &metrics.connections.unfinished_bodies_bytes;
         gauge.read_from(move || held.held_bytes());
-        let quotas = quotas(pipeline, settings);
+        let quotas = quotas(pipeline, settings)?;
+        let quota_plans = QuotaThread::start("quota-plans")?;
+        let quota_streams = QuotaThread::start("quotas")?;
         let context = ServerContext {
             pipeline: Arc::clone(pipeline),
             routes: services::routes(&ServiceContext {
@@ -99,6 +101,7 @@ impl GrpcServer {
                 health,
                 streaming: StreamingCalls::new(settings, metrics),
                 quotas: &quotas,
+                quota_thread: Some(quota_streams.handle()),
             })?,
             limits: ConnectionLimits::new(settings),
             metrics: Arc::clone(metrics),
@@ -106,12 +109,24 @@ impl GrpcServer {
             bodies,
         };
         let threads = Arc::new(WorkerThreads::start(threads, &context)?);
-        Ok(Self { threads, quotas })
+        Ok(Self {
+            threads,
+            quotas,
+            quota_plans,
+            _quota_streams: quota_streams,
+        })
     }
 
-    /// Moves the shares of quotas, for as long as it is polled.
-    pub fn apportion_quotas(&self) -> impl Future<Output = ()> + Send + use<> {
-        Arc::clone(&self.quotas).run()
+    /// Spawns the tasks that move the shares of quotas and keep their leases.
+    pub fn spawn_quotas(&self, tasks: &mut JoinSet<()>) {
+        let thread = self.quota_plans.handle();
+        tasks.spawn_on(Arc::clone(&self.quotas).run(), thread);
+        tasks.spawn_on(Arc::clone(&self.quotas).keep_leases(), thread);
+    }
+
+    /// The state of the quota service.
+    pub(crate) fn quotas(&self) -> Arc<QuotaRegistry> {
+        Arc::clone(&self.quotas)
     }
 
     /// Spawns a store's workers, spread evenly over the worker threads.
@@ -122,8 +137,9 @@ impl GrpcServer {
         }
     }
 
-    /// Serves gRPC on `connections` until `shutdown`, then sends GOAWAY and waits for calls in
-    /// flight. The threads run until the last owner drops this.
+    /// Serves gRPC on `connections` until `shutdown`, then sends GOAWAY, ends the streams of
+    /// quotas, which would stay open, and waits for calls in flight. The threads run until the last
+    /// owner drops this.
     pub async fn serve(
         self: Arc<Self>,
         connections: mpsc::Receiver<Connection>,
@@ -132,6 +148,11 @@ impl GrpcServer {
         let serve_one = |connection, stopping| {
             let threads = Arc::clone(&self.threads);
             async move { threads.serve(connection, stopping).await }
+        };
+        let quotas = Arc::clone(&self.quotas);
+        let shutdown = async move {
+            shutdown.await;
+            quotas.stop();
         };
         serve_each(connections, shutdown, serve_one).await;
     }
@@ -157,20 +178,24 @@ pub fn routes(
         metrics,
         health,
         streaming: StreamingCalls::new(settings, metrics),
-        quotas: &quotas(pipeline, settings),
+        quotas: &quotas(pipeline, settings)?,
+        quota_thread: None,
     })
 }
 
 /// The state of the rate limit quota service.
-fn quotas(pipeline: &Pipeline, settings: &Settings) -> Arc<QuotaRegistry> {
+fn quotas(pipeline: &Pipeline, settings: &Settings) -> Result<Arc<QuotaRegistry>, StartError> {
+    let mut number = [0; 8];
+    getrandom::fill(&mut number).map_err(StartError::Random)?;
+    let replica = u64::from_le_bytes(number);
     let times = QuotaTimes {
-        ttl_seconds: settings.quotas.quota_ttl_seconds,
-        delivery_ms_max: QUOTA_DELIVERY_MS_MAX,
-        idle_ms: QUOTA_IDLE_MS,
-        silent_ms: QUOTA_SILENT_MS,
+        idle_ms: u64::from(settings.quotas.quota_idle_seconds) * 1_000,
+        ..QuotaTimes::of_service(settings.quotas.quota_ttl_seconds)
     };
     let bounds = QuotaBounds {
         shares_max: settings.quotas.quota_shares_max,
+        leased_buckets_max: QUOTA_LEASED_BUCKETS_MAX,
     };
-    Arc::new(QuotaRegistry::new(pipeline.quota_parts(), times, bounds))
+    let parts = pipeline.quota_parts();
+    Ok(Arc::new(QuotaRegistry::new(parts, times, bounds, replica)))
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tonic::service::RoutesBuilder;
 
 use crate::grpc::error::StartError;
@@ -30,4 +31,6 @@ pub(crate) struct ServiceContext<'a> {
     /// The bound on streaming calls.
     pub(crate) streaming: StreamingCalls,
     pub(crate) quotas: &'a Arc<QuotaRegistry>,
+    /// Where the streams of quotas run; without it where their calls do.
+    pub(crate) quota_thread: Option<&'a Handle>,
 }

@@ -95,7 +95,7 @@ impl ConnectionCalls {
 
 impl StreamingCalls {
     pub(crate) fn new(settings: &Settings, metrics: &Arc<Metrics>) -> Self {
-        let process_calls_max = settings.streaming_calls_max;
+        let process_calls_max = settings.connections.streaming_calls_max;
         Self {
             process: permits(process_calls_max),
             process_calls_max,

@@ -2,10 +2,11 @@
 //!
 //! On a runtime that several threads share, a connection moves between threads, and its data moves
 //! between the caches of their CPU cores. So [`WorkerThreads::start`] starts threads with one
-//! runtime each. The workers of partitions are spread over them. A connection is detached from the
-//! runtime that accepted it and assigned to the thread with the fewest connections. (With
-//! `SO_REUSEPORT` the kernel chooses by a hash, and all of the few connections that one Envoy opens
-//! may be assigned to one thread.)
+//! `LocalRuntime` each. In a `LocalSet`, which would also run tasks that are not `Send`, each wake
+//! from outside costs a system call more. The workers of partitions are spread over them. A
+//! connection is detached from the runtime that accepted it and assigned to the thread with the
+//! fewest connections. (With `SO_REUSEPORT` the kernel chooses by a hash, and all of the few
+//! connections that one Envoy opens may be assigned to one thread.)
 //!
 //! What it deliberately does not do: pin threads to CPU cores, because the kernel knows what else
 //! runs; serve connections (`connection`).
@@ -15,9 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::runtime::{self, Handle};
+use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{self, JoinSet, LocalSet};
+use tokio::task::{self, JoinSet};
 
 use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::connection;
@@ -97,16 +98,24 @@ impl WorkerThreads {
 
 impl WorkerThread {
     fn start(number: usize, server: ServerContext) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let handle = runtime.handle().clone();
         let (jobs, queue) = mpsc::unbounded_channel();
+        let (started, handle) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name(format!("core-{number}"))
-            .spawn(move || LocalSet::new().block_on(&runtime, run(server, queue)))?;
+            .spawn(move || {
+                // It cannot move between threads.
+                let built = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default());
+                let runtime = match built {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                let _ = started.send(Ok(runtime.handle().clone()));
+                runtime.block_on(run(server, queue));
+            })?;
         Ok(Self {
-            runtime: handle,
+            runtime: handle.recv().map_err(io::Error::other)??,
             jobs,
             connections: Arc::default(),
         })

@@ -1,34 +1,23 @@
 //! A gauge that is always 1 and whose labels are the value, such as a version.
 //!
-//! Why: a gauge that is reset and set again would have no series, or two, in between.
-
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+//! What it deliberately does not do: replace a series in one step (`rule_gauge`).
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 
-use super::declaration::{Declaration, GaugeVec, Metric, MetricKind};
+use super::declaration::{Declaration, Metric, MetricKind};
+use super::rule_gauge::RuleGauge;
 
 /// At most one series, of value 1; none before the first [`LabelGauge::set`].
-#[derive(Clone)]
-pub struct LabelGauge {
-    gauges: GaugeVec,
-    /// Held while the labels are replaced or read.
-    replacing: Arc<Mutex<()>>,
-}
+#[derive(Clone, Debug)]
+pub struct LabelGauge(RuleGauge);
 
 // === impl LabelGauge ===
 
 impl LabelGauge {
     /// Replaces the label values.
     pub fn set<const N: usize>(&self, values: &[String; N]) {
-        let _guard = self
-            .replacing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.gauges.reset();
-        self.gauges.with_label_values(values).set(1);
+        self.0.replace(std::iter::once((values, 1.0)));
     }
 }
 
@@ -36,30 +25,17 @@ impl Metric for LabelGauge {
     const KIND: MetricKind = MetricKind::Gauge;
 
     fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            gauges: <GaugeVec as Metric>::new(declaration)?,
-            replacing: Arc::default(),
-        })
+        RuleGauge::new(declaration).map(Self)
     }
 }
 
 impl Collector for LabelGauge {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.desc()
+        self.0.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let _guard = self
-            .replacing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.gauges.collect()
-    }
-}
-
-impl fmt::Debug for LabelGauge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.gauges, f)
+        self.0.collect()
     }
 }
 

@@ -15,13 +15,13 @@
 //! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
 //! | `request_counts` | sums of one task, added to the counters once a batch |
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
-//! | `quotas` | streams, reports and assignments of the quota service |
+//! | `quotas` | streams, reports, assignments and figures of the quota service |
 //! | `candidates` | requests that candidates decided, and their label sets |
 //! | `connections`, `tls` | connections and handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
-//! | `admin`, `recordings` | the admin listener, recordings of requests |
+//! | `admin`, `recordings`, `snapshots` | the admin listener, recordings of requests, snapshots of buckets |
 //! | `process` | CPU time, memory and file descriptors of the process |
-//! | `label_gauge`, `polled_gauge` | kinds of metrics that the library does not have |
+//! | `label_gauge`, `polled_gauge`, `rule_gauge` | kinds of metrics that the library does not have |
 //! | `top_keys` | memory of top keys, and its bounds |
 //! | `estimates` | memory of learnt amounts, and what was forgotten |
 //! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
@@ -57,9 +57,11 @@ mod request_sets;
 mod requests;
 mod reservations;
 mod retention;
+mod rule_gauge;
 mod rule_sets;
 mod rules;
 mod series;
+mod snapshots;
 mod store;
 mod telemetry;
 mod tls;
@@ -95,6 +97,7 @@ pub use self::partitions::{PartitionLevels, count_decided};
 pub use self::polled_gauge::PolledGauge;
 use self::process::ProcessMetrics;
 pub use self::quotas::QuotaMetrics;
+pub(crate) use self::quotas::RuleRates;
 pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
@@ -103,6 +106,7 @@ pub use self::reservations::{ReservationCount, ReservationResult, ReservationTot
 use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
+pub use self::snapshots::SnapshotMetrics;
 pub use self::store::StoreMetrics;
 pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
 use self::tls::TlsMetrics;
@@ -133,6 +137,8 @@ pub struct Metrics {
     pub admin: AdminMetrics,
     /// Recordings of requests.
     pub recordings: RecordingMetrics,
+    /// Snapshots of the buckets in memory.
+    pub snapshots: SnapshotMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
     /// Top keys.
@@ -154,6 +160,7 @@ pub struct Metrics {
     show_store: Switch,
     show_leases: Switch,
     show_candidates: Switch,
+    show_snapshots: Switch,
 }
 
 // === impl Metrics ===
@@ -172,6 +179,7 @@ impl Metrics {
         let (leases, show_leases) = r.optional(LeaseMetrics::new)?;
         let (store, show_store) = r.optional(StoreMetrics::new)?;
         let (candidates, show_candidates) = r.optional(CandidateMetrics::new)?;
+        let (snapshots, show_snapshots) = r.optional(SnapshotMetrics::new)?;
         Ok(Self {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
@@ -193,6 +201,8 @@ impl Metrics {
             candidates,
             candidate_sets: CandidateLabelSets::default(),
             show_candidates,
+            snapshots,
+            show_snapshots,
             partitions: Partitions::new(r)?,
             tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,
@@ -245,6 +255,11 @@ impl Metrics {
         self.show_candidates.turn_on();
         self.candidate_sets
             .counters_of(&self.candidates, domains, rules)
+    }
+
+    /// Shows the metrics of snapshots from now on.
+    pub fn show_snapshots(&self) {
+        self.show_snapshots.turn_on();
     }
 
     /// The hits of each rule since the start, in the order of the rules. Readers of metrics see the

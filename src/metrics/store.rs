@@ -83,6 +83,12 @@ metrics! {
         /// Steps of calls that a cluster node redirected because a slot had moved or was moving.
         Counter "tollgate_store_redirects_total" => pub redirects;
 
+        /// Exchanges of leases of rates with the shared store: one for each quota and turn.
+        Counter "tollgate_store_rate_leases_total" => pub rate_leases;
+
+        /// Exchanges of leases of rates that failed, by reason.
+        CounterVec "tollgate_store_rate_lease_faults_total" [reason: FAULTS] => rate_lease_faults;
+
         /// Times the slots of a cluster were read.
         Counter "tollgate_store_topology_reads_total" => pub topology_reads;
 
@@ -111,6 +117,12 @@ metrics! {
 // === impl StoreMetrics ===
 
 impl StoreMetrics {
+    /// The counter of exchanges of rate leases that failed for this reason, the name of a store
+    /// fault.
+    pub fn rate_lease_fault(&self, reason: &'static str) -> Counter {
+        self.rate_lease_faults.with_label_values(&[reason])
+    }
+
     /// The counter of checks that were not decided for this reason, the name of a store fault.
     pub fn undecided(&self, reason: &'static str) -> Counter {
         self.undecided.with_label_values(&[reason])

@@ -6,6 +6,8 @@
 //! keys or machines, and a flood does not raise it. Unused time is not saved: a burst after a quiet
 //! hour has the same share.
 //!
+//! Threads that write snapshots use the same scheduling.
+//!
 //! What it deliberately does not do: order the handshakes (`handshake_pool` does).
 
 use std::time::Duration;
@@ -38,7 +40,7 @@ pub(crate) struct CpuThrottle {
 pub(crate) fn lower_priority() {
     // Without a process id, Linux applies this to the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "cannot lower the priority of the handshake threads");
+        tracing::debug!(%error, "cannot lower the priority of a thread");
     }
 }
 
@@ -49,10 +51,7 @@ pub(crate) fn use_idle_scheduling() {
     let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
     if let Err(error) = set {
-        tracing::debug!(
-            ?error,
-            "cannot move the handshake thread to the idle scheduling class"
-        );
+        tracing::debug!(?error, "cannot move a thread to the idle scheduling class");
         lower_priority();
     }
 }

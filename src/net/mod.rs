@@ -28,6 +28,7 @@ mod tls_acceptor;
 
 pub use self::accept::{PortConfig, accept_plain, accept_with};
 pub use self::connection::{Connection, DetachedConnection, PREFACE_TIMEOUT};
+pub(crate) use self::handshake_cpu::{lower_priority, use_idle_scheduling};
 pub use self::listener::{Listener, UnixSocketFile, bind, bind_unix};
 pub use self::serve::{ShutdownSignal, serve_each};
 pub use self::tls_acceptor::{HandshakeLimits, TlsAcceptor};

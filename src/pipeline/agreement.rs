@@ -85,11 +85,9 @@ fn describe(request: &Request<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use bytes::{BufMut as _, Bytes};
     use proptest::prelude::*;
+    use tollgate_test_support::corpus;
 
     use super::*;
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -149,24 +147,9 @@ mod tests {
         }
     }
 
-    /// The messages of the corpus, by file name.
-    fn corpus() -> Vec<(String, Vec<u8>)> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/wire");
-        let mut files: Vec<_> = fs::read_dir(folder)
-            .unwrap()
-            .map(|file| {
-                let path = file.unwrap().path();
-                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-                (name, fs::read(path).unwrap())
-            })
-            .collect();
-        files.sort();
-        files
-    }
-
     #[test]
     fn corpus_file_names_give_the_result() {
-        let files = corpus();
+        let files = corpus::files("wire");
         for (name, message) in &files {
             let expected = match name.split('-').next().unwrap() {
                 "read" => Agreement::Read,
@@ -181,7 +164,7 @@ mod tests {
 
     #[test]
     fn decoders_agree_on_mutations_of_the_corpus() {
-        let files = corpus();
+        let files = corpus::files("wire");
         let mut random = Random(0x7011_6a7e);
         let mut seen = [0_usize; 3];
         for _ in 0..MUTATIONS {
@@ -216,7 +199,10 @@ mod tests {
 
     #[test]
     fn decoders_agree_on_every_prefix_and_changed_byte_of_the_corpus() {
-        for (name, message) in corpus().iter().filter(|(_, message)| message.len() <= 48) {
+        for (name, message) in corpus::files("wire")
+            .iter()
+            .filter(|(_, message)| message.len() <= 48)
+        {
             for to in 0..message.len() {
                 agree(&message[..to])
                     .unwrap_or_else(|difference| panic!("{name} to {to}: {difference}"));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate_limiter::{Allowance, Rule, RuleSet, Timestamp};
+use tollgate_limiter::{Allowance, Rule, RuleLines, RuleSet, Timestamp};
 
 use crate::admin_api::rule_name;
 use crate::metrics::{CandidateCounters, Metrics, ResultCounts};
@@ -81,6 +81,7 @@ impl CandidateRules {
         let of = |(rule, name): (&Rule, &String)| (rule.domain.to_string(), name.clone());
         let labels: Vec<_> = rules.rules().iter().zip(&names).map(of).collect();
         let (of_domains, of_rules) = context.metrics.candidate_counters(&domains, &labels);
+        let of_rules = as_written(&rules, of_rules);
         let mut new = Self {
             names: names.into_iter().map(Arc::from).collect(),
             rules,
@@ -104,10 +105,10 @@ impl CandidateRules {
     /// Continues the counts of the candidate before this one, if it has the same limits. Counts of
     /// other limits would say nothing about these.
     fn keep_counts(&mut self, before: &Self) {
-        let limits = |rules: &RuleSet| -> Vec<(u64, Allowance)> {
+        let limits = |rules: &RuleSet| -> Vec<(u64, Allowance, Option<Box<RuleLines>>)> {
             let rules = rules.rules().iter();
             rules
-                .map(|rule| (rule.fingerprint, rule.allowance))
+                .map(|rule| (rule.fingerprint, rule.allowance, rule.lines.clone()))
                 .collect()
         };
         let same = self.source == before.source
@@ -145,4 +146,22 @@ impl CandidateRules {
         }
         all
     }
+}
+
+/// The counters of rules, where a descriptor with a file of limits has one: the lines of the file
+/// are rules of their own in a rule set, and count as the descriptor's.
+fn as_written(
+    rules: &RuleSet,
+    counters: Vec<Arc<CandidateCounters>>,
+) -> Vec<Arc<CandidateCounters>> {
+    let mut shared: Vec<Arc<CandidateCounters>> = Vec::with_capacity(counters.len());
+    let mut level = None;
+    for (rule, own) in rules.rules().iter().zip(counters) {
+        let of_level = rule.path.last().map(Arc::as_ptr);
+        let before = shared.last().cloned();
+        let before = before.filter(|_| rule.lines.is_some() && of_level == level);
+        shared.push(before.unwrap_or(own));
+        level = of_level;
+    }
+    shared
 }

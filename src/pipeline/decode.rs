@@ -11,18 +11,10 @@
 //!
 //! What it deliberately does not do: reject a request, copy a string, parse gRPC's frame.
 
+use crate::pipeline::fields::{Fields, Value};
 use crate::pipeline::message::{self, OverrideFields};
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
-
-/// Wire types of protobuf.
-const VARINT: u64 = 0;
-const SIXTY_FOUR: u64 = 1;
-const LENGTH_DELIMITED: u64 = 2;
-const THIRTY_TWO: u64 = 5;
-
-/// The largest valid key: field number and wire type together.
-const KEY_MAX: u64 = u32::MAX as u64;
 
 /// Decodes a message into `request`, which is cleared first. None when prost must decode it;
 /// `request` is then incomplete.
@@ -139,80 +131,4 @@ fn uint32(varint: u64) -> u32 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 fn int32(varint: u64) -> i32 {
     varint as i32
-}
-
-/// Iterates over the fields of a message.
-struct Fields<'b>(&'b [u8]);
-
-/// A field's value. Types that these messages do not use are skipped.
-enum Value<'b> {
-    Varint(u64),
-    Bytes(&'b [u8]),
-    Other,
-}
-
-// === impl Fields ===
-
-impl<'b> Fields<'b> {
-    /// The next field's number and value. `Some(None)` at the end; none when the bytes are not a
-    /// message or contain a group.
-    #[inline]
-    #[allow(clippy::option_option)] // the outer one is for `?`
-    fn next(&mut self) -> Option<Option<(u64, Value<'b>)>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let key = self.varint()?;
-        let number = key >> 3;
-        if key > KEY_MAX || number == 0 {
-            return None;
-        }
-        let value = match key & 7 {
-            VARINT => Value::Varint(self.varint()?),
-            LENGTH_DELIMITED => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.take(length)?)
-            }
-            SIXTY_FOUR => {
-                self.take(8)?;
-                Value::Other
-            }
-            THIRTY_TWO => {
-                self.take(4)?;
-                Value::Other
-            }
-            _ => return None,
-        };
-        Some(Some((number, value)))
-    }
-
-    fn take(&mut self, length: usize) -> Option<&'b [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    /// Reads seven bits per byte, lowest first: at most ten bytes, of which the last has one bit.
-    #[inline]
-    fn varint(&mut self) -> Option<u64> {
-        let (first, rest) = self.0.split_first()?;
-        if *first < 0x80 {
-            self.0 = rest;
-            return Some(u64::from(*first));
-        }
-        let mut value = 0_u64;
-        for shift in (0..70).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && *byte > 1 {
-                return None;
-            }
-            value |= bits << shift;
-            if *byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
 }

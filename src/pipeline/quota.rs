@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{Generation, Generations, Pipeline};
+use crate::store::rate_leases::RateLeases;
 
 /// The parts of a pipeline that quotas need.
 pub(crate) struct QuotaParts {
@@ -21,6 +22,8 @@ pub(crate) struct QuotaParts {
     pub(crate) hash: KeyedHash,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Leases by which replicas share limits; none without a shared store.
+    pub(crate) leases: Option<Arc<dyn RateLeases>>,
 }
 
 /// The rule of a bucket.
@@ -30,6 +33,8 @@ pub(crate) struct QuotaRule {
     pub(crate) key: Key,
     /// Tokens a second, in millionths.
     pub(crate) rate: u64,
+    /// The index of the rule.
+    pub(crate) index: usize,
     /// The name of the rule, after its domain.
     pub(crate) rule: Arc<str>,
     /// Whether everything passes.
@@ -69,6 +74,7 @@ pub(crate) fn find_quota(
     Some(QuotaRule {
         key: planned.check.key,
         rate: u64::try_from(rate).unwrap_or(u64::MAX),
+        index: rule.index,
         rule: rule_name(rule).into(),
         shadow: rule.shadow_mode,
     })
@@ -80,6 +86,11 @@ impl Generation {
     /// Whether rules of a domain have `rlqs`.
     pub(crate) fn has_quotas(&self, domain: &[u8]) -> bool {
         self.quota_orders.has_domain(domain)
+    }
+
+    /// Whether any rule has `rlqs`.
+    pub(crate) fn has_any_quota(&self) -> bool {
+        !self.quota_orders.is_empty()
     }
 }
 
@@ -93,6 +104,7 @@ impl Pipeline {
             hash: self.hash,
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),
+            leases: self.store.rate_leases(),
         }
     }
 }

@@ -35,6 +35,11 @@ impl QuotaOrders {
         orders
     }
 
+    /// Whether no rule has `rlqs`.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
     /// Whether a domain has such rules.
     pub(crate) fn has_domain(&self, domain: &[u8]) -> bool {
         self.domains.contains_key(domain)

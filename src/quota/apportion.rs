@@ -14,7 +14,7 @@ pub(crate) struct Want {
 
 /// Writes the share of each want, in their order. Their sum is at most `capacity`.
 ///
-/// `order` is scratch space. The time is that of a sort.
+/// `order` is scratch space. The time is that of a sort, where the capacity does not suffice.
 pub(crate) fn apportion(
     capacity: MicroRate,
     wants: &[Want],
@@ -22,6 +22,14 @@ pub(crate) fn apportion(
     shares: &mut Vec<MicroRate>,
 ) {
     shares.clear();
+    let all = wants
+        .iter()
+        .fold(0u64, |sum, want| sum.saturating_add(want.rate));
+    if all <= capacity {
+        // The usual case, and no sort.
+        shares.extend(wants.iter().map(|want| want.rate));
+        return;
+    }
     shares.resize(wants.len(), 0);
     order.clear();
     order.extend((0..wants.len()).filter_map(|at| u32::try_from(at).ok()));

@@ -8,14 +8,21 @@
 //!
 //! What it deliberately does not do: send, or know which rule and which id the bucket has.
 
-use std::collections::BTreeMap;
+pub(crate) mod figures;
+#[cfg(test)]
+mod lowered_limit;
+mod member;
 
+use self::member::Member;
 use super::apportion::{Want, apportion};
-use super::ledger::Ledger;
-use super::share::{MicroRate, Strategy};
-
-/// One stream's part of a bucket, by its number. Several ids of a stream can fit one bucket.
-pub(crate) type ShareId = u64;
+use super::convergence::ConvergenceTimes;
+use super::demand::DemandCurve;
+use super::lease::{EraWatch, Lease, LeaseAsk, Need};
+use super::members::Members;
+use super::share::{MicroRate, Strategy, differs};
+pub(crate) use super::terms::{Action, ShareId, Usage};
+pub(crate) use super::times::QuotaTimes;
+use crate::store::rate_leases::RateLease;
 
 /// The part of a limit that is held back for new streams: one in so many.
 const NEWCOMERS_PART: u64 = 50;
@@ -23,97 +30,37 @@ const NEWCOMERS_PART: u64 = 50;
 /// Wants are the demand and a tenth more, so that growth is seen before it is denied.
 const HEADROOM_PART: u64 = 10;
 
-/// A share changes if the difference is more than one in so many of it.
-const HYSTERESIS_PART: u64 = 20;
-
-/// The shortest time over which a rate is measured: two reports can arrive together.
-const MEASURED_MS_MIN: u64 = 500;
-
-/// The bounds and times of all buckets.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QuotaTimes {
-    /// The time to live of an assignment, in whole seconds.
-    pub(crate) ttl_seconds: u32,
-    /// How much later than it was sent an assignment may arrive, in milliseconds. A stream whose
-    /// messages wait longer is closed.
-    pub(crate) delivery_ms_max: u64,
-    /// A stream's part of a bucket ends after this time without a request, in milliseconds.
-    pub(crate) idle_ms: u64,
-    /// A stream counts as ended after this time without a report, in milliseconds.
-    pub(crate) silent_ms: u64,
-}
-
-/// What is sent to a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Enforce this for the time to live.
-    Assign(Strategy),
-    /// Forget the bucket.
-    Abandon,
-}
-
-/// What a stream reports of a bucket.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Usage {
-    /// Requests that passed.
-    pub(crate) allowed: u64,
-    /// Requests that were denied.
-    pub(crate) denied: u64,
-}
-
-/// One stream's part of a bucket.
-#[derive(Debug, Default)]
-struct Member {
-    ledger: Ledger,
-    assigned: Option<Strategy>,
-    sent_ms: u64,
-    reported_ms: u64,
-    used_ms: u64,
-    demand: MicroRate,
-    allowed: MicroRate,
-    weight: u32,
-    /// Whether its stream is open. If not, only the ledger counts.
-    open: bool,
-}
+/// The time between two plans of a bucket whose shares are met and whose demand hardly changes.
+const SETTLED_MS: u64 = 2_000;
 
 /// A bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     limit: MicroRate,
-    members: BTreeMap<ShareId, Member>,
+    /// What this replica may assign of the limit; none if it has no other replicas.
+    lease: Option<Lease>,
+    members: Members<Member>,
     /// Nothing is assigned before this time: what another process assigned may be in force.
     learning_until_ms: u64,
+    /// Until then a plan would change little.
+    settled_until_ms: u64,
+    /// When the last plan was made, and what could be assigned then.
+    planned_ms: u64,
+    planned_usable: MicroRate,
+    convergence: ConvergenceTimes,
 }
 
 /// Buffers that many buckets use one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
+    /// Parts that the last plan removed: ended, and with nothing in force.
+    pub(crate) removed: Vec<ShareId>,
     ids: Vec<ShareId>,
     wants: Vec<Want>,
     order: Vec<u32>,
     shares: Vec<MicroRate>,
     deficits: Vec<Want>,
     grants: Vec<MicroRate>,
-}
-
-/// Sums of a bucket.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BucketFigures {
-    /// The limit.
-    pub(crate) limit: MicroRate,
-    /// Open streams that report it.
-    pub(crate) shares: usize,
-    /// The sum of what they ask for.
-    pub(crate) demand: MicroRate,
-    /// The sum of what they let pass.
-    pub(crate) allowed: MicroRate,
-    /// The sum of the current assignments.
-    pub(crate) assigned: MicroRate,
-    /// The sum of what may be in force: never more than the limit.
-    pub(crate) in_force: MicroRate,
-    /// The tokens that can pass at once.
-    pub(crate) burst: u64,
 }
 
 // === impl Bucket ===
@@ -123,13 +70,89 @@ impl Bucket {
     pub(crate) fn new(limit: MicroRate, learning_until_ms: u64) -> Self {
         Self {
             limit,
-            members: BTreeMap::new(),
+            lease: None,
+            members: Members::new(),
             learning_until_ms,
+            settled_until_ms: 0,
+            planned_ms: 0,
+            planned_usable: MicroRate::MAX,
+            convergence: ConvergenceTimes::default(),
+        }
+    }
+
+    /// An empty bucket that assigns what it leases.
+    pub(crate) fn leased(limit: MicroRate) -> Self {
+        Self {
+            lease: Some(Lease::default()),
+            ..Self::new(limit, 0)
+        }
+    }
+
+    /// The request for its lease; none if it has no other replicas.
+    pub(crate) fn ask(
+        &mut self,
+        version: u64,
+        era: &EraWatch,
+        now_ms: u64,
+        times: &QuotaTimes,
+        scratch: &mut Scratch,
+    ) -> Option<LeaseAsk> {
+        let in_force = self.in_force(now_ms);
+        let lease = self.lease.as_ref()?;
+        self.find_wants(scratch);
+        let need = Need {
+            limit: self.limit,
+            in_force,
+            demand: DemandCurve::of(self.limit, &scratch.wants),
+            unmeasured: self
+                .members
+                .iter()
+                .any(|(_, member)| member.is_unmeasured()),
+        };
+        Some(lease.ask(version, need, era, now_ms, times))
+    }
+
+    /// Takes the answer to such a request.
+    pub(crate) fn answer(
+        &mut self,
+        ask: &LeaseAsk,
+        answer: &RateLease,
+        era: &EraWatch,
+        now_ms: u64,
+        times: &QuotaTimes,
+    ) {
+        let usable = self.usable(now_ms);
+        if let Some(lease) = &mut self.lease {
+            lease.answer(ask, answer, era, now_ms, times);
+        }
+        if self.usable(now_ms) != usable {
+            self.settled_until_ms = 0;
+        }
+    }
+
+    /// Whether anything may be assigned, also nothing at all: not while learning, and not without
+    /// a lease. What a proxy does then is in its own configuration.
+    fn assigns(&self, now_ms: u64) -> bool {
+        match &self.lease {
+            Some(lease) => lease.assigns(now_ms),
+            None => now_ms >= self.learning_until_ms,
+        }
+    }
+
+    /// What may be assigned of the limit.
+    pub(crate) fn usable(&self, now_ms: u64) -> MicroRate {
+        match &self.lease {
+            _ if !self.assigns(now_ms) => 0,
+            Some(lease) => lease.usable(now_ms),
+            None => self.limit,
         }
     }
 
     /// Changes the limit. A lower one is kept once the larger assignments have expired.
     pub(crate) fn set_limit(&mut self, limit: MicroRate) {
+        if self.limit != limit {
+            self.settled_until_ms = 0;
+        }
         self.limit = limit;
     }
 
@@ -143,8 +166,9 @@ impl Bucket {
         self.members.len()
     }
 
-    /// Takes a report. The first of a stream is answered at once; None while learning, or if the
-    /// next [`plan`](Self::plan) answers.
+    /// Takes a report. The first of a stream is answered at once, and so is one whose assignment is
+    /// to be sent again soon: a plan of its own, and a message of its own, would cost more. None
+    /// while learning, or if the next [`plan`](Self::plan) answers.
     pub(crate) fn report(
         &mut self,
         stream: ShareId,
@@ -154,14 +178,18 @@ impl Bucket {
         times: &QuotaTimes,
     ) -> Option<Strategy> {
         let limit = self.limit;
-        if let Some(member) = self.members.get_mut(&stream).filter(|member| member.open) {
-            member.measure(weight, usage, limit, now_ms);
-            return None;
+        let stands = self.last_plan_stands(now_ms);
+        if let Some(member) = self.members.get_mut(stream).filter(|member| member.open) {
+            if member.measure(weight, usage, limit, now_ms) {
+                // What is lowered next would be in force for longer.
+                self.settled_until_ms = 0;
+                return None;
+            }
+            return stands.then(|| member.renew_early(now_ms, times)).flatten();
         }
-        // Half of what is free, and no more than an equal share: others may come.
-        let equal = limit / (self.members.len() as u64 + 1);
-        let share = (self.free(now_ms) / 2).min(equal);
-        let member = self.members.entry(stream).or_default();
+        let share = self.newcomers_share(now_ms, self.members.len() + 1);
+        let assigns = self.assigns(now_ms);
+        let member = self.members.get_or_add(stream)?;
         // What was in force before the stream ended its part is so still.
         *member = Member {
             ledger: std::mem::take(&mut member.ledger),
@@ -171,36 +199,70 @@ impl Bucket {
             open: true,
             ..Member::default()
         };
-        (now_ms >= self.learning_until_ms)
-            .then(|| member.assign(Strategy::of_share(share), now_ms, times))
+        assigns.then(|| member.first(share, now_ms, times))
+    }
+
+    /// Whether the shares of the last plan still fit what may be assigned.
+    fn last_plan_stands(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.planned_ms) <= 2 * SETTLED_MS
+            && self.assigns(now_ms)
+            && self.usable(now_ms) >= self.planned_usable
+    }
+
+    /// What a stream gets before it has said what it wants: half of what is free, and no more than
+    /// an equal share, since others may come.
+    fn newcomers_share(&mut self, now_ms: u64, members: usize) -> MicroRate {
+        let equal = self.usable(now_ms) / (members as u64).max(1);
+        (self.free(now_ms) / 2).min(equal)
     }
 
     /// Ends a stream's part. What it was assigned counts until it has expired.
     pub(crate) fn close(&mut self, stream: ShareId) {
-        if let Some(member) = self.members.get_mut(&stream) {
+        if let Some(member) = self.members.get_mut(stream) {
             member.open = false;
         }
     }
 
-    /// What is not in force, of the whole limit.
-    fn free(&mut self, now_ms: u64) -> MicroRate {
+    /// Forgets a stream with what it was assigned: a mistake, for simulations.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self, stream: ShareId) {
+        self.members.retain(|&member, _| member != stream);
+    }
+
+    /// The sum of the assignments that may be in force.
+    fn in_force(&mut self, now_ms: u64) -> MicroRate {
         let mut in_force: MicroRate = 0;
         for member in self.members.values_mut() {
             member.ledger.expire(now_ms);
+            // Nothing was planned for longer than it lives: others may have what is free now.
+            if member.ledger.rate() < member.rate() {
+                member.assigned = None;
+            }
             in_force = in_force.saturating_add(member.ledger.rate());
         }
-        self.limit.saturating_sub(in_force)
+        in_force
     }
 
-    /// Moves the shares towards what is fair, and appends what is to be sent.
+    /// What may be assigned, and is not in force.
+    fn free(&mut self, now_ms: u64) -> MicroRate {
+        let in_force = self.in_force(now_ms);
+        self.usable(now_ms).saturating_sub(in_force)
+    }
+
+    /// Moves the shares towards what is fair, and appends what is to be sent. Returns whether there
+    /// was anything to do.
     pub(crate) fn plan(
         &mut self,
         now_ms: u64,
         times: &QuotaTimes,
         scratch: &mut Scratch,
         actions: &mut Vec<(ShareId, Action)>,
-    ) {
-        let mut free = self.free(now_ms);
+    ) -> bool {
+        scratch.removed.clear();
+        if now_ms < self.settled_until_ms {
+            return false;
+        }
+        self.in_force(now_ms);
         self.members.retain(|&stream, member| {
             if now_ms.saturating_sub(member.reported_ms) >= times.silent_ms {
                 member.open = false;
@@ -209,12 +271,24 @@ impl Bucket {
                 actions.push((stream, Action::Abandon));
                 member.open = false;
             }
-            member.open || !member.ledger.is_empty()
+            let kept = member.open || !member.ledger.is_empty();
+            if !kept {
+                scratch.removed.push(stream);
+            }
+            kept
         });
-        if now_ms < self.learning_until_ms {
-            return;
+        if !self.assigns(now_ms) {
+            return true;
         }
-        self.find_shares(scratch);
+        let usable = self.usable(now_ms);
+        self.meet_newcomers(now_ms, times, actions);
+        let in_force = self.in_force(now_ms);
+        let mut free = usable.saturating_sub(in_force);
+        // The limit was lowered. Until the larger assignments have expired, shares only fall, by
+        // however little: what is in force now must not be in force again.
+        let exceeds = in_force > usable;
+        let mut settled = !exceeds;
+        self.find_shares(usable, scratch);
         // Lower first. What that frees is free once the old assignments have expired.
         let Scratch {
             ids,
@@ -226,11 +300,11 @@ impl Bucket {
         } = scratch;
         deficits.clear();
         for (id, share) in ids.iter().zip(shares.iter()) {
-            let Some(member) = self.members.get_mut(id) else {
+            let Some(member) = self.members.get_mut(*id) else {
                 continue;
             };
             let current = member.rate();
-            if differs(current, *share) && *share < current {
+            if *share < current && (exceeds || differs(current, *share)) {
                 actions.push((*id, member.send(*share, now_ms, times)));
             }
             // What is in force anyway costs nothing.
@@ -245,26 +319,53 @@ impl Bucket {
             });
         }
         // The part for newcomers stays free.
-        free = free.saturating_sub(self.limit / NEWCOMERS_PART);
+        free = free.saturating_sub(usable / NEWCOMERS_PART);
         apportion(free, deficits, order, grants);
-        for ((stream, share), grant) in ids.iter().zip(shares.iter()).zip(grants.iter()) {
-            let Some(member) = self.members.get_mut(stream) else {
+        let granted = grants.iter().zip(deficits.iter());
+        for ((stream, share), (grant, deficit)) in ids.iter().zip(shares.iter()).zip(granted) {
+            // It gets the rest as soon as what others had has expired.
+            settled &= *grant == deficit.rate;
+            let Some(member) = self.members.get_mut(*stream) else {
                 continue;
             };
             let current = member.rate();
             let reachable = member.ledger.rate().saturating_add(*grant).min(*share);
-            let raised =
-                reachable > current && (differs(current, reachable) || reachable == *share);
+            let raised = !exceeds
+                && reachable > current
+                && (differs(current, reachable) || reachable == *share);
             if raised && Strategy::of_share(reachable).rate() > current {
                 actions.push((*stream, member.send(reachable, now_ms, times)));
             } else if member.is_due(now_ms, times) {
                 actions.push((*stream, member.renew(now_ms, times)));
             }
         }
+        self.follow_convergence(ids, shares, now_ms);
+        (self.planned_ms, self.planned_usable) = (now_ms, usable);
+        self.settled_until_ms = if settled { now_ms + SETTLED_MS } else { 0 };
+        true
     }
 
-    /// The fair share of each open stream, in `scratch.ids` and `scratch.shares`.
-    fn find_shares(&self, scratch: &mut Scratch) {
+    /// Answers streams whose first report came when nothing could be assigned.
+    fn meet_newcomers(
+        &mut self,
+        now_ms: u64,
+        times: &QuotaTimes,
+        actions: &mut Vec<(ShareId, Action)>,
+    ) {
+        let waits = |member: &Member| member.is_unmeasured() && member.assigned.is_none();
+        let waiting = self.members.iter().filter(|(_, member)| waits(member));
+        let waiting: Vec<ShareId> = waiting.map(|(stream, _)| *stream).collect();
+        for stream in waiting {
+            let share = self.newcomers_share(now_ms, self.members.len());
+            if let Some(member) = self.members.get_mut(stream) {
+                let first = member.first(share, now_ms, times);
+                actions.push((stream, Action::Assign(first)));
+            }
+        }
+    }
+
+    /// What each open stream wants, in `scratch.ids` and `scratch.wants`.
+    fn find_wants(&self, scratch: &mut Scratch) {
         scratch.ids.clear();
         scratch.wants.clear();
         let open = self.members.iter().filter(|(_, member)| member.open);
@@ -279,7 +380,12 @@ impl Bucket {
                 weight: member.weight,
             });
         }
-        let capacity = self.limit - self.limit / NEWCOMERS_PART;
+    }
+
+    /// The fair share of each open stream, in `scratch.ids` and `scratch.shares`.
+    fn find_shares(&self, usable: MicroRate, scratch: &mut Scratch) {
+        self.find_wants(scratch);
+        let capacity = usable - usable / NEWCOMERS_PART;
         apportion(
             capacity,
             &scratch.wants,
@@ -287,93 +393,4 @@ impl Bucket {
             &mut scratch.shares,
         );
     }
-
-    /// Its sums. Expired assignments are left out.
-    #[cfg(test)]
-    pub(crate) fn figures(&mut self, now_ms: u64) -> BucketFigures {
-        let mut figures = BucketFigures {
-            limit: self.limit,
-            ..BucketFigures::default()
-        };
-        for member in self.members.values_mut() {
-            member.ledger.expire(now_ms);
-            figures.in_force = figures.in_force.saturating_add(member.ledger.rate());
-            figures.burst = figures.burst.saturating_add(member.ledger.burst());
-            if member.open {
-                figures.shares += 1;
-                figures.demand = figures.demand.saturating_add(member.demand);
-                figures.allowed = figures.allowed.saturating_add(member.allowed);
-                figures.assigned = figures.assigned.saturating_add(member.rate());
-            }
-        }
-        figures
-    }
-}
-
-// === impl Member ===
-
-impl Member {
-    fn measure(&mut self, weight: u32, usage: Usage, limit: MicroRate, now_ms: u64) {
-        let requests = usage.allowed.saturating_add(usage.denied);
-        let elapsed_ms = now_ms.saturating_sub(self.reported_ms).max(MEASURED_MS_MIN);
-        let measured = rate_of(requests, elapsed_ms, limit);
-        // A rise is believed at once, and so is a fall to less than a half. Other falls are
-        // smoothed.
-        self.demand = if measured < self.demand / 2 {
-            measured
-        } else {
-            measured.max(self.demand / 2 + measured / 2)
-        };
-        self.allowed = rate_of(usage.allowed, elapsed_ms, limit);
-        self.reported_ms = now_ms;
-        self.weight = weight.max(1);
-        if requests > 0 {
-            self.used_ms = now_ms;
-        }
-    }
-
-    fn rate(&self) -> MicroRate {
-        self.assigned.map_or(0, Strategy::rate)
-    }
-
-    /// Whether the assignment is to be sent again, a third of its time after it was sent.
-    fn is_due(&self, now_ms: u64, times: &QuotaTimes) -> bool {
-        self.assigned.is_none()
-            || now_ms.saturating_sub(self.sent_ms) >= u64::from(times.ttl_seconds) * 1_000 / 3
-    }
-
-    fn send(&mut self, share: MicroRate, now_ms: u64, times: &QuotaTimes) -> Action {
-        Action::Assign(self.assign(Strategy::of_share(share), now_ms, times))
-    }
-
-    fn renew(&mut self, now_ms: u64, times: &QuotaTimes) -> Action {
-        let same = self.assigned.unwrap_or(Strategy::Deny);
-        Action::Assign(self.assign(same, now_ms, times))
-    }
-
-    fn assign(&mut self, strategy: Strategy, now_ms: u64, times: &QuotaTimes) -> Strategy {
-        let strategy = strategy.noticed_after(self.assigned);
-        let lives_ms = u64::from(times.ttl_seconds) * 1_000 + times.delivery_ms_max;
-        self.ledger.push(
-            strategy.rate(),
-            strategy.burst(),
-            now_ms.saturating_add(lives_ms),
-        );
-        self.assigned = Some(strategy);
-        self.sent_ms = now_ms;
-        strategy
-    }
-}
-
-/// Whether a share is worth a change.
-fn differs(current: MicroRate, share: MicroRate) -> bool {
-    current.abs_diff(share) > current / HYSTERESIS_PART
-}
-
-/// Requests in a time as a rate, at most ten times the limit: a report may lie.
-fn rate_of(requests: u64, elapsed_ms: u64, limit: MicroRate) -> MicroRate {
-    let rate = u128::from(requests) * 1_000_000_000 / u128::from(elapsed_ms.max(1));
-    u64::try_from(rate)
-        .unwrap_or(u64::MAX)
-        .min(limit.saturating_mul(10))
 }

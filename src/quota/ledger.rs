@@ -45,7 +45,6 @@ impl Ledger {
     }
 
     /// The tokens that can pass at once, by the largest bucket that has not expired.
-    #[cfg(test)]
     pub(crate) fn burst(&self) -> u64 {
         self.sent().iter().map(|sent| sent.burst).max().unwrap_or(0)
     }

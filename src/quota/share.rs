@@ -11,6 +11,22 @@ pub(crate) const ONE_PER_SECOND: MicroRate = 1_000_000;
 /// The longest fill interval, in seconds: a share below one token in this time is none.
 const FILL_SECONDS_MAX: u64 = 86_400;
 
+/// A share changes if the difference is more than one in so many of it.
+const HYSTERESIS_PART: u64 = 20;
+
+/// Whether a share is worth a change.
+pub(super) fn differs(current: MicroRate, share: MicroRate) -> bool {
+    current.abs_diff(share) > current / HYSTERESIS_PART
+}
+
+/// Requests in a time as a rate, at most ten times the limit: a report may lie.
+pub(super) fn rate_of(requests: u64, elapsed_ms: u64, limit: MicroRate) -> MicroRate {
+    let rate = u128::from(requests) * 1_000_000_000 / u128::from(elapsed_ms.max(1));
+    u64::try_from(rate)
+        .unwrap_or(u64::MAX)
+        .min(limit.saturating_mul(10))
+}
+
 /// What a proxy enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {

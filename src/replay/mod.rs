@@ -101,8 +101,9 @@ impl Replayed {
         header: &Header,
         options: &Options,
     ) -> Result<Self, ReplayError> {
-        let limits = side.rules.loaded.rules.rules().iter();
-        let limits = limits.filter(|rule| rule.allowance != Allowance::Unlimited);
+        let limits = side.rules.loaded.rules.written_rules();
+        let limits = limits
+            .filter(|(rule, table)| table.is_some() || rule.allowance != Allowance::Unlimited);
         let facts = RulesFacts {
             path: side.path.display().to_string(),
             hash: format!("{:012x}", side.rules.hash),

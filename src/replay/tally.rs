@@ -16,6 +16,9 @@ use crate::simulation::{Answer, CheckAnswer};
 /// How many refused keys of one side are told apart.
 const KEYS_MAX: usize = 1_000_000;
 
+/// Why limits by value have no smallest limit.
+const BY_VALUE: &str = "each value of its file has a limit of its own";
+
 /// How many minutes are kept: two years.
 const MINUTES_MAX: usize = 2 * 366 * 24 * 60;
 
@@ -168,20 +171,29 @@ impl Tally {
                 rule: OVERRIDE.to_owned(),
                 ..RuleReport::default()
             };
-            if let Some((rule, limit)) = limit_of(rules, index) {
+            let rule = index.and_then(|index| rules.rules().get(index));
+            if let Some(rule) = rule
+                && let Allowance::Limited { limit, algorithm } = rule.allowance
+            {
                 row.domain = rule.domain.to_string();
                 row.rule = rule_name(rule);
-                let figures = LimitFigures::of(&limit.limit, limit.algorithm);
-                row.limit = format!("{}, {}", figures.text, figures.algorithm);
-                row.limit_hits = limit.limit.burst();
                 row.shadow_mode = rule.shadow_mode;
                 let same = |one: &Undecidable| one.domain == row.domain && one.rule == row.rule;
                 row.undecidable = undecidable.iter().any(same);
-                if !row.undecidable {
-                    match self.operations.smallest(rule.index, limit, counts.refused) {
-                        Ok(smallest) => row.smallest_limit = Some(smallest),
-                        Err(why) => row.smallest_limit_unknown = Some(why),
-                    }
+                let smallest = if rule.lines.is_some() {
+                    row.limit = format!("by value, {}", algorithm.name());
+                    Err(BY_VALUE.to_owned())
+                } else {
+                    let figures = LimitFigures::of(&limit, algorithm);
+                    row.limit = format!("{}, {}", figures.text, figures.algorithm);
+                    row.limit_hits = limit.burst();
+                    let limit = LimitOf { limit, algorithm };
+                    self.operations.smallest(rule.index, limit, counts.refused)
+                };
+                match smallest {
+                    _ if row.undecidable => {}
+                    Ok(smallest) => row.smallest_limit = Some(smallest),
+                    Err(why) => row.smallest_limit_unknown = Some(why),
                 }
             }
             if let Some(peak) = counts.peak {
@@ -242,12 +254,14 @@ impl RuleCounts {
     }
 }
 
-/// The rule with this index and its limit.
+/// The rule with this index and its limit; none for limits by value, which are many.
 fn limit_of(rules: &RuleSet, index: Option<usize>) -> Option<(&Rule, LimitOf)> {
     let rule = rules.rules().get(index?)?;
     match rule.allowance {
-        Allowance::Limited { limit, algorithm } => Some((rule, LimitOf { limit, algorithm })),
-        Allowance::Unlimited => None,
+        Allowance::Limited { limit, algorithm } if rule.lines.is_none() => {
+            Some((rule, LimitOf { limit, algorithm }))
+        }
+        Allowance::Limited { .. } | Allowance::Unlimited => None,
     }
 }
 

@@ -257,6 +257,54 @@ fn a_sample_says_nothing_about_other_buckets() {
     assert_eq!(hashed(vec![plain]), []);
 }
 
+/// A file of limits compares every value of its key, and each of its values has a limit.
+#[test]
+fn limits_by_value_have_no_smallest_limit_and_need_plain_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users.csv");
+    std::fs::write(&users, "value,unit,requests_per_unit\nann,day,1\n").unwrap();
+    let rules = format!(
+        "domain: edge\ndescriptors:\n  - key: user\n    limits_from: {}\n    \
+         rate_limit: {{unit: day, requests_per_unit: 2}}\n",
+        users.display()
+    );
+    let events = || {
+        let users = ["ann", "ann", "bob", "bob"].into_iter().zip(1..);
+        users
+            .map(|(user, order)| request(order, 0, user, 1))
+            .collect()
+    };
+    let report = run(Header::default(), events(), &rules, None);
+    assert_eq!((report.admitted, report.refused), (3, 1));
+    let rows = report.by_rule.iter().map(|row| {
+        let why = row.smallest_limit_unknown.as_deref();
+        (&*row.limit, row.refused, row.smallest_limit, why)
+    });
+    let why = Some("each value of its file has a limit of its own");
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ("by value, fixed_window", 1, None, why),
+            ("2 per day, fixed_window", 0, Some(2), None),
+        ]
+    );
+    let hashed = |which: &str| {
+        let header = Header {
+            hashed: true,
+            plain_keys: vec![PlainKey {
+                domain: b"edge".to_vec(),
+                key: b"user".to_vec(),
+                which: which.to_owned(),
+            }],
+            ..Header::default()
+        };
+        let undecidable = run(header, Vec::new(), &rules, None).undecidable;
+        !undecidable.is_empty()
+    };
+    assert!(hashed("values"), "other values are hashed");
+    assert!(!hashed("all"));
+}
+
 /// The first check of a joined request refuses; the hits of the second go back under the number of
 /// the second check, one after that of the first.
 #[test]

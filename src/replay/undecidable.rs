@@ -8,6 +8,7 @@
 //! not.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use tollgate_limiter::{Allowance, IdentityValue, Level, Rule, RuleSet, Values};
 
@@ -120,10 +121,15 @@ fn place(rule: &Rule, level: usize) -> Option<(String, Vec<String>, String)> {
 }
 
 fn unknown_levels(header: &Header, rules: &[Rule], named: Option<&NamedValues>) -> Places {
+    // The levels of limits by value, which compare any value.
+    let by_value = rules.iter().filter(|rule| rule.lines.is_some());
+    let by_value = by_value.filter_map(|rule| rule.path.last().map(Arc::as_ptr));
+    let by_value: HashSet<*const Level> = by_value.collect();
     let mut places = Places::new();
     for rule in rules {
         for (position, level) in rule.path.iter().enumerate() {
-            if !is_known(header, rule, level, named) {
+            let has_lines = by_value.contains(&Arc::as_ptr(level));
+            if !is_known(header, rule, (level, has_lines), named) {
                 places.extend(place(rule, position));
             }
         }
@@ -132,9 +138,14 @@ fn unknown_levels(header: &Header, rules: &[Rule], named: Option<&NamedValues>) 
 }
 
 /// Whether a level matches in the recording what it matched in the requests.
-fn is_known(header: &Header, rule: &Rule, level: &Level, named: Option<&NamedValues>) -> bool {
+fn is_known(
+    header: &Header,
+    rule: &Rule,
+    (level, has_lines): (&Level, bool),
+    named: Option<&NamedValues>,
+) -> bool {
     // A prefix of an address is a part of the bucket's identity.
-    if matches!(&*level.values, Values::Any) && level.ipv6_prefix.is_none() {
+    if matches!(&*level.values, Values::Any) && level.ipv6_prefix.is_none() && !has_lines {
         return true;
     }
     let is_key = |plain: &&PlainKey| {
@@ -145,6 +156,9 @@ fn is_known(header: &Header, rule: &Rule, level: &Level, named: Option<&NamedVal
         Some(key) if key.which == "all" => return true,
         // Only the values that the rules of the recording name.
         Some(_) => {}
+    }
+    if has_lines {
+        return false;
     }
     let values = exact_values(level);
     let Some(named) = named else {

@@ -23,6 +23,8 @@ struct CoveredRules {
     /// Whether a file of tests is about them.
     is_required: bool,
     reached: Vec<bool>,
+    /// Which rules count: of those of a file of limits only the first.
+    counted: Vec<bool>,
 }
 
 /// A rule that no test reached.
@@ -49,6 +51,11 @@ impl Coverage {
         if rules.is_empty() {
             return;
         }
+        // All lines of a file of limits count as one rule: that of the first form.
+        let all = files.rules.loaded.rules.rules();
+        let form = all.get(rules.start).and_then(|rule| rule.lines.as_ref());
+        let form = form.map_or(0, |lines| lines.form);
+        let rules = rules.start.saturating_sub(form)..rules.end.saturating_sub(form);
         if let Some(reached) = self.set(files).reached.get_mut(rules) {
             reached.fill(true);
         }
@@ -63,6 +70,14 @@ impl Coverage {
                 files: Arc::clone(files),
                 is_required: false,
                 reached: vec![false; files.rules.loaded.rules.rules().len()],
+                counted: files
+                    .rules
+                    .loaded
+                    .rules
+                    .rules()
+                    .iter()
+                    .map(is_counted)
+                    .collect(),
             });
             self.sets.len().saturating_sub(1)
         });
@@ -76,7 +91,8 @@ impl Coverage {
 
     /// How many rules there are.
     pub fn rules(&self) -> usize {
-        self.required().map(|set| set.reached.len()).sum()
+        let counted = |set: &CoveredRules| set.counted.iter().filter(|it| **it).count();
+        self.required().map(counted).sum()
     }
 
     /// How many rules tests reached.
@@ -108,11 +124,11 @@ impl Coverage {
                 .rules
                 .rules()
                 .iter()
-                .zip(&set.reached);
+                .zip(set.reached.iter().zip(&set.counted));
             let sources = &set.files.sources;
             let file = sources.first().map_or("", |source| &source.name);
             rules
-                .filter(|(_, reached)| !**reached)
+                .filter(|(_, (reached, counted))| **counted && !**reached)
                 .map(move |(rule, _)| UnreachedRule {
                     file: file.to_owned(),
                     rule: rule_name(rule),
@@ -123,7 +139,14 @@ impl Coverage {
     }
 }
 
+fn is_counted(rule: &Rule) -> bool {
+    rule.lines.as_ref().is_none_or(|lines| lines.form == 0)
+}
+
 fn limit_text(rule: &Rule) -> String {
+    if let Some(lines) = &rule.lines {
+        return format!("by value, from {}", lines.table.source());
+    }
     match &rule.allowance {
         Allowance::Unlimited => "unlimited".to_owned(),
         Allowance::Limited { limit, algorithm } => LimitFigures::of(limit, *algorithm).text,

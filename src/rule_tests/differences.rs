@@ -7,7 +7,7 @@ use tollgate_limiter::{Code, RuleSet};
 
 use crate::admin_api::rule_name;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::rule_tests::grammar::RESERVATION_RESULTS;
+use crate::rule_tests::grammar_expect::RESERVATION_RESULTS;
 use crate::rule_tests::moments::Wait;
 use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
 use crate::rules::file::Span;

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, RESERVATION_RESULTS, VERDICTS};
+use crate::rule_tests::grammar_expect::{
+    EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS, RESERVATION_RESULTS, VERDICTS,
+};
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::moments::{Wait, wait};
 use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
@@ -21,6 +23,15 @@ impl Loader<'_> {
         let Some(fields) = self.reader.fields(node, &path, &EXPECT) else {
             return Expected::default();
         };
+        for field in OF_QUOTAS {
+            if fields.given(field).is_some() {
+                let message = format!("'{field}' has no effect without `quota`");
+                let help = "move it into a step with `quota`, or remove it";
+                let span = fields.key_span(field);
+                self.reader
+                    .error(Code::MisplacedKey, span, &path, message, help);
+            }
+        }
         let mut expected = Expected {
             admitted: self.number(&fields, &path, "admitted"),
             answer: self.status(&fields, &path),

@@ -3,11 +3,12 @@
 //! To add a field: add it here, read its value in the file of this folder that reads the mapping,
 //! and run `make readme`.
 
-use tollgate_limiter::{OnExpiry, ReservationOutcome, Unit};
+use tollgate_limiter::{OnExpiry, Unit};
 
-use crate::rule_tests::TIMES_MAX;
+use crate::rule_tests::grammar_expect::{EXPECT, EXPECTED_DESCRIPTOR};
 use crate::rule_tests::requests::carried_units;
-use crate::rules::file::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+use crate::rule_tests::{TIMES_MAX, WEIGHT_MAX};
+use crate::rules::file::{ANY_NUMBER, Grammar, Kind, Mapping, tollgate};
 
 /// A whole file.
 pub(super) static ROOT: Mapping = Mapping {
@@ -63,7 +64,7 @@ pub(super) static TEST: Mapping = Mapping {
 /// A step.
 pub(super) static STEP: Mapping = Mapping {
     name: "step",
-    about: "One of `ask`, `request`, `reserve`, `extend`, `commit`, `release`, `after`, `at`, `reload`, `refund` and `reset`.",
+    about: "One of `ask`, `request`, `reserve`, `extend`, `commit`, `release`, `quota`, `after`, `at`, `reload`, `refund` and `reset`.",
     fields: &[
         tollgate(
             "ask",
@@ -94,6 +95,31 @@ pub(super) static STEP: Mapping = Mapping {
             "release",
             Kind::TextOrMapping(&ASK),
             "Settles a reservation and gives back all of it. Needs `id`.",
+        ),
+        tollgate(
+            "quota",
+            Kind::TextOrMapping(&ASK),
+            "Proxies share the limit of a bucket by the quota service (RLQS). Its id is written as for `ask`. Needs `proxies` and `for`.",
+        ),
+        tollgate(
+            "proxies",
+            Kind::ByName(&Kind::Rate),
+            "The requests a second that each proxy offers, by its name. A proxy that is left out disconnects.",
+        ),
+        tollgate(
+            "weights",
+            Kind::ByName(&WEIGHT),
+            "The weights of proxies by their names. Default: 1.",
+        ),
+        tollgate(
+            "for",
+            Kind::Duration,
+            "How long the proxies send requests, in tenths of a second; the clock moves forward by it.",
+        ),
+        tollgate(
+            "restart",
+            Kind::Boolean,
+            "The service restarts before the step: it then assigns nothing for a time to live. Default: false.",
         ),
         tollgate(
             "id",
@@ -156,6 +182,9 @@ pub(super) static STEP: Mapping = Mapping {
         ),
     ],
 };
+
+/// A weight of a proxy.
+static WEIGHT: Kind = Kind::Integer(1..=WEIGHT_MAX);
 
 /// A request in its long form.
 pub(super) static ASK: Mapping = Mapping {
@@ -234,107 +263,6 @@ pub(super) static OVERRIDE: Mapping = Mapping {
         ),
     ],
 };
-
-/// What the answers are to be.
-pub(super) static EXPECT: Mapping = Mapping {
-    name: "expect",
-    about: "What the answers are to be. All but `admitted` is of the last answer.",
-    fields: &[
-        tollgate(
-            "admitted",
-            Kind::Integer(ANY_NUMBER),
-            "How many of the requests pass.",
-        ),
-        VERDICT,
-        REMAINING,
-        RULE,
-        tollgate(
-            "retry_after",
-            Kind::Wait,
-            "The time until the request can pass, in whole seconds, rounded up; `never` if it cannot.",
-        ),
-        RESET_AFTER,
-        tollgate(
-            "headers",
-            Kind::Headers,
-            "Headers of the answer by name; null for a header that is absent.",
-        ),
-        tollgate("body", Kind::Text, "The body of the answer."),
-        tollgate(
-            "reservation",
-            Kind::Enum {
-                words: || RESERVATION_RESULTS.map(|(word, _)| word).to_vec(),
-                ignore_case: false,
-            },
-            "What became of the reservation.",
-        ),
-        tollgate(
-            "reserved",
-            Kind::Integer(ANY_NUMBER),
-            "The hits that were reserved, of a settled reservation.",
-        ),
-        tollgate(
-            "committed",
-            Kind::Integer(ANY_NUMBER),
-            "The true amount, of a settled reservation.",
-        ),
-        tollgate(
-            "descriptors",
-            Kind::MappingList(&EXPECTED_DESCRIPTOR),
-            "What the answer says of each descriptor, in the order of the request.",
-        ),
-    ],
-};
-
-/// What an answer is to say of one descriptor.
-pub(super) static EXPECTED_DESCRIPTOR: Mapping = Mapping {
-    name: "expected_descriptor",
-    about: "What the answer says of one descriptor.",
-    fields: &[VERDICT, REMAINING, RULE, RESET_AFTER],
-};
-
-const VERDICT: Field = tollgate(
-    "verdict",
-    Kind::Enum {
-        words: || VERDICTS.to_vec(),
-        ignore_case: false,
-    },
-    "Whether it passes.",
-);
-
-const REMAINING: Field = tollgate(
-    "remaining",
-    Kind::Integer(ANY_NUMBER),
-    "The hits that are left.",
-);
-
-const RULE: Field = tollgate(
-    "rule",
-    Kind::Text,
-    "The rule that decided, as `tollgate explain` and `/limits` name it; `none` if no limit applied.",
-);
-
-const RESET_AFTER: Field = tollgate(
-    "reset_after",
-    Kind::Wait,
-    "The time until the limit resets, or until a retry can pass if it refused; in whole seconds, rounded up.",
-);
-
-/// What can become of a reservation, as a file has it.
-pub(super) const RESERVATION_RESULTS: [(&str, ReservationOutcome); 9] = [
-    ("reserved", ReservationOutcome::Reserved),
-    ("refused", ReservationOutcome::Refused),
-    ("too_many", ReservationOutcome::TooMany),
-    ("settled", ReservationOutcome::Settled),
-    ("settled_before", ReservationOutcome::SettledBefore),
-    ("extended", ReservationOutcome::Extended),
-    ("unknown", ReservationOutcome::Unknown),
-    ("charged", ReservationOutcome::Charged),
-    ("ignored", ReservationOutcome::Ignored),
-];
-
-/// The verdicts, as a file has them.
-pub(super) const VERDICTS: [&str; 2] = ["OK", "OVER_LIMIT"];
 
 /// The grammar of files of tests.
 pub(super) static TESTS: Grammar = Grammar {

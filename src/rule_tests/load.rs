@@ -9,7 +9,7 @@ use crate::rule_tests::grammar::{ROOT, TEST, TESTS};
 use crate::rule_tests::moments::{Invalid, Moment, moment};
 use crate::rule_tests::test_file::{RuleFiles, Test, TestFile};
 use crate::rule_tests::watched_path::WatchedPath;
-use crate::rule_tests::{ASKS_MAX, FILE_BYTES_MAX, STEPS_MAX, TESTS_MAX};
+use crate::rule_tests::{ASKS_MAX, FILE_BYTES_MAX, PROXY_SECONDS_MAX, STEPS_MAX, TESTS_MAX};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
     Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, unfolding_budget,
@@ -47,6 +47,8 @@ pub(super) struct Loader<'s> {
     pub(super) reports: Vec<Report>,
     /// How often all steps ask.
     pub(super) asks: u64,
+    /// How long all proxies play, in seconds.
+    pub(super) proxy_seconds: u64,
 }
 
 /// Reads the file of tests at a path, and the rules that it names.
@@ -77,6 +79,7 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
         overlay: None,
         reports: Vec::new(),
         asks: 0,
+        proxy_seconds: 0,
     };
     let read = loader.text_document(&source.text);
     let report = loader.reader.into_report(&[source]);
@@ -163,6 +166,15 @@ impl Loader<'_> {
         if self.asks > ASKS_MAX {
             let message = format!("the steps ask {} times in all", self.asks);
             let help = format!("at most {ASKS_MAX} requests fit in one file; lower `times`");
+            let span = fields.span_of("tests");
+            self.reader
+                .error(Code::TooLarge, span, &path, message, help);
+        }
+        if self.proxy_seconds > PROXY_SECONDS_MAX {
+            let message = format!("the proxies play {} seconds in all", self.proxy_seconds);
+            let help = format!(
+                "at most {PROXY_SECONDS_MAX} seconds of a proxy fit in one file; lower `for`, or split the file"
+            );
             let span = fields.span_of("tests");
             self.reader
                 .error(Code::TooLarge, span, &path, message, help);

@@ -6,9 +6,10 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `grammar` | the table of mappings and fields; reader and JSON Schema use it |
+//! | `grammar`, `grammar_expect` | the table of mappings and fields; reader and JSON Schema use it |
 //! | [`schema`] | the JSON Schema |
 //! | `load`, `rule_files`, `settings`, `steps`, `expectations` | a file as tests |
+//! | `quota_steps`, `quota_runner`, `rates` | steps that play proxies of a quota |
 //! | `requests`, `json_requests` | requests in each of their forms |
 //! | `moments` | times and durations as a file has them |
 //! | `test_file` | what a file says |
@@ -23,9 +24,13 @@ mod coverage;
 mod differences;
 mod expectations;
 mod grammar;
+mod grammar_expect;
 mod json_requests;
 mod load;
 mod moments;
+mod quota_runner;
+mod quota_steps;
+mod rates;
 mod requests;
 mod rule_files;
 mod runner;
@@ -38,6 +43,7 @@ mod watched_path;
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
 pub use self::load::{LoadFailure, load};
+pub use self::quota_runner::{PlayedProxies, PlayedProxy};
 pub use self::runner::{Explained, Failure, TestResult, run, run_on, simulation};
 pub use self::schema::schema;
 pub use self::test_file::{RuleFiles, Test, TestFile};
@@ -58,8 +64,20 @@ pub const TIMES_MAX: u32 = 1_000_000;
 /// How often the steps of one file may ask together.
 pub const ASKS_MAX: u64 = 10_000_000;
 
+/// How many proxies one step may have.
+pub const PROXIES_MAX: usize = 100;
+
+/// The largest weight of a proxy, as in the service.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+/// How many seconds the proxies of one file may play together: the time of each step, and the time
+/// in which its proxies become idle, for each proxy.
+pub const PROXY_SECONDS_MAX: u64 = 10_000_000;
+
 /// How many bytes the buckets of one test may take.
 pub const MEMORY_MAX: usize = 256 << 20;
 
+#[cfg(test)]
+mod quota_tests;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::test_file::RuleFiles;
 use crate::rule_tests::watched_path::WatchedPath;
-use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, Span, kind};
+use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, Options, Span, kind};
 use crate::rules::path::{RulesPath, read_one};
 use crate::rules::reload::load_overlaid;
 use crate::rules::yaml::{Content, Node};
@@ -77,8 +77,13 @@ impl Loader<'_> {
                 }
             }
         }
-        let options = (&self.settings.rules_settings).into();
-        match load_overlaid(&sources, self.overlay.as_ref(), options) {
+        let options: Options = (&self.settings.rules_settings).into();
+        let limit_files = options.limit_files.clone();
+        let loaded = load_overlaid(&sources, self.overlay.as_ref(), options);
+        let named = limit_files.map_or_else(Vec::new, |files| files.touched());
+        let watched = named.iter().map(|path| WatchedPath::at(path));
+        self.watched.extend(watched);
+        match loaded {
             Ok(rules) => {
                 sources.extend(self.overlay.clone());
                 Some(Arc::new(RuleFiles { sources, rules }))

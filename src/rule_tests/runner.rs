@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tollgate_limiter::Code;
 
 use crate::pipeline::Generation;
+use crate::quota::play::Play;
 use crate::rule_tests::MEMORY_MAX;
 use crate::rule_tests::coverage::Coverage;
 use crate::rule_tests::differences::{Answered, Difference, compare};
 use crate::rule_tests::moments::Moment;
+use crate::rule_tests::quota_runner::{PlayedProxies, run_quota};
 use crate::rule_tests::requests::encoded_once;
-use crate::rule_tests::test_file::{Action, Ask, Request, RuleFiles, Step, Test, TestFile};
+use crate::rule_tests::test_file::{
+    Action, Ask, QuotaStep, Request, RuleFiles, Step, Test, TestFile,
+};
 use crate::rules::file::Span;
 use crate::simulation::{Answer, Simulation, SimulationError};
 
@@ -43,6 +47,8 @@ pub struct Failure {
     pub differences: Vec<Difference>,
     /// What `explain` is asked about the descriptor that decided; none where there is none.
     pub explained: Option<Explained>,
+    /// What passed at the proxies of a step with `quota`.
+    pub played: Option<PlayedProxies>,
 }
 
 /// A descriptor, and the rules that decided it.
@@ -56,9 +62,17 @@ pub struct Explained {
     pub entries: Vec<(String, String)>,
 }
 
+/// What a failure of a step shows.
+struct Found {
+    differences: Vec<Difference>,
+    explained: Option<Explained>,
+    played: Option<PlayedProxies>,
+}
+
 /// A test in progress.
 struct Run<'t> {
     simulation: Simulation,
+    play: Play,
     /// The rules in use.
     rules: &'t Arc<RuleFiles>,
     /// The time of the last step that set it, for its zone.
@@ -119,7 +133,9 @@ pub fn run_on(
     coverage: &mut Coverage,
 ) -> TestResult {
     coverage.require(&file.rules);
+    let ttl_seconds = file.settings.quotas.quota_ttl_seconds;
     let mut run = Run {
+        play: Play::new(ttl_seconds, simulation.uptime_ms()),
         simulation,
         rules: &file.rules,
         zone: test.start.clone(),
@@ -145,6 +161,18 @@ impl TestResult {
     }
 }
 
+// === impl Found ===
+
+impl Found {
+    fn one(difference: Difference) -> Self {
+        Self {
+            differences: vec![difference],
+            explained: None,
+            played: None,
+        }
+    }
+}
+
 // === impl Run ===
 
 impl<'t> Run<'t> {
@@ -159,18 +187,47 @@ impl<'t> Run<'t> {
                 self.simulation.set_time(moment.at);
             }
             Action::Reload(rules) => {
+                self.play.rest_until(self.simulation.uptime_ms());
                 self.rules = rules;
                 self.simulation.set_rules(rules.rules.clone());
+                let simulation = &self.simulation;
+                self.play
+                    .follow_rules(|id| simulation.quota_rule(id.domain.as_bytes(), &id.pairs));
             }
             Action::Reset { domain, entries } => {
                 if let Err(error) = self.simulation.reset(domain, entries) {
                     let difference = Difference::of_error("reset", &error, step.span);
                     let request = Request::of_one(domain, entries);
-                    self.fail(step, number, "reset", &request, (vec![difference], None));
+                    self.fail(step, number, "reset", &request, Found::one(difference));
                 }
             }
             Action::Ask(ask) => self.ask(step, number, ask),
+            Action::Quota(quota) => self.quota(step, number, quota),
         }
+    }
+
+    fn quota(&mut self, step: &Step, number: usize, quota: &QuotaStep) {
+        let result = run_quota(quota, step.span, &mut self.simulation, &mut self.play);
+        if let Some(index) = result.rule {
+            self.coverage
+                .reach(self.rules, index..index.saturating_add(1));
+        }
+        if result.differences.is_empty() {
+            return;
+        }
+        let domain = quota.id.domain.clone();
+        let request = Request::of_one(&domain, &quota.entries);
+        let explained = self.simulation.rules().map(|rules| Explained {
+            rules,
+            domain,
+            entries: result.entries,
+        });
+        let found = Found {
+            differences: result.differences,
+            explained,
+            played: Some(result.played),
+        };
+        self.fail(step, number, "quota", &request, found);
     }
 
     fn ask(&mut self, step: &Step, number: usize, ask: &Ask) {
@@ -198,7 +255,7 @@ impl<'t> Run<'t> {
                 Err(error) => {
                     let difference = Difference::of_error("answer", &error, step.span);
                     let request = ask.request.shown(message, time);
-                    self.fail(step, number, name, &request, (vec![difference], None));
+                    self.fail(step, number, name, &request, Found::one(difference));
                     return;
                 }
             };
@@ -222,18 +279,16 @@ impl<'t> Run<'t> {
             let message = once.message(&ask.request, time);
             let request = ask.request.shown(message, time);
             let explained = explained(&request, &answer, rules);
-            self.fail(step, number, name, &request, (differences, explained));
+            let found = Found {
+                differences,
+                explained,
+                played: None,
+            };
+            self.fail(step, number, name, &request, found);
         }
     }
 
-    fn fail(
-        &mut self,
-        step: &Step,
-        number: usize,
-        name: &str,
-        request: &Request,
-        (differences, explained): (Vec<Difference>, Option<Explained>),
-    ) {
+    fn fail(&mut self, step: &Step, number: usize, name: &str, request: &Request, found: Found) {
         if self.result.failures.len() >= FAILURES_MAX {
             let omitted = &mut self.result.failures_omitted;
             *omitted = omitted.saturating_add(1);
@@ -248,8 +303,9 @@ impl<'t> Run<'t> {
             span: step.span,
             time: now.to_string(),
             action: format!("{name} {}", request.text()),
-            differences,
-            explained,
+            differences: found.differences,
+            explained: found.explained,
+            played: found.played,
         });
     }
 }

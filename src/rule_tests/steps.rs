@@ -15,16 +15,25 @@ use crate::simulation::ReservationStep;
 use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Unit};
 
 /// The fields of which a step has exactly one.
-pub(super) const ACTIONS: [&str; 11] = [
-    "ask", "request", "reserve", "extend", "commit", "release", "after", "at", "reload", "refund",
-    "reset",
+pub(super) const ACTIONS: [&str; 12] = [
+    "ask", "request", "reserve", "extend", "commit", "release", "quota", "after", "at", "reload",
+    "refund", "reset",
 ];
 
-/// The fields that say more of a reservation, and the steps that have them.
-const OF_RESERVATIONS: [(&str, &[&str]); 3] = [
+/// Those of them that send requests.
+pub(super) const REQUESTS: [&str; 7] = [
+    "ask", "request", "refund", "reserve", "extend", "commit", "release",
+];
+
+/// The fields that say more of some steps, and the steps that have them.
+pub(super) const OF_SOME: [(&str, &[&str]); 7] = [
     ("id", &["reserve", "extend", "commit", "release"]),
     ("expires", &["reserve", "extend"]),
     ("on_expiry", &["reserve"]),
+    ("proxies", &["quota"]),
+    ("weights", &["quota"]),
+    ("for", &["quota"]),
+    ("restart", &["quota"]),
 ];
 
 /// The fields that say more of a request.
@@ -44,12 +53,10 @@ impl Loader<'_> {
             self.not_one_action(&fields, path, &written);
             return None;
         };
-        let is_request = matches!(
-            *name,
-            "ask" | "request" | "refund" | "reserve" | "extend" | "commit" | "release"
-        );
+        let is_request = REQUESTS.contains(name);
         for other in OF_REQUESTS {
-            if !is_request && fields.given(other).is_some() {
+            let is_expected = *name == "quota" && other == "expect";
+            if !is_request && !is_expected && fields.given(other).is_some() {
                 let span = fields.key_span(other);
                 let message = format!("'{other}' has no effect beside `{name}`");
                 let help = "move it into a step with `ask`, or remove it";
@@ -57,7 +64,7 @@ impl Loader<'_> {
                     .error(Code::MisplacedKey, span, path, message, help);
             }
         }
-        for (other, steps) in OF_RESERVATIONS {
+        for (other, steps) in OF_SOME {
             if !steps.contains(name) && fields.given(other).is_some() {
                 let span = fields.key_span(other);
                 let message = format!("'{other}' has no effect beside `{name}`");
@@ -74,6 +81,10 @@ impl Loader<'_> {
             "at" => Action::At(self.moment(&fields, path, name)?),
             "reload" => Action::Reload(self.rule_files(&fields, path, name)?),
             "reset" => self.reset(&fields, path)?,
+            "quota" => {
+                let request = self.request(&fields, path, name);
+                self.quota(&fields, path, request)?
+            }
             name => Action::Ask(Box::new(self.ask(&fields, path, name)?)),
         };
         Some(Step {

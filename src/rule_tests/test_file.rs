@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::quota::play::{BucketId, Offer};
 use crate::rule_tests::moments::{Moment, Wait};
+use crate::rule_tests::rates::RateRange;
 use crate::rule_tests::watched_path::WatchedPath;
 use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::Source;
@@ -59,6 +61,8 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// Sends requests.
     Ask(Box<Ask>),
+    /// Plays proxies against the quota service.
+    Quota(Box<QuotaStep>),
     /// Moves the clock forward by so many microseconds.
     After(u64),
     /// Sets the clock.
@@ -79,6 +83,30 @@ pub(super) struct Ask {
     pub(super) times: u32,
     pub(super) every_us: u64,
     pub(super) expected: Expected,
+}
+
+/// Proxies that offer requests to one bucket.
+#[derive(Debug)]
+pub(super) struct QuotaStep {
+    pub(super) id: BucketId,
+    /// The id's entries, in the order of the file.
+    pub(super) entries: Vec<(String, String)>,
+    pub(super) offers: Vec<Offer>,
+    /// How long, in steps of the play.
+    pub(super) steps: u64,
+    /// Whether the service restarts before.
+    pub(super) restart: bool,
+    pub(super) expected: ExpectedQuota,
+}
+
+/// What passes at proxies.
+#[derive(Debug, Default)]
+pub(super) struct ExpectedQuota {
+    /// By the name of the proxy.
+    pub(super) passed: Vec<(String, Value<RateRange>)>,
+    pub(super) total: Option<Value<RateRange>>,
+    pub(super) highest_total: Option<Value<RateRange>>,
+    pub(super) abandoned: Option<Value<bool>>,
 }
 
 /// A request.

@@ -9,7 +9,7 @@
 //! Kubernetes leave such files beside the real ones. `RUNTIME_IGNOREDOTFILES=false` includes dot
 //! files, but never the `..data` of a ConfigMap, which would double every domain. Files of tests,
 //! whose names end in `.test.yaml`, are skipped in a path and read with the reference's variables,
-//! as the reference reads every file.
+//! as the reference reads every file. So are files of limits (`.csv`, `.jsonl`).
 //!
 //! What it deliberately does not do: parse, watch (`reload`), or read half a directory. One file
 //! that cannot be read fails the whole.
@@ -30,6 +30,9 @@ pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The ends of the names of files of tests (`tollgate test`), which a directory of rules may hold.
 const TEST_SUFFIXES: [&str; 2] = [".test.yaml", ".test.yml"];
+
+/// The ends of the names of files of limits, which a directory of rules may hold.
+const LIMIT_SUFFIXES: [&str; 2] = [".csv", ".jsonl"];
 
 /// How deep directories may nest.
 const DIRECTORY_DEPTH_MAX: usize = 16;
@@ -153,7 +156,7 @@ impl RulesPath {
         {
             files.retain(|file| belongs(file.path(), directory, app_directory));
         } else {
-            files.retain(|file| !is_test_file(file.path()));
+            files.retain(|file| !is_test_file(file.path()) && !is_limit_file(file.path()));
             if files.is_empty() {
                 return Err(ReadError::Empty {
                     path: directory.display().to_string(),
@@ -200,6 +203,12 @@ pub fn test_files(path: &Path) -> Result<Vec<FileStamp>, ReadError> {
 fn is_test_file(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     TEST_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Whether a name is that of a file of limits, which a rules file may name (`limits_from`).
+fn is_limit_file(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    LIMIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Whether the dotted path of a file below `directory` begins with `app_directory` and a dot.

@@ -10,6 +10,7 @@
 //! What it deliberately does not do: read the clock or sleep (`app` polls), keep rules, log.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
@@ -31,6 +32,8 @@ pub struct RulesWatcher {
     tried: Option<Snapshot>,
     /// The last error of reading, as it was reported.
     unreadable: Option<String>,
+    /// The files of limits that the rules named when they were last read.
+    tables: Vec<PathBuf>,
 }
 
 /// The result of a change.
@@ -62,8 +65,14 @@ pub enum LoadError {
     Defect(String),
 }
 
-/// The stamps of the files, or why they cannot be listed.
-type Snapshot = Result<Vec<FileStamp>, String>;
+/// The stamps of the files.
+#[derive(Clone, Debug, PartialEq)]
+struct Snapshot {
+    /// Of the rules files and the overlay, or why they cannot be listed.
+    rules: Result<Vec<FileStamp>, String>,
+    /// Of each file of limits, or why it has none.
+    tables: Vec<Result<FileStamp, String>>,
+}
 
 /// Loads the rules at a path, once.
 ///
@@ -102,6 +111,8 @@ pub fn load_overlaid(
     options: Options,
 ) -> Result<Rules, Report> {
     let loaded = file::load_overlaid(sources, overlay, options)?;
+    let tables = loaded.tables.iter();
+    let tables: Vec<[u8; 16]> = tables.map(|table| table.digest.to_le_bytes()).collect();
     Ok(Rules {
         loaded,
         sources: sources.len(),
@@ -110,7 +121,8 @@ pub fn load_overlaid(
             sources
                 .iter()
                 .chain(overlay)
-                .map(|source| source.text.as_bytes()),
+                .map(|source| source.text.as_bytes())
+                .chain(tables.iter().map(<[u8; 16]>::as_slice)),
         ),
     })
 }
@@ -137,6 +149,7 @@ impl RulesWatcher {
             seen: None,
             tried: None,
             unreadable: None,
+            tables: Vec::new(),
         }
     }
 
@@ -149,11 +162,15 @@ impl RulesWatcher {
             seen: None,
             tried: Some(self.snapshot()),
             unreadable: None,
+            tables: self.tables.clone(),
         }
     }
 
     /// Polls once. Gives an update when the files have changed and are stable.
     pub fn poll(&mut self) -> Option<RulesUpdate> {
+        if let Some(files) = &self.options.limit_files {
+            files.free_unused();
+        }
         let look = self.snapshot();
         if self.tried.as_ref() == Some(&look) {
             self.seen = Some(look);
@@ -163,7 +180,7 @@ impl RulesWatcher {
             self.seen = Some(look);
             return None;
         }
-        self.read_if_stable(look)
+        self.read_if_stable(&look)
     }
 
     /// Reads now, whatever the last poll saw. Files that keep changing are left to the polls: what
@@ -173,20 +190,30 @@ impl RulesWatcher {
         self.unreadable = None;
         (0..READS_MAX).find_map(|_| {
             let look = self.snapshot();
-            self.read_if_stable(look)
+            self.read_if_stable(&look)
         })
     }
 
-    fn read_if_stable(&mut self, look: Snapshot) -> Option<RulesUpdate> {
+    fn read_if_stable(&mut self, look: &Snapshot) -> Option<RulesUpdate> {
+        let files = self.options.limit_files.clone();
+        let files = files.unwrap_or_default();
+        files.begin();
         let change = load(&self.path, self.options.clone());
+        // Files of limits that the rules name now belong to what was tried.
+        self.tables = files.touched();
         let after = self.snapshot();
-        if after != look {
+        if after.rules != look.rules || !files.are_unchanged() {
             self.seen = Some(after);
             return None;
         }
-        let Err(LoadError::Read(error) | LoadError::Overlay(error)) = &change else {
+        let unread = match &change {
+            Err(error @ (LoadError::Read(_) | LoadError::Overlay(_))) => Some(error),
+            Err(error) if files.has_failed_reads() => Some(error),
+            _ => None,
+        };
+        let Some(error) = unread else {
             self.unreadable = None;
-            self.tried = Some(look);
+            self.tried = Some(after);
             return Some(change);
         };
         // The error may go away without a change of the files (no descriptor left, a mount that
@@ -199,12 +226,19 @@ impl RulesWatcher {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut files = self.path.list().map_err(|error| error.to_string())?;
-        if let Some(overlay) = &self.options.overlay {
-            let stamp = FileStamp::at(overlay.clone());
-            files.push(stamp.map_err(|error| format!("{}: {error}", overlay.display()))?);
+        let stamp = |path: &PathBuf| {
+            let stamp = FileStamp::at(path.clone());
+            stamp.map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let rules = || {
+            let mut files = self.path.list().map_err(|error| error.to_string())?;
+            files.extend(self.options.overlay.as_ref().map(stamp).transpose()?);
+            Ok(files)
+        };
+        Snapshot {
+            rules: rules(),
+            tables: self.tables.iter().map(stamp).collect(),
         }
-        Ok(files)
     }
 }
 

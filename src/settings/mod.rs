@@ -17,11 +17,13 @@ mod admin;
 mod candidate;
 mod capture;
 mod choices;
+mod connections;
 mod decision_log;
 mod environment;
 mod estimates;
 pub mod headings;
 pub mod help;
+mod listeners;
 mod logging;
 pub mod memory_limit;
 mod parse;
@@ -29,6 +31,7 @@ mod quotas;
 pub mod reference_variables;
 mod response;
 mod rules;
+mod snapshot;
 mod statsd;
 mod store;
 mod tls;
@@ -44,24 +47,25 @@ use std::time::Duration;
 use clap::builder::Resettable;
 use clap::{ArgAction, Args, FromArgMatches as _};
 
-use crate::settings::headings::{
-    CONNECTIONS, DECISIONS, LISTENERS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS,
-};
-use crate::settings::parse::{boolean, duration, file_mode, positive, ratio, size};
+use crate::settings::headings::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS};
+use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::candidate::CandidateSettings;
 pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
+pub use self::connections::ConnectionSettings;
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::estimates::EstimatesSettings;
+pub use self::listeners::ListenerSettings;
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
 pub use self::quotas::QuotaSettings;
 pub use self::response::{HeaderStyle, ResponseSettings};
 pub use self::rules::{DecisionSettings, RulesSettings};
+pub use self::snapshot::SnapshotSettings;
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
     NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
@@ -108,64 +112,9 @@ pub struct Settings {
     #[command(flatten)]
     pub xds: XdsSettings,
 
-    /// Address of the gRPC listener
-    ///
-    /// Example: 127.0.0.1
-    #[arg(long, env = "GRPC_HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
-    pub grpc_host: String,
-
-    /// Port of the gRPC listener
-    ///
-    /// It serves the rate limit service, health and reflection. 0 picks a free port.
-    #[arg(long, env = "GRPC_PORT", default_value_t = 8081, value_name = "PORT", help_heading = LISTENERS)]
-    pub grpc_port: u16,
-
-    /// Unix socket for gRPC, in place of a port
-    ///
-    /// Example: /run/tollgate/grpc.sock
-    #[arg(long, env = "GRPC_UDS", help_heading = LISTENERS)]
-    pub grpc_uds: Option<PathBuf>,
-
-    /// Permissions of the Unix socket, in octal as for chmod
-    ///
-    /// Range: 0 to 0777
-    ///
-    /// Example: 0600
-    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = file_mode, value_name = "MODE", help_heading = LISTENERS)]
-    pub grpc_uds_mode: FileMode,
-
-    /// Address of the HTTP listener
-    ///
-    /// Example: 127.0.0.1
-    #[arg(long, env = "HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
-    pub host: String,
-
-    /// Port of the HTTP listener
-    ///
-    /// It serves /healthcheck, /livez, /readyz, /json, /v1 and /metrics. 0 picks a free port.
-    #[arg(long, env = "PORT", default_value_t = 8080, value_name = "PORT", help_heading = LISTENERS)]
-    pub port: u16,
-
-    /// Answer requests on /json and /v1; default: true, without client certificates for gRPC
-    ///
-    /// They cannot require client certificates. If gRPC requires them, the default is false.
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set, help_heading = LISTENERS)]
-    pub json: Option<bool>,
-
-    /// Address of the admin listener
-    ///
-    /// The admin listener shows and changes what the service does. Keep it on loopback, or set
-    /// --admin-token-file or --admin-client-cacert.
-    ///
-    /// Example: 0.0.0.0
-    #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_name = "HOST", help_heading = LISTENERS)]
-    pub debug_host: String,
-
-    /// Port of the admin listener
-    ///
-    /// It serves the admin API, /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
-    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_name = "PORT", help_heading = LISTENERS)]
-    pub debug_port: u16,
+    /// The listeners of gRPC, HTTP and the admin API.
+    #[command(flatten)]
+    pub listeners: ListenerSettings,
 
     /// Access to the admin listener.
     #[command(flatten)]
@@ -253,69 +202,9 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = REQUEST_LIMITS)]
     pub body_memory_max: Option<u64>,
 
-    /// Maximum connections of the gRPC listener
-    #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
-    pub grpc_connections_max: usize,
-
-    /// Maximum connections of the HTTP listener, and of the admin listener
-    #[arg(long, env = "TOLLGATE_HTTP_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
-    pub http_connections_max: usize,
-
-    /// Maximum open streams of a connection
-    ///
-    /// Envoy opens up to 1,024 streams before it knows this limit.
-    #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = CONNECTIONS)]
-    pub streams_max: u32,
-
-    /// Maximum streaming calls of a connection: reflection, health Watch
-    ///
-    /// Further streaming calls are answered RESOURCE_EXHAUSTED.
-    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_PER_CONNECTION_MAX", default_value_t = 16, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
-    pub streaming_calls_per_connection_max: usize,
-
-    /// Maximum streaming calls of all connections
-    ///
-    /// Further streaming calls are answered RESOURCE_EXHAUSTED.
-    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
-    pub streaming_calls_max: usize,
-
-    /// Maximum streams that a connection may reset, or have refused, per second
-    ///
-    /// A connection that exceeds it is closed. An Envoy whose 20 ms deadline ends for all of its
-    /// calls resets some 50,000.
-    #[arg(long, env = "TOLLGATE_RESETS_PER_SECOND_MAX", default_value_t = 100_000, value_name = "NUMBER", help_heading = CONNECTIONS)]
-    pub resets_per_second_max: u32,
-
-    /// Maximum control frames of a connection per second
-    ///
-    /// They are pings, settings, window updates and empty frames. A connection that exceeds it is
-    /// closed.
-    #[arg(long, env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX", default_value_t = 100_000, value_name = "NUMBER", help_heading = CONNECTIONS)]
-    pub control_frames_per_second_max: u32,
-
-    /// Maximum age of a gRPC connection, ± 10%
-    ///
-    /// The server then sends GOAWAY, so that clients connect to new replicas. 0 means no limit.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration, help_heading = CONNECTIONS)]
-    pub grpc_max_connection_age: Duration,
-
-    /// Time for calls in progress when a connection reaches its maximum age
-    ///
-    /// 0 means no limit.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration, help_heading = CONNECTIONS)]
-    pub grpc_max_connection_age_grace: Duration,
-
-    /// Interval of pings on an idle connection
-    ///
-    /// 0 disables pings.
-    #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration, help_heading = CONNECTIONS)]
-    pub keepalive_interval: Duration,
-
-    /// Maximum wait for the response to a ping
-    ///
-    /// The connection is then closed.
-    #[arg(long, env = "TOLLGATE_KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = duration, help_heading = CONNECTIONS)]
-    pub keepalive_timeout: Duration,
+    /// Limits of connections.
+    #[command(flatten)]
+    pub connections: ConnectionSettings,
 
     /// Memory for buckets; default: half of available memory
     ///
@@ -331,6 +220,10 @@ pub struct Settings {
     /// Keys over their limits are the only ones that are never evicted.
     #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share", value_name = "RESPONSE", help_heading = WORKERS)]
     pub on_memory_full: OnMemoryFull,
+
+    /// Snapshots of the buckets in memory.
+    #[command(flatten)]
+    pub snapshot: SnapshotSettings,
 
     /// Worker threads that run checks; default: number of usable cores
     ///
@@ -449,7 +342,12 @@ impl Settings {
 
     /// The names of the flags on which decisions and responses depend, without dashes before them.
     pub fn decision_flags() -> Vec<String> {
-        let others = ["merge-domain-config", "descriptors-max", "entries-max"];
+        let others = [
+            "merge-domain-config",
+            "descriptors-max",
+            "entries-max",
+            "quota-ttl-seconds",
+        ];
         let command = Self::augment_args(clap::Command::new("serve"));
         let flags = command.get_arguments().filter_map(|argument| {
             let flag = argument.get_long()?;
@@ -465,7 +363,7 @@ impl Settings {
 
     /// Whether /json answers.
     pub fn json_enabled(&self) -> bool {
-        self.json
-            .unwrap_or(!self.grpc_tls.requires_client_certificate())
+        let set = self.listeners.json;
+        set.unwrap_or(!self.grpc_tls.requires_client_certificate())
     }
 }

@@ -23,6 +23,16 @@ pub struct QuotaSettings {
     #[arg(long, env = "TOLLGATE_QUOTA_TTL_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(15..=3600), value_name = "SECONDS")]
     pub quota_ttl_seconds: u32,
 
+    /// Time without a request after which a proxy's part of a bucket is abandoned, in seconds
+    ///
+    /// The proxy then forgets the bucket, and reports it again with its next request.
+    ///
+    /// Range: 15 to 86400
+    ///
+    /// Example: 600
+    #[arg(long, env = "TOLLGATE_QUOTA_IDLE_SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(15..=86_400), value_name = "SECONDS")]
+    pub quota_idle_seconds: u32,
+
     /// Maximum parts of quota buckets: one for each bucket that a proxy's stream reports
     ///
     /// A part needs about 400 bytes. Beyond it, further buckets are abandoned.

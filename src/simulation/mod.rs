@@ -19,6 +19,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use tollgate_limiter::{Algorithm, Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
 
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
@@ -29,7 +30,8 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{
     BucketReset, Call, Generation, Generations, KeyCounts, Parts, PendingRequest, Pipeline,
-    RequestError, ResetError, Scratch, Undecodable, decode_recorded, merge_fields, refuse_peeks,
+    QuotaRule, RequestError, ResetError, Scratch, Undecodable, decode_recorded, find_quota,
+    merge_fields, refuse_peeks,
 };
 use crate::proto::tollgate::recording::v1::ApiCall;
 use crate::rules::reload::Rules;
@@ -139,6 +141,17 @@ impl Simulation {
     /// The time of the clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Milliseconds for which the clock has moved forward.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.clock.uptime_us() / 1_000
+    }
+
+    /// The rule of a bucket's id, whose pairs are sorted by key; none if it fits none.
+    pub(crate) fn quota_rule(&self, domain: &[u8], pairs: &[(Bytes, Bytes)]) -> Option<QuotaRule> {
+        let hash = self.pipeline.quota_parts().hash;
+        find_quota(&*self.rules()?, domain, pairs, &hash)
     }
 
     /// Sets the clock, in either direction.

@@ -10,6 +10,7 @@ use std::task::Context;
 use crate::capture::{BatchStamp, CheckStamp};
 use crate::clock::Clock;
 use crate::metrics::PartitionLevels;
+use crate::store::rate_leases::RateLeases;
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{BucketNaming, Check};
 
@@ -117,6 +118,11 @@ pub trait Store: Send + Sync + 'static {
                 stamps: Vec::new(),
             })
         })
+    }
+
+    /// Leases of rates that replicas share. None where no other replica uses the store.
+    fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
+        None
     }
 
     /// Whether the store decides. None where it always does.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::metrics::{PartitionLevels, StoreMetrics};
+use crate::store::rate_leases::RateLeases;
 use crate::store::{
     ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply,
     ResetFuture, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
@@ -190,6 +191,10 @@ impl Store for FailoverStore {
             let both = first.into_iter().zip(second);
             Ok(both.map(|(first, second)| first || second).collect())
         })
+    }
+
+    fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
+        self.first.rate_leases()
     }
 
     fn health(&self) -> Option<StoreHealth> {

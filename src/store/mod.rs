@@ -10,6 +10,7 @@
 //! | `memory`, `redis` | the backends |
 //! | `lease` | takes hits from a shared store in advance |
 //! | `failover` | a second store that decides when the first does not |
+//! | `rate_leases` | rates that replicas share, for quotas |
 //! | `queue`, `refund_queue` | what stores with workers have in common |
 //!
 //! To add a store, add a folder here and a line to [`BACKENDS`].
@@ -21,6 +22,7 @@ pub mod lease;
 pub mod memory;
 mod memory_limits;
 mod queue;
+pub mod rate_leases;
 pub mod redis;
 mod refund_queue;
 mod store_error;

@@ -1,20 +1,20 @@
-//! Tests of summaries and recorders: the bound of the error, Zipf traffic, floods, bytes, windows.
+//! Tests of summaries and recorders: the bound of the error, Zipf traffic, windows.
+//!
+//! What it deliberately does not do: test bytes and texts (`memory`).
+
+mod memory;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use allocation_counter::measure;
+use std::sync::atomic::AtomicU64;
 
 use super::budget::Budget;
 use super::history::TICK_US;
 use super::merge::{Merged, merge};
 use super::recorder::{BoundCounters, Piece, Recorder};
 use super::summary::{Extract, Hit, Pair, Summary};
-use super::text::Text;
-use crate::admin_api::{Entry, RankBy, ValueMode, Window};
+use crate::admin_api::{RankBy, Window};
 use crate::metrics::Metrics;
-use crate::value_hash::ShownValues;
 
 /// A source of numbers that are the same in each run: `SplitMix64`.
 struct Numbers(u64);
@@ -73,15 +73,6 @@ fn recorder(bytes_max: usize) -> (Recorder, Arc<AtomicU64>) {
 
 fn merged(pieces: &[Piece]) -> Merged {
     merge(pieces, true, |_, _| true)
-}
-
-fn text(value: &str) -> Text {
-    let values = ShownValues::derived_from(ValueMode::Plain, b"key");
-    let entry = tollgate_limiter::Entry {
-        key: b"user",
-        value: value.as_bytes(),
-    };
-    Text::new(None, b"d", &[entry], &values)
 }
 
 /// The true hits of each key, beside what was recorded.
@@ -243,54 +234,6 @@ fn the_top_20_of_zipf_traffic_are_found() {
     zipf_on_threads(number_of("TOP_KEYS_REQUESTS", 400_000), 16 << 20);
 }
 
-/// Endless new keys, with texts, in several rules; the counted bytes and those of the allocator.
-fn flood(keys: u64) {
-    const BYTES_MAX: usize = 4 << 20;
-    let all = Arc::new(AtomicU64::new(0));
-    let (mut heavy, mut now_us) = (0, 0);
-    let (counters, mut kept) = (counters(), None);
-    let allocated = measure(|| {
-        let recorder = kept.insert(Recorder::new(BYTES_MAX, &all, counters));
-        for number in 0..keys {
-            // Half an hour in all.
-            now_us = number * (1_800_000_000 / keys);
-            let rule = 1 + number % 40;
-            let key = key(number);
-            if recorder.wants_text(rule, key) {
-                recorder.keep_text(key, text(&format!("{number:0>200}")));
-            }
-            recorder.count(now_us, rule, key, 1, number % 3 == 0);
-            if number % 100 == 0 {
-                // One key of 1 % of all hits, and none of them refused, stays.
-                recorder.count(now_us, 1, u128::MAX, 1, false);
-                heavy += 1;
-            }
-            assert!(all.load(Ordering::Relaxed) <= BYTES_MAX as u64);
-        }
-    });
-    println!(
-        "{keys} keys: at most {} bytes allocated",
-        allocated.bytes_max
-    );
-    // A table that grows is copied.
-    assert!(
-        allocated.bytes_max <= BYTES_MAX as u64 / 4 * 5,
-        "{allocated:?}"
-    );
-    let mut merged = merged(&kept.as_mut().unwrap().pieces(Window::Hour, now_us));
-    merged.rank(RankBy::Asked, 1);
-    assert_eq!(merged.keys[0].key, u128::MAX);
-    let counted = merged.keys[0].counts.hits[0];
-    assert!(counted * 10 >= heavy * 9, "{counted} of {heavy}");
-    drop(kept);
-    assert_eq!(all.load(Ordering::Relaxed), 0, "everything was given back");
-}
-
-#[test]
-fn a_flood_of_keys_stays_within_its_bytes() {
-    flood(number_of("TOP_KEYS_KEYS", 300_000));
-}
-
 #[test]
 fn a_key_with_most_refusals_is_found_among_keys_with_more_hits() {
     let (mut recorder, _) = recorder(1 << 20);
@@ -356,94 +299,4 @@ fn a_refusal_keeps_its_first_and_its_last_time() {
     }
     let read = merged(&recorder.pieces(Window::Minute, 31_000_000));
     assert_eq!(read.keys[0].counts.refused_at, [71, 251]);
-}
-
-#[test]
-fn the_steady_state_allocates_nothing_across_intervals() {
-    let (mut recorder, _) = recorder(4 << 20);
-    let turn = |recorder: &mut Recorder, minutes: std::ops::Range<u64>| {
-        for minute in minutes {
-            for request in 0..6_000 {
-                // 3,000 keys in three rules, the same every minute.
-                let number = request % 3_000;
-                let now_us = minute * 60_000_000 + request * 10_000;
-                recorder.count(now_us, 1 + number % 3, key(number), 1, number % 2 == 0);
-            }
-        }
-    };
-    turn(&mut recorder, 0..125);
-    let allocated = measure(|| turn(&mut recorder, 125..190));
-    assert_eq!(allocated.count_total, 0, "{allocated:?}");
-    // Or this test would show nothing.
-    let allocated = measure(|| recorder.count(u64::MAX / 2, 4, 1, 1, true));
-    assert!(allocated.count_total > 0);
-}
-
-#[test]
-fn thousands_of_rules_share_what_there_is() {
-    let (mut recorder, all) = recorder(256 << 10);
-    // Each reload has new rules; only those of the last hour can have a summary.
-    for rule in 1..20_000 {
-        recorder.count(rule * 1_000_000, rule, key(rule), 1, true);
-        assert!(all.load(Ordering::Relaxed) <= 256 << 10);
-    }
-    let now_us = 20_000 * 1_000_000;
-    let read = merged(&recorder.pieces(Window::Hour, now_us));
-    assert!(read.total[0] >= 3_000, "{:?}", read.total);
-    let rules = tollgate_limiter::RuleSet::default();
-    recorder.retain_rules(&rules);
-    // What is left is what a new one has.
-    let (_new, of_new) = self::recorder(256 << 10);
-    let left = all.load(Ordering::Relaxed) - of_new.load(Ordering::Relaxed);
-    assert!(left < 4 << 10, "{left}");
-}
-
-#[test]
-fn texts_of_heavy_keys_are_kept_in_a_flood() {
-    let (mut recorder, _) = recorder(1 << 20);
-    let ask = |recorder: &mut Recorder, now_us, key: u128| {
-        let wanted = recorder.wants_text(1, key);
-        recorder.count(now_us, 1, key, 1, false);
-        if wanted {
-            recorder.keep_text(key, text(&key.to_string()));
-        }
-    };
-    for number in 0..400_000 {
-        let now_us = number * 200;
-        ask(&mut recorder, now_us, key(number));
-        // It begins in the middle of the flood.
-        if number > 200_000 && number % 50 == 0 {
-            ask(&mut recorder, now_us, u128::MAX);
-        }
-    }
-    let found = recorder.texts(Some(&[u128::MAX]));
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].1.entries[0].key, "user");
-}
-
-#[test]
-fn a_text_is_bounded_and_hostile_bytes_are_shown() {
-    let values = ShownValues::derived_from(ValueMode::Plain, b"key");
-    let long = vec![b'x'; 200_000];
-    let binary = b"\xff\0\n";
-    let entries = [(&b"a"[..], &long[..]), (&long, &binary[..])];
-    let entries = entries.map(|(key, value)| tollgate_limiter::Entry { key, value });
-    let text = Text::new(None, &long, &entries, &values);
-    assert_eq!(text.entries[0].value.len(), 128 + '…'.len_utf8());
-    assert_eq!(text.entries[1].value, "\\xff\\x00\\n");
-    let deep = vec![entries[0]; 24];
-    let text = Text::new(None, b"d", &deep, &values);
-    assert_eq!(text.entries.len(), 24);
-    assert!(text.bytes() < 8 << 10, "{}", text.bytes());
-    let asked = |key: &str, value: &str| {
-        let entry = Entry {
-            key: key.into(),
-            value: value.into(),
-        };
-        super::text::AskedEntry::new(&entry, &values)
-    };
-    let value = "x".repeat(200_000);
-    assert!(text.has(&[asked("a", &value)]));
-    assert!(!text.has(&[asked("a", "y")]));
-    assert!(!text.has(&[asked("b", &value)]));
 }

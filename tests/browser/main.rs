@@ -19,6 +19,7 @@ mod chromium;
 mod connection;
 mod contents;
 mod other_origin;
+mod quotas;
 mod replay;
 mod replay_sample;
 mod traffic;

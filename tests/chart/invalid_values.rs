@@ -173,7 +173,31 @@ const UNKNOWN: [InvalidValue; 11] = [
 ];
 
 /// Contradicting values, one case for each guard except those of `settings` and of names.
-const CONTRADICTIONS: [(&str, &str); 73] = [
+const CONTRADICTIONS: [(&str, &str); 79] = [
+    (
+        "snapshot.enabled=true,replicaCount=2",
+        "snapshot.enabled keeps the buckets of one pod, and replicaCount is 2; set it to 1, or share limits by redis",
+    ),
+    (
+        "snapshot.enabled=true,autoscaling.enabled=true,autoscaling.maxReplicas=2",
+        "snapshot.enabled keeps the buckets of one pod, and autoscaling.enabled is true",
+    ),
+    (
+        "snapshot.enabled=true,keda.enabled=true,keda.maxReplicaCount=2",
+        "snapshot.enabled keeps the buckets of one pod, and keda.enabled is true",
+    ),
+    (
+        "snapshot.enabled=true,redis.url=redis://a",
+        "snapshot.enabled keeps buckets in memory, and redis keeps them elsewhere; remove one of the two",
+    ),
+    (
+        "snapshot.existingClaim=a",
+        "snapshot.existingClaim is given, and snapshot.enabled is false; set it to true",
+    ),
+    (
+        "snapshot.enabled=true,settings.TOLLGATE_SNAPSHOT=/a",
+        "settings.TOLLGATE_SNAPSHOT and snapshot both set it; keep one",
+    ),
     (
         "rules.a=b,existingConfigMap=mine",
         "rules and existingConfigMap are both given; keep one",

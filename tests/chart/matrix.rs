@@ -20,7 +20,7 @@ use crate::rendering::{HELMS, chart, helm, read, template, validated, values_fil
 pub(crate) const KUBERNETES: [&str; 4] = ["1.27", "1.30", "1.34", "1.37"];
 
 /// Scenarios that must be there.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "cert-manager",
     "everything-off",
     "everything-on",
@@ -28,6 +28,7 @@ const NAMES: [&str; 10] = [
     "old-kubernetes",
     "production",
     "redis-cluster",
+    "snapshot",
     "subchart",
     "tls",
     "xds",

@@ -280,3 +280,38 @@ fn runbook_urls_are_relative_until_a_prefix_makes_them_absolute() {
         }
     }
 }
+
+/// A volume that one pod has at a time, which it may write.
+#[test]
+fn a_snapshot_has_a_volume_that_one_pod_has_at_a_time() {
+    const SNAPSHOT: &str = "--values=helm/tollgate/ci/snapshot-values.yaml";
+    let with = rendered(&[SNAPSHOT]);
+    let claim = with.only("PersistentVolumeClaim");
+    assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
+    assert_eq!(claim["spec"]["storageClassName"], "fast");
+    assert_eq!(
+        claim["metadata"]["annotations"]["helm.sh/resource-policy"],
+        "keep"
+    );
+    let deployment = &with.only("Deployment")["spec"];
+    assert_eq!(deployment["strategy"], json!({"type": "Recreate"}));
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
+    let of_rules = rendered(&[]).only("Deployment")["spec"]["template"]["spec"]
+        ["terminationGracePeriodSeconds"]
+        .as_u64()
+        .unwrap();
+    assert_eq!(pod["terminationGracePeriodSeconds"], of_rules + 30);
+    let volumes = pod["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == "snapshot");
+    assert_eq!(
+        volume.unwrap()["persistentVolumeClaim"]["claimName"],
+        claim["metadata"]["name"]
+    );
+    let own = rendered(&[SNAPSHOT, "--set=snapshot.existingClaim=mine"]);
+    assert!(own.all("PersistentVolumeClaim").is_empty());
+    // A group that is set stays.
+    let other = rendered(&[SNAPSHOT, "--set=podSecurityContext.fsGroup=7"]);
+    let context = &other.only("Deployment")["spec"]["template"]["spec"]["securityContext"];
+    assert_eq!(context["fsGroup"], 7);
+}

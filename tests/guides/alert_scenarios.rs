@@ -116,7 +116,11 @@ fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
         ("GRPC_SERVER_TLS_CERT", &certificate),
         ("GRPC_SERVER_TLS_KEY", &key),
     ]);
-    let tried = || (ill.metric("tollgate_store_probes_total") > 0).then_some(());
+    // The store is tried before or after the rules are read.
+    let tried = || {
+        let refused = ill.metric("tollgate_rules_refused") == 1;
+        (refused && ill.metric("tollgate_store_probes_total") > 0).then_some(())
+    };
     assert!(wait_for(PATIENCE, tried).is_some(), "{}", ill.said());
     let all = [
         "TollgateCertificateExpiresInADay",

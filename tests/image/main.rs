@@ -24,6 +24,7 @@ mod docs_commands;
 mod isolation;
 mod name_server;
 mod pod;
+mod recreate;
 mod rolling_update;
 mod running_pod;
 mod size_and_startup;

@@ -87,6 +87,31 @@ impl Rendered {
         self
     }
 
+    /// The same with its snapshot in a folder instead of the volume of a claim.
+    pub(crate) fn with_snapshot_in(mut self, folder: &Path) -> Self {
+        let volumes = self.deployment["spec"]["template"]["spec"]["volumes"]
+            .as_array_mut()
+            .expect("volumes");
+        let claimed = volumes
+            .iter_mut()
+            .find(|volume| volume["persistentVolumeClaim"].is_object());
+        let claimed = claimed.expect("a claim");
+        let name = claimed["name"].clone();
+        *claimed = json!({"name": name, "hostPath": {"path": folder, "type": "Directory"}});
+        self
+    }
+
+    /// How the Deployment replaces pods.
+    pub(crate) fn strategy(&self) -> &Value {
+        &self.deployment["spec"]["strategy"]["type"]
+    }
+
+    /// The group that a volume is given.
+    pub(crate) fn volume_group(&self) -> u32 {
+        let group = self.spec()["securityContext"]["fsGroup"].as_u64();
+        u32::try_from(group.expect("fsGroup")).expect("a group ID")
+    }
+
     /// The rules files, by name.
     pub(crate) fn rules(&self) -> &Value {
         &self.config_map["data"]

@@ -42,6 +42,7 @@ pub(crate) fn read(text: &str) -> Result<LoadedRules, Report> {
     };
     let apart = Options {
         overlay: None,
+        limit_files: None,
         merge_domains: false,
     };
     load(&[source], apart)

@@ -13,6 +13,8 @@
 
 mod bench_commands;
 mod drawing;
+#[path = "../../src/key_map.rs"]
+mod key_map;
 mod lease_cost;
 #[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::metrics_text::series_value;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::quota_client::{Id, QuotaStream};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::commands::{KillOnDrop, tollgate};
@@ -24,6 +25,8 @@ descriptors:
   - key: slots
     rate_limit: { algorithm: concurrency, requests_per_unit: 2, slot_seconds: 60 }
 ";
+
+const QUOTA: &str = "{ unit: second, requests_per_unit: 9, algorithm: token_bucket, rlqs: true }";
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -122,6 +125,37 @@ fn events(
     seen
 }
 
+/// The responses of a service with a quota, while it learns.
+fn parts_of_a_quota() -> Vec<(&'static str, Value)> {
+    let mut values = Vec::new();
+    let quota = format!("{RULES}  - key: name\n    rate_limit: {QUOTA}\n");
+    let apportioned = Tollgate::start(&quota, &[]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let stream = runtime.block_on(async {
+        let stream = QuotaStream::open(apportioned.grpc).await;
+        let id: Id<'_> = &[("name", "a")];
+        stream.report("d", &[(id, 1, 0)]).await;
+        stream
+    });
+    let quotas = wait_for(PATIENCE, || {
+        let quotas = ask(&apportioned, "GET", "/quotas?id=name=a", "").1;
+        (quotas["buckets"][0]["figures"]["streams"] == 1).then_some(quotas)
+    });
+    let quotas = quotas.expect("a bucket");
+    assert_eq!(quotas["buckets"][0]["streams"][0]["weight"], 1, "{quotas}");
+    assert!(quotas["learning_seconds"].as_f64() > Some(0.0), "{quotas}");
+    values.push(("Quotas", quotas));
+    let limits = ask(&apportioned, "GET", "/limits?rule=d.name", "").1;
+    assert!(limits["limits"][0]["rlqs"].is_object(), "{limits}");
+    values.push(("Limits", limits));
+    for (_, data) in events(&apportioned, "", &["state"], || ()) {
+        assert_eq!(data["quotas"]["buckets"][0]["rule"], "d.name", "{data}");
+        values.push(("StateEvent", data));
+    }
+    drop(stream);
+    values
+}
+
 #[test]
 fn the_schema_describes_every_response_and_event() {
     let tollgate = Tollgate::start(RULES, &[]);
@@ -154,6 +188,7 @@ fn the_schema_describes_every_response_and_event() {
     let mut values = vec![
         ("Limits", get("/limits")),
         ("Partitions", get("/partitions")),
+        ("Quotas", get("/quotas")),
         ("Top", top),
         ("Decisions", decisions),
         ("ShadowRequest", shadow),
@@ -194,6 +229,7 @@ fn the_schema_describes_every_response_and_event() {
     assert!(limits["candidate"].is_object() && limits["limits"][0]["candidate"].is_object());
     assert_eq!(values.last().unwrap().1["candidate"], true);
     values.push(("Limits", limits));
+    values.extend(parts_of_a_quota());
     // The parts of a shared store that is not there.
     let shared = ["--store", "redis://127.0.0.1:1", "--store-mode", "leased"];
     let other = Tollgate::start(RULES, &shared);
@@ -234,6 +270,7 @@ fn every_example_of_the_page_runs() {
             "top" => "Top",
             "decisions" => "Decisions",
             "partitions" => "Partitions",
+            "quotas" => "Quotas",
             "reset" => "ResetResponse",
             "shadow" => "ShadowResponse",
             "events" => {
@@ -265,6 +302,7 @@ fn every_example_of_the_page_runs() {
         "events",
         "limits",
         "partitions",
+        "quotas",
         "record",
         "reset",
         "shadow",

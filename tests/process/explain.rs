@@ -451,3 +451,45 @@ fn explain_reads_a_running_service_without_taking_a_hit() {
         );
     }
 }
+
+#[test]
+fn explain_says_that_a_quota_is_answered_by_rlqs_alone() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let rules = "domain: edge\ndescriptors:\n- key: route\n  descriptors:\n  - key: user\n    \
+                 rate_limit: { unit: second, requests_per_unit: 30, algorithm: token_bucket, rlqs: true }\n\
+                 - key: other\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
+    std::fs::write(file.path(), rules).unwrap();
+    let path = file.path().to_str().unwrap();
+    // No service is asked: a check of a quota is an error.
+    let asked = [
+        "explain",
+        "--addr",
+        "127.0.0.1:1",
+        path,
+        "edge",
+        "route=/a,user=ann",
+    ];
+    let (code, stdout, stderr) = tollgate(&asked);
+    assert_eq!(code, 0, "{stderr}");
+    for words in [
+        "limit: 30 in 1 second, token_bucket\n",
+        "rlqs: a quota, apportioned over the proxies that report its bucket",
+        "bucket id: route=/a,user=ann, in any order\n",
+        "a check (RLS) is answered with an error\n",
+        "now: a quota has no answer to a check; see GET /quotas or tollgate top\n",
+    ] {
+        assert!(stdout.contains(words), "{words:?} in {stdout}");
+    }
+    let (code, stdout, _) = tollgate(&["explain", path, "edge", "other=x"]);
+    assert!(code == 0 && !stdout.contains("quota"), "{stdout}");
+
+    // Envoy's actions would make checks of it.
+    let (code, actions, stderr) = tollgate(&["convert", "--envoy", path]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        actions
+            .contains("# edge.route.user has rlqs: true: the rate limit quota filter reports it"),
+        "{actions}"
+    );
+    assert!(!actions.contains("descriptor_key: user"), "{actions}");
+}

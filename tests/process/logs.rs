@@ -163,7 +163,7 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
     assert_eq!(module("TOLLGATE_NONSENSE"), "tollgate::cli::serve");
     assert_eq!(
         module("rules are valid again"),
-        "tollgate::pipeline::generation"
+        "tollgate::pipeline::generations"
     );
 }
 

@@ -10,7 +10,7 @@ use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use crate::admin_commands::{LIMITS, admin, hit};
 
 /// A tmux server with one window. It ends when this is dropped.
-struct Terminal {
+pub(crate) struct Terminal {
     directory: tempfile::TempDir,
 }
 
@@ -36,7 +36,7 @@ impl Terminal {
     }
 
     /// Runs `tollgate top` and then shows its exit code.
-    fn top(urls: &str, variables: &str, arguments: &str) -> Self {
+    pub(crate) fn top(urls: &str, variables: &str, arguments: &str) -> Self {
         let binary = tollgate_binary();
         let command = format!(
             "stty -a | grep -q ' echo ' && echo before; {variables} {binary} top --admin {urls} {arguments}; \
@@ -70,12 +70,12 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
-    fn press(&self, keys: &[&str]) {
+    pub(crate) fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
     /// Waits for a screen with these words.
-    fn wait(&self, words: &[&str]) -> Vec<String> {
+    pub(crate) fn wait(&self, words: &[&str]) -> Vec<String> {
         let found = wait_for(PATIENCE, || {
             let screen = self.screen();
             let text = screen.join("\n");

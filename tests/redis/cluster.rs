@@ -47,12 +47,12 @@ const PATIENT: [&str; 4] = [
     "0",
 ];
 
-fn replicas(url: &str, rules: &str, more: &[&str]) -> [Tollgate; 3] {
+pub(super) fn replicas(url: &str, rules: &str, more: &[&str]) -> [Tollgate; 3] {
     let arguments = [&["--store", url], &PATIENT[..], more].concat();
     [0; 3].map(|_| replica(rules, &arguments))
 }
 
-fn sum(replicas: &[Tollgate], metric: &str) -> usize {
+pub(super) fn sum(replicas: &[Tollgate], metric: &str) -> usize {
     let all = replicas.iter().map(|replica| replica.metric(metric));
     usize::try_from(all.sum::<u64>()).unwrap()
 }
@@ -266,55 +266,28 @@ async fn a_migrating_slot_admits_exactly_the_limit() {
     cluster.clear();
     let replicas = replicas(&cluster.url(), RULES, &[]);
     let (values, tag) = of_one_slot(&cluster, &replicas[0]).await;
-    let anybody = &cluster.nodes[0].server;
-    let slot: u16 = anybody.say(&["CLUSTER", "KEYSLOT", &tag]);
+    let slot = cluster.slot_of(&tag);
     let (from, _) = cluster.serving(slot);
-    let to = *cluster
-        .masters()
-        .iter()
-        .find(|number| **number != from)
-        .unwrap();
-    let (from, to) = (&cluster.nodes[from], &cluster.nodes[to]);
-    let slot = slot.to_string();
     // Two buckets exist already; the third is created while the slot migrates.
     let gone: String = values[2].clone();
     for key in cluster.keys(&format!("tg:{{{tag}}}:?????*")) {
-        let _: redis::Value = from.server.say(&["DEL", &key]);
+        let _: redis::Value = cluster.nodes[from].server.say(&["DEL", &key]);
     }
     let mut one = client(&replicas[0]).await;
     for value in &values[..2] {
         assert_eq!(ask(&mut one, value).await, Ok(Code::Ok));
     }
     let tally = Tally::of(&[values[0].as_str(), &values[1], &gone]);
-    let say = |server: &super::RedisServer, words: &[&str]| {
-        let _: redis::Value = server.say(words);
-    };
-    say(
-        &to.server,
-        &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from.id],
-    );
-    say(
-        &from.server,
-        &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.id],
-    );
+    let moving = cluster.begin_move(slot);
     let load = load(&replicas, &tally).await;
     tally.reaches(600).await;
-    let port = to.server.port().to_string();
     for (moved, passed) in [(1, 1_200), (2, 1_500)] {
-        let keys: Vec<String> = from.server.say(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]);
+        let keys = moving.keys_left(1);
         assert_eq!(keys.len(), 1, "{moved}");
-        say(
-            &from.server,
-            &["MIGRATE", "127.0.0.1", &port, &keys[0], "0", "5000"],
-        );
+        moving.move_keys(&keys);
         tally.reaches(passed).await;
     }
-    for server in [to, from] {
-        say(
-            &server.server,
-            &["CLUSTER", "SETSLOT", &slot, "NODE", &to.id],
-        );
-    }
+    moving.finish();
     wait_for_load(load).await;
     for (value, passed) in &tally.passed {
         // The first two were asked once before.
@@ -356,10 +329,7 @@ async fn a_planned_failover_admits_exactly_the_limit() {
 fn serving_the_only_bucket(cluster: &RedisCluster) -> (usize, usize) {
     let keys = cluster.keys("tg:{*}:?????*");
     assert_eq!(keys.len(), 1, "{keys:?}");
-    let slot: u16 = cluster.nodes[0]
-        .server
-        .say(&["CLUSTER", "KEYSLOT", &keys[0]]);
-    cluster.serving(slot)
+    cluster.serving(cluster.slot_of(&keys[0]))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ fn slots_without_a_server_are_logged_once_and_so_is_the_cluster_that_serves_them
     let tollgate = Tollgate::start(RULES, &["--store", &url]);
     let away = "topology_task: some slots are unavailable";
     wait_until_logged(&tollgate, away);
-    let _: redis::Value = node.server.say(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    node.serve(0..=16_383);
     wait_until_logged(&tollgate, "topology_task: connected to the cluster");
     decides(&tollgate, RECOVERY);
     assert_eq!(logged(&tollgate, away), 1);

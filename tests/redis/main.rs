@@ -16,13 +16,20 @@
 
 mod candidates;
 mod cluster;
+mod cluster_calls;
 mod cluster_log;
+mod cluster_moving;
+mod cluster_proxy;
 mod connections;
 mod decisions;
 mod exactness;
 mod failures;
 mod leased;
 mod memory;
+mod quotas;
+mod rate_lease_cost;
+mod rate_lease_faults;
+mod rate_leases;
 mod reference;
 mod reservations;
 mod resets;
@@ -57,6 +64,26 @@ fn replica(rules: &str, arguments: &[&str]) -> Tollgate {
     let tollgate = Tollgate::start(rules, arguments);
     decides(&tollgate, RECOVERY);
     tollgate
+}
+
+/// Adds the user `limits` with the rights that the page names, and no others. Its password is
+/// `secret`. Returns the commands of the page.
+fn add_user_of_the_page(redis: &RedisServer) -> Vec<String> {
+    let page = std::fs::read_to_string("docs/shared-limits.md").unwrap();
+    let (_, section) = page
+        .split_once("\n## A Redis user with few rights\n")
+        .unwrap();
+    let commands = section.split("```").nth(1).unwrap();
+    let commands = commands.strip_prefix("text").unwrap();
+    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
+    let allowed: Vec<_> = commands
+        .split_whitespace()
+        .map(|command| format!("+{}", command.to_lowercase()))
+        .collect();
+    words.extend(allowed.iter().map(String::as_str));
+    let set: String = redis.say(&words);
+    assert_eq!(set, "OK");
+    commands.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Waits until the store decides.

@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use super::exactness::IN_FLIGHT;
-use super::{RECOVERY, decides, replica};
+use super::{RECOVERY, add_user_of_the_page, decides, replica};
 
 const LIMIT: u64 = 100_000;
 
@@ -382,21 +382,8 @@ async fn every_key_of_reservations_expires() {
 /// A user with the rights that the page names, and no others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_on_the_page_are_all_that_a_user_needs() {
-    let page = fs::read_to_string("docs/shared-limits.md").unwrap();
-    let (_, section) = page
-        .split_once("\n## A Redis user with few rights\n")
-        .unwrap();
-    let commands = section.split("```").nth(1).unwrap();
-    let commands = commands.strip_prefix("text").unwrap();
     let redis = RedisServer::start(&[]);
-    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
-    let allowed: Vec<_> = commands
-        .split_whitespace()
-        .map(|command| format!("+{}", command.to_lowercase()))
-        .collect();
-    words.extend(allowed.iter().map(String::as_str));
-    let set: String = redis.say(&words);
-    assert_eq!(set, "OK");
+    let commands = add_user_of_the_page(&redis);
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");
     fs::write(&password, "secret").unwrap();
@@ -445,7 +432,7 @@ async fn the_commands_on_the_page_are_all_that_a_user_needs() {
             }
             for call in fs::read_to_string(path).unwrap().split("call('").skip(1) {
                 let (command, _) = call.split_once('\'').unwrap();
-                let mut listed = commands.split_whitespace();
+                let mut listed = commands.iter();
                 assert!(listed.any(|one| one == command), "the page lacks {command}");
             }
         }

@@ -373,18 +373,7 @@ async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
         .apply(vec![one.clone()], Deadline::NEVER, CommitMode::Tentative);
     let before = applied.await.unwrap().tentative.unwrap();
     let key = redis_store::bucket_name("", one.key);
-    let tag = &key[4..6];
-    let slot: u16 = cluster.nodes[0].server.say(&["CLUSTER", "KEYSLOT", tag]);
-    let (from, _) = cluster.serving(slot);
-    let to = cluster.masters().into_iter().find(|node| *node != from);
-    let (from, to) = (&cluster.nodes[from], &cluster.nodes[to.unwrap()]);
-    let slot = slot.to_string();
-    let set = |server: &RedisServer, words: [&str; 2]| {
-        let words = ["CLUSTER", "SETSLOT", &slot, words[0], words[1]];
-        let _: redis::Value = server.say(&words);
-    };
-    set(&to.server, ["IMPORTING", &from.id]);
-    set(&from.server, ["MIGRATING", &to.id]);
+    let moving = cluster.begin_move(cluster.slot_of(&key));
     before.roll_back();
     let store = Arc::clone(&replica.store);
     let again = one.clone();
@@ -396,13 +385,9 @@ async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
         assert!(replica.ask(&one).await.allowed);
     }
     assert!(!reset.is_finished());
-    let port = to.server.port().to_string();
-    let moved = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
-    let _: redis::Value = from.server.say(&moved);
+    moving.move_keys(&[&key]);
     assert!(replica.ask(&one).await.allowed);
-    for node in [to, from] {
-        set(&node.server, ["NODE", &to.id]);
-    }
+    moving.finish();
     assert!(tokio::time::timeout(2 * RECOVERY, reset).await.is_ok());
     // The roll-back is carried out, before the reset or after it.
     let given_back = async {

@@ -254,7 +254,7 @@ async fn a_cluster_with_unserved_slots_is_reported() {
     let say = |words: &[&str]| {
         let _: redis::Value = redis.say(words);
     };
-    say(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    node.serve(0..=16_383);
     let url = format!("redis+cluster://127.0.0.1:{}", redis.port());
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
     let mut client = client(&tollgate).await;

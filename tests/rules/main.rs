@@ -8,6 +8,7 @@
 //! | `refused` | the reference's errors: message, position, path and advice |
 //! | `accepted` | valid spellings of the grammar and of YAML 1.1, and their results |
 //! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
+//! | `limits_from` | files of limits by value: both formats, errors, changes, memory |
 //! | `quotas` | limits that are apportioned over proxies |
 //! | `reserve` | reservations, prices and budgets of limits |
 //! | `misplaced` | known names in wrong places; several errors in several files |
@@ -46,6 +47,7 @@ mod foreign;
 mod fuzz;
 mod hostile_snippets;
 mod limits;
+mod limits_from;
 mod misplaced;
 mod overlay;
 mod quotas;

@@ -11,12 +11,14 @@ use crate::schema::agreed;
 /// Options: each domain in one file.
 pub(crate) const APART: Options = Options {
     overlay: None,
+    limit_files: None,
     merge_domains: false,
 };
 
 /// Options: several files may hold rules of one domain.
 pub(crate) const MERGED: Options = Options {
     overlay: None,
+    limit_files: None,
     merge_domains: true,
 };
 

@@ -46,7 +46,7 @@ async fn service(live: &str, candidate: &str, arguments: &[&str]) -> (Service, t
 }
 
 /// Waits until a series has this value.
-async fn wait(service: &Service, series: &str, value: u64) {
+pub(crate) async fn wait(service: &Service, series: &str, value: u64) {
     let reached = async {
         while service.metric(series) != value {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -60,7 +60,7 @@ async fn wait(service: &Service, series: &str, value: u64) {
     );
 }
 
-fn of_domain(result: &str) -> String {
+pub(crate) fn of_domain(result: &str) -> String {
     format!("tollgate_candidate_requests_total{{domain=\"d\",result=\"{result}\"}}")
 }
 
@@ -319,7 +319,7 @@ async fn candidate_files_are_reloaded_and_bad_ones_keep_the_last_good() {
 }
 
 /// `GET /limits`.
-async fn limits(service: &Service) -> Value {
+pub(crate) async fn limits(service: &Service) -> Value {
     let address = service.admin;
     let answer = tokio::task::spawn_blocking(move || http(address, "GET", "/limits", "")).await;
     let (status, body) = answer.unwrap();

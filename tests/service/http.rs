@@ -208,6 +208,8 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 9, cost: 1.5, budget: b, reserve: { key: id, amount: p90, expires: 5m } }
   - key: api
     rate_limit: { unit: day, requests_per_unit: 9, reserve: { amount: 4, on_expiry: release } }
+  - key: quota
+    rate_limit: { unit: second, requests_per_unit: 9, algorithm: token_bucket, rlqs: true }
 ";
     let service = Service::start(rules, &[]).await;
     let (_, shown) = ask(service.admin, "GET", "/rlconfig", "").await;
@@ -236,7 +238,11 @@ descriptors:
     let tokens = "reserve: {key: id, amount: p90, floor: 1, ceiling: 9, per: rule, expires: 5m, on_expiry: charge}, cost: 1.5, budget: b";
     let api = "reserve: {amount: 4, expires: 1m, on_expiry: release}";
     let reserved = format!("d.tokens: {day}, {tokens}\nd.api: {day}, {api}\n");
-    assert_eq!(shown, format!("{}\n{free}{reserved}", lines.join("\n")));
+    let quota = format!(
+        "d.quota: unit=SECOND requests_per_unit=9, {flags}, algorithm: token_bucket, rlqs: true\n"
+    );
+    let several = lines.join("\n");
+    assert_eq!(shown, format!("{several}\n{free}{reserved}{quota}"));
 }
 
 #[tokio::test]

@@ -5,11 +5,10 @@
 //!
 //! What it deliberately does not do: check decisions (`http`).
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 
+use tollgate_test_support::corpus;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
 
@@ -111,15 +110,9 @@ impl Asking {
     }
 }
 
-fn corpus() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/json");
-    let files = fs::read_dir(folder).unwrap();
-    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    paths.sort();
-    paths
-        .into_iter()
-        .map(|path| fs::read(path).unwrap())
-        .collect()
+fn bodies() -> Vec<Vec<u8>> {
+    let files = corpus::files("json").into_iter();
+    files.map(|(_, body)| body).collect()
 }
 
 fn mutated(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
@@ -171,7 +164,7 @@ async fn random_bodies_are_answered_and_so_is_the_next_request() {
     let service = Service::start(RULES, &[]).await;
     let address = service.http;
     let asking = tokio::task::spawn_blocking(move || {
-        let (files, mut random) = (corpus(), Random(0x7011_6a7e_0003));
+        let (files, mut random) = (bodies(), Random(0x7011_6a7e_0003));
         let (mut asking, mut seen) = (Asking::connect(address), [0_usize; 3]);
         for _ in 0..MUTATIONS {
             let body = mutated(&files, &mut random);

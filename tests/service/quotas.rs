@@ -23,6 +23,8 @@ use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::seeded_rng::SeededRng;
 use tonic::{Code, Request, Status, Streaming};
 
+use crate::candidates::wait;
+
 const RULES: &str = "
 domain: edge
 descriptors:
@@ -40,15 +42,15 @@ descriptors:
 /// The time to live and the delivery, after which a new process assigns.
 const LEARNING_US: u64 = 23_000_000;
 
-const API: &[(&[u8], &[u8])] = &[(b"name", b"api")];
+pub(crate) const API: &[(&[u8], &[u8])] = &[(b"name", b"api")];
 
 /// One proxy's stream.
-struct Proxy {
+pub(crate) struct Proxy {
     reports: mpsc::Sender<RateLimitQuotaUsageReports>,
     answers: Streaming<RateLimitQuotaResponse>,
 }
 
-fn usage(id: &[(&[u8], &[u8])], allowed: u64, denied: u64) -> BucketQuotaUsage {
+pub(crate) fn usage(id: &[(&[u8], &[u8])], allowed: u64, denied: u64) -> BucketQuotaUsage {
     let pairs = id.iter().map(|(key, value)| BucketEntry {
         key: key.to_vec().into(),
         value: value.to_vec().into(),
@@ -86,7 +88,7 @@ fn rate(action: &BucketAction) -> Option<u64> {
 }
 
 impl Proxy {
-    async fn open(service: &Service) -> Self {
+    pub(crate) async fn open(service: &Service) -> Self {
         Self::open_with(service, None).await.unwrap()
     }
 
@@ -102,7 +104,7 @@ impl Proxy {
         Ok(Self { reports, answers })
     }
 
-    async fn report(&self, domain: &'static [u8], usages: Vec<BucketQuotaUsage>) {
+    pub(crate) async fn report(&self, domain: &'static [u8], usages: Vec<BucketQuotaUsage>) {
         let report = RateLimitQuotaUsageReports {
             domain: domain.into(),
             bucket_quota_usages: usages,
@@ -110,14 +112,23 @@ impl Proxy {
         self.reports.send(report).await.unwrap();
     }
 
-    async fn next(&mut self) -> Result<Vec<BucketAction>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Vec<BucketAction>, Status> {
         let answer = timeout(PATIENCE, self.answers.message()).await;
         let answer = answer.expect("an answer in time")?;
         Ok(answer.expect("the stream goes on").bucket_action)
     }
+
+    /// How the stream ends. A plan may have moved its share before.
+    async fn end(&mut self) -> Status {
+        loop {
+            if let Err(status) = self.next().await {
+                return status;
+            }
+        }
+    }
 }
 
-async fn learnt(arguments: &[&str]) -> Service {
+pub(crate) async fn learnt(arguments: &[&str]) -> Service {
     let service = Service::start(RULES, arguments).await;
     service.clock.advance_us(LEARNING_US);
     service
@@ -205,10 +216,7 @@ async fn a_stream_has_one_domain_and_a_weight_in_its_bounds() {
     proxy.report(b"edge", vec![usage(API, 1, 0)]).await;
     assert!(proxy.next().await.is_ok());
     proxy.report(b"elsewhere", vec![usage(API, 1, 0)]).await;
-    assert_eq!(
-        proxy.next().await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    assert_eq!(proxy.end().await.code(), Code::InvalidArgument);
     for weight in ["0", "1001", "many"] {
         let refused = Proxy::open_with(&service, Some(weight)).await;
         assert_eq!(
@@ -247,7 +255,76 @@ async fn a_rule_that_goes_takes_its_buckets_along() {
     proxy.report(b"edge", vec![usage(API, 1, 0)]).await;
     assert!(rate(&proxy.next().await.unwrap()[0]).is_some());
     service.reload("domain: edge\ndescriptors: []\n").await;
-    assert_eq!(rate(&proxy.next().await.unwrap()[0]), None);
+    // A plan may have moved its share before.
+    while rate(&proxy.next().await.unwrap()[0]).is_some() {}
+}
+
+#[tokio::test]
+async fn a_stop_ends_open_streams_and_does_not_wait_for_their_proxies() {
+    // The test ends long before this timeout.
+    let service = learnt(&["--drain-timeout", "10m"]).await;
+    let mut proxy = Proxy::open(&service).await;
+    proxy.report(b"edge", vec![usage(API, 1, 0)]).await;
+    assert!(rate(&proxy.next().await.unwrap()[0]).is_some());
+    let stopped = timeout(PATIENCE, service.stop()).await;
+    assert!(stopped.expect("it does not wait").is_ok());
+    assert_eq!(proxy.end().await.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_proxy_that_does_not_read_is_closed_and_its_reports_are_not_read() {
+    const REPORTS: u64 = 2_000;
+    let service = learnt(&["--body-wait", "1s"]).await;
+    let proxy = Proxy::open(&service).await;
+    let reports = proxy.reports.clone();
+    let sending = tokio::spawn(async move {
+        for number in 0..REPORTS {
+            let usages = (0..500u32).map(|user| {
+                let user = [b"unknown-user-", &user.to_le_bytes()[..]].concat();
+                usage(&[(b"nobody", &user)], 1, number)
+            });
+            let report = RateLimitQuotaUsageReports {
+                domain: b"edge"[..].into(),
+                bucket_quota_usages: usages.collect(),
+            };
+            if reports.send(report).await.is_err() {
+                return;
+            }
+        }
+    });
+    let closed = "tollgate_quota_streams_closed_total{cause=\"slow\"}";
+    let all = timeout(PATIENCE, async {
+        while service.metric(closed) == 0 {
+            service.clock.advance_us(3_000_000);
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    let ended = all.await;
+    let streams = service.metric("tollgate_quota_streams");
+    let reports = service.metric("tollgate_quota_reports_total");
+    assert!(
+        ended.is_ok(),
+        "{streams} streams are open after {reports} reports"
+    );
+    let read = service.metric("tollgate_quota_reports_total");
+    assert!(read < REPORTS / 10, "{read} reports were read");
+    assert_eq!(service.metric("tollgate_quota_streams"), 0);
+    sending.abort();
+}
+
+#[tokio::test]
+async fn an_id_beyond_its_bytes_is_counted_and_not_answered() {
+    let service = learnt(&[]).await;
+    let mut proxy = Proxy::open(&service).await;
+    let long = vec![b'x'; 5_000];
+    let id: &[(&[u8], &[u8])] = &[(b"route", b"/a"), (b"user", &long)];
+    proxy
+        .report(b"edge", vec![usage(id, 1, 0), usage(API, 1, 0)])
+        .await;
+    assert_eq!(proxy.next().await.unwrap().len(), 1);
+    let ignored = "tollgate_quota_usages_ignored_total{cause=\"too_long\"}";
+    assert_eq!(service.metric(ignored), 1);
+    assert_eq!(service.metric("tollgate_quota_shares"), 1);
 }
 
 #[tokio::test]
@@ -268,10 +345,12 @@ async fn random_reports_stop_nothing_and_stay_within_the_bound() {
             timeout(std::time::Duration::ZERO, proxy.answers.message()).await
         {}
     }
-    proxy
-        .report(b"edge", vec![usage(&[(b"name", b"web")], 1, 0)])
-        .await;
-    assert!(proxy.next().await.is_ok());
+    // One more has no answer, and the stream goes on.
+    let ignored = "tollgate_quota_usages_ignored_total{cause=\"too_many\"}";
+    let one_more = vec![usage(&[(b"name", b"web")], 1, 0)];
+    proxy.report(b"edge", one_more).await;
+    wait(&service, "tollgate_quota_reports_total", 301).await;
     assert_eq!(service.metric("tollgate_quota_shares"), 50);
-    assert!(service.metric("tollgate_quota_usages_ignored_total{cause=\"too_many\"}") > 100);
+    assert_eq!(service.metric("tollgate_quota_streams"), 1);
+    assert!(service.metric(ignored) > 100);
 }

@@ -3,7 +3,8 @@
 //! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
 //! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
 //! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations,
-//! `batch_client` the batch client, `flood` a full store. `tests/laws` tests the arithmetic of the
+//! `batch_client` the batch client, `inline`, `inline_alike` and `inline_threads` checks that are
+//! decided without a worker, `flood` a full store. `tests/laws` tests the arithmetic of the
 //! algorithms.
 // Tests: a panic is a failure.
 #![allow(
@@ -16,6 +17,9 @@
 
 mod batch_client;
 mod flood;
+mod inline;
+mod inline_alike;
+mod inline_threads;
 mod leased;
 mod reservations;
 mod reservations_failover;

@@ -89,7 +89,7 @@ pub(crate) fn hold(
         let Reply::Text(text) = reply else {
             return Err(TestCaseError::fail(format!("the script failed: {reply:?}")));
         };
-        script::outcomes(text, call.keys.len(), &mut answers);
+        script::outcomes(text, call.terms.iter().copied(), &mut answers);
     }
     for (number, ((question, outcome), answer)) in asked.iter().zip(&answers).enumerate() {
         ensure(*answer == Ok(*outcome), || {

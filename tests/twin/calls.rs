@@ -1,7 +1,7 @@
 //! Calls of the script: many checks, a bucket's expiry, unreadable values, a script that the server
 //! has lost.
 
-use tollgate::store::redis::script::{self, CHECKS_MAX, InvalidBucket};
+use tollgate::store::redis::script::{self, CHECKS_MAX, CheckTerms, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
@@ -71,6 +71,15 @@ fn checks_of_one_call_are_decided_like_single_calls() {
     let together = connection.call(&together);
     let refused = together.iter().filter(|answer| !answer.unwrap().allowed);
     assert!(refused.count() > 20, "too few see one another");
+    // As a cluster's node gets it: without keys, and each bucket once.
+    let mut spread = Call::default();
+    for (key, check) in &asked {
+        spread.add(format!("spread{key}").as_bytes(), check, None);
+    }
+    script::time_argument(Some(NOON), &mut spread.times);
+    connection.add_spread_call(script::sha1(), &spread);
+    let reply = connection.replies().pop().unwrap();
+    assert_eq!(reply.answers(&spread.terms), together);
     for ((key, check), answer) in asked.iter().zip(together) {
         let alone = one(&mut connection, &format!("alone{key}"), check, NOON);
         assert_eq!(answer, Ok(alone), "{key}");
@@ -298,7 +307,8 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
 fn a_reply_of_another_length_is_garbled_check_by_check() {
     for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
         let mut answers = Vec::new();
-        script::outcomes(reply, 2, &mut answers);
+        let asked = [CheckTerms::default(); 2];
+        script::outcomes(reply, asked.into_iter(), &mut answers);
         assert_eq!(answers, [Err(InvalidBucket); 2]);
     }
 }
@@ -349,4 +359,16 @@ fn a_server_without_memory_writes_nothing() {
         other => panic!("{other:?}"),
     }
     assert_eq!(connection.say("DBSIZE"), Reply::Number(0));
+}
+
+#[test]
+fn a_login_without_setrange_counts_too() {
+    let (_server, mut connection) = begun();
+    connection.say("ACL SETUSER default -setrange");
+    for used in 0..3 {
+        let take = check(ALGORITHMS[0], 5, Hits::Take(1));
+        let outcome = one(&mut connection, "bucket", &take, NOON);
+        assert_eq!((outcome.used_before, outcome.allowed), (used, true));
+    }
+    assert!(left_ms(&mut connection, "bucket") > 0);
 }

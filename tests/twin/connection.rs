@@ -6,8 +6,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use tollgate::store::redis::script::{self, ScriptResult};
-use tollgate_limiter::{Check, Timestamp};
+use tollgate::store::redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
+use tollgate_limiter::{Check, Key, Timestamp};
 use tollgate_test_support::redis_server::RedisServer;
 
 pub(crate) struct Connection {
@@ -32,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) times: Vec<u8>,
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// What the answers need of each check.
+    pub(crate) terms: Vec<CheckTerms>,
     /// One key for each give-back and reset. A call of the store has them; a call without resets
     /// may do without.
     pub(crate) markers: Vec<Vec<u8>>,
@@ -61,6 +63,26 @@ impl Connection {
         self.waiting += 1;
     }
 
+    /// Adds a call of the script without keys, as a cluster's node gets it.
+    pub(crate) fn add_spread_call(&mut self, sha1: &str, call: &Call) {
+        assert!(call.markers.is_empty());
+        let (mut arguments, mut buckets) = (CallArguments::default(), CallBuckets::default());
+        let mut names = Vec::new();
+        for (key, argument) in call.keys.iter().zip(&call.arguments) {
+            arguments.push_packed(argument);
+            let first = call.keys.iter().position(|other| other == key).unwrap();
+            buckets.push(Key(first as u128));
+            if buckets.places().ends_with(&[0]) {
+                names.push(key.as_slice());
+            }
+        }
+        let mut words = vec![b"EVALSHA".as_slice(), sha1.as_bytes(), b"0", &call.times];
+        words.extend([arguments.order(), buckets.places()]);
+        words.extend(names);
+        words.extend(arguments.arguments());
+        self.add(&words);
+    }
+
     /// Adds a call of the script with this SHA-1.
     pub(crate) fn add_call(&mut self, sha1: &str, call: &Call) {
         let count = (call.keys.len() + call.markers.len()).to_string();
@@ -68,7 +90,12 @@ impl Connection {
         words.extend(call.keys.iter().map(Vec::as_slice));
         words.extend(call.markers.iter().map(Vec::as_slice));
         words.push(&call.times);
-        words.extend(call.arguments.iter().map(Vec::as_slice));
+        let mut arguments = CallArguments::default();
+        for argument in &call.arguments {
+            arguments.push_packed(argument);
+        }
+        words.push(arguments.order());
+        words.extend(arguments.arguments());
         self.add(&words);
     }
 
@@ -95,7 +122,7 @@ impl Connection {
     /// The results of one call of the script.
     pub(crate) fn call(&mut self, call: &Call) -> Vec<ScriptResult> {
         self.add_call(script::sha1(), call);
-        self.replies().pop().unwrap().answers(call.keys.len())
+        self.replies().pop().unwrap().answers(&call.terms)
     }
 
     /// Loads a script. Returns its SHA-1.
@@ -137,10 +164,20 @@ impl Connection {
 impl Call {
     /// Adds a check of this bucket. Without a time it is decided by Redis's own.
     pub(crate) fn add(&mut self, key: &[u8], check: &Check, now: Option<Timestamp>) {
-        let mut argument = Vec::new();
-        script::argument(check, now.unwrap_or_default(), &mut argument);
-        self.keys.push(key.to_vec());
+        self.add_at(key, check, now.unwrap_or_default());
         script::time_argument(now, &mut self.times);
+    }
+
+    /// Adds a check by the caller's time, and no time of the call.
+    pub(crate) fn add_at(&mut self, key: &[u8], check: &Check, near: Timestamp) {
+        let mut argument = Vec::new();
+        script::argument(check, near, &mut argument);
+        self.push(key, check, argument);
+    }
+
+    fn push(&mut self, key: &[u8], check: &Check, argument: Vec<u8>) {
+        self.keys.push(key.to_vec());
+        self.terms.push(CheckTerms::of(check));
         self.arguments.push(argument);
     }
 }
@@ -157,22 +194,21 @@ impl Call {
         if resets || script::has_marker(check) {
             self.markers.push([key, b":reset"].concat());
         }
-        self.keys.push(key.to_vec());
         script::time_argument(Some(now), &mut self.times);
-        self.arguments.push(argument);
+        self.push(key, check, argument);
     }
 }
 
 // === impl Reply ===
 
 impl Reply {
-    /// The script's results for this many checks.
-    pub(crate) fn answers(&self, asked: usize) -> Vec<ScriptResult> {
+    /// The script's results for these checks.
+    pub(crate) fn answers(&self, asked: &[CheckTerms]) -> Vec<ScriptResult> {
         let Self::Text(text) = self else {
             panic!("the script failed: {self:?}");
         };
         let mut answers = Vec::new();
-        script::outcomes(text, asked, &mut answers);
+        script::outcomes(text, asked.iter().copied(), &mut answers);
         answers
     }
 }

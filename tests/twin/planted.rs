@@ -14,6 +14,7 @@
 //! | a take in a lost future is refunded | fixed window |
 //! | a peek is written; a denial is not | fixed window |
 //! | denied hits have no debt allowance; or an unlimited one | several |
+//! | the short way of takes ignores a later time, an earlier window or the limit, or writes nothing | fixed window |
 //! | `count_refused: blocking` causes no debt in fixed windows | fixed window |
 //! | the next window of a calendar is not read; a calendar ends at once | fixed window |
 //! | straddling hits pass; an edge belongs to the window before | fixed window, sliding window |
@@ -110,6 +111,14 @@ planted! {
         "if to_edge < 1 then to_edge = 1 end" => "";
     the_edge_belongs_to_the_window_before in fixed_window:
         "if seen >= start then before = count end" => "if seen + 1 >= start then before = count end";
+    the_short_way_forgets_the_first_law in fixed_window:
+        "version == VERSION and seen <= now and" => "version == VERSION and";
+    the_short_way_never_turns_a_window in fixed_window:
+        "if seen < now - now % window then count = 0 end" => "";
+    the_short_way_lets_one_more_pass in fixed_window:
+        "if count <= requests then" => "if count <= requests + 1 then";
+    the_short_way_writes_nothing in fixed_window:
+        "heads[key] = head\n" => "\n";
     counts_wrap in fixed_window:
         "before, hits) end\n      if after > 9007199254740991 then" => "before, hits) end\n      if false then";
     an_undone_take_of_a_turned_window_comes_back in fixed_window:

@@ -46,10 +46,7 @@ fn check(requests: u32, hits: Hits) -> Check {
 fn add(call: &mut Call, name: &str, check: &Check, now: Timestamp) -> String {
     let start = now.as_us() / 1_000_000 / MINUTE_S * MINUTE_S;
     let key = format!("d_k_{name}_{start}");
-    let mut argument = Vec::new();
-    script::argument(check, now, &mut argument);
-    call.keys.push(key.clone().into_bytes());
-    call.arguments.push(argument);
+    call.add_at(key.as_bytes(), check, now);
     key
 }
 
@@ -187,10 +184,7 @@ fn one_call_carries_counters_and_buckets() {
         ("d_k_v_1800000000", &take, NOON.plus_us(5)),
         ("own", &own, NOON),
     ] {
-        let mut argument = Vec::new();
-        script::argument(check, now, &mut argument);
-        call.keys.push(key.as_bytes().to_vec());
-        call.arguments.push(argument);
+        call.add_at(key.as_bytes(), check, now);
     }
     let answers = connection.call(&call);
     let told: Vec<_> = answers.iter().map(|answer| answer.unwrap()).collect();

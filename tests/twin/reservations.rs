@@ -56,7 +56,7 @@ impl Pair {
         self.connection.add_call(&self.sha1, &call);
         let in_redis = self.connection.replies().pop().unwrap();
         let mut outcomes = Vec::new();
-        for (step, redis) in steps.iter().zip(in_redis.answers(steps.len())) {
+        for (step, redis) in steps.iter().zip(in_redis.answers(&call.terms)) {
             let redis = redis.map_err(|error| error.to_string())?;
             let Check {
                 key,

@@ -160,7 +160,7 @@ impl Pair {
         }
         self.connection.add_call(&self.sha1, &call);
         let in_redis = self.connection.replies().pop().unwrap();
-        let in_redis = in_redis.answers(steps.len());
+        let in_redis = in_redis.answers(&call.terms);
         let in_memory = self.runtime.block_on(in_memory(&self.store, steps));
         let mut outcomes = Vec::new();
         for ((step, memory), redis) in steps.iter().zip(in_memory).zip(in_redis) {
@@ -267,6 +267,7 @@ fn planted_bugs_of_resets_are_found() {
         ("return reset_at and taken_at <= reset_at", "return false"),
         ("taken_at <= reset_at", "taken_at < reset_at"),
         ("written[key] = nil", ""),
+        ("heads[key] = nil\n", "\n"),
         ("values[other] = false", ""),
         ("marker = marker + 1", "marker = checks + 1"),
         ("then at = reset_at end", "then at = at end"),

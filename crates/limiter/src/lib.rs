@@ -16,6 +16,9 @@
 //! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`Candidate`], [`OverLimitResponse`]: one configured limit |
+//! | `allowance` | [`Allowance`]: a limit and its algorithm |
+//! | `limit_table` | [`LimitTable`]: limits by the value of an entry |
+//! | `limit_table_builder` | [`LimitTableBuilder`]: fills a table |
 //! | `node_match` | [`MatchKind`], [`AddNodeError`] |
 //! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
@@ -52,6 +55,12 @@ pub mod pattern;
 
 pub mod values;
 
+pub mod allowance;
+
+pub mod limit_table;
+
+mod limit_table_builder;
+
 pub mod rule;
 
 mod node_match;
@@ -87,14 +96,17 @@ pub mod decision;
 pub use address::{Address, Prefix, PrefixError};
 pub use algorithm::{
     ALGORITHMS, Algorithm, AlgorithmOption, ENDED_AT_ONCE_MAX, ID_RECORDS_MAX, LEDGER_RECORDS_MAX,
-    LeasePolicy, Ledger, Mark, Marks, Outcome, REGISTER_MAX, Settled, State,
+    LeasePolicy, Ledger, Mark, Marks, Outcome, REGISTER_MAX, SavedRecord, Settled, State,
 };
+pub use allowance::Allowance;
 pub use calendar::{Calendar, Span, Weekday};
 pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
+pub use limit_table::{LimitTable, LineForm, RuleLines, TableDifference, TableLine};
+pub use limit_table_builder::{AddLineError, LimitTableBuilder, TABLE_FORMS_MAX, TABLE_LINES_MAX};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
@@ -104,8 +116,7 @@ pub use reservation::{
     ReservationOutcome, ReserveAmount, ReserveRule, Step,
 };
 pub use rule::{
-    Allowance, Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder,
-    Rule, Template,
+    Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
 };
 pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,

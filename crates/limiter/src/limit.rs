@@ -244,6 +244,50 @@ impl Limit {
         }
     }
 
+    /// The divisor of the rate, as [`Limit::with_numbers`] reads it: 0 for a limit of 0.
+    pub(super) fn narrow_divisor(&self) -> u32 {
+        match self.requests_per_unit {
+            0 => 0,
+            // It divides the number of requests.
+            requests => u32::try_from(self.rate.divisor).unwrap_or(requests),
+        }
+    }
+
+    /// The same limit with another number of requests and another burst, in the same window.
+    #[must_use]
+    pub fn with_line_numbers(self, requests_per_unit: u32, burst: u32) -> Self {
+        let window_us = self.rate.per_us.saturating_mul(self.rate.divisor);
+        let divisor = greatest_common_divisor(u64::from(requests_per_unit), window_us);
+        let divisor = match requests_per_unit {
+            0 => 0,
+            requests => u32::try_from(divisor).unwrap_or(requests),
+        };
+        self.with_numbers(requests_per_unit, burst, divisor)
+    }
+
+    /// The same limit with the numbers of another one: its requests, its burst, and its
+    /// [`Limit::narrow_divisor`], so that no greatest common divisor is computed.
+    #[inline]
+    pub(super) fn with_numbers(self, requests_per_unit: u32, burst: u32, divisor: u32) -> Self {
+        // Not `self.window`, which is an upper bound in a calendar.
+        let window_us = self.rate.per_us.saturating_mul(self.rate.divisor);
+        let divisor = match divisor {
+            0 => window_us,
+            divisor => u64::from(divisor),
+        };
+        let part = |whole: u64| whole.checked_div(divisor).unwrap_or(whole);
+        Self {
+            requests_per_unit,
+            burst,
+            rate: Rate {
+                hits: part(u64::from(requests_per_unit)),
+                per_us: part(window_us),
+                divisor,
+            },
+            ..self
+        }
+    }
+
     /// Requests per window, as configured or sent.
     #[inline]
     pub const fn requests_per_unit(&self) -> u32 {

@@ -10,14 +10,16 @@
 use std::ops::Range;
 
 use super::algorithm::FixedWindow;
+use super::allowance::Allowance;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
+use super::limit_table::TableLine;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::planned_steps::PlannedSteps;
 use super::replacements::Replacements;
 use super::reservation::{COST_ONE, Step};
-use super::rule::{Allowance, Rule};
+use super::rule::Rule;
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
 
@@ -71,6 +73,7 @@ pub struct PlanBuffer {
 struct MatchedRange {
     rules: Range<usize>,
     entries: usize,
+    line: Option<TableLine>,
 }
 
 // === impl Plan ===
@@ -144,6 +147,7 @@ impl<'r> Plan<'r> {
         self.buffer.matched.iter().map(|matched| MatchedRules {
             rules: rules.get(matched.rules.clone()).unwrap_or_default(),
             entries: matched.entries,
+            line: matched.line,
         })
     }
 
@@ -365,6 +369,7 @@ impl<'r> Plan<'r> {
             buffer.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
+                line: matched.line,
             });
         }
         for (position, descriptor) in request.descriptors().enumerate() {
@@ -410,7 +415,8 @@ impl<'r> Plan<'r> {
             .entries
             .split_at_checked(matched.entries)
             .unwrap_or((descriptor.entries, &[]));
-        for rule in self.rules.rules().get(matched.rules).unwrap_or_default() {
+        let rules = self.rules.rules().get(matched.rules.clone());
+        for rule in rules.unwrap_or_default() {
             let Allowance::Limited { limit, algorithm } = &rule.allowance else {
                 return DescriptorPlan::Unlimited;
             };
@@ -418,6 +424,7 @@ impl<'r> Plan<'r> {
                 continue;
             }
             buffer.has_quota |= rule.rlqs;
+            let of_line = matched.line.map(|line| rule.limit_of(line, limit));
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
             let operation = buffer.operation(rule, descriptor, held_by, hasher);
@@ -430,7 +437,7 @@ impl<'r> Plan<'r> {
                 domain,
                 entries,
                 algorithm: *algorithm,
-                limit,
+                limit: of_line.as_ref().unwrap_or(limit),
                 rule: Some(rule),
             };
             buffer.push_check(&identity, operation, hasher);

@@ -10,26 +10,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::address::{Address, Prefix};
-use super::algorithm::Algorithm;
+use super::allowance::Allowance;
 use super::calendar::Calendar;
 use super::descriptor::Entry;
 use super::limit::Limit;
+use super::limit_table::{RuleLines, TableLine};
 use super::reservation::{COST_ONE, Cost, ReserveRule};
 use super::values::{LevelValues, Values};
-
-/// What a rule allows.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Allowance {
-    /// No limit: never counted, always within.
-    Unlimited,
-    /// A limit and its algorithm.
-    Limited {
-        /// The limit.
-        limit: Limit,
-        /// The algorithm that counts.
-        algorithm: &'static dyn Algorithm,
-    },
-}
 
 /// One level of the tree, as configured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -153,6 +140,8 @@ pub struct Rule {
     pub metadata: Option<MetadataValue>,
     /// The response sent to the client on a refusal. Shared by the limits of the descriptor.
     pub over_limit: Option<Arc<OverLimitResponse>>,
+    /// The lines of a table that it is for; none for a limit of the rules file itself.
+    pub lines: Option<Box<RuleLines>>,
     /// Its index in its rule set.
     pub index: usize,
     /// Identifies the rule across rule sets: a rule with the same path that counts alike has the
@@ -290,6 +279,7 @@ impl Rule {
             detailed_metric: false,
             metadata: None,
             over_limit: None,
+            lines: None,
             index: 0,
             fingerprint: 0,
         }
@@ -341,6 +331,13 @@ impl Rule {
             limit.calendar().map(Calendar::name).hash(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// Its limit for the values of a line; `limit` without a table.
+    #[inline]
+    pub fn limit_of(&self, line: TableLine, limit: &Limit) -> Limit {
+        let lines = self.lines.as_ref();
+        lines.map_or(*limit, |lines| lines.table.limit(line, limit))
     }
 
     /// The label of each level, outermost first, as configured.

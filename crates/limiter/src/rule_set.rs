@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use super::descriptor::Entry;
 use super::descriptor_matcher::{DescriptorMatcher, get};
+use super::limit_table::{LimitTable, RuleLines, TableLine};
 use super::node_match::NodeIndex;
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
@@ -59,6 +60,8 @@ pub struct MatchedRules<'r> {
     /// How many of the descriptor's entries led there: all, or all but the last, which then names
     /// the holder of a slot.
     pub entries: usize,
+    /// The line of a table that has the limit; there is one rule then.
+    pub line: Option<TableLine>,
 }
 
 /// The rules of one domain, to match requests against.
@@ -85,14 +88,24 @@ struct Node {
     domain: Arc<str>,
     /// The range of its rules in [`RuleSet::rules`].
     rules: Range<usize>,
+    /// Limits by value, which come before its rules.
+    by_value: Option<Box<LimitsByValue>>,
     children: DescriptorMatcher,
+}
+
+/// The table of a node.
+#[derive(Clone, Debug)]
+struct LimitsByValue {
+    table: Arc<LimitTable>,
+    /// The index of the rule of its first form. The others follow.
+    first: usize,
 }
 
 /// How many suggestions and other matches a [`TraceStep`] lists.
 const NAMES_SHOWN_MAX: usize = 10;
 
 /// One step of [`RuleSet::trace`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TraceStep<'r> {
     /// How this entry matched, and which level; none when no level matches.
     pub matched: Option<(MatchKind, &'r Level)>,
@@ -103,6 +116,8 @@ pub struct TraceStep<'r> {
     pub suggestions: Vec<String>,
     /// Whether the level reached has a limit of its own.
     pub has_rule: bool,
+    /// The table of the level reached, and the line of the entry's value; none without a table.
+    pub in_table: Option<(&'r LimitTable, Option<TableLine>)>,
 }
 
 /// The parent of a node that [`RuleSet::add_node`] adds.
@@ -200,6 +215,62 @@ impl RuleSet {
         }
     }
 
+    /// Sets the table of a node whose rules are set: `rules` has one for each form, in order.
+    /// Values in the table have the limit of their line, others the rules of the node.
+    pub fn set_limit_table(
+        &mut self,
+        node: usize,
+        table: &Arc<LimitTable>,
+        rules: impl IntoIterator<Item = Rule>,
+    ) {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let first = self.rules.len();
+        for (form, mut rule) in rules.into_iter().enumerate() {
+            rule.lines = Some(Box::new(RuleLines {
+                table: Arc::clone(table),
+                form,
+            }));
+            rule.index = self.rules.len();
+            rule.fingerprint = rule.compute_fingerprint();
+            self.rules.push(rule);
+        }
+        node.by_value = Some(Box::new(LimitsByValue {
+            table: Arc::clone(table),
+            first,
+        }));
+    }
+
+    /// The tables of all nodes, in the order added.
+    pub fn limit_tables(&self) -> impl Iterator<Item = &Arc<LimitTable>> {
+        let nodes = self.nodes.iter();
+        nodes.filter_map(|node| Some(&node.by_value.as_ref()?.table))
+    }
+
+    /// The rules as they are written, in order, each with its table: a descriptor with a table is
+    /// one rule, whatever limits its lines have.
+    pub fn written_rules(&self) -> impl Iterator<Item = (&Rule, Option<&Arc<LimitTable>>)> {
+        let level = |index: usize| self.rules.get(index).and_then(|rule| rule.path.last());
+        let same_level = move |one: usize, other: usize| {
+            let levels = level(one).zip(level(other));
+            levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        self.rules
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, rule)| {
+                if let Some(lines) = &rule.lines {
+                    let follows = index.checked_sub(1).is_some_and(|it| same_level(it, index));
+                    return (!follows).then_some((rule, Some(&lines.table)));
+                }
+                let next = index.saturating_add(1);
+                let lines = self.rules.get(next).and_then(|next| next.lines.as_ref());
+                let lines = lines.filter(|_| same_level(index, next));
+                Some((rule, lines.map(|lines| &lines.table)))
+            })
+    }
+
     /// The rules with only those limits that are candidates ([`Rule::candidate`]); none when no
     /// rule has one. Levels, names and modes are those of the rules.
     pub fn candidates(&self) -> Option<Self> {
@@ -211,6 +282,10 @@ impl RuleSet {
             ..self.clone()
         };
         for node in 0..set.nodes.len() {
+            // No rule with a table has a candidate.
+            if let Some(node) = set.nodes.get_mut(node) {
+                node.by_value = None;
+            }
             let live = self.nodes.get(node).map(|node| node.rules.clone());
             let live = live.and_then(|range| self.rules.get(range));
             set.set_rules(node, Rule::candidates(live.unwrap_or_default()));
@@ -237,7 +312,9 @@ impl RuleSet {
         let rules = index..index.saturating_add(1);
         let position = |level: &Arc<Level>, rules: &Range<usize>| {
             let mut nodes = self.nodes.iter();
-            nodes.position(|node| Arc::ptr_eq(&node.level, level) && node.rules == *rules)
+            nodes.position(|node| {
+                Arc::ptr_eq(&node.level, level) && node.rules == *rules && node.by_value.is_none()
+            })
         };
         let without_rules = |level: &Arc<Level>| {
             let mut nodes = self.nodes.iter();
@@ -349,6 +426,10 @@ impl RuleSet {
                         .get(node)
                         .is_some_and(|node| !node.rules.is_empty())
                 }),
+                in_table: found.and_then(|(_, node)| {
+                    let table = &self.nodes.get(node)?.by_value.as_ref()?.table;
+                    Some((table.as_ref(), table.find(entry.value)))
+                }),
             });
             let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
                 break;
@@ -385,7 +466,9 @@ impl RuleSet {
         for matcher in self.matchers() {
             found.extend(matcher.nodes_that_hide_nothing().filter(|index| {
                 let node = self.nodes.get(*index);
-                node.is_some_and(|node| node.rules.is_empty() && node.children.is_empty())
+                node.is_some_and(|node| {
+                    node.rules.is_empty() && node.by_value.is_none() && node.children.is_empty()
+                })
             }));
         }
         found.sort_unstable();
@@ -433,6 +516,22 @@ impl RuleSet {
     }
 }
 
+// === impl MatchedRules ===
+
+impl MatchedRules<'_> {
+    /// The rules with the limit of the line, if there is one.
+    pub fn as_applied(&self) -> Vec<Rule> {
+        let mut rules = self.rules.to_vec();
+        for rule in &mut rules {
+            let lines = rule.lines.as_ref();
+            if let Some(form) = lines.and_then(|lines| lines.table.form(self.line?)) {
+                rule.allowance = form.allowance;
+            }
+        }
+        rules
+    }
+}
+
 // === impl DomainRules ===
 
 impl<'r> DomainRules<'r> {
@@ -468,23 +567,46 @@ impl<'r> DomainRules<'r> {
     pub fn find(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
         let mut matcher = &self.domain.matcher;
         let mut reached: &[Rule] = &[];
+        let mut line = None;
         for (level, entry) in entries.iter().enumerate() {
             let last = level.saturating_add(1) == entries.len();
             if last && reached.iter().any(|rule| rule.is_holder_entry(entry)) {
                 return Some(MatchedRules {
                     rules: reached,
                     entries: level,
+                    line,
                 });
             }
             let (_, node) = matcher.find(entry, steps)?;
             let node = self.rules.nodes.get(node)?;
             let rules = self.rules.rules.get(node.rules.clone());
             reached = rules.unwrap_or_default();
+            line = None;
+            if let Some(by_value) = &node.by_value
+                && let Some((rule, found)) = self.rule_of_value(by_value, entry.value)
+            {
+                (reached, line) = (rule, Some(found));
+            }
             matcher = &node.children;
         }
         (!reached.is_empty()).then_some(MatchedRules {
             rules: reached,
             entries: entries.len(),
+            line,
         })
+    }
+
+    /// The rule of a value that is in a table, and its line there. A function of its own, so that
+    /// the search without tables stays small.
+    #[inline(never)]
+    fn rule_of_value(
+        &self,
+        by_value: &LimitsByValue,
+        value: &[u8],
+    ) -> Option<(&'r [Rule], TableLine)> {
+        let line = by_value.table.find(value)?;
+        let index = by_value.first.saturating_add(by_value.table.form_of(line));
+        let rule = self.rules.rules.get(index..index.saturating_add(1))?;
+        Some((rule, line))
     }
 }

@@ -110,6 +110,12 @@ grpc
 {{- if include "tollgate.candidateName" . -}}
 {{- $_ := set $all "TOLLGATE_CANDIDATE" (dict "by" "candidate" "value" (printf "%s/candidate" $files)) -}}
 {{- end -}}
+{{- with .Values.snapshot -}}
+{{- if .enabled -}}
+{{- $_ := set $all "TOLLGATE_SNAPSHOT" (dict "by" "snapshot" "value" "/var/lib/tollgate/buckets.snapshot") -}}
+{{- $_ := set $all "TOLLGATE_SNAPSHOT_INTERVAL_SECONDS" (dict "by" "snapshot.intervalSeconds" "value" (toString (int .intervalSeconds))) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.valueHashKey -}}
 {{- if .existingSecret -}}
 {{- $_ := set $all "TOLLGATE_VALUE_HASH_KEY_FILE" (dict "by" "valueHashKey" "value" (printf "%s/value-hash-key/%s" $files .key)) -}}

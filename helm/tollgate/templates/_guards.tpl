@@ -11,6 +11,7 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- include "tollgate.guardTls" . -}}
 {{- include "tollgate.guardAdmin" . -}}
 {{- include "tollgate.guardRedis" . -}}
+{{- include "tollgate.guardSnapshot" . -}}
 {{- include "tollgate.guardReplicas" . -}}
 {{- include "tollgate.guardServices" . -}}
 {{- include "tollgate.guardPods" . -}}
@@ -211,6 +212,26 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 
+{{- define "tollgate.guardSnapshot" -}}
+{{- with .Values -}}
+{{- if .snapshot.enabled -}}
+{{- if gt (int .replicaCount) 1 -}}
+{{- fail (printf "snapshot.enabled keeps the buckets of one pod, and replicaCount is %d; set it to 1, or share limits by redis" (int .replicaCount)) -}}
+{{- end -}}
+{{- range $name, $given := dict "autoscaling.enabled" .autoscaling.enabled "keda.enabled" .keda.enabled -}}
+{{- if $given -}}
+{{- fail (printf "snapshot.enabled keeps the buckets of one pod, and %s is true; set one of the two to false, or share limits by redis" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if include "tollgate.shared" $ -}}
+{{- fail "snapshot.enabled keeps buckets in memory, and redis keeps them elsewhere; remove one of the two" -}}
+{{- end -}}
+{{- else if .snapshot.existingClaim -}}
+{{- fail "snapshot.existingClaim is given, and snapshot.enabled is false; set it to true, or remove snapshot.existingClaim" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tollgate.guardReplicas" -}}
 {{- with .Values -}}
 {{- if and .autoscaling.enabled .keda.enabled -}}
@@ -331,6 +352,9 @@ silently keeps one. uniqueItems of the schema compares whole items.
 {{- end -}}
 {{- end -}}
 {{- $mounted := dict "/etc/tollgate/rules" "rules" "/etc/tollgate/candidate" "candidate" -}}
+{{- if .Values.snapshot.enabled -}}
+{{- $_ := set $mounted "/var/lib/tollgate" "snapshot" -}}
+{{- end -}}
 {{- range $name, $_ := include "tollgate.secrets" . | fromYaml -}}
 {{- $_ := set $mounted (printf "/etc/tollgate/%s" $name) $name -}}
 {{- end -}}

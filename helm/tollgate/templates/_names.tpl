@@ -144,9 +144,25 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{- /* Seconds of a whole stop: sleep and drain. */ -}}
+{{- /* Seconds of a whole stop: sleep, drain, and the last snapshot, which may take 30 seconds. */ -}}
 {{- define "tollgate.stopSeconds" -}}
-{{- add (include "tollgate.preStopSeconds" . | int) .Values.drainDelaySeconds .Values.drainTimeoutSeconds -}}
+{{- $snapshot := ternary 30 0 .Values.snapshot.enabled -}}
+{{- add (include "tollgate.preStopSeconds" . | int) .Values.drainDelaySeconds .Values.drainTimeoutSeconds $snapshot -}}
+{{- end -}}
+
+{{- /* Name of the claim of the snapshot's volume. */ -}}
+{{- define "tollgate.snapshotClaim" -}}
+{{- .Values.snapshot.existingClaim | default (include "tollgate.suffixed" (list . "snapshot")) -}}
+{{- end -}}
+
+{{- /* Security context of the pod. A volume belongs to root unless fsGroup gives it to a group. */ -}}
+{{- define "tollgate.podSecurityContext" -}}
+{{- $context := .Values.podSecurityContext -}}
+{{- $group := $context.runAsGroup -}}
+{{- if and .Values.snapshot.enabled $group (not (hasKey $context "fsGroup")) -}}
+{{- $context = merge (dict "fsGroup" $group "fsGroupChangePolicy" "OnRootMismatch") $context -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}
 
 {{- /* Grace period: a whole stop, plus five seconds to exit. */ -}}

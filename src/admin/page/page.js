@@ -2,6 +2,7 @@
 
 import { setToken, getJson, keepStreaming, Unauthorized } from "./stream.js";
 import { bytes, compact, count, descriptor, duration, rate, reason, reservation, time } from "./format.js";
+import { drawQuotas } from "./quotas.js";
 import { element, fillVessel, find, setText, sparkline, sync, table, vessel } from "./draw.js";
 
 const SAMPLES_MAX = 60;
@@ -19,6 +20,12 @@ let hour = null;
 let lostSince = null;
 
 // Rules
+
+/** What proxies report of a rule with rlqs: this service decides none of its requests. */
+function reported(rule) {
+  const { allowed, denied } = rule.rlqs;
+  return { ...rule, rates: { ...rule.rates, total: allowed + denied, admitted: allowed, over: denied } };
+}
 
 /** Hits a second or since the start that were refused: those over the limit, except in shadow mode. */
 const refused = (hits) => Math.max(0, hits.over - hits.shadow);
@@ -39,7 +46,7 @@ function drawRule(cell, rule) {
   }
   setText(cell.firstChild, rule.rule);
   const badge = rule.shadow_until ? `shadow until ${time(rule.shadow_until)}`
-    : rule.shadow_mode ? "shadow" : rule.quota_mode ? "quota" : "";
+    : rule.shadow_mode ? "shadow" : rule.rlqs ? "rlqs" : rule.quota_mode ? "quota" : "";
   setText(cell.children[2], candidateWords(rule.candidate));
   cell.children[2].hidden = !rule.candidate;
   setText(cell.children[1], badge);
@@ -49,7 +56,7 @@ function drawRule(cell, rule) {
 const showRules = table("rules", [
   { title: "Domain", text: (r) => r.domain, value: (r) => r.domain, optional: true, style: "text" },
   { title: "Rule", text: (r) => r.rule, value: (r) => r.rule, head: true, draw: drawRule },
-  { title: "Limit", text: (r) => (r.unlimited ? "unlimited" : r.limit?.text ?? ""), optional: true, style: "tight" },
+  { title: "Limit", text: (r) => (r.limits_from ? "by value" : r.unlimited ? "unlimited" : r.limit?.text ?? ""), optional: true, style: "tight" },
   { title: "Last minute", draw: (cell, r) => sparkline(cell, history.get(ruleKey(r)) ?? [], SAMPLES_MAX) },
   { title: "Refused/s", number: true, value: (r) => refused(r.rates), draw: hot((r) => refused(r.rates)) },
   { title: "Asked/s", number: true, text: (r) => rate(r.rates.total), value: (r) => r.rates.total },
@@ -281,9 +288,9 @@ function takeState(next) {
   const restarted = state && next.uptime_seconds < state.uptime_seconds;
   before = restarted ? null : state;
   if (restarted) history = new Map();
-  state = next;
+  state = { ...next, limits: next.limits.map((rule) => (rule.rlqs ? reported(rule) : rule)) };
   const kept = new Map();
-  for (const rule of next.limits) {
+  for (const rule of state.limits) {
     const samples = history.get(ruleKey(rule)) ?? [];
     samples.push({ asked: rule.rates.total, refused: refused(rule.rates) });
     kept.set(ruleKey(rule), samples.slice(-SAMPLES_MAX));
@@ -307,6 +314,7 @@ function draw() {
   drawPartitions();
   drawCandidate();
   drawRules();
+  drawQuotas(state.quotas);
   drawKeys();
   drawDecisions();
 }

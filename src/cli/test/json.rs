@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::session::{FileFailure, FileResult, Session, TestOutcome};
 use super::text::explained_lines;
 use crate::cli::check_format::diagnostic_json;
-use crate::rule_tests::{Failure, LoadFailure};
+use crate::rule_tests::{Failure, LoadFailure, PlayedProxies, PlayedProxy};
 
 /// The results of a run.
 pub(super) fn report(session: &Session) -> Value {
@@ -69,6 +69,16 @@ fn failure_json(failure: &Failure) -> Value {
         "action": failure.action,
         "differences": differences.collect::<Vec<_>>(),
         "explain": explained_lines(failure),
+        "played": failure.played.as_ref().map(played_json),
+    })
+}
+
+fn played_json(played: &PlayedProxies) -> Value {
+    let total = &played.total;
+    let proxy = |proxy: &PlayedProxy| json!({ "name": proxy.name, "offered": proxy.offered, "passed": proxy.passed });
+    json!({
+        "proxies": played.proxies.iter().map(proxy).collect::<Vec<_>>(),
+        "total": { "offered": total.offered, "passed": total.passed },
     })
 }
 

@@ -4,8 +4,8 @@ use tollgate_limiter::{Entry, Match};
 
 use super::session::{Session, TestOutcome};
 use crate::cli::check_format::stderr_is_coloured;
-use crate::cli::rule_text::{level_lines, rule_lines};
-use crate::rule_tests::{Failure, LoadFailure};
+use crate::cli::rule_text::{level_lines, rule_lines, table_line};
+use crate::rule_tests::{Failure, LoadFailure, PlayedProxies};
 
 /// How many rules that no test reached are listed.
 const UNREACHED_MAX: usize = 50;
@@ -81,12 +81,34 @@ pub(super) fn failure_lines(file: &str, failure: &Failure) -> Vec<String> {
         lines.push(format!("    expected: {}", difference.expected));
         lines.push(format!("    actual:   {}", difference.actual));
     }
+    if let Some(played) = &failure.played {
+        lines.push("  requests a second:".to_owned());
+        lines.extend(played_lines(played));
+    }
     let explained = explained_lines(failure);
     if !explained.is_empty() {
         lines.push("  explain:".to_owned());
         lines.extend(explained.into_iter().map(|line| format!("    {line}")));
     }
     lines
+}
+
+/// What proxies offered and what passed, as a table.
+fn played_lines(played: &PlayedProxies) -> Vec<String> {
+    let heads = [("proxy", "offered", "passed")];
+    let proxies = played.proxies.iter().chain([&played.total]);
+    let rows = proxies.map(|one| (&*one.name, &*one.offered, &*one.passed));
+    let rows: Vec<_> = heads.into_iter().chain(rows).collect();
+    let width = |of: fn(&(&str, &str, &str)) -> usize| rows.iter().map(of).max().unwrap_or(0);
+    let (names, offers, passes) = (
+        width(|row| row.0.chars().count()),
+        width(|row| row.1.len()),
+        width(|row| row.2.len()),
+    );
+    let line = |(name, offered, passed): &(&str, &str, &str)| {
+        format!("    {name:names$}  {offered:>offers$}  {passed:>passes$}")
+    };
+    rows.iter().map(line).collect()
 }
 
 /// What `explain` says about the descriptor that decided: its rules, or why it has none.
@@ -103,10 +125,13 @@ pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
     match rules.find(explained.domain.as_bytes(), &entries) {
         Match::Rules(matched) if !matched.rules.is_empty() => {
             let entries = entries.get(..matched.entries).unwrap_or_default();
-            let rules = matched.rules.iter();
-            rules
+            let applied = matched.as_applied();
+            let rules = applied.iter();
+            let mut lines: Vec<String> = rules
                 .flat_map(|rule| rule_lines(rule, entries, origins.of(rule.index)))
-                .collect()
+                .collect();
+            lines.extend(table_line(&matched));
+            lines
         }
         Match::Rules(_) | Match::UnknownDomain | Match::None => {
             let named = (explained.domain.as_str(), explained.entries.as_slice());

@@ -1,6 +1,7 @@
 //! The detail of a rule, a key or a replica, in lines of text.
 
 use super::messages::{Connection, DecisionsQuery, Key, ReplicaRow};
+use super::quotas::QuotaRow;
 use super::rows::RuleRow;
 use crate::admin_api::{DecisionRecord, Entry, StateEvent, TopKey, ValueMode};
 use crate::cli::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
@@ -99,6 +100,10 @@ impl Detail {
         Self::new("Replica".to_owned(), lines, None)
     }
 
+    pub(super) fn of_quota(row: &QuotaRow) -> Self {
+        Self::new("Quota".to_owned(), row.lines(), None)
+    }
+
     pub(super) fn query(&self) -> Option<&DecisionsQuery> {
         self.query.as_ref()
     }
@@ -161,9 +166,16 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
         None => "none".to_owned(),
     };
     let (hits, rates) = (row.hits, row.rates);
-    let mut lines = vec![
-        format!("rule      {}", visible(&row.rule)),
-        format!("limit     {}", visible(&limit)),
+    let mut lines = vec![format!("rule      {}", visible(&row.rule))];
+    match &row.limits_from {
+        None => lines.push(format!("limit     {}", visible(&limit))),
+        Some(from) => {
+            let file = visible(&from.file);
+            lines.push(format!("limit     by value, {} in {file}", from.limits));
+            lines.push(format!("others    {}", visible(&limit)));
+        }
+    }
+    lines.extend([
         format!(
             "hits      {} asked, {} admitted, {} over, {} near, {} in shadow mode",
             hits.total, hits.admitted, hits.over, hits.near, hits.shadow
@@ -172,7 +184,7 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
             "a second  {:.1} asked, {:.1} admitted, {:.1} over, {:.1} near, {:.1} in shadow mode",
             rates.total, rates.admitted, rates.over, rates.near, rates.shadow
         ),
-    ];
+    ]);
     if let Some(counts) = &row.reservations {
         lines.push(format!(
             "reserved  {} reservations, {} refused, {} committed, {} released, {} unknown",
@@ -187,6 +199,10 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
         (_, 0) => {}
         (Some(until), _) => lines.push(format!("mode      shadow mode until {}", visible(until))),
         (None, _) => lines.push("mode      shadow mode, by the rules file".to_owned()),
+    }
+    if row.rlqs {
+        let words = "mode      rlqs: proxies decide alone, and a second has what they report";
+        lines.push(words.to_owned());
     }
     if row.quota_mode {
         lines.push("mode      quota".to_owned());

@@ -2,14 +2,15 @@
 //! once as text or JSON.
 //!
 //! The parts: `feed` follows every replica, `model` holds what is shown and what a key press does,
-//! `rows` merges the replicas, `view` draws, `screen` connects them to the terminal. Model, rows
-//! and view do no I/O, so that tests draw screens without a terminal.
+//! `rows` and `quotas` merge the replicas, `view` draws, `screen` connects them to the terminal.
+//! Model, rows and view do no I/O, so that tests draw screens without a terminal.
 
 mod detail;
 mod feed;
 mod messages;
 mod model;
 mod once;
+mod quotas;
 mod rows;
 mod screen;
 mod view;
@@ -24,8 +25,8 @@ use crate::admin_api::{RankBy, Window};
 
 /// The end of `top --help`.
 const AFTER_HELP: &str = "\
-The screen has four views: rules, keys, partitions and replicas. Press ? there for its keys. Values
-of descriptors are hashed unless the service has --top-keys plain.
+The screen has four views: rules, keys, partitions and replicas, and one of quotas where a rule has
+rlqs: true. Press ? there for its keys. Values of descriptors are hashed unless the service has --top-keys plain.
 
 Exit codes:
   0  every replica answered, or the screen was closed

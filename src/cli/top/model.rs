@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::TopQuery;
 use super::detail::Detail;
 use super::messages::{Connection, Effect, Key, Message, ReplicaRow};
+use super::quotas::{QuotaRow, has_quotas, merge_quotas};
 use super::rows::{RuleRow, merge_rules};
 use crate::admin_api::{
     CandidateCounts, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent, Top, TopKey,
@@ -32,6 +33,8 @@ pub(super) enum View {
     Keys,
     Partitions,
     Replicas,
+    /// Where a rule has `rlqs: true`.
+    Quotas,
 }
 
 /// What the rules are sorted by.
@@ -57,6 +60,7 @@ pub(super) enum Overlay {
 pub(super) struct Merged {
     pub(super) rules: Vec<RuleRow>,
     pub(super) rules_omitted: u64,
+    pub(super) quotas: Vec<QuotaRow>,
     pub(super) keys: MergedTop,
 }
 
@@ -79,12 +83,24 @@ pub(super) struct Model {
 }
 
 impl View {
-    pub(super) const ALL: [Self; 4] = [Self::Rules, Self::Keys, Self::Partitions, Self::Replicas];
+    const ALL: [Self; 5] = [
+        Self::Rules,
+        Self::Keys,
+        Self::Partitions,
+        Self::Replicas,
+        Self::Quotas,
+    ];
 
-    fn next(self, step: usize) -> Self {
-        let at = Self::ALL.iter().position(|view| *view == self);
-        let at = at.unwrap_or_default().saturating_add(step) % Self::ALL.len();
-        Self::ALL.get(at).copied().unwrap_or(self)
+    /// The next of these views, or the one before it.
+    fn beside(self, views: &[Self], is_next: bool) -> Self {
+        let at = views.iter().position(|view| *view == self);
+        let step = if is_next {
+            1
+        } else {
+            views.len().saturating_sub(1)
+        };
+        let at = at.unwrap_or_default().saturating_add(step) % views.len().max(1);
+        views.get(at).copied().unwrap_or(self)
     }
 }
 
@@ -107,6 +123,7 @@ impl Model {
             merged: Merged {
                 rules: Vec::new(),
                 rules_omitted: 0,
+                quotas: Vec::new(),
                 keys,
             },
             polled: Vec::new(),
@@ -190,6 +207,7 @@ impl Model {
         };
         self.merged = Merged {
             rules,
+            quotas: merge_quotas(current()),
             rules_omitted: current()
                 .map(|state| state.limits_omitted)
                 .max()
@@ -213,6 +231,19 @@ impl Model {
         .collect()
     }
 
+    pub(super) fn quotas(&self) -> Vec<&QuotaRow> {
+        let rows = self.merged.quotas.iter();
+        rows.filter(|row| self.matches(&[&row.domain, &row.rule, &descriptor_text(&row.id)]))
+            .collect()
+    }
+
+    /// The views; the one of quotas only where a replica has some.
+    pub(super) fn views(&self) -> &'static [View] {
+        let current = self.replicas.values().filter_map(ReplicaRow::current);
+        let count = if has_quotas(current) { 5 } else { 4 };
+        View::ALL.get(..count).unwrap_or(&View::ALL)
+    }
+
     fn matches(&self, texts: &[&str]) -> bool {
         let filter = self.filter.to_lowercase();
         texts
@@ -230,6 +261,7 @@ impl Model {
                 current.map(|state| state.partitions.partitions.len()).sum()
             }
             View::Replicas => self.replicas.len(),
+            View::Quotas => self.quotas().len(),
         }
     }
 
@@ -291,11 +323,11 @@ impl Model {
                 self.paused = !self.paused;
                 self.merge();
             }
-            Key::Tab => self.open(self.view.next(1)),
-            Key::BackTab => self.open(self.view.next(View::ALL.len().saturating_sub(1))),
-            Key::Char(digit @ '1'..='4') => {
+            Key::Tab => self.open(self.view.beside(self.views(), true)),
+            Key::BackTab => self.open(self.view.beside(self.views(), false)),
+            Key::Char(digit @ '1'..='5') => {
                 let number = digit.to_digit(10).and_then(|it| usize::try_from(it).ok());
-                let view = number.and_then(|it| View::ALL.get(it.saturating_sub(1)));
+                let view = number.and_then(|it| self.views().get(it.saturating_sub(1)));
                 self.open(view.copied().unwrap_or(self.view));
             }
             Key::Up | Key::Char('k') => self.selected = selected.saturating_sub(1),
@@ -345,7 +377,7 @@ impl Model {
                 };
                 Some(self.poll_anew())
             }
-            View::Partitions | View::Replicas => None,
+            View::Partitions | View::Replicas | View::Quotas => None,
         }
     }
 
@@ -371,6 +403,7 @@ impl Model {
                 let (name, row) = self.replicas.iter().nth(at)?;
                 Detail::of_replica(name, row)
             }
+            View::Quotas => Detail::of_quota(self.quotas().get(at)?),
         };
         let query = detail.query().cloned();
         self.overlay = Overlay::Detail(detail);

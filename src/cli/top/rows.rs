@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::admin_api::{
-    CandidateCounts, Hits, LimitFigures, LimitState, Rates, ReservationCounts, StateEvent,
+    CandidateCounts, Hits, LimitFigures, LimitState, LimitsFrom, Rates, ReservationCounts,
+    StateEvent,
 };
 
 /// A rule of all replicas.
@@ -13,7 +14,11 @@ pub(super) struct RuleRow {
     pub(super) rule: String,
     pub(super) limit: Option<LimitFigures>,
     pub(super) unlimited: bool,
+    /// The file with limits of its values, and how many it has.
+    pub(super) limits_from: Option<LimitsFrom>,
     pub(super) quota_mode: bool,
+    /// Whether the rule has `rlqs: true`: the rates are what proxies report.
+    pub(super) rlqs: bool,
     /// On how many replicas the rule is in shadow mode, and how many have it.
     pub(super) shadowed: usize,
     pub(super) replicas: usize,
@@ -48,7 +53,9 @@ impl RuleRow {
             rule: limit.rule.clone(),
             limit: limit.limit.clone(),
             unlimited: limit.unlimited,
+            limits_from: limit.limits_from.clone(),
             quota_mode: limit.quota_mode,
+            rlqs: limit.rlqs.is_some(),
             shadowed: 0,
             replicas: 0,
             shadow_until: None,
@@ -93,6 +100,11 @@ impl RuleRow {
         ] {
             *sum += more;
         }
+        if let Some(quota) = &limit.rlqs {
+            sum.total += quota.allowed + quota.denied;
+            sum.admitted += quota.allowed;
+            sum.over += quota.denied;
+        }
     }
 
     /// The mode of the rule in a few words.
@@ -115,6 +127,7 @@ impl RuleRow {
             };
         }
         match (self.unlimited, self.quota_mode) {
+            _ if self.rlqs => "rlqs".to_owned(),
             (true, _) => "unlimited".to_owned(),
             (_, true) => "quota".to_owned(),
             _ => String::new(),

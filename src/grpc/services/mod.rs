@@ -5,12 +5,16 @@ mod api_error;
 mod health;
 mod kuadrant;
 mod quota;
+#[cfg(any(test, fuzzing))]
+mod quota_fuzz;
 mod rate_limit;
 mod rate_limits;
 mod reflection;
 
 use tonic::service::{Routes, RoutesBuilder};
 
+#[cfg(fuzzing)]
+pub use self::quota_fuzz::withstand_quota_reports;
 use crate::grpc::error::StartError;
 use crate::grpc::service::{GrpcService, ServiceContext};
 use crate::grpc::streaming::StreamingMethods;

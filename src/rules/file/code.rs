@@ -60,6 +60,7 @@ codes! {
     InvalidPattern "invalid-pattern" "A regular expression or wildcard that cannot be used."
     InvalidCalendar "invalid-calendar" "A calendar window that does not exist."
     InvalidHeader "invalid-header" "A response header that cannot be sent."
+    InvalidLine "invalid-line" "A line of a file of limits that is not in its format."
     InvalidReplaces "invalid-replaces" "An entry of `replaces` that names nothing or its own limit."
 
     RaisedLimit "raised-limit" "An entry of an overlay that lets more pass, without `may_raise: true`."

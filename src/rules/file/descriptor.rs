@@ -8,6 +8,7 @@ use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
+use crate::rules::file::limits_from::rules_of_forms;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::node_diagnostics::level_field;
 use crate::rules::file::node_origin::{NodeOrigin, node_of};
@@ -111,19 +112,28 @@ impl Loader<'_> {
             self.share_threshold(&fields, path, &levels);
         }
         let metadata = self.metadata(&fields, path);
+        rule.metadata.clone_from(&metadata);
         if let Some(first) = rules.first_mut() {
             first.metadata = metadata;
         }
+        let table = self.limits_from(&fields, path, &rules);
         let holder_key = rules
             .iter()
             .find_map(|rule| Some((rule.holder_key.clone()?, rule.reserve.is_some())));
         self.warn_unused_over_limit(&fields, path, &rules);
         self.warn_unused_modes(&fields, path);
         if let Some(node) = node {
-            if !rules.is_empty() {
+            if !rules.is_empty() || table.is_some() {
                 self.record_rules_origin(&fields);
             }
+            let of_forms = table.as_ref().map(|table| {
+                let rule = rules.first().unwrap_or(&rule);
+                rules_of_forms(table, rule)
+            });
             self.rules.set_rules(node, rules);
+            if let Some((table, of_forms)) = table.zip(of_forms) {
+                self.rules.set_limit_table(node, &table, of_forms);
+            }
         }
         let context = DescriptorContext {
             parent: node.map(Parent::Node),
@@ -143,7 +153,7 @@ impl Loader<'_> {
         key: &str,
         holder_key: Option<(&str, bool)>,
     ) {
-        let limited = ["rate_limit", "rate_limits"];
+        let limited = ["rate_limit", "rate_limits", "limits_from"];
         let limited = limited.iter().any(|name| fields.given(name).is_some());
         let span = fields.span_of("key");
         if holder_key == Some((key, true)) {
@@ -170,10 +180,10 @@ impl Loader<'_> {
 
     /// Records where the next rules were written.
     fn record_rules_origin(&mut self, fields: &Fields<'_>) {
-        let name = match fields.given("rate_limit") {
-            Some(_) => "rate_limit",
-            None => "rate_limits",
-        };
+        let names = ["rate_limit", "rate_limits", "limits_from"];
+        let mut given = names.into_iter();
+        let name = given.find(|name| fields.given(name).is_some());
+        let name = name.unwrap_or("rate_limits");
         let place = self.place(fields.key_span(name));
         let next = self.rules.rules().len();
         self.origins.push(next, place.file, place.span.at.line);

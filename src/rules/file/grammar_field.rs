@@ -79,6 +79,12 @@ pub(crate) enum Kind {
     Headers,
     /// A mapping of any names to any values.
     AnyMapping,
+    /// A mapping of any names to values of this type.
+    ByName(&'static Kind),
+    /// Requests a second: a number from 0 to [`RATE_MAX`] with at most three decimals.
+    Rate,
+    /// The same, or two of them as `LOW to HIGH`.
+    RateRange,
     /// A text, or a mapping.
     TextOrMapping(&'static Mapping),
     /// A length of time, such as `500ms` or `1h30m`.
@@ -125,6 +131,9 @@ pub(super) const fn choice(
 }
 
 pub(crate) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+
+/// The largest rate, in requests a second.
+pub(crate) const RATE_MAX: u32 = 1_000_000_000;
 
 // === impl Grammar ===
 

@@ -1,10 +1,13 @@
 //! The grammar of an overlay file: its mappings, with fields of the grammar of rules.
 
 use crate::rules::file::grammar::{
-    ALGORITHM, ALL_OR_NOTHING, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, COUNT_REFUSED, NAME,
-    ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL, REQUESTS_PER_UNIT, SEGMENTS, SHADOW_MODE,
+    ALL_OR_NOTHING, ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL,
 };
 use crate::rules::file::grammar_field::{Kind, Mapping, tollgate};
+use crate::rules::file::grammar_limit::{
+    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, COUNT_REFUSED, NAME, REQUESTS_PER_UNIT,
+    SEGMENTS, SHADOW_MODE,
+};
 use crate::rules::file::grammar_reserve::{RESERVE, RESERVE_OF_LIMIT};
 
 /// A whole file.

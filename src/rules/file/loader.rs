@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::grammar::{OVERLAY, RULES};
+use crate::rules::file::grammar_field::Grammar;
+use crate::rules::file::limit_files::{LimitFiles, LoadedTable};
 use crate::rules::file::node_origin::{FilePlace, LimitFieldOrigin, NodeOrigin, ReplacedName};
 use crate::rules::file::reader::Reader;
 use crate::rules::file::report::Report;
@@ -24,6 +26,8 @@ pub struct Options {
     pub merge_domains: bool,
     /// The file of an overlay.
     pub overlay: Option<PathBuf>,
+    /// Reads the files that `limits_from` names; none where rules are no files.
+    pub limit_files: Option<LimitFiles>,
 }
 
 /// The result of loading files.
@@ -37,6 +41,8 @@ pub struct LoadedRules {
     pub warnings_omitted: usize,
     /// Where the rules were written.
     pub origins: RuleOrigins,
+    /// The files of limits.
+    pub tables: Vec<LoadedTable>,
 }
 
 /// Walks rules files and collects rules and diagnostics.
@@ -60,6 +66,8 @@ pub(super) struct Loader<'s> {
     pub(super) quotas: Vec<LimitFieldOrigin>,
     /// Where domains and their settings were written.
     pub(super) domains: HashMap<String, DomainOrigin>,
+    /// The files of limits, in the order of the rules.
+    pub(super) tables: Vec<LoadedTable>,
 }
 
 /// Where a domain was written first, and its settings last.
@@ -77,6 +85,7 @@ impl From<&RulesSettings> for Options {
         Self {
             merge_domains: settings.merge_domain_config,
             overlay: settings.overlay.clone(),
+            limit_files: Some(LimitFiles::default()),
         }
     }
 }
@@ -98,13 +107,24 @@ impl Loader<'_> {
             budgets: Vec::new(),
             quotas: Vec::new(),
             domains: HashMap::new(),
+            tables: Vec::new(),
         }
     }
 
     /// Reads an overlay, not rules.
     pub(super) fn of_an_overlay(mut self) -> Self {
-        self.reader.grammar = &OVERLAY;
+        self.read_by(&OVERLAY);
         self
+    }
+
+    /// Reads files of another grammar.
+    pub(super) fn read_by(&mut self, grammar: &'static Grammar) {
+        self.reader.grammar = grammar;
+    }
+
+    /// The errors so far. They do not count any more, and neither do warnings.
+    pub(super) fn take_errors(&mut self) -> Vec<Diagnostic> {
+        std::mem::take(&mut self.reader.report).errors
     }
 
     /// The diagnostics, in the order in which they were found.
@@ -145,6 +165,7 @@ impl Loader<'_> {
                 warnings: report.warnings,
                 warnings_omitted: report.warnings_omitted,
                 origins: self.origins,
+                tables: self.tables,
             })
         } else {
             Err(report)

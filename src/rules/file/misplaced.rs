@@ -199,7 +199,10 @@ impl Reader<'_> {
             .integer()
             .is_some_and(|number| i64::try_from(number).is_err());
         let float = node.float();
-        let is_decimal = matches!(field.map(|field| &field.kind), Some(Kind::Decimal));
+        let is_decimal = matches!(
+            field.map(|field| &field.kind),
+            Some(Kind::Decimal | Kind::Rate | Kind::RateRange)
+        );
         if name == "metadata" || is_decimal || float.is_none() && !beyond {
             return;
         }

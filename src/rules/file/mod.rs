@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
+//! | `grammar_limit` | the table of limits, candidates and lines of files of limits |
 //! | `grammar_reserve` | the table of reservations and prices |
 //! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
@@ -22,6 +23,7 @@
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
+//! | `limits_from`, `limit_files` | limits by value, from files |
 //! | `budgets` | limits that share a bucket |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
 //! | `overlay` | what a file of another owner adds to the rules |
@@ -50,8 +52,11 @@ mod fields;
 mod foreign_format;
 mod grammar;
 mod grammar_field;
+mod grammar_limit;
 mod grammar_overlay;
 mod grammar_reserve;
+mod limit_files;
+mod limits_from;
 mod loader;
 mod metadata;
 mod misplaced;
@@ -80,7 +85,9 @@ use crate::rules::yaml::{self, Node};
 
 pub(crate) use self::field_path::FieldPath;
 pub(crate) use self::fields::Fields;
-pub(crate) use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, tollgate};
+pub(crate) use self::grammar_field::{
+    ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, tollgate,
+};
 pub(crate) use self::nearest::nearest;
 pub(crate) use self::node_kind::kind;
 pub(crate) use self::reader::{Reader, unfolding_budget};
@@ -90,6 +97,10 @@ pub use self::bounds::{DIAGNOSTICS_MAX, TEXT_BYTES_MAX};
 pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
+pub use self::limit_files::{
+    LINE_ERRORS_MAX, LimitFiles, LineError, LoadedTable, ReadTable, TableErrors, TableStamp,
+};
+pub use self::limits_from::{LINE_FIELDS, read_table};
 pub use self::loader::{LoadedRules, Options};
 pub use self::report::Report;
 pub use self::rule_origin::{RuleOrigin, RuleOrigins};
@@ -131,7 +142,12 @@ pub(crate) fn load_documents(
     overlay: Option<&Source>,
     options: Options,
 ) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options);
+    // A resource has no folder, and its maker is not to read files here.
+    let limit_files = None;
+    let mut loader = Loader::new(Options {
+        limit_files,
+        ..options
+    });
     for (name, root) in documents {
         loader.file(name, "", usize::MAX);
         loader.document(root);

@@ -49,6 +49,8 @@ impl Loader<'_> {
             .any(|name| fields.given(name).is_some());
         let why = match rules.first() {
             _ if fields.given("over_limit").is_none() => return,
+            // Lines of a file may refuse, whatever the rule does.
+            _ if fields.given("limits_from").is_some() => return,
             None if written => return,
             None => "there is no limit on this descriptor",
             Some(rule) if rule.allowance == Allowance::Unlimited => "the limit is unlimited",

@@ -174,6 +174,20 @@ impl<'s> Reader<'s> {
         self.report_in(Phase::Meaning, path, diagnostic);
     }
 
+    /// Records a diagnostic about a file that the current one names.
+    pub(super) fn report_of_file(
+        &mut self,
+        file: &str,
+        path: &FieldPath<'_>,
+        diagnostic: Diagnostic,
+    ) {
+        let before = self.report.errors.len();
+        self.report(path, diagnostic);
+        for error in self.report.errors.iter_mut().skip(before) {
+            file.clone_into(&mut error.file);
+        }
+    }
+
     /// Records a diagnostic that the reference finds in this phase.
     pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
         let file = self.files.len().saturating_sub(1);

@@ -35,7 +35,9 @@ impl Loader<'_> {
         let with_name = rules.iter().filter(|rule| !rule.name.is_empty());
         let known: BTreeSet<(&str, &str)> =
             with_name.map(|rule| (&*rule.domain, &*rule.name)).collect();
-        let replaced = rules.iter().flat_map(|rule| {
+        // The rules of a table have the names of the rule that they belong to.
+        let written = rules.iter().filter(|rule| rule.lines.is_none());
+        let replaced = written.flat_map(|rule| {
             let names = rule.replaces.iter();
             names.map(move |name| (&*rule.domain, name.as_str()))
         });

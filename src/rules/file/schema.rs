@@ -11,8 +11,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{CANDIDATE, LIMIT, MAPPINGS, ROOT, choices};
-use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
+use crate::rules::file::grammar::{MAPPINGS, ROOT};
+use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin, RATE_MAX};
+use crate::rules::file::grammar_limit::{CANDIDATE, LIMIT, choices};
 use crate::rules::file::grammar_overlay;
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
@@ -45,6 +46,12 @@ const DURATION: &str = "^ *([0-9]+([.][0-9]+)? *(us|ms|s|m|h|d|w) *)+$";
 
 /// A learnt amount, as a pattern.
 const LEARNT: &str = "^p[5-9][0-9]$";
+
+/// A rate, as a pattern.
+const RATE: &str = "^[0-9]+([.][0-9]{1,3})?$";
+
+/// A rate, or a range of rates, as a pattern.
+const RATE_RANGE: &str = "^[0-9]+([.][0-9]{1,3})?( +to +[0-9]+([.][0-9]{1,3})?)?$";
 
 /// A time, as a pattern.
 const TIME: &str =
@@ -91,13 +98,22 @@ fn object(mapping: &Mapping) -> Value {
 /// The schema of a field's value. `null` is the same as an absent field, except where it would
 /// match everything; a text may be written as a number or a boolean.
 fn property(field: &Field) -> Value {
+    let mut value = type_of(&field.kind, field.name);
+    if let Some(value) = value.as_object_mut() {
+        value.insert("description".to_owned(), json!(field.about));
+    }
+    value
+}
+
+/// The schema of a type, for a field of this name.
+fn type_of(kind: &Kind, name: &str) -> Value {
     // A whole number may be a text if it fits 64 bits.
     let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
     let one = text(&["string", "integer", "boolean"]);
     let text = text(&["string", "integer", "boolean", "null"]);
-    let nonempty = matches!(field.name, "domain" | "key");
-    let mut value = match &field.kind {
-        Kind::Text if field.name == "regex" => json!({ "allOf": [one, { "minLength": 1 }] }),
+    let nonempty = matches!(name, "domain" | "key");
+    match kind {
+        Kind::Text if name == "regex" => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text => json!({ "allOf": [text] }),
         Kind::Enum { words, ignore_case } => enumeration(&words(), *ignore_case),
@@ -134,6 +150,17 @@ fn property(field: &Field) -> Value {
             "type": ["object", "null"],
             "additionalProperties": { "type": ["string", "number", "boolean", "null"] }
         }),
+        Kind::ByName(kind) => json!({
+            "type": ["object", "null"], "additionalProperties": type_of(kind, "")
+        }),
+        Kind::Rate => json!({ "anyOf": [
+            { "type": "number", "minimum": 0, "maximum": RATE_MAX },
+            { "type": "string", "pattern": RATE },
+        ]}),
+        Kind::RateRange => json!({ "anyOf": [
+            { "type": ["number", "null"], "minimum": 0, "maximum": RATE_MAX },
+            { "type": "string", "pattern": RATE_RANGE },
+        ]}),
         Kind::AnyMapping => json!({ "type": ["object", "null"] }),
         Kind::TextOrMapping(mapping) => json!({
             "anyOf": [{ "type": ["string", "null"] }, { "$ref": reference(mapping) }]
@@ -145,11 +172,7 @@ fn property(field: &Field) -> Value {
             { "const": "never" },
         ]}),
         Kind::Time => json!({ "type": ["string", "null"], "pattern": TIME }),
-    };
-    if let Some(value) = value.as_object_mut() {
-        value.insert("description".to_owned(), json!(field.about));
     }
-    value
 }
 
 /// One of some words: a list for completion, and a pattern where case does not matter.

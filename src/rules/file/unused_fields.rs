@@ -30,7 +30,7 @@ impl Loader<'_> {
                 help,
             );
         }
-        if ["rate_limit", "rate_limits"]
+        if ["rate_limit", "rate_limits", "limits_from"]
             .iter()
             .any(|name| fields.given(name).is_some())
         {

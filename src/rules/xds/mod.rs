@@ -74,7 +74,7 @@ pub enum XdsEvent {
     /// A stream is open on a connection to this server.
     Connected(String),
     /// Rules were received: loaded or rejected.
-    Update(RulesUpdate),
+    Update(Box<RulesUpdate>),
     /// There is no stream.
     Disconnected {
         /// The reason.
@@ -183,7 +183,7 @@ impl XdsClient {
             let (version, nonce) = (answer.version_info.clone(), answer.nonce.clone());
             let loaded = self
                 .snapshot
-                .load(answer, |change| emit(XdsEvent::Update(change)));
+                .load(answer, |change| emit(XdsEvent::Update(Box::new(change))));
             let refused = loaded.await.err().map(|error| Status {
                 code: Code::InvalidArgument.into(),
                 message: truncate(error),

@@ -15,8 +15,7 @@
 //!
 //! A lease does not deny hits unless the store denied as many within the last second.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tollgate_limiter::{
@@ -24,6 +23,7 @@ use tollgate_limiter::{
     ReservationOutcome, Timestamp,
 };
 
+use crate::key_map::KeyMap;
 /// How many hits may be held, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimits {
@@ -51,7 +51,7 @@ const DUE_BYTES: usize = size_of::<(u64, Key)>();
 #[derive(Debug)]
 pub(crate) struct Leases {
     bounds: LeaseLimits,
-    known: HashMap<Key, HeldLease, BuildHasherDefault<IdentityHasher>>,
+    known: KeyMap<HeldLease>,
     /// When each lease is visited next, in order.
     due: VecDeque<(u64, Key)>,
     /// Unspent hits of all leases.
@@ -97,17 +97,13 @@ struct RecentDenial {
     at: Timestamp,
 }
 
-/// Identity hasher: keys are already hashes.
-#[derive(Default)]
-pub(crate) struct IdentityHasher(u64);
-
 // === impl Leases ===
 
 impl Leases {
     pub(crate) fn new(bounds: LeaseLimits) -> Self {
         Self {
             bounds,
-            known: HashMap::default(),
+            known: KeyMap::default(),
             due: VecDeque::new(),
             unspent: 0,
         }
@@ -453,24 +449,5 @@ impl HeldLease {
             is_exact: false,
             bucket_name: self.bucket_name.clone(),
         })
-    }
-}
-
-// === impl IdentityHasher ===
-
-impl Hasher for IdentityHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u128(&mut self, key: u128) {
-        let [upper, lower] = Key(key).to_halves();
-        self.0 = upper ^ lower;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

@@ -27,6 +27,7 @@ pub use self::worker::LeaseWorker;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
+use crate::store::rate_leases::RateLeases;
 use crate::store::{
     ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, ResetFuture, Store, StoreError,
     StoreHealth, StoreInspection,
@@ -62,10 +63,7 @@ impl LeasedStore {
                 let (drain, finishes) = mpsc::unbounded_channel();
                 finish.push(drain);
                 let levels = Arc::<PartitionLevels>::default();
-                let queue = Queue {
-                    sender,
-                    levels: Arc::clone(&levels),
-                };
+                let queue = Queue::new(sender, Arc::clone(&levels));
                 let worker = LeaseWorker::new(
                     Leases::new(bounds),
                     Arc::clone(shared),
@@ -134,6 +132,10 @@ impl Store for LeasedStore {
 
     fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
         Box::pin(async move { Ok(self.queues.reset(checks).await?.existed) })
+    }
+
+    fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
+        self.shared.rate_leases()
     }
 
     fn health(&self) -> Option<StoreHealth> {

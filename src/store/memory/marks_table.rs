@@ -157,6 +157,17 @@ impl MarksTable {
                 .make_space(key, bytes_max.saturating_sub(self.heap))
     }
 
+    /// The marks of a bucket, which stay here; none when it has none.
+    pub(super) fn get(&self, key: Key) -> Option<&Marks> {
+        let place = self.table.find(key)?;
+        self.table.get(place).map(|marked| &marked.marks)
+    }
+
+    /// The heap bytes that these marks take.
+    pub(super) fn bytes_of(marks: &Marks) -> usize {
+        bytes_of(marks)
+    }
+
     /// Takes the marks of a bucket out; the caller puts them back at once.
     pub(super) fn lift(&mut self, key: Key) -> Marks {
         let Some(place) = self.table.find(key) else {

@@ -2,34 +2,47 @@
 //!
 //! A table with one owner needs no lock, and no other task can interrupt a decision in it. The
 //! upper half of a key's keyed hash chooses the partition; the check goes into that partition's
-//! queue, and its worker decides it. A request with checks in several partitions waits for all of
-//! them.
+//! queue, and its worker decides it. A few checks of an idle partition are decided in the thread
+//! that has them (`ownership`). A request with checks in several partitions waits for all of them.
 //!
 //! Refunds of tentative takes are separate messages, which no bound rejects: there are never
 //! more of them than accepted checks. They are sent wherever an answer may be lost: by the caller,
 //! by the reply's channel, by the worker.
 //!
-//! Buckets do not survive a restart and are not shared with other processes.
+//! Buckets are not shared with other processes. They survive a restart only in a snapshot
+//! (`copying`, `loading`).
 
 mod backend;
 mod bucket;
+mod copying;
+mod decider;
 mod direct;
 mod eviction;
+mod loading;
 mod marks_table;
+mod ownership;
 mod partition;
 mod reset_times;
 mod table;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
 pub use self::backend::BACKEND;
+use self::copying::CopyRequests;
+pub use self::copying::{BucketCopier, CopyFailed};
+use self::decider::PartitionDecider;
 pub use self::direct::DirectStore;
+#[cfg(fuzzing)]
+pub use self::loading::fuzz_harness as loading_harness;
+pub use self::loading::{LoadCounts, load};
+use self::ownership::PartitionOwnership;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
-use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
+use super::queue::{InlineDecider, Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, StampedResetFuture, Store,
     StoreError, StoreInspection,
@@ -44,6 +57,9 @@ use tollgate_limiter::Check;
 #[derive(Debug)]
 pub struct MemoryStore {
     queues: Arc<Queues>,
+    copier: BucketCopier,
+    /// Whether anybody copies: the workers then look for requests.
+    copies_wanted: Arc<AtomicBool>,
 }
 
 // === impl MemoryStore ===
@@ -72,23 +88,30 @@ impl MemoryStore {
             .buckets
             .memory_max_bytes
             .set(i64::try_from(bounds.memory_max).unwrap_or(i64::MAX));
+        let mut copies = Vec::with_capacity(partitions);
+        let copies_wanted = Arc::<AtomicBool>::default();
         let (queues, workers) = (0..partitions)
             .map(|number| {
+                let (copy, copy_requests) = mpsc::unbounded_channel();
+                copies.push(copy);
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let levels = metrics.partition_levels(number);
-                let queue = Queue {
-                    sender,
-                    levels: Arc::clone(&levels),
-                };
-                let worker = PartitionWorker::new(
+                let decider = PartitionDecider::new(
                     Partition::new(bytes_max, bounds.when_full),
-                    receiver,
-                    levels,
+                    Arc::clone(&levels),
                     Arc::clone(clock),
                     Arc::clone(metrics),
                     Arc::clone(capture),
                 );
-                (queue, worker)
+                let ownership = PartitionOwnership::new(decider, Arc::clone(&levels));
+                let ownership = Arc::new(ownership);
+                let queue = Queue {
+                    sender,
+                    levels,
+                    inline: Some(Arc::clone(&ownership) as Arc<dyn InlineDecider>),
+                };
+                let copies = CopyRequests::new(copy_requests, &copies_wanted);
+                (queue, PartitionWorker::new(ownership, receiver, copies))
             })
             .unzip();
         let bounds = QueueLimits {
@@ -102,8 +125,16 @@ impl MemoryStore {
         };
         let store = Self {
             queues: Arc::new(Queues::new(queues, Route::ByKey, bounds)),
+            copier: BucketCopier::new(copies),
+            copies_wanted,
         };
         (store, workers)
+    }
+
+    /// What copies the buckets of all partitions for a snapshot. Call it before the workers run.
+    pub fn copier(&self) -> BucketCopier {
+        self.copies_wanted.store(true, Ordering::Relaxed);
+        self.copier.clone()
     }
 }
 

@@ -48,6 +48,16 @@ impl Partition {
         }
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.tables.bytes_max, self.when_full);
+    }
+
+    /// Whether this is the key of a bucket that keys without space share.
+    pub(super) fn is_shared(key: Key) -> bool {
+        key.0 >> 64 == SHARED >> 64
+    }
+
     pub(super) fn len(&self) -> usize {
         self.tables.buckets.len()
     }

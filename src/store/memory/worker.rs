@@ -1,283 +1,127 @@
-//! The task that owns one partition.
+//! The task that answers the queue of one partition.
 //!
-//! It reads its queue in batches into a reused buffer, reads the clock once per batch, answers
-//! every message, and then sweeps a bounded number of idle buckets. It also wakes when no message
-//! comes, so that an idle partition is swept too.
+//! It reads its queue in batches into a reused buffer, takes the partition for each of them
+//! (`ownership`), and answers every message. It also wakes when no message comes, so that the idle
+//! buckets of an idle partition are swept too.
 //!
-//! Checks whose caller has left or whose deadline has passed are dropped before they are decided,
-//! and take nothing. Refunds are always carried out. A worker that is dropped answers the checks
-//! that it has not decided.
+//! Checks whose caller has left are dropped before they are decided, and take nothing. Refunds are
+//! always carried out. A worker that is dropped answers the checks that it has not decided, and
+//! nothing is decided in its partition any more.
 //!
 //! The sender bounds the queue, before it sends.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::partition::Partition;
-use crate::capture::{BatchStamp, Capture, CaptureWriter};
-use crate::clock::Clock;
-use crate::metrics::{Metrics, PartitionLevels, count_decided};
-use crate::store::queue::{Batch, Message};
-use crate::store::{CheckResult, StoreError, TentativeTake};
-use tollgate_limiter::{Check, Timestamp};
+use super::copying::{CopyRequest, CopyRequests};
+use super::decider::PartitionDecider;
+use super::ownership::PartitionOwnership;
+use crate::store::StoreError;
+use crate::store::queue::Message;
 
 /// How many messages are decided per reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
-
-/// How many checks a batch must have for looking ahead to pay.
-const LOOK_AHEAD_CHECKS_MIN: usize = 4;
-
-/// How many slots a sweep visits per check: more than one check can add, so that the sweep keeps up
-/// with any flood.
-const SWEEP_LOOKS_PER_CHECK: usize = 2;
-
-/// How many slots a sweep visits when no message has come for a while.
-const SWEEP_LOOKS_QUIET: usize = 65_536;
 
 /// How long a partition waits for messages before it sweeps.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// A partition and its queue, ready to run.
 pub struct PartitionWorker {
-    partition: Partition,
+    ownership: Arc<PartitionOwnership>,
     queue: mpsc::UnboundedReceiver<Message>,
-    /// Shared with the sending side and the metrics.
-    levels: Arc<PartitionLevels>,
-    clock: Arc<dyn Clock>,
-    metrics: Arc<Metrics>,
-    /// Checks that were refused and that passed, since the start.
-    decided: [u64; 2],
-    /// The numbers of buckets and marks that the metrics have.
-    reported: [usize; 2],
-    capture: Arc<Capture>,
-    /// Writes refunds while a recording runs.
-    writer: CaptureWriter,
+    /// Messages that were received and not carried out yet.
+    received: Vec<Message>,
+    copies: CopyRequests,
+}
+
+/// Why a worker has woken.
+enum Wake {
+    /// That many messages were received.
+    Messages(usize),
+    Copy(CopyRequest),
+    Quiet,
 }
 
 // === impl PartitionWorker ===
 
 impl PartitionWorker {
     pub(super) fn new(
-        partition: Partition,
+        ownership: Arc<PartitionOwnership>,
         queue: mpsc::UnboundedReceiver<Message>,
-        levels: Arc<PartitionLevels>,
-        clock: Arc<dyn Clock>,
-        metrics: Arc<Metrics>,
-        capture: Arc<Capture>,
+        copies: CopyRequests,
     ) -> Self {
         Self {
-            partition,
+            ownership,
             queue,
-            levels,
-            clock,
-            metrics,
-            decided: [0; 2],
-            reported: [0; 2],
-            writer: capture.writer(),
-            capture,
+            received: Vec::with_capacity(BATCH_MESSAGES_MAX),
+            copies,
         }
+    }
+
+    /// The partition, before the worker runs.
+    pub(super) fn decider(&self) -> MutexGuard<'_, PartitionDecider> {
+        self.ownership.take_before_start()
     }
 
     /// Answers until every sender is gone.
     pub async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH_MESSAGES_MAX);
         let mut quiet = tokio::time::interval(QUIET);
         quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What a snapshot has loaded is shown before the first check.
+        self.decider().report_levels(true);
+        self.ownership.open();
         loop {
-            let sweep_looks_max = tokio::select! {
+            // Without snapshots a wake does not look for requests: that costs as much as a check.
+            let copies = self.copies.are_wanted();
+            let wake = tokio::select! {
                 biased;
-                received = self.queue.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
-                    if received == 0 {
-                        return;
-                    }
-                    let checks: usize = batch.iter().map(Message::len).sum();
-                    checks.saturating_mul(SWEEP_LOOKS_PER_CHECK)
+                received = self.queue.recv_many(&mut self.received, BATCH_MESSAGES_MAX) => {
+                    Wake::Messages(received)
                 }
-                _ = quiet.tick() => SWEEP_LOOKS_QUIET,
+                Some(request) = self.copies.receiver.recv(), if copies => Wake::Copy(request),
+                _ = quiet.tick() => Wake::Quiet,
             };
-            let now = self.clock.now();
-            let uptime_us = self.clock.uptime_us();
-            self.partition.resets.expire(uptime_us);
-            for message in batch.drain(..) {
-                match message {
-                    Message::Decide(batch) => self.answer(batch, now, uptime_us),
-                    Message::Refund(mut checks, orders) => {
-                        self.give_back(&mut checks, &orders, now);
-                    }
+            if matches!(wake, Wake::Messages(0)) {
+                return;
+            }
+            // A check that panicked in another task has left the partition in an unknown state.
+            let Ok(mut decider) = self.ownership.acquire().await else {
+                return;
+            };
+            match wake {
+                Wake::Messages(count) => {
+                    decider.answer_all(&mut self.received);
+                    self.ownership.messages_answered(count);
                 }
+                Wake::Copy(request) => {
+                    request.answer(&decider.partition);
+                    continue;
+                }
+                Wake::Quiet => decider.sweep_quietly(),
             }
-            self.partition.sweep(now, sweep_looks_max);
-            self.report_levels(sweep_looks_max == SWEEP_LOOKS_QUIET);
-        }
-    }
-
-    /// Updates the metrics of the partition. Its bytes change with its buckets and marks, or when
-    /// a quiet tick gives memory back.
-    fn report_levels(&mut self, was_quiet: bool) {
-        let levels = &self.levels;
-        let now = [self.partition.len(), self.partition.marks()];
-        if now != self.reported || was_quiet {
-            self.reported = now;
-            let [buckets, marks] = now;
-            levels.buckets.store(buckets, Ordering::Relaxed);
-            levels.marks.store(marks, Ordering::Relaxed);
-            levels
-                .bytes
-                .store(self.partition.bytes(), Ordering::Relaxed);
-        }
-        self.report_records();
-        let levels = &self.levels;
-        levels.set_decided(self.decided);
-        let counts = self.partition.take_counts();
-        let evicted = counts.freed.saturating_add(counts.forgotten);
-        if evicted > 0 {
-            levels.evicted.fetch_add(evicted, Ordering::Relaxed);
-        }
-        for (counter, count) in [
-            (&self.metrics.buckets.freed, counts.freed),
-            (&self.metrics.buckets.forgotten, counts.forgotten),
-            (&self.metrics.buckets.unplaced_shared, counts.shared),
-            (&self.metrics.buckets.unplaced_allowed, counts.allowed),
-            (&self.metrics.buckets.unplaced_denied, counts.denied),
-        ] {
-            if count > 0 {
-                counter.inc_by(count);
+            // Under load the queue always has messages: a slice is copied between batches.
+            if copies && let Ok(request) = self.copies.receiver.try_recv() {
+                request.answer(&decider.partition);
             }
         }
-    }
-
-    /// Updates the numbers of reservations, if they changed. Before a reply is sent: a settle that
-    /// follows it is sent to this store only if there are records.
-    #[inline]
-    fn report_records(&mut self) {
-        if self.partition.take_records_changed() {
-            self.report_changed_records();
-        }
-    }
-
-    #[cold]
-    fn report_changed_records(&mut self) {
-        let [records, open] = self.partition.records();
-        self.levels.records.store(records, Ordering::Relaxed);
-        self.levels.open.store(open, Ordering::Relaxed);
-        self.levels
-            .bytes
-            .store(self.partition.bytes(), Ordering::Relaxed);
-        let counts = self.partition.take_record_counts();
-        let buckets = &self.metrics.buckets;
-        buckets.expired_charged.inc_by(counts.charged);
-        buckets.expired_released.inc_by(counts.released);
-        buckets.records_dropped.inc_by(counts.dropped);
-        buckets
-            .reservations_without_space
-            .inc_by(counts.without_space);
-        buckets.reservations_too_many.inc_by(counts.too_many);
-    }
-
-    fn answer(&mut self, mut batch: Box<Batch>, now: Timestamp, uptime_us: u64) {
-        let count = batch.checks.len();
-        self.levels.waiting.fetch_sub(count, Ordering::AcqRel);
-        if batch.is_abandoned() {
-            self.metrics.buckets.shed_caller_gone.inc_by(count as u64);
-            return;
-        }
-        let Batch {
-            requests,
-            checks,
-            answers,
-            refund_sink,
-            ..
-        } = &mut *batch;
-        self.partition.resets.void_refunds(checks);
-        if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
-            self.partition.look_ahead(checks);
-        }
-        let mut stamp = self.capture.is_running().then(|| BatchStamp {
-            order: self.capture.take_orders(count),
-            at: now,
-            by_own_buckets: true,
-        });
-        let mut rest: &mut [Check] = checks;
-        for request in requests {
-            let own = request.checks.min(rest.len());
-            let (checks, others) = rest.split_at_mut(own);
-            rest = others;
-            if let Some(stamp) = &mut stamp {
-                request.stamp = Some(*stamp);
-                stamp.order = stamp.order.saturating_add(own as u64);
-            }
-            if request.deadline.passed(uptime_us) {
-                self.metrics
-                    .buckets
-                    .shed_deadline
-                    .inc_by(checks.len() as u64);
-                answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
-                continue;
-            }
-            if request.is_reset {
-                let partition = &mut self.partition;
-                let outcomes = checks
-                    .iter()
-                    .map(|check| partition.reset(check, now, uptime_us));
-                answers.extend(outcomes);
-                continue;
-            }
-            let decided_before = answers.len();
-            let without_space = self.partition.without_space_count();
-            answers.extend(checks.iter_mut().map(|check| self.decide(check, now)));
-            if let Some(stamp) = &mut request.stamp {
-                stamp.by_own_buckets = self.partition.without_space_count() == without_space;
-            }
-            if request.is_tentative
-                && let Some(store) = refund_sink
-            {
-                let decided = answers.get(decided_before..).unwrap_or_default();
-                let (store, decided) = (Arc::clone(store), checks.iter().zip(decided));
-                request.tentative = Some(match &request.stamp {
-                    None => TentativeTake::new(store, decided),
-                    Some(stamp) => TentativeTake::recorded(store, decided, stamp.order),
-                });
-            }
-        }
-        self.report_records();
-        batch.send_back();
-    }
-
-    fn decide(&mut self, check: &mut Check, now: Timestamp) -> CheckResult {
-        let answer = self.partition.apply(check, now);
-        match &answer {
-            Ok(outcome) => count_decided(&mut self.decided, outcome.allowed),
-            Err(StoreError::Full { .. }) => self.metrics.buckets.shed_memory_full.inc(),
-            Err(_) => {}
-        }
-        answer
-    }
-
-    fn give_back(&mut self, checks: &mut [Check], orders: &[u64], now: Timestamp) {
-        if !orders.is_empty() && self.capture.is_running() {
-            self.writer.refund(now, orders);
-        }
-        self.partition.resets.void_refunds(checks);
-        for check in checks.iter_mut() {
-            // A refund needs no space, so it does not fail.
-            drop(self.partition.apply(check, now));
-        }
-        self.metrics.buckets.given_back.inc_by(checks.len() as u64);
     }
 }
 
 impl Drop for PartitionWorker {
     /// Answers every caller, however the worker ends.
     fn drop(&mut self) {
+        self.ownership.close();
         self.queue.close();
-        while let Ok(message) = self.queue.try_recv() {
+        let received = std::mem::take(&mut self.received).into_iter();
+        let queued = std::iter::from_fn(|| self.queue.try_recv().ok());
+        for message in received.chain(queued) {
             if let Message::Decide(mut batch) = message {
-                let checks = batch.checks.len();
-                self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
+                let waiting = &self.ownership.levels().waiting;
+                waiting.fetch_sub(batch.checks.len(), Ordering::AcqRel);
                 batch.answer_all(&StoreError::Stopped);
                 batch.send_back();
             }

@@ -9,6 +9,8 @@
 //! at a time while the queue is less than half full, and unused space is freed at the next send.
 //!
 //! A batch that has reached its weight limit is sent at once.
+//!
+//! A few checks are decided in this thread, if the worker has nothing to do ([`InlineDecider`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +35,9 @@ const IDLE_BATCHES_MAX_PER_QUEUE: usize = 4;
 /// How many empty batches are kept in all: of many queues, few are in use.
 const IDLE_BATCHES_MAX: usize = 256;
 
+/// How many checks of a batch are decided in this thread.
+const INLINE_CHECKS_MAX: usize = 16;
+
 /// The capacity, in checks, up to which an empty batch is kept, so that the memory of a burst is
 /// freed.
 const IDLE_CHECKS_MAX: usize = 4_096;
@@ -49,8 +54,8 @@ pub(crate) struct QueueBatchClient {
     used: Vec<usize>,
     #[allow(clippy::vec_box)] // they go into channels as they are
     idle: Vec<Box<Batch>>,
-    /// Batches for workers that have ended.
-    unsent: VecDeque<Box<Batch>>,
+    /// Batches that were answered without a worker: few checks, or the worker has ended.
+    answered: VecDeque<Box<Batch>>,
     replies: mpsc::UnboundedReceiver<Box<Batch>>,
     reply: mpsc::UnboundedSender<Box<Batch>>,
 }
@@ -77,7 +82,7 @@ impl QueueBatchClient {
             numbers: Vec::new(),
             used: Vec::new(),
             idle: Vec::new(),
-            unsent: VecDeque::new(),
+            answered: VecDeque::new(),
             replies,
             reply,
         }
@@ -162,7 +167,8 @@ impl BatchClient for QueueBatchClient {
             let weight = (bounds.weigh)(check);
             if let Some(full) = outgoing.take_full(weight, bounds.batch_weight_max) {
                 let (queues, reply) = (&self.queues, &self.reply);
-                self.unsent.extend(queues.send_batch(*number, full, reply));
+                self.answered
+                    .extend(queues.send_batch(*number, full, reply));
             }
             let idle = &mut self.idle;
             let batch = outgoing
@@ -204,9 +210,14 @@ impl BatchClient for QueueBatchClient {
                 let unused = std::mem::take(&mut outgoing.reserved_checks);
                 queue.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
-            if let Some(batch) = outgoing.take() {
+            let Some(mut batch) = outgoing.take() else {
+                continue;
+            };
+            if queue.try_decide(&mut batch) {
+                self.answered.push_back(batch);
+            } else {
                 let unsent = self.queues.send_batch(number, batch, &self.reply);
-                self.unsent.extend(unsent);
+                self.answered.extend(unsent);
             }
         }
     }
@@ -217,7 +228,7 @@ impl BatchClient for QueueBatchClient {
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
         let mut batches = 0_usize;
-        while let Some(batch) = self.unsent.pop_front() {
+        while let Some(batch) = self.answered.pop_front() {
             batches = batches.saturating_add(1);
             self.hand_out(batch, take);
         }
@@ -257,7 +268,7 @@ impl Queues {
     ) -> Option<Box<Batch>> {
         let queue = self.each.get(number)?;
         batch.reply = Some(ReplySender::Many(reply.clone()));
-        let unsent = queue.sender.send(Message::Decide(batch)).err()?;
+        let unsent = queue.send(Message::Decide(batch)).err()?;
         let Message::Decide(mut batch) = unsent.0 else {
             return None;
         };
@@ -265,6 +276,19 @@ impl Queues {
         queue.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
         batch.answer_all(&StoreError::Stopped);
         Some(batch)
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Decides the batch in this thread, if it has few checks and the worker has nothing to do.
+    fn try_decide(&self, batch: &mut Batch) -> bool {
+        batch.checks.len() <= INLINE_CHECKS_MAX
+            && self
+                .inline
+                .as_ref()
+                .is_some_and(|inline| inline.try_decide(batch))
     }
 }
 

@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::batch::{Batch, BatchRequest, ReplySender};
@@ -28,7 +29,7 @@ use crate::store::{
     BucketsReset, CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply,
     TentativeTake,
 };
-use tollgate_limiter::Check;
+use tollgate_limiter::{Check, Key};
 
 /// A message to a worker.
 pub(crate) enum Message {
@@ -85,6 +86,19 @@ pub(crate) struct Queue {
     /// Unbounded, because `levels.waiting` is the bound, in checks, and needs no lock.
     pub(crate) sender: mpsc::UnboundedSender<Message>,
     pub(crate) levels: Arc<PartitionLevels>,
+    /// What decides a few checks without the worker; none where only the worker can.
+    pub(crate) inline: Option<Arc<dyn InlineDecider>>,
+}
+
+/// Decides a few checks in the thread that has them, while the worker rests.
+pub(crate) trait InlineDecider: fmt::Debug + Send + Sync {
+    /// A message is about to be sent to the worker. Until it has been carried out, nothing else is
+    /// decided before it.
+    fn expect_message(&self);
+
+    /// Decides a batch whose checks have space in the queue, unless a message waits or another task
+    /// decides. Returns whether it did. The space is then free again.
+    fn try_decide(&self, batch: &mut Batch) -> bool;
 }
 
 /// What the workers do with checks.
@@ -122,11 +136,7 @@ impl Queues {
     /// chooses the partition.
     fn number_of(&self, check: &Check) -> usize {
         match &self.route {
-            Route::ByKey => {
-                let upper = check.key.0.checked_shr(64).unwrap_or_default();
-                let count = self.each.len() as u128;
-                usize::try_from(upper.checked_rem(count).unwrap_or_default()).unwrap_or_default()
-            }
+            Route::ByKey => partition_of(check.key, self.each.len()),
             Route::Selected(choose) => choose.queue_of(check),
         }
     }
@@ -206,10 +216,8 @@ impl Queues {
                 });
                 batch.refund_sink = is_tentative.then(|| Arc::clone(self) as Arc<dyn RefundSink>);
                 batch.reply = Some(ReplySender::Once(reply));
-                queue
-                    .sender
-                    .send(Message::Decide(batch))
-                    .map_err(|_| StoreError::Stopped)?;
+                let sent = queue.send(Message::Decide(batch));
+                sent.map_err(|_| StoreError::Stopped)?;
                 permit.keep();
                 Ok(outcomes)
             })
@@ -252,10 +260,17 @@ impl RefundSink for Queues {
                 let orders = orders.collect();
                 // A worker that has ended has dropped its buckets, or counts the lost refunds
                 // itself.
-                drop(queue.sender.send(Message::Refund(batch.checks, orders)));
+                drop(queue.send(Message::Refund(batch.checks, orders)));
             }
         }
     }
+}
+
+/// The partition of a key, of so many.
+pub(crate) fn partition_of(key: Key, count: usize) -> usize {
+    let upper = key.0.checked_shr(64).unwrap_or_default();
+    let number = upper.checked_rem(count as u128).unwrap_or_default();
+    usize::try_from(number).unwrap_or_default()
 }
 
 /// Waits for the results of `count` checks in these batches, and for what they took tentatively.
@@ -316,6 +331,26 @@ impl Message {
 // === impl Queue ===
 
 impl Queue {
+    /// A queue whose checks are all decided by its worker.
+    pub(crate) fn new(
+        sender: mpsc::UnboundedSender<Message>,
+        levels: Arc<PartitionLevels>,
+    ) -> Self {
+        Self {
+            sender,
+            levels,
+            inline: None,
+        }
+    }
+
+    /// Sends a message to the worker. Gives it back when there is none any more.
+    fn send(&self, message: Message) -> Result<(), SendError<Message>> {
+        if let Some(inline) = &self.inline {
+            inline.expect_message();
+        }
+        self.sender.send(message)
+    }
+
     /// Reserves space for this many checks, so that at no instant more than `waiting_max` wait,
     /// whatever other callers reserve.
     fn reserve(&self, checks: usize, waiting_max: usize) -> Option<QueuePermit<'_>> {

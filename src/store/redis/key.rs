@@ -8,6 +8,8 @@
 //! Continued counters of Envoy's reference service have its names: the text
 //! ([`Check::reference_key`]) and the second in which the window begins, by this replica's clock.
 //!
+//! Leases of rates have a tag of their own, `{quota}`.
+//!
 //! A name does not show what the bucket is for. `tollgate explain` prints the key of a descriptor.
 
 use std::io::Write as _;
@@ -57,6 +59,20 @@ pub(super) fn replicas(prefix: &str) -> String {
     format!("{prefix}tg:replicas")
 }
 
+/// The hash tag of every key of rate leases: one node of a cluster has them all, and so one era
+/// speaks for all.
+pub(super) const RATE_LEASE_TAG: &str = "quota";
+
+/// The hash with the leases of a bucket's rate.
+pub(super) fn rate_lease(prefix: &str, bucket: Key) -> String {
+    format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:{:032x}", bucket.0)
+}
+
+/// The time at which the data of rate leases began.
+pub(super) fn rate_lease_era(prefix: &str) -> String {
+    format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:era")
+}
+
 /// The key that a probe writes to a cluster node under this tag.
 pub(super) fn sign(prefix: &str, tag: u8) -> String {
     format!("{prefix}tg:{{{tag:02x}}}:sign")
@@ -78,5 +94,15 @@ mod tests {
             std::str::from_utf8(&name).unwrap(),
             "my:tg:{5f}:0102030405060708090a0b0c0d0eff"
         );
+    }
+
+    #[test]
+    fn keys_of_rate_leases_have_one_tag() {
+        let digits = "00000000000000000000000000000abc";
+        assert_eq!(
+            rate_lease("my:", Key(0xabc)),
+            format!("my:tg:{{quota}}:{digits}")
+        );
+        assert_eq!(rate_lease_era(""), "tg:{quota}:era");
     }
 }

@@ -11,6 +11,7 @@
 //! | `routes` | the queue of a check |
 //! | `call` | one call: the checks that waited at the same moment |
 //! | `worker` | the tasks that own a queue: one per server, and a cluster's topology task |
+//! | `rate_leases` | leases of rates that replicas share |
 //! | `cluster` | which node serves which bucket |
 //! | `node` | what the callers and the worker of a server share |
 //! | `breaker` | whether a server may be called, and when to probe it |
@@ -34,6 +35,7 @@ mod denial_cache;
 mod error_class;
 mod key;
 mod node;
+mod rate_leases;
 mod reference_key;
 mod routes;
 pub mod script;
@@ -53,6 +55,7 @@ use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
+use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use self::routes::{Endpoint, Routes};
 pub use self::target::{
@@ -61,6 +64,7 @@ pub use self::target::{
 use self::worker::NodeWorker;
 use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
+use super::rate_leases::RateLeases;
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
     RefundSink, ResetFuture, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection,
@@ -104,6 +108,7 @@ const BATCH_WEIGHT_MAX: usize = script::CHECKS_MAX / 2;
 pub struct RedisStore {
     queues: Arc<Queues>,
     nodes: Arc<Nodes>,
+    rate_leases: Option<Arc<RedisRateLeases>>,
     reference_keys: bool,
 }
 
@@ -140,6 +145,13 @@ pub fn reference_name(prefix: &str, reference_key: &[u8]) -> String {
     format!("{prefix}{}", String::from_utf8_lossy(reference_key))
 }
 
+/// A random name for this replica.
+fn replica_name() -> Result<Arc<str>, BuildError> {
+    let mut name = [0; 8];
+    getrandom::fill(&mut name).map_err(|error| BuildError(error.to_string()))?;
+    Ok(format!("{:016x}", u64::from_le_bytes(name)).into())
+}
+
 // === impl RedisStore ===
 
 impl RedisStore {
@@ -156,9 +168,7 @@ impl RedisStore {
             longest_us,
             metrics.store.cache_full.clone(),
         ));
-        let mut name = [0; 8];
-        getrandom::fill(&mut name).map_err(|error| BuildError(error.to_string()))?;
-        let replica: Arc<str> = format!("{:016x}", u64::from_le_bytes(name)).into();
+        let replica = replica_name()?;
         let closed = Arc::<AtomicUsize>::default();
         let targets = std::iter::once(&redis.target).chain(&redis.per_second);
         let mut endpoints: Vec<Endpoint> = Vec::new();
@@ -178,7 +188,7 @@ impl RedisStore {
                 Arc::clone(&closed),
             ));
             let (sender, receiver) = mpsc::unbounded_channel::<Message>();
-            queues.push(Queue { sender, levels });
+            queues.push(Queue::new(sender, levels));
             nodes.push(Arc::clone(&node));
             (node, receiver)
         };
@@ -239,8 +249,10 @@ impl RedisStore {
             let back: Weak<Queues> = Arc::downgrade(&queues);
             cluster.set_refund_sink(back as Weak<dyn RefundSink>);
         }
+        let rate_leases = RedisRateLeases::new(&routes, &nodes);
         let store = Self {
             queues,
+            rate_leases,
             nodes: Arc::new(Nodes {
                 each: nodes,
                 routes,
@@ -290,6 +302,10 @@ impl Store for RedisStore {
             self.nodes.ready(&checks)?;
             Ok(self.queues.reset(checks).await?.existed)
         })
+    }
+
+    fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
+        Some(self.rate_leases.clone()?)
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
@@ -40,6 +41,9 @@ pub(crate) struct Node {
     fault: AtomicU8,
     /// The error text of that fault, word for word.
     words: ArcSwap<String>,
+    /// The connection, where the node is not in a cluster.
+    own_link: watch::Sender<Link>,
+    doubted: Notify,
 }
 
 // === impl Node ===
@@ -76,6 +80,8 @@ impl Node {
                 .collect(),
             fault: AtomicU8::new(0),
             words: ArcSwap::from_pointee("not tried yet".to_owned()),
+            own_link: watch::Sender::new(Link::Connecting),
+            doubted: Notify::new(),
         };
         // An unassigned node slot is not a fault.
         if node
@@ -98,11 +104,30 @@ impl Node {
         self.place.store(Arc::new(place));
     }
 
-    /// Gives the other nodes of the cluster the connection to this one.
+    /// Gives others the connection to this node: redirected calls, and exchanges of rate leases.
     pub(crate) fn publish(&self, link: Link) {
-        if let Some(ClusterMember { cluster, node_slot }) = &self.member {
-            cluster.publish(*node_slot, link);
+        match &self.member {
+            Some(ClusterMember { cluster, node_slot }) => cluster.publish(*node_slot, link),
+            None => drop(self.own_link.send_replace(link)),
         }
+    }
+
+    /// The connection that was published; none where no node is ever assigned.
+    pub(crate) fn link(&self) -> Option<watch::Receiver<Link>> {
+        match &self.member {
+            Some(ClusterMember { cluster, node_slot }) => cluster.link(*node_slot),
+            None => Some(self.own_link.subscribe()),
+        }
+    }
+
+    /// Asks the worker to look at the node now: something else than its calls has failed there.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// Ends when the node is doubted.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
     }
 
     /// Asks for a new topology soon.

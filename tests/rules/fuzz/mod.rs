@@ -10,13 +10,12 @@
 
 mod shapes;
 
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocation_counter::measure;
 use tollgate::rules::file::{DIAGNOSTICS_MAX, load};
 use tollgate::rules::path::Source;
+use tollgate_test_support::corpus;
 
 use crate::reading::{MERGED, read, source};
 
@@ -118,22 +117,11 @@ impl Random {
     }
 }
 
-/// Every file of the corpus, by name.
-fn corpus() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/rules_file");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (
-                name,
-                String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned(),
-            )
-        })
-        .collect();
-    files.sort();
-    files
+/// The files of the corpus, as text.
+fn rules_files() -> Vec<(String, String)> {
+    let files = corpus::files("rules_file").into_iter();
+    let texts = files.map(|(name, bytes)| (name, String::from_utf8_lossy(&bytes).into_owned()));
+    texts.collect()
 }
 
 /// A text after one to eight changes: bytes removed, doubled, moved or replaced, pieces of grammar
@@ -218,7 +206,7 @@ fn in_parallel<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
 
 #[test]
 fn the_corpus_files_are_valid_or_invalid_as_named() {
-    let corpus = corpus();
+    let corpus = rules_files();
     assert!(corpus.len() >= 20, "{}", corpus.len());
     for (name, text) in corpus {
         let verdict = read(&text);
@@ -233,7 +221,7 @@ fn the_corpus_files_are_valid_or_invalid_as_named() {
 
 #[test]
 fn no_file_content_ends_the_process() {
-    let corpus = corpus();
+    let corpus = rules_files();
     let texts: Vec<&str> = corpus.iter().map(|(_, text)| text.as_str()).collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for _ in 0..MUTATIONS {
@@ -250,7 +238,7 @@ fn no_file_content_ends_the_process() {
 
 #[test]
 fn every_prefix_of_a_valid_file_is_read_or_rejected() {
-    for (name, text) in corpus()
+    for (name, text) in rules_files()
         .iter()
         .filter(|(name, _)| name.starts_with("good-"))
     {

@@ -1,8 +1,10 @@
 //! `GET /limits` and `GET /partitions`.
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tollgate_test_support::grpc_client::{descriptor, request};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
 
 use super::{POLL, RULES, get};
 
@@ -163,9 +165,19 @@ async fn partitions_count_what_they_admit_refuse_and_evict() {
             .map(|partition| partition[field].as_u64().unwrap())
             .sum()
     };
-    let reply = get(service.admin, "/partitions").await;
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    let answer = reply.json();
+    // Counts are shown soon after the answers.
+    let answer = timeout(PATIENCE, async {
+        loop {
+            let reply = get(service.admin, "/partitions").await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            let answer = reply.json();
+            if sum(&answer, "admitted") + sum(&answer, "refused") >= 30 {
+                return answer;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    });
+    let answer = answer.await.expect("30 decisions");
     assert_eq!(answer["partitions"].as_array().unwrap().len(), 2);
     assert_eq!(sum(&answer, "admitted"), 20);
     assert_eq!(sum(&answer, "refused"), 10);

@@ -91,6 +91,11 @@ pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
 impl Service {
     /// Starts it with these rules (YAML) and these further arguments, and waits until it is ready.
     pub async fn start(rules: &str, arguments: &[&str]) -> Self {
+        Self::start_at(rules, arguments, START).await
+    }
+
+    /// The same at this time of day.
+    pub async fn start_at(rules: &str, arguments: &[&str], now: Timestamp) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
@@ -112,7 +117,7 @@ impl Service {
             .as_ref()
             .map(address)
             .expect("an admin port");
-        let clock = Arc::new(ManualClock::at(START));
+        let clock = Arc::new(ManualClock::at(now));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
         let decisions = app.decisions();

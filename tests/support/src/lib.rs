@@ -8,6 +8,7 @@
 //! | `certificates` | authorities, the certificates that they sign, mounted secrets |
 //! | `child_process` | child processes that are killed when dropped |
 //! | `components` | the repository's folder, and the programs that `make deps` installs |
+//! | `corpus` | the corpora of the fuzz targets |
 //! | `envoy_process` | an Envoy process |
 //! | `gateway_environment` | the variables that Envoy Gateway sets for its rate limit service |
 //! | `grpc_client` | requests to the rate limit service and their client |
@@ -23,6 +24,7 @@
 //! | `polling` | waiting for a condition |
 //! | `ports` | free ports |
 //! | `process_usage` | the memory and CPU time of a process |
+//! | `quota_client` | a stream of the rate limit quota service |
 //! | `ratelimit_process` | a tollgate that is started as Envoy's reference service is |
 //! | `redis_server` | a Redis server or cluster for one test |
 //! | `rules_grammar` | the names that a rules file may have at each place |
@@ -39,6 +41,7 @@ pub mod bucket_histories;
 pub mod certificates;
 pub mod child_process;
 pub mod components;
+pub mod corpus;
 pub mod envoy_process;
 pub mod gateway_environment;
 pub mod grpc_client;
@@ -54,6 +57,7 @@ pub mod performance_chart;
 pub mod polling;
 pub mod ports;
 pub mod process_usage;
+pub mod quota_client;
 pub mod ratelimit_process;
 pub mod redis_server;
 pub mod rules_grammar;

@@ -23,6 +23,7 @@ const IN_A_DESCRIPTOR: &[&str] = &[
     "regex",
     "rate_limit",
     "rate_limits",
+    "limits_from",
     "over_limit",
     "descriptors",
     "shadow_mode",

@@ -64,6 +64,16 @@ impl Tollgate {
         started
     }
 
+    /// Starts another binary of tollgate, such as an earlier version.
+    pub fn start_binary(binary: &Path, rules: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        let mut started = Self::start_by(Command::new(binary), (0, 0), &file, arguments);
+        started.directory = Some(directory);
+        started
+    }
+
     /// Starts it with the rules at this path, which the test may change, and these further
     /// arguments.
     pub fn start_at(rules: &Path, arguments: &[&str]) -> Self {

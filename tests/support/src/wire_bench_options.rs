@@ -23,7 +23,7 @@ pub const OPTIONS: [(&str, &str); 7] = [
     ("--requests", "N: how many requests a measurement"),
     (
         "--axis",
-        "NAME: only this one; latency is one too, and so are shared, which needs Redis, and reference, which needs Envoy's service as well",
+        "NAME: only this one; latency and alone are some too, and so are shared, which needs Redis, and reference, which needs Envoy's service as well",
     ),
 ];
 

@@ -5,8 +5,11 @@
 //! Three sets order the records by the time at which they end, so that an operation pays only for
 //! records that are due.
 
+mod saved;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::saved::SavedRecord;
 use super::{Holder, OnExpiry, Timestamp};
 
 /// How many records a bucket can have.

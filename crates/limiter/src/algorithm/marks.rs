@@ -90,6 +90,28 @@ impl Marks {
         self.0.as_ref()?.ledger.as_deref()
     }
 
+    /// Marks and reservations that a store kept elsewhere; none when they are impossible: a mark
+    /// without hits, or one that is older than the mark before it.
+    pub fn restore(marks: impl IntoIterator<Item = Mark>, ledger: Option<Ledger>) -> Option<Self> {
+        let marks: VecDeque<Mark> = marks.into_iter().collect();
+        let mut oldest = Timestamp::default();
+        for mark in &marks {
+            if mark.hits == 0 || mark.at < oldest {
+                return None;
+            }
+            oldest = mark.at;
+        }
+        let ledger = ledger.filter(|ledger| !ledger.is_empty());
+        if marks.is_empty() && ledger.is_none() {
+            return Some(Self::default());
+        }
+        Some(Self(Some(Box::new(MarkQueue {
+            marks,
+            expired: 0,
+            ledger: ledger.map(Box::new),
+        }))))
+    }
+
     /// How many settled and refused records were dropped for want of space since the last call.
     pub fn take_dropped_records(&mut self) -> u64 {
         let ledger = self.0.as_mut().and_then(|queue| queue.ledger.as_mut());

@@ -53,7 +53,7 @@ use settle::Settling;
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use leaky_bucket::LeakyBucket;
-pub use ledger::{ENDED_AT_ONCE_MAX, ID_RECORDS_MAX, LEDGER_RECORDS_MAX, Ledger};
+pub use ledger::{ENDED_AT_ONCE_MAX, ID_RECORDS_MAX, LEDGER_RECORDS_MAX, Ledger, SavedRecord};
 pub use marks::{Mark, Marks};
 pub use most_admitted::{MostAdmitted, can_admit_more};
 pub use sliding_log::SlidingLog;

@@ -29,7 +29,8 @@ impl Overlay<'_> {
         let replaced = replaced_names(rules);
         let mut changed = Vec::new();
         for (index, rule) in rules.rules().iter().enumerate() {
-            if rule.allowance == Allowance::Unlimited {
+            // A file of limits says what its lines are; an overlay changes the rule of the others.
+            if rule.allowance == Allowance::Unlimited || rule.lines.is_some() {
                 continue;
             }
             let Some(position) = self.first_match(rule) else {
@@ -108,7 +109,9 @@ impl Overlay<'_> {
             };
             let others = rules.rules().iter().filter(|other| {
                 let levels = rule.path.last().zip(other.path.last());
-                other.index != *index && levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+                other.index != *index
+                    && other.lines.is_none()
+                    && levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
             });
             for other in others {
                 self.loader.check_beside(entry, rule, other);

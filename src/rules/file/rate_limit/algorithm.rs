@@ -9,7 +9,7 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::grammar;
+use crate::rules::file::grammar_limit;
 use crate::rules::file::loader::Loader;
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, algorithm};
 
@@ -29,12 +29,12 @@ impl Loader<'_> {
             name => algorithm::from_name(name),
         };
         let Some(mut algorithm) = algorithm else {
-            let names = grammar::algorithm_names();
+            let names = grammar_limit::algorithm_names();
             self.unknown_word(fields, path, "algorithm", (name, &names));
             return None;
         };
         let mut fits = true;
-        for (name, choice) in grammar::choices() {
+        for (name, choice) in grammar_limit::choices() {
             if fields.given(name).is_some() && !algorithm.options().contains(&choice) {
                 self.reject_choice(fields, path, algorithm, (name, choice));
                 fits = false;

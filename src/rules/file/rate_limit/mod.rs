@@ -17,7 +17,7 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::grammar;
+use crate::rules::file::grammar_limit;
 use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{AlgorithmOption, Allowance, Candidate, Limit, Rule, Unit};
@@ -168,7 +168,7 @@ impl Loader<'_> {
         path: &FieldPath<'_>,
         mut rule: Rule,
     ) -> Option<(Rule, Vec<Span>)> {
-        let fields = self.fields(node, path, &grammar::LIMIT)?;
+        let fields = self.fields(node, path, &grammar_limit::LIMIT)?;
         let errors_before = self.error_count();
         let allowance = self.allowance(&fields, path, &mut rule.holder_key);
         let name = self.text(&fields, path, "name");
@@ -195,7 +195,7 @@ impl Loader<'_> {
     ) -> Option<Box<Candidate>> {
         let node = fields.given("candidate")?;
         let path = path.field("candidate");
-        let fields = self.fields(node, &path, &grammar::CANDIDATE)?;
+        let fields = self.fields(node, &path, &grammar_limit::CANDIDATE)?;
         let mut holder_key = None;
         let allowance = self.allowance(&fields, &path, &mut holder_key)?;
         Some(Box::new(Candidate {
@@ -257,7 +257,7 @@ impl Loader<'_> {
         ];
         for name in ours
             .into_iter()
-            .chain(grammar::choices().map(|(name, _)| name))
+            .chain(grammar_limit::choices().map(|(name, _)| name))
         {
             if fields.given(name).is_some() {
                 let message = format!("'{name}' has no effect beside unlimited");
@@ -281,7 +281,7 @@ impl Loader<'_> {
         let mut names = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
             let path = path.item("replaces", position);
-            let Some(fields) = self.fields(item, &path, &grammar::REPLACED) else {
+            let Some(fields) = self.fields(item, &path, &grammar_limit::REPLACED) else {
                 continue;
             };
             let name = self.text(&fields, &path, "name");

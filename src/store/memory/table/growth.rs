@@ -4,7 +4,7 @@
 
 use super::segment::Segment;
 use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
-use super::{MEAN_MIN, SMALL_BLOCK_SLOTS, Table, slots_for};
+use super::{MEAN_MAX, MEAN_MIN, SMALL_BLOCK_SLOTS, Table, slots_for};
 
 /// One block is allocated in advance per this many entries,
 const STOCKED_SHARE: usize = 2_048;
@@ -50,6 +50,19 @@ impl<S: Slot> Table<S> {
                 return;
             }
             self.spare.push(block(BLOCK_SLOTS));
+        }
+    }
+
+    /// Splits an empty table into as many segments as it needs for this number of entries, within
+    /// `bytes_max`.
+    pub(in crate::store::memory) fn presize(&mut self, entries: usize, bytes_max: usize) {
+        let segments = entries.div_ceil(MEAN_MAX);
+        while self.len == 0 && self.segments.len() < segments {
+            let before = self.segments.len();
+            self.split(bytes_max);
+            if self.segments.len() == before {
+                return;
+            }
         }
     }
 

@@ -14,9 +14,11 @@
 
 mod growth;
 mod removal;
+mod scan;
 mod segment;
 mod slot;
 
+pub(super) use self::scan::{SCAN_END, ScanCursor};
 use self::segment::Segment;
 use self::slot::Block;
 pub(super) use self::slot::{BLOCK_SLOTS, Slot, allocated};

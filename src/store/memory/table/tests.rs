@@ -356,3 +356,39 @@ fn the_eviction_search_finds_every_evictable_bucket() {
     assert_eq!(table.forget(segment, 9, |entry| entry.rank, drop), 1);
     assert_eq!(table.next_that_may_give(), None);
 }
+
+proptest! {
+    /// Whatever is inserted and removed between the steps of a scan, it visits each entry at most
+    /// once, and every entry that is there from the first step to the last.
+    #[test]
+    fn a_scan_visits_every_entry_once_while_the_table_changes(
+        count in 0..6_000_u64,
+        changes in prop::collection::vec((any::<bool>(), 0..1_500_u64), 0..40),
+    ) {
+        let mut table = table(count);
+        let mut present: HashSet<u64> = (0..count).collect();
+        let mut next = count;
+        let mut changes = changes.into_iter();
+        let (mut cursor, mut visited) = (0, HashMap::new());
+        while cursor < SCAN_END {
+            cursor = table.scan(cursor, |entry| *visited.entry(entry.key()).or_insert(0) += 1);
+            let Some((grows, by)) = changes.next() else {
+                continue;
+            };
+            for _ in 0..by {
+                if grows {
+                    table.insert(entry(next, false, 0), usize::MAX).unwrap();
+                    next += 1;
+                } else if let Some(gone) = present.iter().next().copied() {
+                    present.remove(&gone);
+                    let place = table.find(entry(gone, false, 0).key()).unwrap();
+                    table.remove(place);
+                }
+            }
+        }
+        prop_assert!(visited.values().all(|times| *times == 1));
+        for stays in present {
+            prop_assert!(visited.contains_key(&entry(stays, false, 0).key()), "{stays}");
+        }
+    }
+}

@@ -1,7 +1,11 @@
-//! The checks of a call to a cluster: one script run per slot, all in one write, and redirects
-//! followed.
+//! The checks of a call to a cluster: one script run for all slots of a node, or one per slot, and
+//! redirects followed.
 //!
-//! In a cluster all keys of a script run must be in one slot, and each hash tag has its own slot.
+//! Where a probe has found that the node can do it, checks of all slots are in one run
+//! (`Cluster::spreads`). The run passes over what is not on the node, and those checks then go the
+//! other way: all keys of a run are in one slot, and each hash tag has its own slot. So do steps of
+//! reservations, give-backs and resets.
+//!
 //! The first round goes to the node that the route names. A run that the node redirects (it ran
 //! nothing) is sent to the named node: `MOVED` changes the route for all later calls, `ASK` counts
 //! once. While a slot migrates, some of its keys are on one node and some on another. A run with
@@ -14,15 +18,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::command::{self, UNEXPECTED_REPLY};
+use super::command;
 use super::progress::{NodeStatus, Progress};
+use super::step_reply::StepReply;
 use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
-use crate::store::redis::error_class::{ErrorClass, classify, value};
+use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::script;
 use crate::store::redis::target::Address;
@@ -45,13 +50,15 @@ pub(crate) struct ClusterCall {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// One run of the script: checks of one slot.
+/// One run of the script: checks of one slot, or of many.
 struct Step {
     /// Indexes of the call's checks.
     checks: Vec<usize>,
     /// Whether the slot is being imported, so that `ASKING` must be sent first.
     asking: bool,
     follows: u32,
+    /// Whether the checks are of many slots.
+    is_spread: bool,
 }
 
 /// Runs for one node, and then its reply to each.
@@ -59,16 +66,6 @@ struct Round {
     address: Address,
     steps: Vec<(Step, StepReply)>,
     first: bool,
-}
-
-/// The reply to a run.
-enum StepReply {
-    /// No reply yet.
-    Nothing,
-    Outcomes(Vec<u8>),
-    Elsewhere(Redirect),
-    NoScript,
-    StoreFault(StoreFault, String),
 }
 
 // === impl ClusterCall ===
@@ -81,18 +78,13 @@ impl ClusterCall {
         address: Address,
     ) -> NodeStatus {
         let this = Arc::new(self);
-        let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
-        for (place, (check, _)) in this.checks.iter().enumerate() {
-            by_tag.entry(tag_of(check.key)).or_default().push(place);
-        }
-        let steps = by_tag.into_values().map(|checks| Step {
-            checks,
-            asking: false,
-            follows: 0,
-        });
+        let steps = this.first_steps();
         let mut status = NodeStatus::default();
         let mut rounds = JoinSet::new();
-        let steps: Vec<_> = steps.map(|step| (step, StepReply::Nothing)).collect();
+        let steps: Vec<_> = steps
+            .into_iter()
+            .map(|step| (step, StepReply::Nothing))
+            .collect();
         let mut ended = Some(
             Arc::clone(&this)
                 .round(connection, address, steps, true)
@@ -111,6 +103,10 @@ impl ClusterCall {
             let mut next = BTreeMap::<usize, Vec<Step>>::new();
             for (step, came) in round.steps {
                 match came {
+                    StepReply::Outcomes(bytes) if step.is_spread => {
+                        let left = this.progress.outcomes_of_node(&step.checks, &bytes);
+                        this.ask_tag_by_tag(left, &mut next);
+                    }
                     StepReply::Outcomes(bytes) => this.progress.outcomes(&step.checks, &bytes),
                     StepReply::Elsewhere(redirect) => {
                         status.elsewhere = true;
@@ -136,6 +132,49 @@ impl ClusterCall {
                 rounds.spawn(Arc::clone(&this).round_elsewhere(node_slot, steps));
             }
         }
+    }
+
+    /// The runs of the first round.
+    fn first_steps(&self) -> Vec<Step> {
+        let all = 0..self.checks.len();
+        if !self.member.cluster.spreads(self.member.node_slot) {
+            return self.tag_by_tag(all);
+        }
+        let can_spread = |at: &usize| {
+            let check = self.checks.get(*at);
+            check.is_some_and(|(check, resets)| !resets && script::can_spread(check))
+        };
+        let (spread, others): (Vec<_>, Vec<_>) = all.partition(can_spread);
+        let mut steps = self.tag_by_tag(others);
+        if !spread.is_empty() {
+            steps.push(Step::first(spread, true));
+        }
+        steps
+    }
+
+    /// Adds runs for checks that a run of many slots has left, for the nodes that serve them by
+    /// now: the node that was asked may have left the cluster.
+    fn ask_tag_by_tag(&self, left: Vec<usize>, next: &mut BTreeMap<usize, Vec<Step>>) {
+        for step in self.tag_by_tag(left) {
+            let first = step.checks.first().and_then(|at| self.checks.get(*at));
+            let node_slot = first.map(|(check, _)| self.member.cluster.node_slot_of(check.key));
+            match node_slot.filter(|node_slot| *node_slot > 0) {
+                Some(node_slot) => next.entry(node_slot).or_default().push(step),
+                None => self.progress.fail(&step.checks, StoreFault::ClusterDown),
+            }
+        }
+    }
+
+    /// One run for each hash tag of these checks.
+    fn tag_by_tag(&self, checks: impl IntoIterator<Item = usize>) -> Vec<Step> {
+        let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
+        for at in checks {
+            if let Some((check, _)) = self.checks.get(at) {
+                by_tag.entry(tag_of(check.key)).or_default().push(at);
+            }
+        }
+        let steps = by_tag.into_values();
+        steps.map(|checks| Step::first(checks, false)).collect()
     }
 
     /// Adds a redirected run to the next round.
@@ -297,7 +336,12 @@ impl ClusterCall {
             }
             let sent = |at: &usize| self.checks.get(*at).map(|(check, resets)| (check, *resets));
             let checks = || step.checks.iter().filter_map(sent);
-            pipeline.add_command(command::step(&self.node.prefix, self.near, checks));
+            pipeline.add_command(if step.is_spread {
+                let checks = || checks().map(|(check, _)| check);
+                command::spread_step(&self.node.prefix, self.near, checks)
+            } else {
+                command::step(&self.node.prefix, self.near, checks)
+            });
             replies = replies.saturating_add(1);
         }
         let sent = connection.send_packed_commands(&pipeline, 0, replies).await;
@@ -321,6 +365,19 @@ impl ClusterCall {
     }
 }
 
+// === impl Step ===
+
+impl Step {
+    fn first(checks: Vec<usize>, is_spread: bool) -> Self {
+        Self {
+            checks,
+            asking: false,
+            follows: 0,
+            is_spread,
+        }
+    }
+}
+
 /// Runs for a node that is not connected.
 fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepReply)> {
     // A timeout concerns the checks that were sent. These were not.
@@ -329,26 +386,4 @@ fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepRe
     steps
         .map(|(step, _)| (step, StepReply::StoreFault(fault, fault.to_string())))
         .collect()
-}
-
-// === impl StepReply ===
-
-impl StepReply {
-    fn of(reply: Option<Value>, asked: &Address) -> Self {
-        match reply {
-            Some(Value::BulkString(bytes)) => Self::Outcomes(bytes),
-            Some(Value::ServerError(error)) => Self::of_error(&error.into(), asked),
-            _ => Self::StoreFault(StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
-        }
-    }
-
-    fn of_error(error: &RedisError, asked: &Address) -> Self {
-        if let Some(redirect) = Redirect::of(error, asked) {
-            return Self::Elsewhere(redirect);
-        }
-        match classify(error) {
-            ErrorClass::NoScript => Self::NoScript,
-            ErrorClass::Fault(fault) => Self::StoreFault(fault, error.to_string()),
-        }
-    }
 }

@@ -34,14 +34,41 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     // Redis takes its own time.
     script::time_argument(None, &mut packed);
     command.arg(packed.as_slice());
+    let mut arguments = script::CallArguments::default();
     for (check, resets) in checks() {
-        packed.clear();
-        if resets {
-            script::reset_argument(check, near, &mut packed);
-        } else {
-            script::argument(check, near, &mut packed);
-        }
+        arguments.push(check, resets, near);
+    }
+    command.arg(arguments.order());
+    for argument in arguments.arguments() {
+        command.arg(argument);
+    }
+    command
+}
+
+/// A script run on one node of a cluster for these checks, whatever their slots. Each bucket is
+/// sent once. Each check must be one that [`script::can_spread`], and no reset.
+pub(crate) fn spread_step<'c, I: Iterator<Item = &'c Check>>(
+    prefix: &str,
+    near: Timestamp,
+    checks: impl Fn() -> I,
+) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script::sha1()).arg(0).arg("");
+    let mut arguments = script::CallArguments::default();
+    let mut buckets = script::CallBuckets::default();
+    for check in checks() {
+        arguments.push(check, false, near);
+        buckets.push(check.key);
+    }
+    command.arg(arguments.order()).arg(buckets.places());
+    let mut packed = Vec::new();
+    let sent = checks().zip(buckets.places());
+    for (check, _) in sent.filter(|(_, first)| **first == 0) {
+        key::write(prefix, check, near, &mut packed);
         command.arg(packed.as_slice());
+    }
+    for argument in arguments.arguments() {
+        command.arg(argument);
     }
     command
 }

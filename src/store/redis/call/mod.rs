@@ -14,6 +14,7 @@
 mod cluster_call;
 pub(super) mod command;
 mod progress;
+mod step_reply;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use self::command::{Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
 use super::error_class::{ErrorClass, classify, value};
 use super::node::Node;
+use super::script::CheckTerms;
 use super::target::Address;
 use crate::metrics::Counter;
 use crate::store::queue::Batch;
@@ -92,8 +94,11 @@ impl Call {
         metrics.call_checks.observe(to_f64(self.checks() as u64));
         metrics.calls_in_flight.inc();
         let again = metrics.scripts_sent_again.clone();
-        let asked = self.parts.iter().map(|part| self.asked(&part.batch)).sum();
-        let progress = Arc::new(Progress::new(asked));
+        let batches = self.parts.iter().map(|part| &part.batch);
+        let sent = batches.flat_map(|batch| self.asked_of(batch));
+        let terms: Vec<_> = sent.map(|(check, _)| CheckTerms::of(check)).collect();
+        let asked = terms.len();
+        let progress = Arc::new(Progress::new(terms));
         let way = self.way(asked, &progress);
         let asking = async {
             match way {

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::store::StoreFault;
-use crate::store::redis::script;
+use crate::store::redis::script::{self, CheckTerms};
 use tollgate_limiter::Outcome;
 
 /// What a reply says about the server.
@@ -20,6 +20,7 @@ pub(crate) struct NodeStatus {
 
 /// How far a call has come, check by check.
 pub(crate) struct Progress {
+    terms: Vec<CheckTerms>,
     checks: Mutex<Vec<Stage>>,
 }
 
@@ -34,10 +35,11 @@ enum Stage {
 // === impl Progress ===
 
 impl Progress {
-    /// So many checks, none of them sent.
-    pub(crate) fn new(checks: usize) -> Self {
+    /// These checks, none of them sent.
+    pub(crate) fn new(terms: Vec<CheckTerms>) -> Self {
         Self {
-            checks: Mutex::new(vec![Stage::Waiting; checks]),
+            checks: Mutex::new(vec![Stage::Waiting; terms.len()]),
+            terms,
         }
     }
 
@@ -73,13 +75,36 @@ impl Progress {
     /// Records the outcomes in a script's reply.
     pub(crate) fn outcomes(&self, checks: &[usize], reply: &[u8]) {
         let mut outcomes = Vec::with_capacity(checks.len());
-        script::outcomes(reply, checks.len(), &mut outcomes);
+        let terms = |at: &usize| self.terms.get(*at).copied().unwrap_or_default();
+        script::outcomes(reply, checks.iter().map(terms), &mut outcomes);
         let mut stages = self.stages();
         for (at, outcome) in checks.iter().zip(outcomes) {
             if let Some(place) = stages.get_mut(*at) {
                 *place = Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket));
             }
         }
+    }
+
+    /// Records the outcomes in the reply of one node to checks of many slots. Returns the checks
+    /// that it left to another call: nothing ran for them.
+    pub(crate) fn outcomes_of_node(&self, checks: &[usize], reply: &[u8]) -> Vec<usize> {
+        let mut outcomes = Vec::with_capacity(checks.len());
+        let terms = |at: &usize| self.terms.get(*at).copied().unwrap_or_default();
+        script::outcomes_of_node(reply, checks.iter().map(terms), &mut outcomes);
+        let mut left = Vec::new();
+        let mut stages = self.stages();
+        for (at, outcome) in checks.iter().zip(outcomes) {
+            let Some(place) = stages.get_mut(*at) else {
+                continue;
+            };
+            *place = if let Some(outcome) = outcome {
+                Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket))
+            } else {
+                left.push(*at);
+                Stage::Waiting
+            };
+        }
+        left
     }
 
     /// What is known by now of the checks in this range.

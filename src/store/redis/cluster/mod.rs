@@ -20,7 +20,7 @@ mod redirect;
 mod slot;
 mod topology;
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use redis::aio::MultiplexedConnection;
@@ -37,12 +37,19 @@ use tollgate_limiter::{Check, Key};
 /// How many node slots a cluster has: as many as there are hash tags.
 pub(super) const NODES_MAX: usize = 256;
 
+/// The route of the set of replicas, after those of the hash tags.
+const REPLICAS_ROUTE: usize = 256;
+
+/// The route of leases of rates.
+const RATE_LEASE_ROUTE: usize = 257;
+
 /// How long a redirect target keeps its node slot, in microseconds.
 const REDIRECT_TARGET_KEPT_US: u64 = 30_000_000;
 
 /// One cluster, as all its nodes see it.
 pub(super) struct Cluster {
-    /// The slot of each route: one route per hash tag, and a last one for the set of replicas.
+    /// The slot of each route: one route per hash tag, one for the set of replicas, and a last one
+    /// for leases of rates.
     slots: Vec<u16>,
     /// The node slot of each route; 0 is none.
     routes: Vec<AtomicU16>,
@@ -60,6 +67,8 @@ struct NodeSlot {
     /// The assigned node; none when it should leave.
     assigned: watch::Sender<Option<Address>>,
     link: watch::Sender<Link>,
+    /// Whether one script run works over all slots of the node and refuses those of others.
+    spreads: AtomicBool,
 }
 
 /// The state of a node slot in the assignment table.
@@ -108,6 +117,7 @@ impl Cluster {
     pub(super) fn new(prefix: &str) -> Self {
         let mut slots = slots_of_tags();
         slots.push(slot_of(key::replicas(prefix).as_bytes()));
+        slots.push(slot_of(key::RATE_LEASE_TAG.as_bytes()));
         Self {
             routes: slots.iter().map(|_| AtomicU16::new(0)).collect(),
             slots,
@@ -123,6 +133,11 @@ impl Cluster {
         self.node_slot_of_route(usize::from(tag_of(key)))
     }
 
+    /// The node slot of all leases of rates; 0 when no node serves it.
+    pub(super) fn node_slot_of_rate_leases(&self) -> usize {
+        self.node_slot_of_route(RATE_LEASE_ROUTE)
+    }
+
     fn node_slot_of_route(&self, route: usize) -> usize {
         let node_slot = self.routes.get(route);
         node_slot.map_or(0, |node_slot| {
@@ -133,14 +148,44 @@ impl Cluster {
     /// How to probe the node of this slot.
     pub(super) fn probe_kind(&self, node_slot: usize) -> ProbeKind {
         let serves = |route: &usize| self.node_slot_of_route(*route) == node_slot;
-        let tags = usize::from(u8::MAX).saturating_add(1);
-        if serves(&tags) {
+        if serves(&REPLICAS_ROUTE) {
             return ProbeKind::CountReplicas;
         }
-        let tag = (0..tags)
+        let tag = (0..REPLICAS_ROUTE)
             .find(serves)
             .and_then(|tag| u8::try_from(tag).ok());
         tag.map_or(ProbeKind::Ping, ProbeKind::Write)
+    }
+
+    /// Two hash tags that the node of this slot serves, and one that another node serves, if there
+    /// is one; none when the node serves fewer.
+    pub(super) fn spread_probe_tags(&self, node_slot: usize) -> Option<(u8, u8, Option<u8>)> {
+        let (mut own, mut foreign) = (Vec::new(), None);
+        for tag in 0..=u8::MAX {
+            let its = self.node_slot_of_route(usize::from(tag));
+            if its == node_slot {
+                own.push(tag);
+            } else if its > 0 {
+                foreign = Some(tag);
+            }
+        }
+        let [one, .., other] = own.as_slice() else {
+            return None;
+        };
+        Some((*one, *other, foreign))
+    }
+
+    /// Whether one script run may have checks of all slots of this node.
+    pub(super) fn spreads(&self, node_slot: usize) -> bool {
+        let node_slot = self.node_slot(node_slot);
+        node_slot.is_some_and(|node_slot| node_slot.spreads.load(Ordering::Acquire))
+    }
+
+    /// Records what a probe found.
+    pub(super) fn set_spreads(&self, node_slot: usize, spreads: bool) {
+        if let Some(node_slot) = self.node_slot(node_slot) {
+            node_slot.spreads.store(spreads, Ordering::Release);
+        }
     }
 
     /// Asks for a new topology soon.
@@ -217,6 +262,7 @@ impl Cluster {
                 if *taken == SlotState::Free {
                     node_slot.link.send_replace(Link::Connecting);
                 }
+                node_slot.spreads.store(false, Ordering::Release);
                 *taken = SlotState::Assigned(address.clone(), until_us);
                 node_slot.assigned.send_replace(Some(address.clone()));
             }
@@ -329,6 +375,7 @@ impl NodeSlot {
         Self {
             assigned: watch::Sender::new(None),
             link: watch::Sender::new(Link::Connecting),
+            spreads: AtomicBool::new(false),
         }
     }
 }

@@ -35,6 +35,7 @@ mod tests {
         // As `CLUSTER KEYSLOT` returns them.
         assert_eq!(slot_of(b"123456789"), 12_739);
         assert_eq!(slot_of(b"tg:replicas"), 6_831);
+        assert_eq!(slot_of(b"quota"), 1_703);
         assert_eq!(slot_of(b""), 0);
     }
 

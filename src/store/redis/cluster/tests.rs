@@ -35,9 +35,11 @@ fn no_slot_is_served_before_a_topology_is_known() {
     assert_eq!(cluster.node_slot_of(Key(0)), 0);
     assert_eq!(
         cluster.adopt(&Topology::default(), 0),
-        (Some(cluster.slots[0]), 257)
+        (Some(cluster.slots[0]), 258)
     );
+    assert_eq!(cluster.node_slot_of_rate_leases(), 0);
     assert_eq!(cluster.adopt(&even(&[1, 2, 3]), 0), (None, 0));
+    assert_ne!(cluster.node_slot_of_rate_leases(), 0);
     let mut tags = [0; 4];
     for tag in 0..=255_u128 {
         tags[cluster.node_slot_of(Key(tag << 120))] += 1;

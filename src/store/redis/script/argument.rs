@@ -2,7 +2,7 @@
 //!
 //! Packed, because one `struct.unpack` reads it all, while decimal numbers would need a conversion
 //! each. Complete, because the script then knows no rule and no algorithm's layout, and equal
-//! checks are equal strings, which it unpacks once.
+//! checks are equal strings: each is sent once ([`CallArguments`]) and unpacked once.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -30,6 +30,9 @@ use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     ALGORITHMS, Calendar, Check, CountRefused, Hits, OnExpiry, Otherwise, Step, Timestamp,
 };
+
+/// The number of the algorithm for which the script has a short way.
+pub(super) const FIXED_WINDOW: u8 = 1;
 
 /// The kinds of a check: hits are taken,
 pub(super) const TAKE: u8 = 0;
@@ -78,6 +81,74 @@ pub(super) const LIFE_MAX_US: u64 = 1 << 51;
 /// How many calendar edges are sent at most. The shortest windows are days, and a bucket's time is
 /// at most 76 hours ahead.
 const EDGES_MAX: usize = 12;
+
+/// Among how many of the newest arguments an equal one is searched.
+const COMPARED_MAX: usize = 8;
+
+/// The arguments of a call's checks, each different one once.
+#[derive(Debug, Default)]
+pub struct CallArguments {
+    order: Vec<u8>,
+    packed: Vec<u8>,
+    /// Where each argument ends in `packed`.
+    ends: Vec<usize>,
+}
+
+// === impl CallArguments ===
+
+impl CallArguments {
+    /// Adds the argument of the next check.
+    pub fn push(&mut self, check: &Check, resets: bool, near: Timestamp) {
+        let start = self.packed.len();
+        if resets {
+            reset_argument(check, near, &mut self.packed);
+        } else {
+            argument(check, near, &mut self.packed);
+        }
+        self.conclude(start);
+    }
+
+    /// Adds an argument that is packed already, for the next check.
+    pub fn push_packed(&mut self, argument: &[u8]) {
+        let start = self.packed.len();
+        self.packed.extend_from_slice(argument);
+        self.conclude(start);
+    }
+
+    /// Keeps the bytes from `start` as an argument, unless there is an equal one.
+    fn conclude(&mut self, start: usize) {
+        let new = self.packed.get(start..).unwrap_or_default();
+        let known = self.ends.len();
+        let mut newest = (1..=known).rev().take(COMPARED_MAX);
+        let equal = newest.find(|number| {
+            let its_end = self.ends.get(number.saturating_sub(1)).copied();
+            let its_start = number
+                .checked_sub(2)
+                .and_then(|at| self.ends.get(at).copied());
+            let range = its_start.unwrap_or_default()..its_end.unwrap_or_default();
+            self.packed.get(range) == Some(new)
+        });
+        if let Some(number) = equal.and_then(|number| u8::try_from(number).ok()) {
+            self.packed.truncate(start);
+            self.order.push(number);
+        } else {
+            self.ends.push(self.packed.len());
+            self.order.push(0);
+        }
+    }
+
+    /// One byte per check: the number of its argument, from 1, or 0 for the next one.
+    pub fn order(&self) -> &[u8] {
+        &self.order
+    }
+
+    /// The different arguments, in order.
+    pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let ranges = starts.zip(&self.ends);
+        ranges.filter_map(|(start, end)| self.packed.get(start..*end))
+    }
+}
 
 /// Appends the time of a call; none for Redis's own.
 pub fn time_argument(now: Option<Timestamp>, into: &mut Vec<u8>) {
@@ -238,4 +309,35 @@ fn seven(number: u64) -> [u8; 7] {
 /// The 4 bytes of a number that has no more.
 fn four(number: u64) -> [u8; 4] {
     u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_is_the_fixed_windows() {
+        let number = usize::from(FIXED_WINDOW);
+        assert_eq!(ALGORITHMS[number - 1].name(), "fixed_window");
+    }
+
+    #[test]
+    fn equal_arguments_are_sent_once() {
+        let mut call = CallArguments::default();
+        for argument in [b"one", b"two", b"one", b"two", b"six"] {
+            call.push_packed(argument);
+        }
+        assert_eq!(call.order(), [0, 0, 1, 2, 0]);
+        let sent: Vec<_> = call.arguments().collect();
+        assert_eq!(sent, [b"one", b"two", b"six"]);
+        // A number has one byte, and the search is short.
+        for number in 0..600_u32 {
+            call.push_packed(&number.to_be_bytes());
+        }
+        call.push_packed(&599_u32.to_be_bytes());
+        call.push_packed(b"one");
+        assert_eq!(call.order().len(), 607);
+        assert!(call.order().iter().skip(5).all(|number| *number == 0));
+        assert_eq!(call.arguments().count(), 605);
+    }
 }

@@ -5,10 +5,11 @@
 //! wait at the same moment share one call.
 //!
 //! [`text`] is built from the algorithms' scripts in `algorithms/`, the arithmetic that they share,
-//! and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
-//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The keys of markers
-//! follow ([`has_marker`]). The reply is one string, which [`outcomes`] reads. A call that fails
-//! has written nothing: Redis rejects the first write or none.
+//! and the loop around them. A call is `EVALSHA sha1 n key… time order argument…`, with one key per
+//! check, each different [`argument`] once ([`CallArguments`]) and at most [`CHECKS_MAX`] checks by
+//! [`weight`]. The keys of markers follow ([`has_marker`]). The reply is one string, which
+//! [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write or
+//! none.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -18,6 +19,7 @@
 //! | `ledger.lua` | the reservations of a bucket |
 //! | `decide.lua` | the loop: read, apply the clock laws, decide, write |
 //! | `argument.rs` | packs a check |
+//! | `buckets.rs` | which checks of a call share buckets |
 //! | `outcome.rs` | reads outcomes |
 //!
 //! A counter of Envoy's reference service ([`Check::reference_key`]) stays a decimal number,
@@ -27,9 +29,12 @@
 //! The script decides as [`State::step`](tollgate_limiter::State::step) does. `tests/twin` compares
 //! the two, including what is not written.
 //!
-//! In a cluster all keys of a call must be in one slot; the caller sees to that.
+//! In a cluster all keys of a call must be in one slot; the caller sees to that. Or the call has no
+//! keys, and each different bucket ([`CallBuckets`]) is among its arguments: then they may be in
+//! any slots of the node, and the script passes over those that are not there ([`can_spread`]).
 
 mod argument;
+mod buckets;
 mod outcome;
 
 use std::fmt::Write as _;
@@ -42,8 +47,9 @@ use tollgate_limiter::{
     LEDGER_RECORDS_MAX, Timestamp,
 };
 
-pub use argument::{argument, reset_argument, time_argument};
-pub use outcome::{InvalidBucket, ScriptResult, outcomes};
+pub use argument::{CallArguments, argument, reset_argument, time_argument};
+pub use buckets::CallBuckets;
+pub use outcome::{CheckTerms, InvalidBucket, ScriptResult, outcomes, outcomes_of_node};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
 /// a call: at three microseconds per check, that is less than a millisecond.
@@ -57,6 +63,15 @@ const MARKS_A_CHECK: u64 = 32;
 /// has one in any case.
 pub fn has_marker(check: &Check) -> bool {
     matches!(check.operation.hits, Hits::Undo { .. })
+}
+
+/// Whether this check may be in a call of many slots: it has one key, which its digest names.
+pub fn can_spread(check: &Check) -> bool {
+    let has_more = matches!(
+        check.operation.hits,
+        Hits::Undo { .. } | Hits::Reservation(_)
+    );
+    !has_more && check.bucket_name.is_none()
 }
 
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many
@@ -78,6 +93,7 @@ pub fn weight(check: &Check) -> usize {
 /// Names for numbers in the script. They are replaced before the script is sent: Lua would look up
 /// a name at every use and keep a cell for each at every call.
 const NUMBERS: &[(&str, u64)] = &[
+    ("FIXED_WINDOW", argument::FIXED_WINDOW as u64),
     ("TAKE", argument::TAKE as u64),
     ("REFUND", argument::REFUND as u64),
     ("GIVE_BACK", argument::GIVE_BACK as u64),
@@ -101,6 +117,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("HOLDER", argument::HOLDER as u64),
     ("EDGES", argument::EDGES as u64),
     ("REFERENCE", argument::REFERENCE as u64),
+    ("FULL", outcome::FULL as u64),
     ("VERSION", VERSION),
     ("HEAD", HEAD_LEN),
     ("MARK", MARK_LEN),
@@ -209,9 +226,13 @@ pub fn with_numbers(text: &str) -> String {
 
 /// The SHA-1 of the text in hexadecimal, by which Redis knows the script.
 pub fn sha1() -> &'static str {
-    static SHA1: LazyLock<String> =
-        LazyLock::new(|| sha1_smol::Sha1::from(text()).digest().to_string());
+    static SHA1: LazyLock<String> = LazyLock::new(|| sha1_of(text()));
     &SHA1
+}
+
+/// The same for another script.
+pub(super) fn sha1_of(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 #[cfg(test)]

@@ -5,8 +5,16 @@
 --           gives back or resets, in order.
 -- ARGV[1]   the time: empty for Redis's own, 7 bytes for one time, or 7 bytes per check. Only tests
 --           send a time.
--- ARGV[i+1] the check of KEYS[i], as argument.rs packs it.
--- The reply is one string: 40 bytes per check, as outcome.rs reads them.
+-- ARGV[2]   one byte per check: the number of its argument among the following, 0 for the next one
+--           that no check has had.
+-- ARGV[i]   from 3: the different arguments, as argument.rs packs them.
+--
+-- Without KEYS the call is for one node of a cluster: each different bucket is in ARGV from 4, and
+-- the arguments follow. ARGV[3] has one byte per check: the number of the first check of its bucket,
+-- 0 for the next bucket. They may be in many slots, and what is not on this node is passed over.
+-- Such a call has no reservations, give-backs or resets.
+--
+-- The reply is one string: one record per check, as outcome.rs reads them.
 --
 -- A bucket is a string: a version, until when Redis keeps it and the newest time it has seen (both
 -- in microseconds since 1970), two registers, marks. The expiry is set again only when too little
@@ -16,6 +24,6 @@
 -- a look and a denial cost no write. State::step in Rust has the same rule. A bucket that the
 -- second clock law brings back is written.
 
-local call = redis.call
+local call, pcall = redis.call, redis.pcall
 local pack, unpack_numbers = struct.pack, struct.unpack
-local cut, find, concat = string.sub, string.find, table.concat
+local byte, cut, find, concat = string.byte, string.sub, string.find, table.concat

@@ -165,6 +165,8 @@ impl NodeWorker {
                     self.take_in(&mut messages);
                 }
                 () = assignment_change(&mut self.node_slot) => self.assignment_changed(),
+                // The next heartbeat shows whether the connection is good.
+                () = self.node.doubted() => self.heartbeat_at_us = 0,
                 () = sleeping => {}
             }
             self.expire();
@@ -293,8 +295,10 @@ impl NodeWorker {
 }
 
 impl Drop for NodeWorker {
-    /// Answers every caller and counts every refund, however the worker ends.
+    /// Answers every caller, counts every refund and lets go of the connection, however the worker
+    /// ends.
     fn drop(&mut self) {
+        self.node.publish(Link::Down(StoreFault::NotConnected));
         self.queue.close();
         let mut lost = self.refunds.checks();
         while let Ok(message) = self.queue.try_recv() {

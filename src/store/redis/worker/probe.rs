@@ -48,6 +48,23 @@ return redis.call('ZCARD', KEYS[1])
 /// Writes a key that expires.
 const WRITE_SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
 
+/// Tests whether one script run works over all slots of a cluster's node: it reaches two of them,
+/// and the server refuses two slots in one command and the slot of another node. A server or a
+/// proxy that refuses nothing could count on the wrong node.
+///
+/// Valkey is left out, by a name that its scripts know and Redis's do not: once a command of a
+/// script was refused for its slot, Valkey 9.1.2 refuses every later script of every client.
+const SPREAD_SCRIPT: &str = "
+if pcall(function() return server.call end) then return 0 end
+local function refuses(...)
+  local reply = redis.pcall(...)
+  return type(reply) == 'table' and reply.err ~= nil
+end
+local ok = not refuses('GET', ARGV[1]) and not refuses('GET', ARGV[2]) and refuses('MGET', ARGV[1], ARGV[2])
+if ok and ARGV[3] then ok = refuses('GET', ARGV[3]) end
+return ok and not refuses('GET', ARGV[1]) and 1 or 0
+";
+
 /// A connection, and what a probe found on it.
 #[derive(Clone)]
 pub(super) struct LiveConnection {
@@ -88,6 +105,7 @@ pub(super) async fn probe(
     let _ = write_probe(&node, connection, &replica, within).await?;
     let within = Duration::from_micros(node.deadline_us);
     let replicas = write_probe(&node, connection, &replica, within).await?;
+    spread_probe(&node, connection, within).await;
     Ok(LiveConnection {
         opened,
         replicas,
@@ -132,6 +150,7 @@ pub(super) async fn heartbeat(
     let opened = &mut connected.opened;
     let within = Duration::from_micros(node.deadline_us);
     connected.replicas = write_probe(&node, &mut opened.connection, &replica, within).await?;
+    spread_probe(&node, &mut opened.connection, within).await;
     Ok(connected)
 }
 
@@ -194,6 +213,26 @@ async fn write_probe(
             Err(error.into())
         }
     }
+}
+
+/// Records whether one script run may have checks of all slots of the node. Without a clear answer
+/// it may not.
+async fn spread_probe(node: &Node, connection: &mut MultiplexedConnection, within: Duration) {
+    let Some(member) = &node.member else {
+        return;
+    };
+    let mut spreads = false;
+    if let Some((one, other, foreign)) = member.cluster.spread_probe_tags(member.node_slot) {
+        let mut command = redis::cmd("EVAL");
+        command.arg(SPREAD_SCRIPT).arg(0);
+        for tag in [Some(one), Some(other), foreign].into_iter().flatten() {
+            command.arg(key::sign(&node.prefix, tag));
+        }
+        let asked = connection.send_packed_command(&command);
+        let reply = tokio::time::timeout(within, asked).await;
+        spreads = matches!(reply, Ok(Ok(Value::Int(1))));
+    }
+    member.cluster.set_spreads(member.node_slot, spreads);
 }
 
 fn late(within: Duration) -> ProbeError {

@@ -6,9 +6,13 @@
 //!
 //! What it deliberately does not do: keep data, repair itself beyond what Redis does.
 
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::RedisServer;
+use super::{RedisServer, program};
+use crate::polling::wait_for;
 use crate::ports::free_port;
 
 /// How long servers may take to agree.
@@ -16,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// For how long a server must be silent to be taken for dead.
 pub const NODE_TIMEOUT_MS: &str = "600";
+
+/// By how much the port of the bus is above the other, where it cannot be set.
+const BUS_ABOVE: u16 = 10_000;
 
 /// Servers that share all slots.
 pub struct RedisCluster {
@@ -34,8 +41,31 @@ pub struct Node {
 impl RedisCluster {
     /// So many masters, and as many replicas.
     pub fn start(masters: usize) -> Self {
+        let cluster = Self::meet(masters, 2 * masters);
+        for number in masters..2 * masters {
+            let id = cluster.nodes[number - masters].id.clone();
+            cluster.nodes[number].obey(&id);
+        }
+        cluster.settle();
+        cluster
+    }
+
+    /// So many masters without replicas.
+    pub fn start_masters(masters: usize) -> Self {
+        let cluster = Self::meet(masters, masters);
+        wait(|| {
+            cluster.nodes.iter().all(|node| {
+                let info: String = node.server.say(&["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok")
+            })
+        });
+        cluster
+    }
+
+    /// Servers that know one another, of which so many share all slots.
+    fn meet(masters: usize, all: usize) -> Self {
         let cluster = Self {
-            nodes: (0..2 * masters).map(|_| Node::start(&[])).collect(),
+            nodes: (0..all).map(|_| Node::start(&[])).collect(),
         };
         for (number, node) in cluster.nodes.iter().enumerate() {
             let epoch = (number + 1).to_string();
@@ -45,29 +75,31 @@ impl RedisCluster {
                 (number + 1) * 16_384 / masters - 1,
             );
             if number < masters {
-                let (from, to) = (from.to_string(), to.to_string());
-                let _: redis::Value = node.server.say(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]);
+                node.serve(from..=to);
             }
         }
-        let (first, others) = cluster.nodes.split_first().expect("servers");
-        for other in others {
-            let (port, bus) = (other.server.port().to_string(), other.bus.to_string());
-            let _: redis::Value = first
-                .server
-                .say(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
-        let all = 2 * masters;
-        wait(|| {
-            cluster.nodes.iter().all(|node| {
+        let known = || {
+            let knows_all = |node: &Node| {
                 let info: String = node.server.say(&["CLUSTER", "INFO"]);
                 info.contains(&format!("cluster_known_nodes:{all}\r"))
-            })
-        });
-        for number in masters..all {
-            let id = cluster.nodes[number - masters].id.clone();
-            cluster.nodes[number].obey(&id);
+            };
+            cluster.nodes.iter().all(knows_all).then_some(())
+        };
+        let (first, others) = cluster.nodes.split_first().expect("servers");
+        // A handshake that is slower than the node timeout is given up.
+        for _ in 0..10 {
+            for other in others {
+                let (port, bus) = (other.server.port().to_string(), other.bus.to_string());
+                let _: redis::Value =
+                    first
+                        .server
+                        .say(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+            }
+            if wait_for(PATIENCE / 10, known).is_some() {
+                break;
+            }
         }
-        cluster.settle();
+        wait(|| known().is_some());
         cluster
     }
 
@@ -168,20 +200,31 @@ impl RedisCluster {
 impl Node {
     /// Starts a server outside any cluster, with these further arguments.
     pub fn start(arguments: &[&str]) -> Self {
-        let bus = free_port();
-        let cluster = [
+        let (port, bus) = ports();
+        let bus_text = bus.to_string();
+        let mut all = vec![
             "--cluster-enabled",
             "yes",
-            "--cluster-port",
-            &bus.to_string(),
             "--cluster-node-timeout",
             NODE_TIMEOUT_MS,
             "--repl-diskless-sync-delay",
             "0",
         ];
-        let server = RedisServer::start(&[&cluster[..], arguments].concat());
+        if bus != port.saturating_add(BUS_ABOVE) {
+            all.extend(["--cluster-port", &bus_text]);
+        }
+        all.extend(arguments);
+        let server = RedisServer::start_on(port, &all);
         let id = server.say(&["CLUSTER", "MYID"]);
         Self { server, id, bus }
+    }
+
+    /// Serves these slots. Redis 6.2 has no `ADDSLOTSRANGE`.
+    pub fn serve(&self, slots: std::ops::RangeInclusive<usize>) {
+        let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+        let mut words = vec!["CLUSTER", "ADDSLOTS"];
+        words.extend(slots.iter().map(String::as_str));
+        let _: redis::Value = self.server.say(&words);
     }
 
     /// Follows the master of that name, as soon as it knows it.
@@ -192,6 +235,28 @@ impl Node {
                 .try_say::<redis::Value>(&["CLUSTER", "REPLICATE", id]);
             told.is_ok()
         });
+    }
+}
+
+/// A free port, and one for the cluster's bus. Before Redis 7.0 the second is given by the first.
+/// Then they are below the ports that the system gives to connections.
+fn ports() -> (u16, u16) {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let version = Command::new(program()).arg("--version").output();
+    let version = version.expect("`redis-server` is missing; run `make deps`");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let (_, major) = version.split_once("v=").expect("a version");
+    if !major.starts_with("6.") {
+        return (free_port(), free_port());
+    }
+    let first = u16::try_from(std::process::id() % 8_000).expect("a small number");
+    loop {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 8_000;
+        let port = 12_000 + number;
+        let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free(port) && is_free(port + BUS_ABOVE) {
+            return (port, port + BUS_ABOVE);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! `REDIS_SERVER` names another program (`make test-servers`).
 
 pub mod cluster;
+pub mod slot_move;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,8 +28,12 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it with these further arguments, and waits until it answers.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_on(free_port(), arguments)
+    }
+
+    /// The same on this port.
+    fn start_on(port: u16, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let port = free_port();
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         let child = spawn(directory.path(), port, &arguments);
         let server = Self {
@@ -48,16 +53,7 @@ impl RedisServer {
 
     /// Starts it at that port.
     pub fn start_at(port: u16) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let child = spawn(directory.path(), port, &[]);
-        let server = Self {
-            child,
-            directory,
-            port,
-            arguments: Vec::new(),
-        };
-        server.wait();
-        server
+        Self::start_on(port, &[])
     }
 
     /// Starts a sentinel that watches a primary by this name and alone decides whether it is down.

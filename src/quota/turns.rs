@@ -1,0 +1,11 @@
+//! Turns of long work.
+//!
+//! What it deliberately does not do: measure time. Callers bound the work of a turn.
+
+/// Ends a turn: other threads of this CPU core run first, and then other tasks of this thread. A
+/// lower priority alone does not give way: a thread runs until its time slice ends, some
+/// milliseconds.
+pub(crate) async fn give_way() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
+}

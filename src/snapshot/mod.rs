@@ -1,0 +1,58 @@
+//! Snapshots: the buckets of the memory store in a file.
+//!
+//! The format is that of `proto/tollgate/snapshot/v1/snapshot.proto`: a name and a version, one
+//! zstd frame, and a checksum of all bytes. Both directions stream, a [`Block`] of buckets at a
+//! time.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `block` | buckets as columns of numbers |
+//! | `writer` | blocks in, bytes out |
+//! | `reader` | bytes in, blocks out; refuses what it does not know |
+//! | `checksum` | the checksum at the end, on the way in and out |
+//! | `file` | replaces a file atomically; sets a refused one aside |
+//! | `any_items` | files around any items, for tests and fuzz targets |
+//! | `error` | why a snapshot is refused |
+//!
+//! What it deliberately does not do: copy buckets out of a partition or load them (`store/memory`),
+//! or choose when (`app/snapshot`).
+
+#[cfg(any(test, fuzzing))]
+mod any_items;
+mod block;
+mod checksum;
+mod error;
+mod file;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+#[cfg(any(test, fuzzing))]
+pub use self::any_items::file_of;
+pub use self::block::{Block, SavedBucket};
+pub use self::error::ReadError;
+pub use self::file::{NewFile, remove_leftover, set_aside};
+pub use self::reader::Reader;
+pub use self::writer::{Writer, Written};
+
+/// The first bytes of every snapshot.
+pub(crate) const NAME: &[u8; 16] = b"tollgate-buckets";
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// The longest item, in bytes. A bucket is never in two blocks, and a million records of
+/// reservations take 56 MB.
+pub const ITEM_BYTES_MAX: usize = 64 << 20;
+
+/// What a snapshot says about itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Header {
+    /// The secret of the keyed hash that names buckets.
+    pub hash_secret: [u8; 16],
+    /// When the first bucket was copied.
+    pub written_at: tollgate_limiter::Timestamp,
+    /// How many partitions there were.
+    pub partitions: u32,
+}

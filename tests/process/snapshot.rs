@@ -1,0 +1,142 @@
+//! `--snapshot` with the real binary: SIGTERM, `kill -9`, a full disk, a shared store.
+//!
+//! What it deliberately does not do: move the clock (`tests/service/snapshots.rs`).
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::limit_of;
+use tollgate_test_support::namespaces::run_test_again;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+/// Limits that a turn of an hour does not reset within the test: a fixed window of a year would
+/// need a lucky date too, and is as likely to turn as a lottery.
+fn rules() -> String {
+    let limits = ALGORITHMS.iter().map(|algorithm| {
+        let limit = limit_of(10, *algorithm).replace("unit: hour", "unit: year");
+        format!("{{key: {}, rate_limit: {limit}}}", algorithm.name())
+    });
+    let limits: Vec<_> = limits.collect();
+    format!("{{domain: d, descriptors: [{}]}}", limits.join(", "))
+}
+
+/// How many of `count` requests pass, over all algorithms.
+fn admitted(service: SocketAddr, count: usize) -> usize {
+    let passes = |name: &str| {
+        let entry = format!("{{\"key\":\"{name}\",\"value\":\"v\"}}");
+        let asked = format!("{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{entry}]}}]}}");
+        let (status, body) = http(service, "POST", "/json", &asked);
+        assert!(status == 200 || status == 429, "{status} {body}");
+        status == 200
+    };
+    let names = ALGORITHMS.iter().map(|algorithm| algorithm.name());
+    names
+        .map(|name| (0..count).filter(|_| passes(name)).count())
+        .sum()
+}
+
+fn start(rules: &Path, snapshot: &Path, interval: &str) -> Tollgate {
+    let flags = [
+        "--drain-delay",
+        "0s",
+        "--snapshot-interval-seconds",
+        interval,
+    ];
+    let flags = [&flags[..], &["--snapshot", snapshot.to_str().unwrap()]].concat();
+    Tollgate::start_at(rules, &flags)
+}
+
+/// A folder with rules, and the path of a snapshot in it.
+fn folder() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, rules()).unwrap();
+    let snapshot = folder.path().join("buckets.snapshot");
+    (folder, file, snapshot)
+}
+
+#[test]
+fn exactly_the_limit_passes_across_a_sigterm() {
+    let (_folder, rules, snapshot) = folder();
+    let mut service = start(&rules, &snapshot, "86400");
+    assert_eq!(admitted(service.http, 6), 6 * ALGORITHMS.len());
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).unwrap().success());
+    let service = start(&rules, &snapshot, "86400");
+    assert_eq!(admitted(service.http, 10), 4 * ALGORITHMS.len());
+}
+
+#[test]
+fn a_kill_loses_at_most_what_was_counted_since_the_last_snapshot() {
+    let (folder, rules, snapshot) = folder();
+    let mut service = start(&rules, &snapshot, "1");
+    let before = admitted(service.http, 6);
+    // A snapshot that began after these requests: the second from here.
+    let writes = || service.metric("tollgate_snapshot_writes_total");
+    let now = writes();
+    assert!(wait_for(PATIENCE, || (writes() >= now + 2).then_some(())).is_some());
+    let since = admitted(service.http, 2);
+    service.signal("KILL");
+    service.wait(PATIENCE).unwrap();
+    let incomplete = folder.path().join("buckets.snapshot.tmp");
+    std::fs::write(&incomplete, b"as a kill in the middle of a write leaves it").unwrap();
+    let service = start(&rules, &snapshot, "86400");
+    assert!(!incomplete.exists());
+    let after = admitted(service.http, 10);
+    let limit = 10 * ALGORITHMS.len();
+    assert!(before + after <= limit, "{before} were in the snapshot");
+    assert!(before + since + after <= limit + since);
+}
+
+#[test]
+fn a_shared_store_and_a_snapshot_are_refused_together() {
+    let (_folder, rules, snapshot) = folder();
+    let output = Command::new(tollgate_binary())
+        .arg("serve")
+        .arg(&rules)
+        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
+        .args(["--store", "redis://127.0.0.1:1", "--snapshot"])
+        .arg(&snapshot)
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("remove one of the two"), "{said}");
+    assert!(!snapshot.exists());
+}
+
+#[test]
+fn a_full_disk_keeps_the_snapshot_before_it() {
+    const SETUP: &str =
+        "ip link set lo up; mount -t tmpfs -o size=16k tollgate /mnt; exec \"$0\" \"$@\"";
+    if std::env::var_os("SMALL_DISK").is_none() {
+        let name = "snapshot::a_full_disk_keeps_the_snapshot_before_it";
+        let status = run_test_again(name, SETUP, |command| command.env("SMALL_DISK", "1"));
+        assert!(status.success());
+        return;
+    }
+    let (_folder, rules, _) = folder();
+    let snapshot = Path::new("/mnt/buckets.snapshot");
+    let mut service = start(&rules, snapshot, "86400");
+    assert_eq!(admitted(service.http, 6), 6 * ALGORITHMS.len());
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).unwrap().success());
+    let good = std::fs::read(snapshot).unwrap();
+
+    let mut service = start(&rules, snapshot, "1");
+    // All but a few bytes of the disk; the error is that of the writer.
+    let _ = std::fs::write("/mnt/rest", [1; 16 << 10]);
+    let full = "tollgate_snapshot_write_failures_total{cause=\"disk_full\"}";
+    assert!(wait_for(PATIENCE, || (service.metric(full) > 0).then_some(())).is_some());
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).unwrap().success());
+    assert_eq!(std::fs::read(snapshot).unwrap(), good);
+    assert!(!Path::new("/mnt/buckets.snapshot.tmp").exists());
+    let service = start(&rules, snapshot, "86400");
+    assert_eq!(admitted(service.http, 10), 4 * ALGORITHMS.len());
+}

@@ -1,0 +1,76 @@
+//! Replicas that share a quota: what proxies of all replicas may use never exceeds the limit.
+//!
+//! `make test-quota` does the same with real Envoys.
+
+use serde_json::Value;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::quota_client::{Id, QuotaStream};
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
+
+use super::replica;
+
+const QUOTA: &str = "
+domain: d
+descriptors:
+- key: name
+  rate_limit: { unit: second, requests_per_unit: 300, algorithm: token_bucket, rlqs: true }
+";
+
+const ID: Id<'_> = &[("name", "api")];
+
+/// The figures of the bucket at one replica, once it has one.
+fn figures(tollgate: &Tollgate) -> Option<Value> {
+    let (status, body) = http(tollgate.admin, "GET", "/quotas", "");
+    assert_eq!(status, 200, "{body}");
+    let quotas: Value = serde_json::from_str(&body).unwrap();
+    let bucket = quotas["buckets"].as_array()?.first()?.clone();
+    Some(bucket["figures"].clone())
+}
+
+fn rate(figures: Option<&Value>, name: &str) -> f64 {
+    figures.map_or(0.0, |figures| figures[name].as_f64().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_replicas_share_one_quota() {
+    let redis = RedisServer::start(&[]);
+    // Leases grow at once only where no data was lost.
+    redis.say::<String>(&["SET", "tg:{quota}:era", "00000000000000ffs"]);
+    let url = redis.url();
+    let replicas = [(); 2].map(|()| replica(QUOTA, &["--store", &url]));
+    let mut streams = Vec::new();
+    for replica in &replicas {
+        streams.push(QuotaStream::open(replica.grpc).await);
+    }
+    let sharing = async {
+        let mut reports = tokio::time::interval(std::time::Duration::from_millis(500));
+        loop {
+            reports.tick().await;
+            for stream in &streams {
+                // More than the limit, at each of them.
+                stream.report("d", &[(ID, 200, 200)]).await;
+            }
+            let figures = replicas.each_ref().map(figures);
+            let sum = |name| -> f64 {
+                let each = figures.iter().map(|one| rate(one.as_ref(), name));
+                each.sum()
+            };
+            for name in ["usable", "in_force"] {
+                assert!(sum(name) <= 300.0, "{name}: {figures:?}");
+            }
+            let fair = |one: &Option<Value>| rate(one.as_ref(), "assigned") > 130.0;
+            if figures.iter().all(fair) {
+                break;
+            }
+        }
+    };
+    let shared = tokio::time::timeout(4 * PATIENCE, sharing).await;
+    let figures = replicas.each_ref().map(figures);
+    assert!(shared.is_ok(), "{figures:?}");
+    for replica in &replicas {
+        let answered = "tollgate_quota_lease_requests_total{result=\"answered\"}";
+        assert!(replica.metric(answered) > 0, "{}", replica.said());
+    }
+}

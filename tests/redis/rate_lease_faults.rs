@@ -1,0 +1,240 @@
+//! Leases of rates when Redis is killed, frozen, restarted, protected or has damaged values: each
+//! exchange has a result in time, and afterwards leases are exchanged again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tollgate::store::rate_leases::{RateLease, RateLeaseRequest, RateLeaseResult};
+use tollgate::store::{SharedSettings, StoreFault};
+use tollgate_limiter::Key;
+use tollgate_test_support::redis_server::RedisServer;
+
+use super::rate_leases::{Model, Replica, buckets, look, one, replicas, settings};
+use super::{RECOVERY, add_user_of_the_page};
+
+const ERA: &str = "tg:{quota}:era";
+
+/// A request for ten of a hundred.
+fn ten(bucket: u128, version: u64) -> RateLeaseRequest {
+    RateLeaseRequest {
+        bucket: Key(bucket),
+        replica: 5,
+        version,
+        wants: 10,
+        limit: 100,
+        demand: Bytes::from_static(b"much"),
+        new_era: version,
+        ..look(bucket)
+    }
+}
+
+fn name(bucket: u128) -> String {
+    format!("tg:{{quota}}:{bucket:032x}")
+}
+
+/// Asks until it is answered.
+async fn recovered(replica: &Replica, request: RateLeaseRequest) -> RateLease {
+    let asking = async {
+        loop {
+            match one(replica, request.clone()).await {
+                Ok(lease) => return lease,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::time::timeout(2 * RECOVERY, asking).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_data_begins_another_era_and_kept_data_does_not() {
+    for kept in [false, true] {
+        let arguments: &[&str] = if kept {
+            &["--appendonly", "yes", "--appendfsync", "always"]
+        } else {
+            &[]
+        };
+        let mut redis = RedisServer::start(arguments);
+        let replica = Replica::connected(&settings(&redis.url())).await;
+        let before = one(&replica, ten(1, 1)).await.unwrap();
+        redis.kill();
+        let down = one(&replica, ten(1, 2)).await;
+        assert!(down.is_err(), "{down:?}");
+        redis.start_again();
+        let after = recovered(&replica, ten(1, 3)).await;
+        let same = after.era.id == before.era.id;
+        assert_eq!(same, kept, "{before:?} {after:?}");
+        // Nobody but the replica itself has leases there.
+        assert_eq!((after.holds, after.others), (10, Vec::new()));
+        let failed =
+            StoreFault::ALL.map(|fault| replica.metrics.store.rate_lease_fault(fault.name()).get());
+        assert!(failed.iter().sum::<u64>() > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_redis_fails_every_exchange_and_is_used_again() {
+    let redis = RedisServer::start(&[]);
+    let settings = SharedSettings {
+        deadline: Duration::from_millis(250),
+        ..settings(&redis.url())
+    };
+    let replica = Replica::connected(&settings).await;
+    recovered(&replica, ten(1, 1)).await;
+    redis.signal("STOP");
+    let many = (0..2_000).map(|bucket| ten(bucket, 2)).collect();
+    let results = replica.leases.exchange(many).await;
+    assert_eq!(results.len(), 2_000);
+    let of = |fault: StoreFault| {
+        let same = |result: &&RateLeaseResult| **result == Err(fault);
+        results.iter().filter(same).count()
+    };
+    // Four calls of 32 were sent; what followed was not.
+    assert_eq!(of(StoreFault::TimedOut), 128);
+    assert_eq!(of(StoreFault::BreakerOpen), 2_000 - 128);
+    redis.signal("CONT");
+    let lease = recovered(&replica, ten(1, 3)).await;
+    assert_eq!(lease.holds, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_value_is_an_error_for_its_bucket_alone() {
+    let redis = RedisServer::start(&[]);
+    let replica = Replica::connected(&settings(&redis.url())).await;
+    let lease = one(&replica, ten(0, 1)).await.unwrap();
+    let say = |words: &[&str]| {
+        let _: redis::Value = redis.say(words);
+    };
+    say(&["SET", &name(1), "text"]);
+    say(&["RPUSH", &name(2), "list"]);
+    say(&["HSET", &name(3), "00000000000000ff", "short"]);
+    say(&["HSET", &name(4), "ff", "sixteen bytes or more"]);
+    // More than 2^53.
+    say(&[
+        "HSET",
+        &name(5),
+        "00000000000000ff",
+        "\u{1}23456789012345678",
+    ]);
+    // As long as a replica, and not one.
+    let nothing = "\0\0\0\0\0\0\0\u{1}\0\0\0\0\0\0\0\u{1}";
+    say(&["HSET", &name(6), "not hexadecimal!", nothing]);
+    let many: Vec<String> = (0..4_097).map(|number| format!("{number:016x}")).collect();
+    for replica in &many {
+        say(&["HSET", &name(7), replica, nothing]);
+    }
+    let requests = (0..9).map(|bucket| ten(bucket, 2)).collect();
+    let results = replica.leases.exchange(requests).await;
+    for (bucket, result) in results.iter().enumerate() {
+        match bucket {
+            0 | 8 => assert_eq!(result.as_ref().unwrap().era.id, lease.era.id),
+            6 => assert_eq!(*result, Err(StoreFault::UnexpectedReply)),
+            _ => assert_eq!(*result, Err(StoreFault::InvalidBucket), "{bucket}"),
+        }
+    }
+    let text: String = redis.say(&["GET", &name(1)]);
+    assert_eq!(text, "text");
+    // One less can be read.
+    say(&["HDEL", &name(7), &many[0]]);
+    let full = one(&replica, ten(7, 3)).await;
+    assert_eq!(full.unwrap().others.len(), 4_095);
+    say(&["SET", ERA, "yesterday"]);
+    let result = one(&replica, ten(0, 3)).await;
+    assert_eq!(result, Err(StoreFault::InvalidBucket));
+    say(&["SET", ERA, "the old days ..."]);
+    let result = one(&replica, ten(0, 3)).await;
+    assert_eq!(result, Err(StoreFault::UnexpectedReply));
+    say(&["DEL", ERA]);
+    say(&["RPUSH", ERA, "list"]);
+    let result = one(&replica, ten(0, 4)).await;
+    assert_eq!(result, Err(StoreFault::InvalidBucket));
+    say(&["DEL", ERA]);
+    // The connection was good throughout.
+    assert_eq!(one(&replica, ten(0, 5)).await.unwrap().holds, 10);
+    assert_eq!(replica.metrics.store.connections_made.get(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_out_of_bounds_are_not_sent() {
+    let redis = RedisServer::start(&[]);
+    let replica = Replica::connected(&settings(&redis.url())).await;
+    let over = (1 << 53) + 1;
+    let requests = vec![
+        RateLeaseRequest {
+            version: over,
+            ..ten(1, 1)
+        },
+        RateLeaseRequest {
+            wants: over,
+            ..ten(1, 1)
+        },
+        RateLeaseRequest {
+            demand: vec![0; 513].into(),
+            ..ten(1, 1)
+        },
+        RateLeaseRequest {
+            ended: vec![(7, 7); 4_097],
+            ..ten(1, 1)
+        },
+    ];
+    for result in replica.leases.exchange(requests).await {
+        assert_eq!(result, Err(StoreFault::UnexpectedReply));
+    }
+    let keys: Vec<String> = redis.say(&["KEYS", "tg:{quota}:*"]);
+    assert!(keys.is_empty(), "{keys:?}");
+    assert_eq!(replica.leases.exchange(Vec::new()).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_on_the_page_are_enough() {
+    let redis = RedisServer::start(&[]);
+    add_user_of_the_page(&redis);
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    std::fs::write(&password, "another").unwrap();
+    let settings = SharedSettings {
+        user: Some("limits".to_owned()),
+        password_file: Some(password.clone()),
+        ..settings(&redis.url())
+    };
+    let without_rights = Replica::start(&settings);
+    let refused = async {
+        while one(&without_rights, ten(1, 1)).await != Err(StoreFault::AccessDenied) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(RECOVERY, refused).await.unwrap();
+    std::fs::write(&password, "secret").unwrap();
+    let replicas = replicas(&settings).await;
+    let mut model = Model::of_seed(73);
+    for _ in 0..40 {
+        model.compare(&replicas, &buckets(20)).await;
+    }
+    let log: Vec<Vec<redis::Value>> = redis.say(&["ACL", "LOG"]);
+    let of_commands = log
+        .iter()
+        .filter(|entry| format!("{entry:?}").contains("command"));
+    assert_eq!(of_commands.count(), 0, "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_store_closes_its_connection() {
+    let redis = RedisServer::start(&[]);
+    let replica = Replica::connected(&settings(&redis.url())).await;
+    one(&replica, ten(1, 1)).await.unwrap();
+    let Replica { store, leases, .. } = replica;
+    drop(store);
+    let closed = async {
+        while leases.exchange(vec![ten(1, 2)]).await != [Err(StoreFault::NotConnected)] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        loop {
+            let clients: String = redis.say(&["CLIENT", "LIST"]);
+            // The test's own is one.
+            if clients.lines().count() == 1 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(RECOVERY, closed).await.unwrap();
+}
