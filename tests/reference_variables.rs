@@ -24,6 +24,7 @@ use clap::CommandFactory as _;
 use tollgate::cli::Cli;
 use tollgate::settings::REDIS_VARIABLES;
 use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 /// The reference's variables, chapter by chapter of its page.
@@ -188,7 +189,7 @@ fn serve(variables: &[(&str, &str)]) -> Command {
 
 /// What it says until it listens.
 fn said_at_start(variables: &[(&str, &str)]) -> String {
-    let mut serving = Ended(serve(variables).spawn().unwrap());
+    let mut serving = Ended(serve(variables).spawn_tied().unwrap());
     let stderr = serving.0.stderr.take().unwrap();
     let mut said = String::new();
     for line in BufReader::new(stderr).lines() {

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tollgate_test_support::wire_bench_options::Options;
@@ -284,7 +285,7 @@ impl Strace {
             .arg(output.path())
             .args(["-p", &process.to_string()])
             .stderr(Stdio::null())
-            .spawn();
+            .spawn_tied();
         let mut strace = Self {
             child: child.ok()?,
             output,

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::bare_tonic;
@@ -126,7 +127,7 @@ impl Server {
                     .arg(this)
                     .arg(bare_tonic::ARGUMENT)
                     .stdout(Stdio::piped());
-                let mut child = command.spawn().expect("it starts again");
+                let mut child = command.spawn_tied().expect("it starts again");
                 let mut line = String::new();
                 BufReader::new(child.stdout.take().expect("stdout"))
                     .read_line(&mut line)
@@ -177,7 +178,7 @@ impl Server {
         std::fs::create_dir(&folder).expect("a folder for the rules");
         std::fs::write(folder.join("rules.yaml"), workload.rules()).expect("the rules file");
         let mut command = on_cores(1);
-        let port = free_port();
+        let port = reserved_port();
         command
             .arg(reference_service())
             .envs(variables.iter().copied())
@@ -189,15 +190,15 @@ impl Server {
             ])
             .env("RUNTIME_ROOT", files.path())
             .env("GRPC_PORT", port.to_string())
-            .env("PORT", free_port().to_string())
-            .env("DEBUG_PORT", free_port().to_string())
+            .env("PORT", reserved_port().to_string())
+            .env("DEBUG_PORT", reserved_port().to_string())
             .stderr(Stdio::null());
         Self::start_silent(Kind::Reference, command, port, files)
     }
 
     fn start_nghttpd(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {
         std::fs::write(files.path().join(NGHTTPD_FILE), [b'x'; NGHTTPD_BYTES]).expect("a file");
-        let port = free_port();
+        let port = reserved_port();
         command
             .args([program("nghttpd"), "--no-tls", "--address=127.0.0.1", "-d"])
             .arg(files.path())
@@ -206,7 +207,7 @@ impl Server {
     }
 
     fn start_throttlecrab(mut command: Command, files: tempfile::TempDir) -> Self {
-        let port = free_port();
+        let port = reserved_port();
         command
             .arg(throttlecrab())
             .args(["--grpc", "--grpc-host=127.0.0.1", "--log-level=error"])
@@ -216,7 +217,10 @@ impl Server {
 
     /// Starts a server that does not report readiness.
     fn start_silent(kind: Kind, mut command: Command, port: u16, files: tempfile::TempDir) -> Self {
-        let child = command.stdout(Stdio::null()).spawn().expect("it starts");
+        let child = command
+            .stdout(Stdio::null())
+            .spawn_tied()
+            .expect("it starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         wait_for(PATIENCE, || TcpStream::connect(address).ok()).expect("it listens");
         Self {
@@ -263,7 +267,10 @@ impl Server {
         if knows("--cores") {
             command.arg(format!("--cores={cores}"));
         }
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn_tied()
+            .expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
         let banner = loop {
             let line = lines.next().expect("it starts").expect("text");

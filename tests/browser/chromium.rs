@@ -20,6 +20,7 @@ use thirtyfour::{
 };
 use tokio::runtime::Runtime;
 use tollgate_test_support::child_process::KillOnDrop;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::program;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
@@ -37,7 +38,7 @@ impl Browser {
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .spawn()
+            .spawn_tied()
             .expect("chromedriver starts");
         let stdout = server.stdout.take().expect("its stdout");
         let server = KillOnDrop(server);

@@ -15,6 +15,7 @@ use std::sync::mpsc;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
@@ -153,7 +154,7 @@ impl Pod {
             .env_clear()
             .envs(variables)
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .expect("tollgate starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
         // With unreadable rules the pod waits for valid ones; the test must not wait with it.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 
 /// Supported versions of helm.
@@ -141,7 +142,7 @@ pub(crate) fn python(arguments: &[&str], told: &str) -> Value {
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .expect("python runs");
     let mut stdin = python.stdin.take().expect("its stdin");
     // A script that ends early prints its own error.

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -131,7 +132,7 @@ fn envoys_health_check_passes_with_the_cluster_of_the_notes() {
             "port_value: 8081",
             &format!("port_value: {}", pod.grpc.port()),
         );
-    let admin = free_port();
+    let admin = reserved_port();
     let bootstrap = format!(
         "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {admin}}}}}}}\n\
          static_resources:\n{cluster}"
@@ -145,7 +146,7 @@ fn envoys_health_check_passes_with_the_cluster_of_the_notes() {
         .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "error"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn();
+        .spawn_tied();
     let _envoy = Envoy(envoy.unwrap());
     let asked = format!(
         "tollgate::127.0.0.1:{}::health_flags::healthy",

@@ -10,6 +10,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tollgate_test_support::child_process::SpawnTied as _;
+
 /// How long a batch may take. Only a deadlock takes that long.
 const BATCH_WITHIN: Duration = Duration::from_secs(90);
 
@@ -42,7 +44,7 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let said = Arc::<Mutex<String>>::default();
         let saying = Arc::clone(&said);

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
 use tollgate_test_support::child_process::KillOnDrop;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
@@ -104,7 +105,7 @@ impl Unit {
             .env("PATH", "/usr/sbin:/usr/bin")
             .envs(self.variables())
             .stderr(log)
-            .spawn();
+            .spawn_tied();
         let service = Service {
             process: KillOnDrop(child.expect("setpriv runs")),
             reload: self.only("ExecReload").to_owned(),

@@ -8,7 +8,7 @@ use tollgate::rules::file::{Options, load};
 use tollgate::rules::path::Source;
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
@@ -71,7 +71,7 @@ fn start_envoy(tollgate: &Tollgate, bootstrap: &str) -> Envoy {
         .replace(&port(10000), &port(0))
         .replace(&port(9901), &port(0))
         .replace(&port(8081), &port(tollgate.grpc.port()))
-        .replace(&port(10001), &port(free_port()))
+        .replace(&port(10001), &port(reserved_port()))
         // A busy machine may exceed Envoy's timeout, after which a request would pass.
         .replace("timeout: 0.1s", "timeout: 2s");
     Envoy::start(&bootstrap)

@@ -9,7 +9,7 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::markdown::{Page, arguments};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
@@ -55,7 +55,7 @@ fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
     ] {
         bootstrap = replaced(&bootstrap, &shown, &used);
     }
-    bootstrap = bootstrap.replace(&port(10001), &port(free_port()));
+    bootstrap = bootstrap.replace(&port(10001), &port(reserved_port()));
     let envoy = Envoy::start(&changed(bootstrap));
     (tollgate, envoy)
 }

@@ -5,7 +5,7 @@
 
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
@@ -21,7 +21,7 @@ fn the_example_bootstrap_allows_ten_requests_and_refuses_the_eleventh() {
     let mut bootstrap = BOOTSTRAP.to_owned();
     for (shown, replaced) in [
         (port(10000), port(0)),
-        (port(10001), port(free_port())),
+        (port(10001), port(reserved_port())),
         (port(9901), port(0)),
         (port(8081), port(tollgate.grpc.port())),
         // A busy test machine may exceed Envoy's timeout, after which the request would pass.

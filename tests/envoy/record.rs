@@ -29,6 +29,7 @@ use tollgate::proto::tollgate::recording::v1::Code;
 use tollgate::recording::{Event, Events as _, Reader};
 use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::background_clients::SetOnDrop;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
@@ -190,7 +191,7 @@ fn record(service: &Tollgate, envoy: &Envoy, file: &str, seed: u64) -> BTreeMap<
         .args(["--admin", &format!("http://{}", service.admin)])
         .env_clear()
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let begun = wait_for(PATIENCE, || {
         (service.metric("tollgate_recordings") == 1).then_some(())

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::child_process::{KillOnDrop, run_to_end};
 use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
@@ -57,7 +58,7 @@ async fn a_socket_replaces_a_stale_one_and_is_removed_at_exit() {
         // A stale socket: a dropped listener leaves its file.
         drop(UnixListener::bind(&socket).unwrap());
         assert!(socket.exists());
-        let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn().unwrap());
+        let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn_tied().unwrap());
         let mut answered = None;
         for _ in 0..500 {
             answered = ask(&socket).await;

@@ -20,11 +20,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::polling::wait_for;
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 
 /// Fixed ports of Envoy Gateway: xDS for Envoy, xDS for the rate limit service, Wasm modules, and
 /// the readiness listener of its Envoy.
@@ -65,7 +66,7 @@ impl ControlPlane {
         let control_plane = Self {
             child: Mutex::new(None),
             directory,
-            edge: SocketAddr::from(([127, 0, 0, 1], free_port())),
+            edge: SocketAddr::from(([127, 0, 0, 1], reserved_port())),
             _ports: ports,
         };
         let envoy = control_plane.path(&format!("data/envoy-versions/{ENVOY_VERSION}/bin"));
@@ -99,7 +100,7 @@ impl ControlPlane {
         ] {
             let text = text
                 .replace("@DIRECTORY@", &self.file(""))
-                .replace("@ADMIN_PORT@", &free_port().to_string())
+                .replace("@ADMIN_PORT@", &reserved_port().to_string())
                 .replace("@EDGE_PORT@", &port(self.edge))
                 .replace("@BACKEND_PORT@", &port(backend))
                 .replace("@RATE_LIMIT_PORT@", &port(rate_limit))
@@ -157,7 +158,7 @@ impl ControlPlane {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
-            .spawn()
+            .spawn_tied()
             .unwrap();
         *self.child() = Some(child);
         let listens = wait_for(START_WITHIN, || {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 
 use crate::alerts::promtool;
@@ -107,8 +107,8 @@ fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
     expired.not_after = date_time_ymd(2001, 1, 1);
     let certificate = file("tls.crt", &expired.self_signed(&key).unwrap().pem());
     let key = file("tls.key", &key.serialize_pem());
-    let store = format!("redis://127.0.0.1:{}", free_port());
-    let xds = format!("127.0.0.1:{}", free_port());
+    let store = format!("redis://127.0.0.1:{}", reserved_port());
+    let xds = format!("127.0.0.1:{}", reserved_port());
     let ill = RatelimitProcess::start(&[
         ("TOLLGATE_RULES", &bad),
         ("TOLLGATE_STORE", &store),

@@ -4,6 +4,7 @@
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -38,7 +39,7 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
         .args(["--count", "1", "--format", "json"])
         .args(["--admin", &format!("http://{}", service.admin)])
         .stdout(std::process::Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let mut tap = Tap(tap);
     let listening = || (service.metric("tollgate_event_streams") == 1).then_some(());

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -107,7 +108,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 fn started(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+    command.spawn_tied().unwrap()
 }
 
 #[test]

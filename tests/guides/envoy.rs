@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::edge::Parts;
@@ -37,7 +37,7 @@ fn the_fourth_login_is_refused_with_the_documented_headers() {
     let guide = Guide::of("envoy.md");
     let tollgate = Tollgate::start(&rules(&guide), &[]);
     // One more without a server: the health check finds out before any request.
-    let nobody = ([127, 0, 0, 1], free_port()).into();
+    let nobody = ([127, 0, 0, 1], reserved_port()).into();
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
@@ -84,7 +84,7 @@ fn the_fourth_login_is_refused_with_the_documented_headers() {
 #[test]
 fn without_tollgate_requests_pass_or_fail_as_documented() {
     let guide = Guide::of("envoy.md");
-    let nobody = ([127, 0, 0, 1], free_port()).into();
+    let nobody = ([127, 0, 0, 1], reserved_port()).into();
     for (deny, status, counted) in [(false, 200, [1, 1]), (true, 500, [1, 0])] {
         let mut parts = parts(&guide).at(&[nobody]);
         parts.filters[0]["typed_config"]["failure_mode_deny"] = Value::from(deny);

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use tollgate::metrics::{Label, LabelValues, Metrics};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::promql;
@@ -49,7 +49,7 @@ pub(crate) static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
     send(secure.grpc, b"GET / HTTP/1.1\r\n\r\n");
     waited_for(&secure, "tollgate_tls_handshake_failures_total{");
 
-    let store = format!("redis://127.0.0.1:{}", free_port());
+    let store = format!("redis://127.0.0.1:{}", reserved_port());
     let arguments = ["--store", &store, "--control-frames-per-second-max", "10"];
     let away = Tollgate::start(RULES, &arguments);
     for domain in ["d", "nobody's"] {

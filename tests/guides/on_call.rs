@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::terminal_picture::{self, PROMPT};
@@ -183,7 +184,7 @@ impl Replicas {
         let mut child = Running(
             shell(&format!("exec {command} {ports}"))
                 .stderr(Stdio::piped())
-                .spawn()
+                .spawn_tied()
                 .unwrap(),
         );
         let mut said = child.0.stderr.take().unwrap();

@@ -9,6 +9,7 @@ use tollgate::replay::report::{
     AgainstReport, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts,
     ReplayReport, ReservationFigures, RuleReport, Undecidable,
 };
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -71,7 +72,7 @@ fn the_commands_of_the_page_replay_a_recording() {
         ])
         .current_dir(folder)
         .stdout(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let running = || (service.metric("tollgate_recordings") == 1).then_some(());
     assert!(wait_for(PATIENCE, running).is_some());

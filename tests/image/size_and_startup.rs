@@ -8,6 +8,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
@@ -72,7 +73,7 @@ fn start_to_ready(machine: &Machine) -> Duration {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_clear()
         .stderr(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let address = ([127, 0, 0, 1], 8080).into();
     let listens = || std::net::TcpStream::connect(address).is_ok();

@@ -12,9 +12,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 
 /// The API server's token. It listens on loopback during a test.
 const TOKEN: &str = "administrator";
@@ -57,7 +58,7 @@ impl Cluster {
             processes: Vec::new(),
             directory,
         };
-        let [client, peer, secure] = [free_port(), free_port(), free_port()];
+        let [client, peer, secure] = [reserved_port(), reserved_port(), reserved_port()];
         let at = |port: u16| format!("http://127.0.0.1:{port}");
         cluster.spawn(
             "etcd",
@@ -140,7 +141,7 @@ impl Cluster {
             .env_clear()
             .stdout(Stdio::null())
             .stderr(log)
-            .spawn();
+            .spawn_tied();
         // A process is stopped before those it depends on.
         self.processes.insert(0, (name, child.expect(name)));
     }
@@ -200,7 +201,7 @@ impl Cluster {
     /// Output of kubectl line by line, after the first line.
     pub(crate) fn watch(&self, arguments: &[&str]) -> Lines {
         let mut command = self.command("kubernetes/kubectl");
-        let child = command.args(arguments).stdout(Stdio::piped()).spawn();
+        let child = command.args(arguments).stdout(Stdio::piped()).spawn_tied();
         let mut child = child.expect("kubectl runs");
         let lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
         let seen = Arc::new(Mutex::new(Vec::new()));

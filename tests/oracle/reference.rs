@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 /// A running reference service.
@@ -77,7 +78,7 @@ impl Reference {
             .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap();
         let listens = wait_for(PATIENCE, || {
             if child.try_wait().unwrap().is_some() {
@@ -135,7 +136,7 @@ impl Loader {
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap();
         Self {
             stdin: child.stdin.take().unwrap(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
@@ -70,7 +71,7 @@ for part, value in values:
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let input = serde_json::to_vec(&json!([schema, values])).unwrap();
     python.stdin.take().unwrap().write_all(&input).unwrap();
@@ -326,7 +327,7 @@ impl Logged {
         let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
         fs::write(rules.path(), RULES).unwrap();
         let mut command = crate::logs::serve(rules.path(), &[]);
-        let mut child = KillOnDrop(command.args(arguments).spawn().unwrap());
+        let mut child = KillOnDrop(command.args(arguments).spawn_tied().unwrap());
         let stderr = BufReader::new(child.0.stderr.take().unwrap());
         let (sender, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

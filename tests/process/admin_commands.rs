@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tollgate_test_support::child_process::KillOnDrop;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -68,7 +69,7 @@ assert next(validator.iter_errors(values[0]), None)
         .args(["-c", validate])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let (_, schema, _) = tollgate(&["schema", "--for", "admin"]);
     let mut schema: Value = serde_json::from_str(&schema).unwrap();
@@ -366,7 +367,7 @@ impl Tap {
             .env_clear()
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap();
         let (sender, lines) = std::sync::mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -473,7 +474,7 @@ fn tap_ends_without_a_replica_and_with_its_reader() {
     let shell = Command::new("bash")
         .args(["-o", "pipefail", "-c", &pipe])
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let mut shell = KillOnDrop(shell);
     wait_for_streams(&services, 1);

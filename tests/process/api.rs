@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -211,7 +212,7 @@ fn validated(input: &Value) -> String {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let input = serde_json::to_vec(input).unwrap();
     python.stdin.take().unwrap().write_all(&input).unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::commands::{RULES, tollgate};
@@ -39,7 +40,7 @@ fn check_input(arguments: &[&str], input: &[u8]) -> Output {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
@@ -228,7 +229,7 @@ assert next(validator.iter_errors(reports[0]), None)
         .args(["-c", validate])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let schema: Value = serde_json::from_str(&schema).unwrap();
     let input = serde_json::to_vec(&serde_json::json!([schema, reports])).unwrap();

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 pub(crate) const RULES: &str = "
@@ -286,7 +287,10 @@ fn hit_prints_a_readable_answer_and_its_exit_code_agrees() {
 
 #[test]
 fn hit_gives_advice_when_no_service_answers() {
-    let nobody = format!("127.0.0.1:{}", tollgate_test_support::ports::free_port());
+    let nobody = format!(
+        "127.0.0.1:{}",
+        tollgate_test_support::ports::reserved_port()
+    );
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("tollgate serve"), "{stderr}");
@@ -328,7 +332,7 @@ fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
         .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
         .env_clear()
         .stderr(std::process::Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let _child = KillOnDrop(child);
@@ -365,7 +369,7 @@ fn the_name_of_the_references_binary_implies_serve() {
         .envs([("RUNTIME_IGNOREDOTFILES", "true"), ("USE_STATSD", "false")])
         .envs([("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")])
         .stderr(std::process::Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let _child = KillOnDrop(child);
@@ -395,7 +399,7 @@ fn the_references_variables_are_supported() {
             ("TOLLGATE_DRAIN_DELAY", "0s"),
         ])
         .stderr(std::process::Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let id = child.id().to_string();

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 use serde_json::{Value, json};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -109,7 +110,7 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
         ("TOLLGATE_NONSENSE", "1"),
         ("TOLLGATE_DOOR", "h2"),
     ];
-    let mut child = serve(&rules, &variables).spawn().unwrap();
+    let mut child = serve(&rules, &variables).spawn_tied().unwrap();
     let id = child.id().to_string();
     let stderr = child.stderr.take().unwrap();
     let mut child = KillOnDrop(child);
@@ -176,7 +177,7 @@ fn the_start_line_names_version_rules_store_and_addresses() {
     }
     let mut command = serve(directory.path(), &[("LOG_FORMAT", "text")]);
     command.env("TOLLGATE_STORE", "redis://127.0.0.1:1");
-    let mut child = command.spawn().unwrap();
+    let mut child = command.spawn_tied().unwrap();
     let stderr = child.stderr.take().unwrap();
     let _child = KillOnDrop(child);
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
@@ -221,7 +222,9 @@ fn rules_that_are_good_again_are_logged_at_the_level_of_their_refusal() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut child = serve(&rules, &[("LOG_LEVEL", "error")]).spawn().unwrap();
+    let mut child = serve(&rules, &[("LOG_LEVEL", "error")])
+        .spawn_tied()
+        .unwrap();
     let lines = heard(&mut child);
     let _child = KillOnDrop(child);
     next(&lines, "tollgate started");
@@ -243,7 +246,7 @@ fn decisions_are_logged_only_where_the_filter_names_them() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     let filter = [("LOG_LEVEL", "error,tollgate::decisions=debug")];
-    let mut child = serve(&rules, &filter).spawn().unwrap();
+    let mut child = serve(&rules, &filter).spawn_tied().unwrap();
     let lines = heard(&mut child);
     let _child = KillOnDrop(child);
     let started = next(&lines, "tollgate started");

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tollgate::recording::{Events as _, Reader};
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::repository;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -24,7 +25,7 @@ fn start(service: &Tollgate, out: &Path, more: &[&str]) -> Child {
         .args(more)
         .env_clear()
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let running = || (service.metric("tollgate_recordings") == 1).then_some(());
     wait_for(PATIENCE, running).unwrap();

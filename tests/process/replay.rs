@@ -11,6 +11,7 @@ use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
 use tollgate::proto::tollgate::recording::v1::{End, Header, Item};
 use tollgate::recording::Writer;
 use tollgate_test_support::child_process::KillOnDrop;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -51,7 +52,7 @@ fn record(service: &Tollgate, out: &Path, requests: u32, act: impl FnOnce()) {
         .args(["--out", out.to_str().unwrap(), "--admin", &admin(service)])
         .env_clear()
         .stderr(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let mut client = KillOnDrop(client);
     let size = || fs::metadata(out).map_or(0, |file| file.len());

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::commands::tollgate;
@@ -175,7 +176,7 @@ fn python(program: &str, input: &str) -> String {
         .args(["-c", program])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     child
         .stdin
@@ -292,7 +293,7 @@ fn watch_runs_again_when_tests_or_rules_change_and_survives_errors() {
         .env_clear()
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let mut watching = Watching(child);
     let output = BufReader::new(watching.0.stdout.take().unwrap());

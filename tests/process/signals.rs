@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const RULES: &str =
@@ -70,7 +71,7 @@ fn ports_open_at_once_and_readiness_waits_for_rules() {
             .unwrap()
             .success()
     );
-    let (grpc, port) = (free_port().to_string(), free_port());
+    let (grpc, port) = (reserved_port().to_string(), reserved_port());
     let child = std::process::Command::new(tollgate_binary())
         .arg("serve")
         .arg(&pipe)
@@ -85,7 +86,7 @@ fn ports_open_at_once_and_readiness_waits_for_rules() {
         ])
         .env_clear()
         .stderr(std::process::Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let _child = crate::commands::KillOnDrop(child);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::repository;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
@@ -121,7 +122,7 @@ fn watching_runs_the_tests_again_when_the_rule_changes() {
         .current_dir(folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let _running = Running(child);

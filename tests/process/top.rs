@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::admin_commands::{LIMITS, admin, hit};
@@ -212,7 +213,7 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
 
 #[test]
 fn a_dropped_connection_is_shown_and_comes_back() {
-    let port = free_port();
+    let port = reserved_port();
     let url = format!("http://127.0.0.1:{port}");
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
@@ -227,7 +228,7 @@ fn a_dropped_connection_is_shown_and_comes_back() {
             .args(["--debug-port", &port.to_string()])
             .env_clear()
             .stderr(std::process::Stdio::null());
-        tollgate_test_support::child_process::KillOnDrop(command.spawn().unwrap())
+        tollgate_test_support::child_process::KillOnDrop(command.spawn_tied().unwrap())
     };
     let service = start();
     let terminal = Terminal::top(&url, "", "");

@@ -20,6 +20,8 @@ use tollgate::rules::file::{Code, Diagnostic, LoadedRules, Report, schema};
 
 use crate::reading::read;
 
+use tollgate_test_support::child_process::SpawnTied as _;
+
 /// Longer texts are not validated against the schema.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
@@ -61,7 +63,7 @@ impl Validator {
             .arg(file.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap_or_else(|error| panic!("{}: {error}; run make deps", python.display()));
         Self {
             input: child.stdin.take().unwrap(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tollgate_test_support::grpc_client::{Code, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
@@ -202,7 +202,7 @@ async fn ask_again(service: &Tollgate, times: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_statsd_server_delays_neither_decisions_nor_shutdown() {
-    let mut service = start_with_statsd("tcp", free_port());
+    let mut service = start_with_statsd("tcp", reserved_port());
     ask(&service).await;
     let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
     let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));

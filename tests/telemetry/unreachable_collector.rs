@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
@@ -55,7 +55,7 @@ async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
         // Accepts connections in the kernel's queue and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent_at = silent.local_addr().unwrap().port();
-        for (port, why) in [(silent_at, "silent"), (free_port(), "away")] {
+        for (port, why) in [(silent_at, "silent"), (reserved_port(), "away")] {
             let endpoint = format!("http://127.0.0.1:{port}");
             let queue = QUEUE.to_string();
             let variables = [

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::child_process::SpawnTied as _;
 use crate::components::component;
 use crate::http_client::http;
 use crate::polling::{PATIENCE, wait_for};
@@ -112,7 +113,7 @@ impl Envoy {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
-            .spawn()
+            .spawn_tied()
             .expect("Envoy starts");
         let addresses = wait_for(PATIENCE, || {
             if let Some(status) = child.try_wait().expect("its status") {

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
+use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
 use crate::metrics_text::series_value;
 use crate::polling::{PATIENCE, wait_for};
-use crate::ports::free_port;
+use crate::ports::reserved_port;
 use crate::tollgate_process::tollgate_binary;
 
 /// A running service.
@@ -41,7 +42,7 @@ impl RatelimitProcess {
         let program = bin.path().join("ratelimit");
         symlink(tollgate_binary(), &program).unwrap();
         let [grpc, http_port, admin, prometheus] =
-            [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+            [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], reserved_port())));
         let port = |address: SocketAddr| address.port().to_string();
         let variables = variables
             .iter()
@@ -56,7 +57,7 @@ impl RatelimitProcess {
             ])
             .envs(variables)
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let said = Arc::new(Mutex::new(String::new()));

@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
 use crate::metrics_text::{series_sum, series_value};
 use crate::polling::wait_for;
@@ -169,7 +170,7 @@ impl Tollgate {
             .args(arguments)
             .env_clear()
             .stderr(Stdio::piped())
-            .spawn()
+            .spawn_tied()
             .expect("tollgate starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
         let mut before = String::new();

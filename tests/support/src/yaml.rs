@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use crate::child_process::SpawnTied as _;
 use crate::components::component;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ pub fn yaml(text: &str) -> Vec<Value> {
         .args(["-c", READ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn()
+        .spawn_tied()
         .expect("python runs");
     let mut stdin = python.stdin.take().expect("its stdin");
     stdin.write_all(text.as_bytes()).expect("it reads");

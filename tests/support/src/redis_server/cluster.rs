@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{RedisServer, program};
 use crate::polling::wait_for;
-use crate::ports::free_port;
+use crate::ports::reserved_port;
 
 /// How long servers may take to agree.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -247,7 +247,7 @@ fn ports() -> (u16, u16) {
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let (_, major) = version.split_once("v=").expect("a version");
     if !major.starts_with("6.") {
-        return (free_port(), free_port());
+        return (reserved_port(), reserved_port());
     }
     let first = u16::try_from(std::process::id() % 8_000).expect("a small number");
     loop {

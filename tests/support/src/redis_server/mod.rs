@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use redis::{Connection, FromRedisValue};
 
-use crate::ports::free_port;
+use crate::child_process::SpawnTied as _;
+use crate::ports::reserved_port;
 
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it with these further arguments, and waits until it answers.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_on(free_port(), arguments)
+        Self::start_on(reserved_port(), arguments)
     }
 
     /// The same on this port.
@@ -48,7 +49,7 @@ impl RedisServer {
 
     /// A port where one may be started later.
     pub fn later() -> u16 {
-        free_port()
+        reserved_port()
     }
 
     /// Starts it at that port.
@@ -64,7 +65,7 @@ impl RedisServer {
     /// The same with a quorum.
     pub fn sentinel_of(name: &str, port: u16, quorum: usize) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let own = free_port();
+        let own = reserved_port();
         let file = directory.path().join("sentinel.conf");
         let text = format!(
             "port {own}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n\
@@ -79,7 +80,7 @@ impl RedisServer {
             .arg("--sentinel")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
+            .spawn_tied()
             .expect("`redis-server` is missing; run `make deps`");
         let server = Self {
             child,
@@ -202,6 +203,6 @@ fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
         .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
+        .spawn_tied()
         .expect("`redis-server` is missing; run `make deps`")
 }
