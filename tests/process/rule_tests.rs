@@ -1,19 +1,20 @@
-//! `tollgate test`: formats, exit codes, coverage, `--watch`, its schema, the examples of
+//! `tollgate test`: JSON, JUnit and TAP, `--watch`, its schema, the examples of
 //! `docs/rule-tests.md`.
 //!
-//! What it deliberately does not do: hold the texts of diagnostics (`tests/rules/broken_tests`), or
-//! test what steps do (`src/rule_tests/tests.rs`).
+//! What it deliberately does not do: hold the texts of diagnostics (`tests/rules/broken_tests`) or
+//! results (`sessions/test.txt`), or test what steps do (`src/rule_tests/tests.rs`).
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::commands::tollgate;
+use crate::running::Running;
 
 const RULES: &str = "\
 domain: edge
@@ -69,104 +70,6 @@ fn test(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
         text(output.stdout),
         text(output.stderr),
     )
-}
-
-#[test]
-fn results_are_printed_as_cargo_test_does() {
-    let folder = folder(&[("good.test.yaml", GOOD), ("bad.test.yaml", BAD)]);
-    let (code, stdout, stderr) = test(folder.path(), &["good.test.yaml"]);
-    assert_eq!((code, stderr.as_str()), (0, ""));
-    assert_eq!(
-        stdout,
-        "test good.test.yaml: three a minute ... ok
-
-coverage: 1 of 2 rules reached (50.0%)
-  not reached: edge.path (9 per hour), rules.yaml
-
-test result: ok. 1 passed; 0 failed; 0 filtered out
-"
-    );
-    // A directory is all its files of tests.
-    let (code, stdout, stderr) = test(folder.path(), &["."]);
-    assert_eq!((code, stderr.as_str()), (1, ""));
-    let expected = "\
-test ./bad.test.yaml: <four> & 'more' # a minute ... FAILED
-test ./good.test.yaml: three a minute ... ok
-
-failures:
-
----- ./bad.test.yaml: <four> & 'more' # a minute ----
-step 1: ask edge user=ada
-  --> ./bad.test.yaml:6:10
-  at 2026-01-01T13:00:10+01:00[Europe/Berlin]
-  admitted:
-    expected: 4
-    actual:   3
-  remaining:
-    expected: 1
-    actual:   0
-  explain:
-    rule edge.user
-      limit: 3 in 1 minute, fixed_window
-";
-    assert!(stdout.starts_with(expected), "{stdout}");
-    let end = "\ntest result: FAILED. 1 passed; 1 failed; 0 filtered out\n";
-    assert!(stdout.ends_with(end), "{stdout}");
-}
-
-#[test]
-fn exit_codes_and_selection() {
-    let folder = folder(&[("good.test.yaml", GOOD), ("bad.test.yaml", BAD)]);
-    let run = |arguments: &[&str]| test(folder.path(), arguments);
-    let both = ["good.test.yaml", "bad.test.yaml"];
-    assert_eq!(run(&both).0, 1);
-    let (code, stdout, _) = run(&[&both[..], &["--filter", "three"]].concat());
-    assert_eq!(code, 0, "{stdout}");
-    assert!(
-        stdout.contains("1 passed; 0 failed; 1 filtered out"),
-        "{stdout}"
-    );
-    assert_eq!(run(&[]).0, 2);
-    assert_eq!(run(&["good.test.yaml", "--coverage-min", "101"]).0, 2);
-    let (code, stdout, _) = run(&["good.test.yaml", "--coverage-min", "50"]);
-    assert_eq!(code, 0, "{stdout}");
-    let (code, stdout, _) = run(&["good.test.yaml", "--coverage-min", "50.1"]);
-    assert_eq!(code, 1);
-    assert!(
-        stdout.contains("the coverage is below 50.1% (--coverage-min)"),
-        "{stdout}"
-    );
-    let (code, _, stderr) = run(&["none.test.yaml"]);
-    assert_eq!(code, 1);
-    assert!(stderr.contains("none.test.yaml: No such file"), "{stderr}");
-}
-
-#[test]
-fn a_broken_file_is_reported_whole_and_the_other_files_run() {
-    let rules = "domain: edge\ndescriptors: [{key: a, rate_limt: {unit: day}}]\n";
-    let other = GOOD.replace("rules.yaml", "other.yaml");
-    let folder = folder(&[
-        ("good.test.yaml", GOOD),
-        ("broken.test.yaml", BROKEN),
-        ("other.test.yaml", &other),
-        ("other.yaml", rules),
-    ]);
-    let (code, stdout, stderr) = test(folder.path(), &["."]);
-    assert_eq!(code, 1);
-    assert!(stdout.contains("1 passed; 0 failed; 0 filtered out; 2 files cannot run"));
-    for words in [
-        "unknown key 'nam'",
-        "did you mean `name`?",
-        "./broken.test.yaml:2:10",
-        "`start` is not a time",
-        "unknown key 'wait'",
-        "error: ./broken.test.yaml cannot run",
-        // Rules have the diagnostics of rules.
-        "unknown key 'rate_limt'",
-        "other.yaml:2:",
-    ] {
-        assert!(stderr.contains(words), "{words}: {stderr}");
-    }
 }
 
 /// Runs a Python program with the input, and gives what it prints.
@@ -274,34 +177,17 @@ print([yaml.safe_load(block.split('  ...\\n')[0])['message'][0] for block in blo
     assert!(python(read, &format!("{tap}\n")).contains("step 1: ask edge user=ada"));
 }
 
-/// A process that is ended with the test.
-struct Watching(Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn watch_runs_again_when_tests_or_rules_change_and_survives_errors() {
     let folder = folder(&[("it.test.yaml", GOOD)]);
-    let child = Command::new(tollgate_binary())
-        .args(["test", "it.test.yaml", "--watch"])
-        .current_dir(folder.path())
-        .env_clear()
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn_tied()
-        .unwrap();
-    let mut watching = Watching(child);
-    let output = BufReader::new(watching.0.stdout.take().unwrap());
-    let mut results = output
-        .lines()
-        .map(Result::unwrap)
-        .filter(|line| line.starts_with("test result: "));
-    let mut next = || results.next().unwrap();
+    let watching = Running::with_stdout(
+        Command::new(tollgate_binary())
+            .args(["test", "it.test.yaml", "--watch"])
+            .current_dir(folder.path())
+            .env_clear()
+            .stderr(Stdio::null()),
+    );
+    let next = || watching.line_with("test result: ");
     assert!(next().starts_with("test result: ok. 1 passed; 0 failed"));
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("rules.yaml", &RULES.replace("unit: 3", "unit: 2"));

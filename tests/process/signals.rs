@@ -1,27 +1,22 @@
 //! Shutdown: in order, in time, and at once on a second signal.
 
-use std::time::{Duration, Instant};
-
-use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const RULES: &str =
-    "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";
-
-/// Longest shutdown with default settings.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+    "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 5}}]}";
 
 #[test]
-fn sigterm_and_sigint_stop_it_in_time_with_success() {
+fn sigterm_and_sigint_stop_it_with_success() {
     for name in ["TERM", "INT"] {
-        let mut running = Tollgate::start(RULES, &[]);
-        // An idle connection must not delay it.
+        // The stop of an idle connection does not take the whole time-out.
+        let mut running = Tollgate::start(RULES, &["--drain-timeout", "10m"]);
         let idle = std::net::TcpStream::connect(running.grpc).unwrap();
         running.signal(name);
-        let status = running.wait(STOP_WITHIN).expect("it stops in time");
+        let status = running.wait(PATIENCE).expect("it stops");
         assert_eq!(status.code(), Some(0), "{name}");
         drop(idle);
     }
@@ -29,34 +24,29 @@ fn sigterm_and_sigint_stop_it_in_time_with_success() {
 
 #[test]
 fn readiness_ends_at_once_and_requests_are_answered_for_the_drain_delay() {
-    let mut running = Tollgate::start(RULES, &["--drain-delay", "30s"]);
+    let mut running = Tollgate::start(RULES, &["--drain-delay", "10m"]);
     assert_eq!(http(running.http, "GET", "/healthcheck", "").0, 200);
     running.signal("TERM");
-    let unready = wait_for(PATIENCE, || {
-        (http(running.http, "GET", "/healthcheck", "").0 == 500).then_some(())
+    until("it is not ready", || {
+        http(running.http, "GET", "/healthcheck", "").0 == 500
     });
-    assert!(unready.is_some());
     let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
     assert_eq!(http(running.http, "POST", "/json", asked).0, 200);
     assert_eq!(http(running.http, "GET", "/livez", "").0, 200);
     assert!(running.running());
 }
 
+/// Without the second signal the stop would take ten minutes.
 #[test]
-#[allow(clippy::disallowed_methods)] // how long a stop takes is the point
 fn a_second_signal_stops_it_at_once() {
     let mut running = Tollgate::start(RULES, &["--drain-delay", "10m"]);
     running.signal("TERM");
-    let unready = wait_for(PATIENCE, || {
-        (http(running.http, "GET", "/readyz", "").0 == 500).then_some(())
+    until("it is not ready", || {
+        http(running.http, "GET", "/readyz", "").0 == 500
     });
-    assert!(unready.is_some());
-    let asked = Instant::now();
     running.signal("INT");
     let status = running.wait(PATIENCE).expect("it stops");
     assert_eq!(status.code(), Some(0));
-    // Not a measure of speed: without the second signal it would take ten minutes.
-    assert!(asked.elapsed() < PATIENCE);
 }
 
 #[test]
@@ -88,17 +78,16 @@ fn ports_open_at_once_and_readiness_waits_for_rules() {
         .stderr(std::process::Stdio::null())
         .spawn_tied()
         .unwrap();
-    let _child = crate::commands::KillOnDrop(child);
+    let _child = KillOnDrop(child);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    wait_for(PATIENCE, || std::net::TcpStream::connect(address).ok()).expect("an open port");
+    until("the port is open", || std::net::TcpStream::connect(address));
     assert_eq!(http(address, "GET", "/readyz", ""), (500, String::new()));
     assert_eq!(http(address, "GET", "/livez", "").0, 200);
     let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
     assert_eq!(http(address, "POST", "/json", asked).0, 503);
     std::fs::write(&pipe, RULES).unwrap();
-    let ready = wait_for(PATIENCE, || {
-        (http(address, "GET", "/readyz", "").0 == 200).then_some(())
+    until("it is ready", || {
+        http(address, "GET", "/readyz", "").0 == 200
     });
-    assert!(ready.is_some());
     assert_eq!(http(address, "POST", "/json", asked).0, 200);
 }

@@ -10,13 +10,13 @@ use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::namespaces::run_test_again;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-/// Limits that a turn of an hour does not reset within the test: a fixed window of a year would
-/// need a lucky date too, and is as likely to turn as a lottery.
+/// A limit of each algorithm, whose window does not turn within the test.
 fn rules() -> String {
     let limits = ALGORITHMS.iter().map(|algorithm| {
+        // window: `limit_of` counts in hours, for a clock that a test sets.
         let limit = limit_of(10, *algorithm).replace("unit: hour", "unit: year");
         format!("{{key: {}, rate_limit: {limit}}}", algorithm.name())
     });
@@ -78,7 +78,7 @@ fn a_kill_loses_at_most_what_was_counted_since_the_last_snapshot() {
     // A snapshot that began after these requests: the second from here.
     let writes = || service.metric("tollgate_snapshot_writes_total");
     let now = writes();
-    assert!(wait_for(PATIENCE, || (writes() >= now + 2).then_some(())).is_some());
+    until("two more snapshots are written", || writes() >= now + 2);
     let since = admitted(service.http, 2);
     service.signal("KILL");
     service.wait(PATIENCE).unwrap();
@@ -132,7 +132,7 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     // All but a few bytes of the disk; the error is that of the writer.
     let _ = std::fs::write("/mnt/rest", [1; 16 << 10]);
     let full = "tollgate_snapshot_write_failures_total{cause=\"disk_full\"}";
-    assert!(wait_for(PATIENCE, || (service.metric(full) > 0).then_some(())).is_some());
+    until("the disk is full", || service.metric(full) > 0);
     service.signal("TERM");
     assert!(service.wait(PATIENCE).unwrap().success());
     assert_eq!(std::fs::read(snapshot).unwrap(), good);

@@ -3,23 +3,13 @@
 //!
 //! What it deliberately does not do: the workflow (`action`).
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::repository;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-/// A process that ends with its owner.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::running::Running;
 
 pub(crate) fn page() -> String {
     std::fs::read_to_string(repository().join("docs/testing-rules.md")).unwrap()
@@ -117,21 +107,15 @@ fn watching_runs_the_tests_again_when_the_rule_changes() {
     let folder = folder();
     let command = "tollgate test --watch rules";
     assert!(page().contains(&format!("$ {command}\n")));
-    let mut child = Command::new(tollgate_binary())
-        .args(["test", "--watch", "rules"])
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn_tied()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let _running = Running(child);
-    let mut results = lines
-        .map(Result::unwrap)
-        .filter(|line| line.starts_with("test result: "));
-    assert!(results.next().unwrap().starts_with("test result: ok."));
+    let watching = Running::with_stdout(
+        Command::new(tollgate_binary())
+            .args(["test", "--watch", "rules"])
+            .current_dir(folder.path())
+            .stderr(Stdio::null()),
+    );
+    watching.line_with("test result: ok.");
     change(folder.path(), "burst: 40 ", "burst: 30 ");
-    assert!(results.next().unwrap().starts_with("test result: FAILED."));
+    watching.line_with("test result: FAILED.");
 }
 
 /// Tests beside rules are not read as rules.

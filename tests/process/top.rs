@@ -1,38 +1,41 @@
 //! `tollgate top` in a real terminal of 80 columns and 24 lines: tmux. Its screens are captured.
 
-use std::process::Command;
-use std::time::Duration;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use tollgate_test_support::child_process::SpawnTied as _;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::admin_commands::{LIMITS, admin, hit};
+use crate::running::signal;
 
-/// A tmux server with one window. It ends when this is dropped.
+/// A tmux server with one window. It ends with the test.
 pub(crate) struct Terminal {
     directory: tempfile::TempDir,
+    _server: KillOnDrop,
 }
 
 impl Terminal {
     /// Runs a shell command in a terminal of this size.
     fn start(width: u16, height: u16, command: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // `-D`: the server is this child, and no daemon.
+        let server = tmux(directory.path(), &["-D", "-f", "/dev/null"])
+            .stdin(Stdio::null())
+            .spawn_tied();
         let terminal = Self {
-            directory: tempfile::tempdir().unwrap(),
+            _server: KillOnDrop(server.expect("tmux is missing; run `make deps`")),
+            directory,
         };
         let (width, height) = (width.to_string(), height.to_string());
-        terminal.tmux(&[
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            &width,
-            "-y",
-            &height,
-            command,
-        ]);
+        let size = ["-x", &width, "-y", &height];
+        let session = [&["new-session", "-d"], &size[..], &[command]].concat();
+        until("the server has a session", || {
+            let output = tmux(terminal.directory.path(), &session).output().unwrap();
+            output.status.success().then_some(()).ok_or(output)
+        });
         terminal
     }
 
@@ -47,15 +50,7 @@ impl Terminal {
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {
-        let output = Command::new("tmux")
-            .arg("-S")
-            .arg(self.directory.path().join("socket"))
-            .args(arguments)
-            .env_remove("TMUX")
-            .env("LC_ALL", "C.UTF-8")
-            .env("TERM", "xterm-256color")
-            .output()
-            .expect("tmux is missing; run `make deps`");
+        let output = tmux(self.directory.path(), arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -75,30 +70,36 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
+    /// The ID of the program: tmux names the shell, and the program is its child.
+    fn program(&self) -> String {
+        let shell = self.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children = format!("/proc/{shell}/task/{shell}/children");
+        let children = std::fs::read_to_string(children).unwrap();
+        children.split_whitespace().next().unwrap().to_owned()
+    }
+
     /// Waits for a screen with these words.
     pub(crate) fn wait(&self, words: &[&str]) -> Vec<String> {
-        let found = wait_for(PATIENCE, || {
+        until(&format!("{words:?} are shown"), || {
             let screen = self.screen();
             let text = screen.join("\n");
-            words
-                .iter()
-                .all(|words| text.contains(words))
-                .then_some(screen)
-        });
-        found.unwrap_or_else(|| panic!("{words:?} is not on:\n{}", self.screen().join("\n")))
+            let all = words.iter().all(|words| text.contains(words));
+            all.then(|| screen.clone()).ok_or(screen)
+        })
     }
 }
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let socket = self.directory.path().join("socket");
-        // It may have ended already.
-        let _ = Command::new("tmux")
-            .arg("-S")
-            .arg(socket)
-            .arg("kill-server")
-            .output();
-    }
+/// tmux with the server of this folder.
+fn tmux(folder: &Path, arguments: &[&str]) -> Command {
+    let mut tmux = Command::new("tmux");
+    tmux.arg("-S")
+        .arg(folder.join("socket"))
+        .args(arguments)
+        .env_remove("TMUX")
+        .env("LC_ALL", "C.UTF-8")
+        .env("TERM", "xterm-256color");
+    tmux
 }
 
 /// A line with its digits masked. Numbers vary, their columns do not.
@@ -140,7 +141,7 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
         .iter()
         .find(|line| line.contains("edge.user"))
         .unwrap();
-    assert!(user.ends_with("      6 2 per hour"), "{user}");
+    assert!(user.ends_with("      6 2 per year"), "{user}");
     assert!(
         screen[23].starts_with(" ? help  q quit  tab view"),
         "{screen:?}"
@@ -162,7 +163,7 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     let text = screen.join("\n");
     for part in [
         "key       user=a",
-        "limit     2 per hour, fixed_window",
+        "limit     2 per year, fixed_window",
         "refused   6 of 10 asked",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -198,11 +199,11 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     // Smaller and larger.
     terminal.tmux(&["resize-window", "-x", "120", "-y", "40"]);
     terminal.press(&["1"]);
-    let screen = wait_for(PATIENCE, || {
+    until("the larger screen is drawn", || {
         let screen = terminal.screen();
-        (screen.len() == 40 && screen[39].contains("? help")).then_some(screen)
+        let is_drawn = screen.len() == 40 && screen[39].contains("? help");
+        is_drawn.then_some(()).ok_or(screen)
     });
-    assert!(screen.is_some(), "{:?}", terminal.screen());
     terminal.press(&["q"]);
     terminal.wait(&["exit 0", "after"]);
     assert!(
@@ -227,8 +228,8 @@ fn a_dropped_connection_is_shown_and_comes_back() {
             .args(["--host", "127.0.0.1", "--port", "0"])
             .args(["--debug-port", &port.to_string()])
             .env_clear()
-            .stderr(std::process::Stdio::null());
-        tollgate_test_support::child_process::KillOnDrop(command.spawn_tied().unwrap())
+            .stderr(Stdio::null());
+        KillOnDrop(command.spawn_tied().unwrap())
     };
     let service = start();
     let terminal = Terminal::top(&url, "", "");
@@ -237,7 +238,12 @@ fn a_dropped_connection_is_shown_and_comes_back() {
     let screen = terminal.wait(&["0 of 1 replicas", "LOST for ", "no replica is connected"]);
     assert!(screen[1].contains(&url), "{screen:?}");
     // The time since then grows.
-    terminal.wait(&["LOST for 2 s"]);
+    until("the time is that of some seconds", || {
+        let screen = terminal.screen().join("\n");
+        let (_, time) = screen.split_once("LOST for ")?;
+        let seconds: u32 = time.split(' ').next()?.parse().ok()?;
+        (seconds >= 2).then_some(())
+    });
     let _service = start();
     let screen = terminal.wait(&["1 of 1 replicas", "edge.user"]);
     assert_eq!(screen[1], "", "{screen:?}");
@@ -258,18 +264,7 @@ fn colours_can_be_switched_off_and_signals_restore_the_terminal() {
     let terminal = Terminal::top(&url, "NO_COLOR=1", "");
     terminal.wait(&[">edge."]);
     assert!(!colour(&terminal.styled()), "{:?}", terminal.styled());
-    // tmux names the shell; its child is the program.
-    let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-    let shell = shell.trim();
-    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-    let id = children.split_whitespace().next().expect("the program");
-    assert!(
-        Command::new("kill")
-            .args(["-s", "TERM", id])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(&terminal.program(), "TERM");
     terminal.wait(&["exit 0", "after"]);
 }
 
@@ -277,9 +272,6 @@ fn colours_can_be_switched_off_and_signals_restore_the_terminal() {
 fn a_screen_needs_a_terminal_that_can_show_it() {
     let service = Tollgate::start(LIMITS, &[]);
     let url = admin(&service);
-    let (code, stdout, stderr) = crate::commands::tollgate(&["top", "--admin", &url]);
-    assert_eq!((code, stdout.as_str()), (1, ""));
-    assert!(stderr.contains("set --once"), "{stderr}");
     let terminal = Terminal::top(&url, "TERM=dumb", "");
     terminal.wait(&["(TERM=dumb) cannot show the screen; set --once", "exit 1"]);
     // Ctrl-C quits, and so does a closed terminal.
@@ -289,14 +281,41 @@ fn a_screen_needs_a_terminal_that_can_show_it() {
     terminal.wait(&["exit 0", "after"]);
     let terminal = Terminal::top(&url, "", "");
     terminal.wait(&["edge.user"]);
-    let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-    let shell = shell.trim().to_owned();
-    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-    let id: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    let program = Path::new("/proc").join(terminal.program());
     drop(terminal);
-    let gone = || (!std::path::Path::new(&format!("/proc/{id}")).exists()).then_some(());
+    until("the program ends", || !program.exists());
+}
+
+const BY_VALUE: &str = "
+domain: edge
+descriptors:
+  - key: user
+    limits_from: users.csv
+    rate_limit: {unit: year, requests_per_unit: 7}
+";
+
+const USERS: &str = "value,unit,requests_per_unit\nann,year,2\nbob,year,60\n";
+
+#[test]
+fn top_shows_the_rule_of_the_file_and_the_values_with_the_most_hits() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("edge.yaml");
+    std::fs::write(&rules, BY_VALUE).unwrap();
+    std::fs::write(folder.path().join("users.csv"), USERS).unwrap();
+    let service = Tollgate::start_at(&rules, &["--top-keys", "plain"]);
+    hit(&service, "user=ann", 5);
+    hit(&service, "user=cid", 1);
+    let terminal = Terminal::top(&admin(&service), "", "");
+    let screen = terminal.wait(&["edge.user"]).join("\n");
+    assert!(screen.contains("by value"), "{screen}");
+    terminal.press(&["Enter"]);
+    let screen = terminal.wait(&["others"]).join("\n");
+    assert!(screen.contains("limit     by value, 2 in /"), "{screen}");
     assert!(
-        wait_for(Duration::from_secs(20), gone).is_some(),
-        "{id} still runs"
+        screen.contains("others    7 per year, fixed_window"),
+        "{screen}"
     );
+    terminal.press(&["Escape"]);
+    terminal.press(&["Tab"]);
+    terminal.wait(&["[2 Keys]", "user=ann"]);
 }
