@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::polling::PATIENCE;
 
-/// How long a batch may take. Only a deadlock takes that long.
-const BATCH_WITHIN: Duration = Duration::from_secs(90);
+/// How long a batch may take: its calls have deadlines of at most [`PATIENCE`], and the program has
+/// to start.
+const BATCH_WITHIN: Duration = PATIENCE.saturating_mul(2);
 
 /// A running client program. It is killed when dropped.
 pub(crate) struct Program {

@@ -19,9 +19,9 @@ const RULES: &str = "
 domain: clients
 descriptors:
 - key: open
-  rate_limit: { unit: day, requests_per_unit: 1000000000 }
+  rate_limit: { unit: year, requests_per_unit: 1000000000 }
 - key: closed
-  rate_limit: { unit: day, requests_per_unit: 0 }
+  rate_limit: { unit: year, requests_per_unit: 0 }
 ";
 
 /// One scenario with one library.

@@ -36,7 +36,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tonic::{Request, Response, Status};
 
 /// Protocol of the exporter.
@@ -139,20 +139,20 @@ impl Collector {
 
     /// Waits for `count` log records and returns all.
     pub(crate) fn wait_for_logs(&self, count: usize) -> Vec<LogRecord> {
-        let seen = wait_for(PATIENCE, || {
+        until("the log records are received", || {
             let logs = self.kept.logs.lock().unwrap().clone();
-            (logs.len() >= count).then_some(logs)
-        });
-        seen.unwrap_or_else(|| panic!("{count} log records"))
+            let all = logs.len() >= count;
+            all.then(|| logs.clone()).ok_or(logs)
+        })
     }
 
     /// Waits for `count` spans and returns all.
     pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<ReceivedSpan> {
-        let seen = wait_for(PATIENCE, || {
+        until("the spans are received", || {
             let spans = self.spans();
-            (spans.len() >= count).then_some(spans)
-        });
-        seen.unwrap_or_else(|| panic!("{count} spans, not {:#?}", self.spans()))
+            let all = spans.len() >= count;
+            all.then(|| spans.clone()).ok_or(spans)
+        })
     }
 }
 

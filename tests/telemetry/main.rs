@@ -29,7 +29,7 @@ const RULES: &str = "
 domain: d
 descriptors:
 - key: k
-  rate_limit: { unit: day, requests_per_unit: 3 }
+  rate_limit: { unit: year, requests_per_unit: 3 }
 - key: a
   value: b
   descriptors:
@@ -37,5 +37,5 @@ descriptors:
     value: 10.0.0.1
     descriptors:
     - key: e
-      rate_limit: { unit: day, requests_per_unit: 1000000 }
+      rate_limit: { unit: year, requests_per_unit: 1000000 }
 ";

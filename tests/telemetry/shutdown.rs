@@ -6,7 +6,6 @@
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tollgate::metrics::Metrics;
 use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
@@ -95,7 +94,7 @@ async fn counts_of_the_last_spans_reach_statsd() {
     service.signal("TERM");
     assert!(service.wait(PATIENCE).expect("it ends").success());
     let (mut told, _) = statsd.accept().unwrap();
-    told.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    told.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = String::new();
     told.read_to_string(&mut lines).unwrap();
     assert!(

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tollgate_test_support::grpc_client::{Code, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -59,13 +58,15 @@ impl ReceivedCounters {
     }
 
     fn wait_for(&self, name: &str, sum: u64) {
-        let there = wait_for(PATIENCE, || (self.sum(name) >= sum).then_some(()));
-        assert!(there.is_some(), "{name}: {:#?}", self.0.lock().unwrap());
+        until(&format!("{name} is {sum}"), || {
+            let counters = self.0.lock().unwrap().clone();
+            (self.sum(name) >= sum).then_some(()).ok_or(counters)
+        });
         assert_eq!(self.sum(name), sum, "{name}");
     }
 }
 
-fn start_with_statsd(protocol: &str, port: u16) -> Tollgate {
+fn start_with_statsd(protocol: &str, port: u16, interval: &str) -> Tollgate {
     let port = port.to_string();
     let variables = [
         ("USE_STATSD", "true"),
@@ -73,12 +74,13 @@ fn start_with_statsd(protocol: &str, port: u16) -> Tollgate {
         ("STATSD_PORT", port.as_str()),
         ("STATSD_PROTOCOL", protocol),
         ("EXTRA_TAGS", "zone:eu,env:test"),
-        ("STATS_FLUSH_INTERVAL", "50ms"),
+        ("STATS_FLUSH_INTERVAL", interval),
         ("TOLLGATE_DRAIN_DELAY", "0s"),
     ];
     Tollgate::start_with(RULES, &[], &variables)
 }
 
+const FAILED: &str = "tollgate_statsd_flushes_total{result=\"failed\"}";
 const KEY_COUNTER: &str = "ratelimit.service.rate_limit.d.k";
 const DEEP_COUNTER: &str = "ratelimit.service.rate_limit.d.a_b.c_10_0_0_1.e";
 
@@ -125,31 +127,33 @@ fn assert_all_received(heard: &ReceivedCounters) {
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_are_sent_by_udp_under_the_references_names() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let service = start_with_statsd("udp", socket.local_addr().unwrap().port());
-    let heard = ReceivedCounters::default();
-    let hearing = heard.clone();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    std::thread::spawn(move || {
-        let mut datagram = vec![0; 65_536];
-        while let Ok(bytes) = socket.recv(&mut datagram) {
-            assert!(bytes <= 1_432, "{bytes}");
-            let text = std::str::from_utf8(&datagram[..bytes]).unwrap();
-            text.lines().for_each(|line| hearing.line(line));
-        }
-    });
+    let port = socket.local_addr().unwrap().port();
+    // Sent once, at the stop: the socket's buffer holds that, so that no datagram is lost.
+    let mut service = start_with_statsd("udp", port, "1h");
     ask(&service).await;
-    assert_all_received(&heard);
     // Prometheus has the same counter, with two levels.
     let series =
         "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_b\",key2=\"c_10_0_0_1\"}";
     assert_eq!(service.metric(series), 1);
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).expect("it ends").success());
+    let heard = ReceivedCounters::default();
+    let mut datagram = vec![0; 65_536];
+    socket.set_nonblocking(true).unwrap();
+    while let Ok(bytes) = socket.recv(&mut datagram) {
+        assert!(bytes <= 1_432, "{bytes}");
+        let text = std::str::from_utf8(&datagram[..bytes]).unwrap();
+        text.lines().for_each(|line| heard.line(line));
+    }
+    assert_all_received(&heard);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let mut service = start_with_statsd("tcp", port);
+    // Bound twice, so nobody else may get it in between.
+    let port = reserved_port();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let mut service = start_with_statsd("tcp", port, "50ms");
     let heard = ReceivedCounters::default();
     let (stream, _) = listener.accept().unwrap();
     heard.stream(stream.try_clone().unwrap());
@@ -159,9 +163,7 @@ async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
     drop(listener);
     stream.shutdown(Shutdown::Both).unwrap();
     drop(stream);
-    let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
-    let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));
-    assert!(away.is_some(), "{}", service.said());
+    until("three flushes fail", || service.metric(FAILED) >= 3);
     ask_again(&service, 40).await;
     assert_eq!(
         service.said().matches("cannot send to statsd").count(),
@@ -180,8 +182,10 @@ async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
     heard.stream(stream);
     heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 41);
     let again = "WARN tollgate::statsd: statsd is reachable again";
-    let recovered = wait_for(PATIENCE, || service.said().contains(again).then_some(()));
-    assert!(recovered.is_some(), "{}", service.said());
+    until("the recovery is logged", || {
+        let said = service.said();
+        said.contains(again).then_some(()).ok_or(said)
+    });
     assert_eq!(service.metric("tollgate_statsd_lines_lost_total"), 0);
     // The last changes are flushed at shutdown.
     ask_again(&service, 9).await;
@@ -202,14 +206,11 @@ async fn ask_again(service: &Tollgate, times: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_statsd_server_delays_neither_decisions_nor_shutdown() {
-    let mut service = start_with_statsd("tcp", reserved_port());
+    let mut service = start_with_statsd("tcp", reserved_port(), "50ms");
     ask(&service).await;
-    let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
-    let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));
-    assert!(away.is_some(), "{}", service.said());
-    let warnings = service.said().matches("WARN").count();
-    assert_eq!(warnings, 1, "{}", service.said());
+    until("three flushes fail", || service.metric(FAILED) >= 3);
+    let said = service.said();
+    assert_eq!(said.matches("cannot send to statsd").count(), 1, "{said}");
     service.signal("TERM");
-    let ended = service.wait(Duration::from_secs(4));
-    assert!(ended.expect("it ends").success());
+    assert!(service.wait(PATIENCE).expect("it ends").success());
 }

@@ -10,7 +10,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tollgate_test_support::certificates::{Authority, Leaf};
 use tollgate_test_support::grpc_client::request;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
@@ -76,8 +76,10 @@ async fn spans_are_sent_over_mutual_tls_to_trusted_collectors_only() {
         let service = start(&unknown);
         ask(&service, request("d", key("x")), None).await.unwrap();
         let lost = "tollgate_trace_spans_total{result=\"lost\"}";
-        let given_up = wait_for(PATIENCE, || (service.metric(lost) == 1).then_some(()));
-        assert!(given_up.is_some(), "{protocol:?}: {}", service.said());
+        until("the span is given up", || {
+            let given_up = service.metric(lost) == 1;
+            given_up.then_some(()).ok_or_else(|| service.said())
+        });
         assert_eq!(collector.spans().len(), 1, "{protocol:?}");
     }
 }

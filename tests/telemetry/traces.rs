@@ -1,7 +1,6 @@
 //! Spans of sampled decisions: which there are, and which attributes they have.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -12,6 +11,7 @@ use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
 };
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -71,7 +71,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Stops the service and returns all its spans.
 fn stop_and_collect(mut service: Tollgate, collector: &Collector) -> Vec<ReceivedSpan> {
     service.signal("TERM");
-    let status = service.wait(Duration::from_secs(20)).expect("it ends");
+    let status = service.wait(PATIENCE).expect("it ends");
     assert!(status.success(), "{}", service.said());
     assert!(!service.said().contains(SECRET), "{}", service.said());
     collector.spans()
@@ -218,7 +218,7 @@ async fn span_attributes_are_bounded() {
         .collect();
     let limits = keys
         .iter()
-        .map(|key| format!("- key: {key}\n  rate_limit: {{ unit: day, requests_per_unit: 1 }}\n"));
+        .map(|key| format!("- key: {key}\n  rate_limit: {{ unit: year, requests_per_unit: 1 }}\n"));
     let rules = format!("domain: d\ndescriptors:\n{}", limits.collect::<String>());
     let collector = Collector::start(Protocol::Http).await;
     let endpoint = format!("http://{}", collector.address);
@@ -344,7 +344,7 @@ async fn envoy_gateways_tracing_variables_are_sufficient() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_span_has_the_operation_of_a_reservation_and_not_its_id() {
-    let rules = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, \
+    let rules = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: year, \
                  requests_per_unit: 1000, reserve: {key: id, amount: 400}}\n";
     let collector = Collector::start(Protocol::Http).await;
     let endpoint = format!("http://{}", collector.address);

@@ -2,7 +2,7 @@
 //!
 //! What it deliberately does not do: hold an answer back (`waiting`).
 
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::setup::{Case, accepted, decided, service};
 
@@ -57,10 +57,10 @@ pub(super) fn metadata_of_40_kib(case: Case) {
     let mut client = case.client(service.grpc, &[]);
     client.send("name=others calls=0 at-once=20 deadline-ms=20000");
     let more = |than: u64| {
-        let seen = wait_for(PATIENCE, || {
-            (decided(&service) >= than + ENOUGH).then_some(())
+        until("enough calls are decided", || {
+            let decided = decided(&service);
+            (decided >= than + ENOUGH).then_some(()).ok_or(decided)
         });
-        assert!(seen.is_some(), "decided: {}", decided(&service));
     };
     more(0);
     let long = "calls=5 at-once=5 deadline-ms=20000 metadata-bytes=40960";

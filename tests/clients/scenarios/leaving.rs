@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::program::Outcome;
 use crate::relay::Relay;
@@ -23,15 +24,17 @@ pub(super) fn drain(case: Case) {
     let relay = Relay::to(old.grpc);
     let mut client = case.client(relay.address, &[]);
     client.send(LOAD);
-    let loaded = wait_for(PATIENCE, || (decided(&old) >= ENOUGH).then_some(()));
-    assert!(loaded.is_some(), "decided: {}", decided(&old));
+    let is_loaded = |service: &Tollgate| {
+        let decided = decided(service);
+        (decided >= ENOUGH).then_some(()).ok_or(decided)
+    };
+    until("the old one is under load", || is_loaded(&old));
     let new = service(&[]);
     relay.lead_to(new.grpc);
     old.signal("TERM");
     let status = old.wait(PATIENCE).expect("it stops");
     assert_eq!(status.code(), Some(0));
-    let moved = wait_for(PATIENCE, || (decided(&new) >= ENOUGH).then_some(()));
-    assert!(moved.is_some(), "decided: {}", decided(&new));
+    until("the new one is under load", || is_loaded(&new));
     client.send("stop");
     let load = client.result("load");
     none_lost(case, &load);
@@ -50,10 +53,10 @@ pub(super) fn connection_age(case: Case) {
     ]);
     let mut client = case.client(service.grpc, &[]);
     client.send(LOAD);
-    let renewed = wait_for(PATIENCE, || {
-        (accepted(&service) >= CONNECTIONS).then_some(())
+    until("connections are renewed", || {
+        let accepted = accepted(&service);
+        (accepted >= CONNECTIONS).then_some(()).ok_or(accepted)
     });
-    assert!(renewed.is_some(), "connections: {}", accepted(&service));
     client.send("stop");
     let load = client.result("load");
     none_lost(case, &load);

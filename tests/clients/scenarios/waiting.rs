@@ -6,7 +6,7 @@
 //! What it deliberately does not do: look at what the service does with a late caller's hits
 //! (`tests/service`).
 
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::relay::Relay;
 use crate::setup::{Case, Client, accepted, decided, service};
@@ -40,8 +40,10 @@ pub(super) fn cancels(case: Case) {
     client.send(&format!(
         "name=cancelled calls={CALLS} at-once={CALLS} deadline-ms=30000 cancel=1"
     ));
-    let all = wait_for(PATIENCE, || (decided(&service) == 1 + CALLS).then_some(()));
-    assert!(all.is_some(), "decided: {}", decided(&service));
+    until("all are decided", || {
+        let decided = decided(&service);
+        (decided == 1 + CALLS).then_some(()).ok_or(decided)
+    });
     client.send("cancel");
     client.result("cancelled").all_failed(CALLS, "CANCELLED");
     relay.release_answers();
@@ -60,11 +62,11 @@ pub(super) fn keepalive(case: Case) {
     // first call.
     let before = relay.counts();
     let pings = if interval_ms < 1_000 { 10 } else { 1 };
-    let answered = wait_for(PATIENCE, || {
+    until(&format!("pings are answered after {before:?}"), || {
         let seen = relay.counts();
-        (seen.pings >= before.pings + pings && seen.pongs >= before.pongs + pings).then_some(())
+        let all = seen.pings >= before.pings + pings && seen.pongs >= before.pongs + pings;
+        all.then_some(()).ok_or(seen)
     });
-    assert!(answered.is_some(), "{before:?}, then {:?}", relay.counts());
     then_others_are_answered(&mut client);
     assert_eq!(accepted(&service), 1, "connections");
 }
