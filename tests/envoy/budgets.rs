@@ -12,10 +12,9 @@
 
 use std::net::SocketAddr;
 
-use tokio::runtime::{Builder, Runtime};
 use tollgate_test_support::grpc_client::{Descriptor, descriptor};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -23,6 +22,7 @@ use crate::budget_edge::{
     BUDGET, Edge, GATEWAY_DOMAIN, GATEWAY_ROUTE, GATEWAY_USER, PAGE, Run, STREAMS,
     as_model_gateway, rules, with_commas, with_default_cost, without_ids,
 };
+use crate::edge::runtime;
 use crate::model::Answer;
 
 /// Reserved amounts of the runs: too low, about the mean, and the most that a stream costs.
@@ -30,12 +30,6 @@ const AMOUNTS: [u64; 4] = [500, 1_000, 2_000, 4_000];
 
 /// `expires` of the page's rules.
 const EXPIRY_US: u64 = 300_000_000;
-
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let builder = builder.worker_threads(2).enable_all();
-    builder.build().expect("a runtime")
-}
 
 /// A tollgate in the test's process, behind the page's Envoy.
 fn in_memory(rules: &str, change: impl FnOnce(&mut serde_json::Value)) -> (Edge, Service) {
@@ -102,11 +96,15 @@ fn with_redis(mode: &[&str]) {
     let url = redis.url();
     // No day turns during the test.
     let rules = rules(2_000).replace("unit: day", "unit: year");
-    let arguments = [&["--store", &url, "--store-deadline-ms", "5000"], mode].concat();
+    let arguments = [&["--store", &url, "--store-deadline-ms", "30000"], mode].concat();
     let replicas = [(); 3].map(|()| Tollgate::start(&rules, &arguments));
     for replica in &replicas {
-        let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
-        assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
+        until("the store is up", || {
+            match replica.metric("tollgate_store_up") {
+                1 => Ok(()),
+                _ => Err(replica.said()),
+            }
+        });
     }
     let addresses: Vec<(SocketAddr, SocketAddr)> = replicas
         .iter()
@@ -126,10 +124,6 @@ fn with_redis(mode: &[&str]) {
 #[test]
 fn three_replicas_with_a_redis_reserve_as_one() {
     with_redis(&[]);
-}
-
-#[test]
-fn leased_replicas_reserve_as_one() {
     with_redis(&["--store-mode", "leased"]);
 }
 
@@ -142,8 +136,9 @@ fn a_stream_whose_client_leaves_has_no_end_and_its_reservation_expires() {
         assert_eq!(edge.left(), BUDGET - 2_000);
         drop(streams);
         let gone = "http.edge.downstream_cx_destroy_remote_active_rq";
-        let noticed = wait_for(PATIENCE, || (edge.envoy.stat(gone) == 1).then_some(()));
-        assert!(noticed.is_some(), "Envoy sees that the client is gone");
+        until("Envoy sees that the client is gone", || {
+            edge.envoy.stat(gone) == 1
+        });
         // Another stream's end comes later than that of this one would have.
         let others = edge.start_streams(1);
         edge.end_streams(others);
@@ -161,8 +156,9 @@ fn a_stream_that_breaks_off_before_its_usage_has_no_end() {
     assert_eq!(broken[0].status, 200);
     edge.model.let_streams_end(true);
     let closed = "cluster.model.upstream_cx_destroy_remote_with_active_rq";
-    let noticed = wait_for(PATIENCE, || (edge.envoy.stat(closed) == 1).then_some(()));
-    assert!(noticed.is_some(), "Envoy sees that the model is gone");
+    until("Envoy sees that the model is gone", || {
+        edge.envoy.stat(closed) == 1
+    });
     edge.model.let_streams_end(false);
     // Another stream's end comes later than that of this one would have.
     let others = edge.start_streams(1);

@@ -1,8 +1,7 @@
 //! Responses of Envoy to clients: the body and headers of a rule's `over_limit`, and the headers of
 //! `--response-headers`.
 //!
-//! How: tollgate runs in the test's process with a fixed clock, so that every number is exact and
-//! can be compared with a zero-hit check over gRPC. Envoy adds no headers of its own unless a test
+//! How: every number is compared with a zero-hit check over gRPC. Envoy adds no headers of its own unless a test
 //! enables them, since it would add its values to ours.
 //!
 //! What it deliberately does not do: parse structured fields. It reads the part of RFC 9651 that
@@ -10,31 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use tokio::runtime::{Builder, Runtime};
-use tollgate_test_support::envoy_process::{Envoy, OnError, OwnHeaders};
-use tollgate_test_support::grpc_client::{DescriptorStatus, hits, request};
-use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
-use tollgate_test_support::in_process::{START, Service};
+use tollgate_test_support::envoy_process::OwnHeaders;
+use tollgate_test_support::grpc_client::DescriptorStatus;
 
-/// Value of x-key in all these tests.
-const KEY: &str = "a";
+use crate::edge::{DAY_SECONDS, Edge, until_the_end_of};
 
-const DAY_SECONDS: u64 = 86_400;
 const YEAR_SECONDS: u64 = 365 * DAY_SECONDS;
-
-/// A tollgate, an Envoy in front of it, and a client of that Envoy.
-struct Edge {
-    caller: HttpConnection,
-    _envoy: Envoy,
-    service: Service,
-    runtime: Runtime,
-}
 
 /// An item of `RateLimit-Policy` or `RateLimit`: a name and its numbers.
 type Item = (String, BTreeMap<String, u64>);
 
 #[test]
 fn over_limit_responses_have_the_rules_body_and_headers_and_others_do_not() {
+    // window: the clock stands.
     let rules = r#"
 domain: edge
 descriptors:
@@ -70,6 +57,7 @@ descriptors:
 
 #[test]
 fn shadow_mode_responses_have_no_over_limit_headers() {
+    // window: the clock stands.
     let rules = "
 domain: edge
 descriptors:
@@ -88,6 +76,7 @@ descriptors:
 
 #[test]
 fn a_limit_of_zero_has_a_body_and_no_retry_after() {
+    // window: the clock stands.
     let rules = "
 domain: edge
 descriptors:
@@ -116,6 +105,7 @@ const CLOSED: (u16, &[u8]) = (429, b"closed: 0 in 1 day");
 
 #[test]
 fn headers_of_every_style_agree_with_the_statuses() {
+    // window: the clock stands.
     let rules = r#"
 domain: edge
 descriptors:
@@ -162,48 +152,11 @@ descriptors:
     }
 }
 
-// === impl Edge ===
-
-impl Edge {
-    fn start(rules: &str, arguments: &[&str], own: OwnHeaders) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let service = runtime.block_on(Service::start(rules, arguments));
-        let envoy = Envoy::asking_at(&[service.grpc], OnError::Deny, own);
-        Self {
-            caller: HttpConnection::open(envoy.edge),
-            _envoy: envoy,
-            service,
-            runtime,
-        }
-    }
-
-    fn get(&mut self, path: &str) -> HttpResponse {
-        self.caller.get(path, KEY.as_bytes())
-    }
-
-    /// Statuses of these descriptors from tollgate itself, with 0 hits.
-    fn look(&mut self, keys: &[&str]) -> Vec<DescriptorStatus> {
-        let looks = keys.iter().map(|key| hits(key, KEY, 0));
-        let asked = self.service.ask(request("edge", looks.collect()));
-        self.runtime.block_on(asked).statuses
-    }
-}
-
 /// Numbers of a status; times in whole seconds.
 fn seconds(status: &DescriptorStatus) -> u64 {
     let until = status.duration_until_reset.expect("a duration");
     assert_eq!(until.nanos, 0);
     u64::try_from(until.seconds).expect("a time to come")
-}
-
-/// Seconds from the clock's time to the end of an aligned window, rounded up.
-fn until_the_end_of(window_seconds: u64) -> u64 {
-    let window_us = window_seconds * 1_000_000;
-    (window_us - START.as_us() % window_us).div_ceil(1_000_000)
 }
 
 fn item<const N: usize>(name: &str, numbers: [(&str, u64); N]) -> Item {

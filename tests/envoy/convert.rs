@@ -8,10 +8,9 @@ use tollgate::rules::file::{Options, load};
 use tollgate::rules::path::Source;
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
+use crate::example_bootstrap::example;
 
 /// The example's actions, which the converted ones replace.
 const EXAMPLE_ACTIONS: &str = "                            rate_limits:
@@ -58,23 +57,11 @@ fn pair(header: &str) -> (Tollgate, Envoy) {
         .map(|line| format!("{:28}{line}", ""))
         .collect();
     let indented = lines.join("\n") + "\n";
-    assert!(BOOTSTRAP.contains(EXAMPLE_ACTIONS));
     let tollgate = Tollgate::start(rules, &[]);
-    let envoy = start_envoy(&tollgate, &BOOTSTRAP.replace(EXAMPLE_ACTIONS, &indented));
+    let bootstrap = example(&tollgate);
+    assert!(bootstrap.contains(EXAMPLE_ACTIONS));
+    let envoy = Envoy::start(&bootstrap.replace(EXAMPLE_ACTIONS, &indented));
     (tollgate, envoy)
-}
-
-/// Starts an Envoy with this bootstrap, which has the ports of the example.
-fn start_envoy(tollgate: &Tollgate, bootstrap: &str) -> Envoy {
-    let port = |port: u16| format!("port_value: {port}");
-    let bootstrap = bootstrap
-        .replace(&port(10000), &port(0))
-        .replace(&port(9901), &port(0))
-        .replace(&port(8081), &port(tollgate.grpc.port()))
-        .replace(&port(10001), &port(reserved_port()))
-        // A busy machine may exceed Envoy's timeout, after which a request would pass.
-        .replace("timeout: 0.1s", "timeout: 2s");
-    Envoy::start(&bootstrap)
 }
 
 #[test]
@@ -119,7 +106,6 @@ fn envoy_accepts_the_actions_of_every_kind_of_key() {
         .replace("unit: minute", "unit: year")
         .replace("unit: second", "unit: year");
     let route = "                          route:\n                            cluster: backend\n";
-    assert!(BOOTSTRAP.contains(route));
     let lines: Vec<_> = printed
         .lines()
         .map(|line| format!("{:30}{line}", ""))
@@ -132,11 +118,10 @@ fn envoy_accepts_the_actions_of_every_kind_of_key() {
 ",
         lines.join("\n")
     );
-    let bootstrap = BOOTSTRAP
-        .replace(EXAMPLE_ACTIONS, "")
-        .replacen(route, &filter, 1);
     let tollgate = Tollgate::start(&rules, &[]);
-    let envoy = start_envoy(&tollgate, &bootstrap);
+    let bootstrap = example(&tollgate).replace(EXAMPLE_ACTIONS, "");
+    assert!(bootstrap.contains(route));
+    let envoy = Envoy::start(&bootstrap.replacen(route, &filter, 1));
     let mut caller = HttpConnection::open(envoy.edge);
     // Of the user `nobody` of the tenant `none`, by the actions for requests without headers.
     let statuses: Vec<_> = (0..6).map(|_| caller.get_with("/", &[]).status).collect();

@@ -8,11 +8,10 @@
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::markdown::{Page, arguments};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::reserved_port;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
+use crate::example_bootstrap::example;
 
 /// The virtual host of the example and the text that follows it.
 const ROUTES: (&str, &str) = (
@@ -43,19 +42,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
     let rules = snippet(rules).replace("unit: minute", "unit: year");
     let tollgate = Tollgate::start(&rules, &arguments(&rules));
-    let port = |port: u16| format!("port_value: {port}");
-    let mut bootstrap = BOOTSTRAP.to_owned();
-    for (shown, used) in [
-        (port(10000), port(0)),
-        (port(9901), port(0)),
-        (port(8081), port(tollgate.grpc.port())),
-        // A busy test machine may exceed Envoy's timeout, after which the request would pass.
-        ("timeout: 0.1s".to_owned(), "timeout: 2s".to_owned()),
-        ("domain: edge".to_owned(), "domain: api".to_owned()),
-    ] {
-        bootstrap = replaced(&bootstrap, &shown, &used);
-    }
-    bootstrap = bootstrap.replace(&port(10001), &port(reserved_port()));
+    let bootstrap = replaced(&example(&tollgate), "domain: edge", "domain: api");
     let envoy = Envoy::start(&changed(bootstrap));
     (tollgate, envoy)
 }
@@ -187,10 +174,9 @@ fn a_lease_ends_with_its_request() {
     // Two slots, and more requests than that. A slot is released after the answer, so the next
     // request may arrive too early once.
     for _ in 0..8 {
-        let passed = wait_for(PATIENCE, || {
-            (caller.get_with("/", &[]).status == 200).then_some(())
+        until("a slot is released", || {
+            caller.get_with("/", &[]).status == 200
         });
-        assert!(passed.is_some(), "a slot was not released");
     }
     assert_eq!(envoy.counts().error, 0);
 }

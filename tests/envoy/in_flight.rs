@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tollgate_test_support::background_clients::SetOnDrop;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
 use crate::relay::Way;
@@ -28,6 +28,9 @@ use crate::upstream::{Upstream, UpstreamAction};
 
 /// Time until a slot of the page's rules expires.
 const SLOT_US: u64 = 60_000_000;
+
+/// Envoy's timeout where a check must time out; long enough for the other checks of the test.
+const TIMEOUT: &str = "5s";
 
 /// Number of concurrent callers.
 const CALLERS: usize = 6;
@@ -86,16 +89,18 @@ fn concurrent_requests_never_exceed_the_limit() {
             shared.end(&edge.upstream, &held.key, ENDINGS[round % ENDINGS.len()]);
         }
         drop(enough_at_end);
-        let done = wait_for(PATIENCE, || {
-            for held in edge.upstream.held() {
+        until("all callers have ended", || {
+            let held = edge.upstream.held();
+            for held in &held {
                 edge.upstream.tell(&held.key, UpstreamAction::Answer(200));
             }
-            callers
-                .iter()
-                .all(thread::ScopedJoinHandle::is_finished)
-                .then_some(())
+            let mut callers = callers.iter();
+            if callers.all(thread::ScopedJoinHandle::is_finished) {
+                Ok(())
+            } else {
+                Err(held)
+            }
         });
-        assert!(done.is_some(), "{:?}", edge.upstream.held());
         let mut heard = BTreeMap::<Option<u16>, u64>::new();
         for caller in callers {
             for (status, times) in caller.join().expect("a caller") {
@@ -132,8 +137,9 @@ fn a_slot_of_a_caller_that_left_expires_and_renewed_slots_do_not() {
     edge.wait_for_free(0);
     drop(caller);
     let gone = "http.edge.downstream_cx_destroy_remote_active_rq";
-    let noticed = wait_for(PATIENCE, || (edge.envoy.stat(gone) == 1).then_some(()));
-    assert!(noticed.is_some(), "Envoy sees that the caller is gone");
+    until("Envoy sees that the caller is gone", || {
+        edge.envoy.stat(gone) == 1
+    });
     edge.relay.release();
 
     // The client has left, and Envoy sends no refund.
@@ -160,7 +166,7 @@ fn a_slot_of_a_caller_that_left_expires_and_renewed_slots_do_not() {
 
 #[test]
 fn a_slot_of_a_timed_out_check_is_released() {
-    let mut edge = Edge::start();
+    let mut edge = Edge::start_with(TIMEOUT);
     edge.relay.hold(Way::ToEnvoy);
     let (mut caller, _) = edge.sends();
     edge.wait_for_free(2);
@@ -175,7 +181,7 @@ fn a_slot_of_a_timed_out_check_is_released() {
 
 #[test]
 fn a_check_that_arrives_after_its_timeout_holds_a_slot_until_it_expires() {
-    let mut edge = Edge::start();
+    let mut edge = Edge::start_with(TIMEOUT);
     edge.relay.hold(Way::ToTollgate);
     let (mut caller, _) = edge.sends();
     assert_eq!(caller.answer().expect("an answer").status, 503);
@@ -186,11 +192,13 @@ fn a_check_that_arrives_after_its_timeout_holds_a_slot_until_it_expires() {
     edge.wait_for_given_back();
     let free = edge.free();
     assert!((2..=3).contains(&free), "{free}");
-    let ended = wait_for(PATIENCE, || {
+    until("the slot expires", || {
         edge.service.clock.advance_us(SLOT_US);
-        (edge.free() == 3).then_some(())
+        match edge.free() {
+            3 => Ok(()),
+            free => Err(free),
+        }
     });
-    assert!(ended.is_some(), "{} free", edge.free());
     edge.met(0, 0, 1);
     edge.ends_all_free();
 }
@@ -247,6 +255,7 @@ impl ConcurrentCallers {
             *heard.entry(status).or_default() += 1;
             if status == Some(429) {
                 self.refused.fetch_add(1, Ordering::AcqRel);
+                // sleep: a refused caller leaves the machine to the others.
                 thread::sleep(PAUSE);
             }
         }
@@ -256,9 +265,11 @@ impl ConcurrentCallers {
     /// Waits until `more` requests were refused.
     fn wait_for_refusals(&self, more: u64) {
         let refused = || self.refused.load(Ordering::Acquire);
-        let before = refused();
-        let grown = wait_for(PATIENCE, || (refused() >= before + more).then_some(()));
-        assert!(grown.is_some(), "{before} refused, then {}", refused());
+        let wanted = refused() + more;
+        until("requests are refused", || match refused() {
+            refused if refused >= wanted => Ok(()),
+            refused => Err(format!("{refused} of {wanted}")),
+        });
     }
 
     /// Ends a caller's request without waiting.

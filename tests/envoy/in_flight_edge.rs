@@ -4,13 +4,14 @@
 
 use std::net::SocketAddr;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tollgate_test_support::envoy_process::{Counts, Envoy};
 use tollgate_test_support::grpc_client::{Descriptor, descriptor};
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
+use crate::edge::runtime;
 use crate::relay::Relay;
 use crate::upstream::{Upstream, UpstreamAction};
 
@@ -71,12 +72,13 @@ pub(crate) struct Request {
 
 impl Edge {
     pub(crate) fn start() -> Self {
+        Self::start_with("30s")
+    }
+
+    /// Starts it with this timeout of Envoy's checks.
+    pub(crate) fn start_with(timeout: &str) -> Self {
         let (rules, route) = shown();
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = runtime();
         let service = runtime.block_on(Service::start(rules, &[]));
         let upstream = Upstream::start();
         let relay = Relay::to(service.grpc);
@@ -85,6 +87,7 @@ impl Edge {
         let bootstrap = BOOTSTRAP
             .replace("@ROUTE@\n", &route.collect::<String>())
             .replace("@BACKEND_PORT@", &port(upstream.address))
+            .replace("@TIMEOUT@", timeout)
             .replace("@SERVICE_PORT@", &port(relay.address));
         Self {
             envoy: Envoy::start(&bootstrap),
@@ -185,7 +188,10 @@ impl Edge {
     /// Waits for all refunds of Envoy and asserts that there are no more.
     pub(crate) fn wait_for_given_back(&self) {
         let given_back = || self.service.metric(GIVEN_BACK);
-        wait_for(PATIENCE, || (given_back() >= self.due).then_some(()));
+        until("Envoy has sent all refunds", || match given_back() {
+            refunds if refunds >= self.due => Ok(()),
+            refunds => Err(format!("{refunds} of {}", self.due)),
+        });
         assert_eq!(given_back(), self.due);
     }
 
@@ -208,8 +214,10 @@ impl Edge {
     }
 
     pub(crate) fn wait_for_free(&mut self, free: u32) {
-        let so = wait_for(PATIENCE, || (self.free() == free).then_some(()));
-        assert!(so.is_some(), "{} free, not {free}", self.free());
+        until("slots are free", || match self.free() {
+            found if found == free => Ok(()),
+            found => Err(format!("{found}, not {free}")),
+        });
     }
 
     /// Asserts Envoy's counters.

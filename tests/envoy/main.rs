@@ -3,11 +3,10 @@
 //! Why: the protocol does not define everything. Which headers a client gets, what non-text headers
 //! do, what an error means and what happens to requests when a replica stops depends on both. How:
 //! every test starts a tollgate and an Envoy of its own, so that Envoy's counters are exact and
-//! `ratelimit.error` must be 0.
+//! `ratelimit.error` must be 0. Either the clock stands, or windows are of a year.
 //!
 //! What it deliberately does not do: test Envoy's configuration language, or limits themselves;
-//! `tests/laws` does, without time passing. Limits here have windows of a day or longer where a
-//! turning window would matter.
+//! `tests/laws` does.
 // Tests: a panic is a failure.
 #![allow(
     missing_docs,
@@ -23,6 +22,7 @@ mod client_responses;
 mod connection_age;
 mod convert;
 mod dotnet;
+mod edge;
 mod example_bootstrap;
 mod in_flight;
 mod in_flight_edge;

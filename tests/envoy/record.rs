@@ -1,16 +1,18 @@
 //! A recording of a real run through Envoy, replayed: the recorded verdicts, and what a changed
 //! rule would have refused.
 //!
-//! How: several clients send a random load through Envoy while `tollgate record` runs: every
-//! algorithm and a calendar, one to three descriptors a request, several hits, slots with holders
-//! that Envoy frees, in two domains of which one is `all_or_nothing`. Windows are short, so they
-//! turn during the run. `tollgate replay` must then give each verdict again.
+//! How: several clients send a random load through Envoy while `tollgate record` runs, until it has
+//! a fixed number of requests: every algorithm and a calendar, one to three descriptors a request,
+//! several hits, slots with holders that Envoy frees, in two domains of which one is
+//! `all_or_nothing`. Windows are short, so they turn during the run. `tollgate replay` must then
+//! give each verdict again.
 //!
 //! The second part needs no time: limits of a year, whose recorded requests go through Envoy once
 //! more to a service with the changed rules. A replay of the same change must name the same keys,
 //! as often.
 //!
-//! `TOLLGATE_RECORD_SECONDS` is the length of the run (default: 8; `make test-record`: 180).
+//! `TOLLGATE_RECORD_REQUESTS` is the length of the recording (default: 6000; `make test-record`:
+//! 200,000).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,8 +33,9 @@ use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::background_clients::SetOnDrop;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_client::http;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::seeded_rng::SeededRng;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -45,14 +48,24 @@ const CLIENTS: u64 = 8;
 const LONG: [&str; 3] = ["fixed_window", "sliding_log", "token_bucket"];
 
 /// What a key of these may have under the rules in force, and under the changed ones.
-const LONG_LIMITS: [u32; 2] = [10_000, 12];
+const LONG_LIMITS: [u32; 2] = [10_000, 6];
 
 /// The values of these keys.
 const LONG_KEYS: u64 = 60;
 
+/// Seconds in which a slot is held unless it is freed: longer than the default run.
+const SLOT_SECONDS: u64 = 600;
+
+/// More hits than any of the other limits admits.
+const TOO_MANY_HITS: u32 = 1_000;
+
 /// The number of the calendar's key.
 fn calendar() -> usize {
     ALGORITHMS.len()
+}
+
+fn is_concurrency(number: usize) -> bool {
+    number < calendar() && ALGORITHMS[number].name() == "concurrency"
 }
 
 /// The keys by which `domain` limits, each with its limit.
@@ -63,20 +76,23 @@ fn rules_of(domain: &str, long_limit: u32) -> String {
     );
     for (number, algorithm) in ALGORITHMS.iter().enumerate() {
         let limit = match algorithm.name() {
-            "concurrency" => {
-                "algorithm: concurrency, requests_per_unit: 1, holder_key: request_id, slot_seconds: 60"
-                    .to_owned()
-            }
+            "concurrency" => format!(
+                "algorithm: concurrency, requests_per_unit: 1, holder_key: request_id, slot_seconds: {SLOT_SECONDS}"
+            ),
             name => {
-                let segments = if name == "sliding_window_segments" { ", segments: 4" } else { "" };
-                format!(
-                    "algorithm: {name}, unit: second, unit_multiplier: 2, requests_per_unit: 40{segments}"
-                )
+                let segments = if name == "sliding_window_segments" {
+                    ", segments: 4"
+                } else {
+                    ""
+                };
+                // window: it turns during the run, and a replay must give the same verdicts.
+                format!("algorithm: {name}, unit: second, requests_per_unit: 20{segments}")
             }
         };
         writeln!(rules, "- {{key: k{number}, rate_limit: {{{limit}}}}}").unwrap();
     }
     let number = calendar();
+    // window: the replay's day is that of the run.
     writeln!(
         rules,
         "- {{key: k{number}, rate_limit: {{unit: day, calendar: true, time_zone: Europe/Paris, requests_per_unit: 50}}}}"
@@ -116,16 +132,15 @@ fn envoy(service: SocketAddr, folder: &TempDir) -> Envoy {
         let refund =
             ", hits_addend: {number: 1, is_negative_hits: true}, apply_on_stream_done: true";
         let hits = ", hits_addend: {format: \"%REQ(x-hits)%\"}";
-        for (number, algorithm) in ALGORITHMS.iter().enumerate() {
+        for number in 0..=calendar() {
             let key = format!("k{number}");
-            if algorithm.name() == "concurrency" {
+            if is_concurrency(number) {
                 add(&key, id, "");
                 add(&key, id, refund);
             } else {
                 add(&key, "", hits);
             }
         }
-        add(&format!("k{}", calendar()), "", "");
         for algorithm in LONG {
             add(&format!("long_{algorithm}"), "", hits);
         }
@@ -183,20 +198,57 @@ fn tollgate(arguments: &[&str]) -> Output {
     output
 }
 
-/// Records a random load, and gives the number of requests that clients sent.
+/// The number of requests that are recorded.
+fn requests() -> u64 {
+    std::env::var("TOLLGATE_RECORD_REQUESTS").map_or(6_000, |text| text.parse().unwrap())
+}
+
+/// Has each of the short limits admit a request and refuse one. Slots of the value `v0` stay held.
+fn admit_and_refuse(service: &Tollgate, envoy: &Envoy) {
+    let mut caller = HttpConnection::open(envoy.edge);
+    for domain in ["loose", "strict"] {
+        for number in 0..=calendar() {
+            if is_concurrency(number) {
+                let entries = serde_json::json!([
+                    {"key": format!("k{number}"), "value": "v0"},
+                    {"key": "request_id", "value": "held"},
+                ]);
+                let body =
+                    serde_json::json!({"domain": domain, "descriptors": [{"entries": entries}]});
+                let (status, _) = http(service.http, "POST", "/json", &body.to_string());
+                assert_eq!(status, 200, "{domain} {number}");
+            }
+            for (hits, status) in [(1, 200), (TOO_MANY_HITS, 429)] {
+                if is_concurrency(number) && status == 200 {
+                    continue;
+                }
+                let (key, hits) = (format!("x-k{number}"), hits.to_string());
+                let headers = [(&*key, b"v0".as_slice()), ("x-hits", hits.as_bytes())];
+                let answer = caller.get_with(&format!("/{domain}"), &headers);
+                assert_eq!(answer.status, status, "{domain} {headers:?}");
+            }
+        }
+    }
+}
+
+/// Records a random load, and gives the statuses that clients had.
 fn record(service: &Tollgate, envoy: &Envoy, file: &str, seed: u64) -> BTreeMap<u16, u64> {
-    let seconds = std::env::var("TOLLGATE_RECORD_SECONDS").unwrap_or_else(|_| "8".to_owned());
+    let count = requests().to_string();
+    // A bound for a load that fails.
+    let longest = format!("{}s", 60 + requests() / 50);
     let recording = Command::new(tollgate_binary())
-        .args(["record", "--out", file, "--for", &format!("{seconds}s")])
+        .args([
+            "record", "--out", file, "--count", &count, "--for", &longest,
+        ])
         .args(["--admin", &format!("http://{}", service.admin)])
         .env_clear()
         .stderr(Stdio::piped())
         .spawn_tied()
         .unwrap();
-    let begun = wait_for(PATIENCE, || {
-        (service.metric("tollgate_recordings") == 1).then_some(())
+    until("the recording has begun", || {
+        service.metric("tollgate_recordings") == 1
     });
-    assert!(begun.is_some(), "no recording has begun");
+    admit_and_refuse(service, envoy);
     let ended = AtomicBool::new(false);
     let mut statuses = BTreeMap::new();
     thread::scope(|scope| {
@@ -297,9 +349,9 @@ fn a_replay_gives_the_verdicts_of_the_run_and_those_of_a_changed_rule() {
     assert_eq!(recorded["different"], 0, "{recorded}");
     assert_eq!(recorded["not_compared"], 0, "{recorded}");
     assert_eq!(recorded["why_they_may_differ"], serde_json::json!([]));
-    let sent: u64 = statuses.values().sum();
-    let same = recorded["same"].as_u64().unwrap();
-    assert!(same > 500 && same >= sent / 2, "{same} of {sent}");
+    let recorded_requests = &report["recording"]["requests"];
+    assert_eq!(recorded["same"], *recorded_requests);
+    assert!(recorded_requests.as_u64().unwrap() >= requests());
     assert_eq!(report["recording"]["complete"], true);
     let by_rule = report["by_rule"].as_array().unwrap();
     for domain in ["loose", "strict"] {

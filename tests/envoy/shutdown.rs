@@ -5,23 +5,19 @@
 //!
 //! What it deliberately does not do: SIGKILL. Requests in progress are then lost.
 
-use std::time::Duration;
-
 use tollgate_test_support::background_clients::{
-    assert_received_requests, statuses, wait_for_decisions, with_background_load,
+    statuses, wait_for_decisions, wait_for_requests, with_background_load,
 };
 use tollgate_test_support::envoy_process::{Envoy, OnError};
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// Most requests are within the limit and some are over, so that both answers occur.
+/// Each replica admits a few requests of each client, so that both answers occur.
 const RULES: &str =
-    "{domain: edge, descriptors: [{key: day, rate_limit: {unit: day, requests_per_unit: 300}}]}";
+    "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 20}}]}";
 
 /// Decisions before, and again after, the replica stops.
-const DECISIONS: u64 = 1_000;
-
-/// Longest shutdown with default settings.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+const DECISIONS: u64 = 500;
 
 #[test]
 fn a_replica_stopped_under_load_costs_no_request() {
@@ -32,10 +28,10 @@ fn a_replica_stopped_under_load_costs_no_request() {
     let answers = with_background_load(&envoy, "/day", || {
         wait_for_decisions(&envoy, DECISIONS);
         for tollgate in [&leaving, &staying] {
-            assert_received_requests(tollgate);
+            wait_for_requests(tollgate);
         }
         leaving.signal("TERM");
-        let status = leaving.wait(STOP_WITHIN).expect("it stops in time");
+        let status = leaving.wait(PATIENCE).expect("it stops");
         assert_eq!(status.code(), Some(0), "{}", leaving.said());
         wait_for_decisions(&envoy, DECISIONS);
     });

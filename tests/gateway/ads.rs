@@ -8,7 +8,6 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -34,7 +33,7 @@ use tollgate::rules::xds::proto::envoy::service::discovery::v3::{
 use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::certificates::Leaf;
 
 pub(crate) const TYPE_URL: &str =
@@ -157,26 +156,26 @@ impl Ads {
     /// the error, if any.
     pub(crate) fn answer_to(&self, version: &str) -> (String, Option<String>) {
         let nonce = format!("nonce of {version}");
-        let found = wait_for(PATIENCE, || {
-            let heard = self.heard().into_iter();
-            heard
-                .map(|heard| heard.request)
-                .find(|request| request.response_nonce == nonce)
+        let request = until(&nonce, || {
+            let heard = self.heard();
+            let mut requests = heard.iter().map(|heard| &heard.request);
+            let found = requests.find(|request| request.response_nonce == nonce);
+            found.cloned().ok_or(heard)
         });
-        let request = found.unwrap_or_else(|| panic!("{version}: {:?}", self.heard()));
         let why = request.error_detail.map(|error| error.message);
         (request.version_info, why)
     }
 
     /// Waits for `count` streams.
     pub(crate) fn wait_for_streams(&self, count: u32) {
-        let there = || {
-            self.heard()
-                .iter()
-                .any(|heard| heard.stream >= count)
-                .then_some(())
-        };
-        assert!(wait_for(PATIENCE, there).is_some(), "{:?}", self.heard());
+        until("there are enough streams", || {
+            let heard = self.heard();
+            if heard.iter().any(|heard| heard.stream >= count) {
+                Ok(())
+            } else {
+                Err(heard)
+            }
+        });
     }
 }
 
@@ -264,6 +263,3 @@ impl AggregatedDiscoveryService for Service {
         Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
     }
 }
-
-/// Longest time until a disconnected client is back, with the settings of these tests.
-pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use tollgate::grpc_client::ClientTls;
 use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use tollgate::tls::ClientFiles;
 use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::RULES;
@@ -89,6 +89,13 @@ fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     Tollgate::start(RULES, &arguments)
 }
 
+fn wait_for_log(running: &Tollgate, words: &str) {
+    until(words, || match running.said() {
+        said if said.contains(words) => Ok(()),
+        said => Err(said),
+    });
+}
+
 /// Files of a certificate for these names and of its authority.
 fn secret(authority: &Authority, names: &[&str]) -> Secret {
     Secret::new(&authority.signs(names), &authority.pem)
@@ -123,7 +130,7 @@ fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     let explained = run(&[&explain[..], &by_name].concat(), &[]);
     assert_eq!(explained.code, 0, "{explained:?}");
     assert!(
-        explained.stdout.contains("now: 997 left of 1000 an hour"),
+        explained.stdout.contains("now: 997 left of 1000 a year"),
         "{explained:?}"
     );
     let plain = run(&explain, &[]);
@@ -131,8 +138,7 @@ fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     assert!(plain.stderr.contains("answers with TLS"), "{plain:?}");
     // The advice says that it is TLS.
     let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
-    let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
-    assert!(tried.is_some(), "{}", running.said());
+    wait_for_log(&running, &words);
 }
 
 #[test]
@@ -222,8 +228,7 @@ fn hit_presents_a_client_certificate() {
         assert!(ended.stderr.starts_with(&words), "{ended:?}");
     }
     let words = " d k=x --cacert FILE --server-name NAME --client-cert FILE --client-key FILE\n";
-    let tried = wait_for(PATIENCE, || running.said().contains(words).then_some(()));
-    assert!(tried.is_some(), "{}", running.said());
+    wait_for_log(&running, words);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //!
 //! What it deliberately does not do: test every URI that differs (`src/tls/client_names.rs`).
 
-use crate::{RECOVERY, RULES};
+use crate::RULES;
 use tollgate_test_support::certificates::{Authority, Leaf, Secret};
 use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -63,8 +63,13 @@ async fn a_mesh_client_is_authorized_by_its_uri_only() {
         let asked = ask(&client(&authority.signs(bad)), &tollgate).await;
         assert!(asked.is_err(), "{bad:?}: {asked:?}");
         away += 1;
-        let counted = wait_for(RECOVERY, || (refused() >= away).then_some(()));
-        assert!(counted.is_some(), "{}", tollgate.get("/metrics"));
+        until("the failure is counted", || {
+            if refused() >= away {
+                Ok(())
+            } else {
+                Err(tollgate.get("/metrics"))
+            }
+        });
         assert_eq!(refused(), away, "{bad:?}");
     }
     let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");

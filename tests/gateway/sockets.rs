@@ -4,14 +4,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::child_process::{KillOnDrop, run_to_end};
 use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
@@ -59,15 +58,8 @@ async fn a_socket_replaces_a_stale_one_and_is_removed_at_exit() {
         drop(UnixListener::bind(&socket).unwrap());
         assert!(socket.exists());
         let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn_tied().unwrap());
-        let mut answered = None;
-        for _ in 0..500 {
-            answered = ask(&socket).await;
-            if answered.is_some() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(answered, Some(Code::Ok));
+        let answered = until_async("the socket answers", async || ask(&socket).await).await;
+        assert_eq!(answered, Code::Ok);
         assert_eq!(mode(&socket), is);
         // A second process finds the socket in use, reports that, and leaves it.
         let (code, said) = run_to_end(&mut serve(directory.path()));
@@ -85,8 +77,8 @@ async fn a_socket_replaces_a_stale_one_and_is_removed_at_exit() {
                 .unwrap()
                 .success()
         );
-        let ended = wait_for(PATIENCE, || serving.0.try_wait().unwrap());
-        assert_eq!(ended.and_then(|status| status.code()), Some(0));
+        let ended = until("it ends", || serving.0.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0));
         assert!(!socket.exists());
     }
 }

@@ -2,7 +2,8 @@
 //! got.
 //!
 //! How: threads, each with a connection and a key of its own. They end when the change is complete
-//! or failed, and each sends a bounded number of requests.
+//! or failed, and each sends a bounded number of requests. A change waits for what it needs, so the
+//! load is as long as that takes.
 //!
 //! What it deliberately does not do: keep the answers. They are counted by status and limit;
 //! `limits` tests remaining and reset.
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use crate::envoy_process::Envoy;
 use crate::http_connection::HttpConnection;
-use crate::polling::{PATIENCE, wait_for};
+use crate::polling::until;
 use crate::tollgate_process::Tollgate;
 
-const CLIENTS: usize = 6;
+/// The clients of a load. With a limit of `n` for each, some of `6 * n + 1` decisions are refusals.
+pub const CLIENTS: usize = 6;
 
 /// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -60,6 +62,7 @@ fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answ
         if enough.load(Ordering::Acquire) {
             break;
         }
+        // sleep: the load leaves the machine to what changes.
         thread::sleep(PAUSE);
         let answer = caller.get(path, key.as_bytes());
         let limits = answer.header("x-ratelimit-limit").map(str::to_owned);
@@ -81,15 +84,28 @@ pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
         assert_eq!(counts.error, 0, "{counts:?}");
         counts.ok + counts.over_limit
     };
-    let before = decided();
-    let grown = wait_for(PATIENCE, || (decided() >= before + more).then_some(()));
-    assert!(grown.is_some(), "{before} decisions, then {}", decided());
+    let wanted = decided() + more;
+    until("enough requests are decided", || {
+        let decided = decided();
+        if decided >= wanted {
+            Ok(())
+        } else {
+            Err(format!("{decided} of {wanted}"))
+        }
+    });
 }
 
-/// Asserts that this replica received requests.
-pub fn assert_received_requests(tollgate: &Tollgate) {
+/// Waits until this replica has received more than a hundred requests: Envoy calls each.
+pub fn wait_for_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
-    assert!(tollgate.metric(requests) > 100, "Envoy calls both");
+    until("the replica has received requests", || {
+        let received = tollgate.metric(requests);
+        if received > 100 {
+            Ok(())
+        } else {
+            Err(received)
+        }
+    });
 }
 
 /// Sets a flag when dropped, also after a failed assertion.

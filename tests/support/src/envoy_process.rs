@@ -8,14 +8,14 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::child_process::SpawnTied as _;
+use crate::child_process::{KillOnDrop, SpawnTied as _};
 use crate::components::component;
 use crate::http_client::http;
-use crate::polling::{PATIENCE, wait_for};
+use crate::polling::until;
 use crate::tollgate_process::Tollgate;
 
 /// The bootstrap of most tests. Words between @ signs are placeholders.
@@ -38,7 +38,7 @@ pub enum OwnHeaders {
 
 /// A running Envoy.
 pub struct Envoy {
-    child: Child,
+    _process: KillOnDrop,
     admin: SocketAddr,
     /// The address of the listener.
     pub edge: SocketAddr,
@@ -102,7 +102,7 @@ impl Envoy {
         let path = |name: &str| directory.path().join(name);
         fs::write(path("bootstrap.yaml"), bootstrap).expect("the bootstrap");
         let log = File::create(path("log")).expect("the log");
-        let mut child = Command::new(component("venv/bin/envoy"))
+        let process = Command::new(component("venv/bin/envoy"))
             .arg("--config-path")
             .arg(path("bootstrap.yaml"))
             .arg("--admin-address-path")
@@ -115,28 +115,21 @@ impl Envoy {
             .stderr(log)
             .spawn_tied()
             .expect("Envoy starts");
-        let addresses = wait_for(PATIENCE, || {
-            if let Some(status) = child.try_wait().expect("its status") {
-                let log = fs::read_to_string(path("log")).unwrap_or_default();
-                panic!("Envoy ended with {status}:\n{log}");
+        let mut process = KillOnDrop(process);
+        let (admin, edge) = until("Envoy is ready", || {
+            let log = || fs::read_to_string(path("log")).unwrap_or_default();
+            if let Some(status) = process.0.try_wait().expect("its status") {
+                panic!("Envoy ended with {status}:\n{}", log());
             }
-            let admin = fs::read_to_string(path("admin"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()?;
-            let (status, _) = http(admin, "GET", "/ready", "");
-            (status == 200).then(|| (admin, listener(admin, "edge")))
+            let address = fs::read_to_string(path("admin")).unwrap_or_default();
+            let admin: SocketAddr = address.trim().parse().map_err(|_| log())?;
+            match http(admin, "GET", "/ready", "") {
+                (200, _) => Ok((admin, listener(admin, "edge"))),
+                (_, state) => Err(format!("{state}{}", log())),
+            }
         });
-        let Some((admin, edge)) = addresses else {
-            // Not dropped yet as an Envoy, so it is ended here.
-            let _ = child.kill();
-            let _ = child.wait();
-            let log = fs::read_to_string(path("log")).unwrap_or_default();
-            panic!("Envoy is not ready after {PATIENCE:?}:\n{log}");
-        };
         Self {
-            child,
+            _process: process,
             admin,
             edge,
             _directory: directory,
@@ -161,14 +154,6 @@ impl Envoy {
             error: count("error"),
             failure_mode_allowed: count("failure_mode_allowed"),
         }
-    }
-}
-
-impl Drop for Envoy {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
