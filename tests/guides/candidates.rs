@@ -1,12 +1,12 @@
 //! `docs/guides/candidates.md`: its rule is tried by a real service, and what it says of `tap`, the
 //! counters and `/limits` is so.
 
-use std::process::{Child, Command};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guide::Guide;
@@ -18,21 +18,12 @@ fn hit(service: &Tollgate) -> u16 {
     http(service.http, "POST", "/json", &body.to_string()).0
 }
 
-/// A process that ends with the test, whatever the test's result.
-struct Tap(Child);
-
-impl Drop for Tap {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn the_rule_of_the_page_is_tried_and_not_enforced() {
     let guide = Guide::of("candidates.md");
+    // No window turns, and no burst refills, during the test.
     let rules = guide.only("One rule", "yaml");
+    let rules = rules.replace("unit: minute", "unit: year");
     let service = Tollgate::start(&rules, &["--top-keys", "plain"]);
     let tap = Command::new(tollgate_binary())
         .args(["tap", "--candidates", "only", "--verdict", "over_limit"])
@@ -41,10 +32,11 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
         .stdout(std::process::Stdio::piped())
         .spawn_tied()
         .unwrap();
-    let mut tap = Tap(tap);
-    let listening = || (service.metric("tollgate_event_streams") == 1).then_some(());
-    assert!(wait_for(PATIENCE, listening).is_some());
-    // The candidate's burst is 20, and the limit in force 100 a minute.
+    let mut tap = KillOnDrop(tap);
+    until("the tap listens", || {
+        service.metric("tollgate_event_streams") == 1
+    });
+    // The candidate's burst is 20, and the limit in force is 100.
     let admitted = (0..60).filter(|_| hit(&service) == 200).count();
     assert_eq!(admitted, 60);
     let requests = |result: &str| {
@@ -52,15 +44,16 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
             "tollgate_candidate_requests_total{{domain=\"shop\",result=\"{result}\"}}"
         ))
     };
-    let all = || (requests("admitted") + requests("newly_refused") == 60).then_some(());
-    assert!(wait_for(PATIENCE, all).is_some());
-    let refused = requests("newly_refused");
-    assert!(refused > 0, "60 requests at once, and a burst of 20");
+    until("the candidate decides all", || {
+        let decided = ["admitted", "newly_refused"].map(requests);
+        (decided == [20, 40]).then_some(()).ok_or(decided)
+    });
     let limits: Value = serde_json::from_str(&http(service.admin, "GET", "/limits", "").1).unwrap();
     let counts = &limits["limits"][0]["candidate"]["counts"];
-    assert_eq!(counts["newly_refused"], refused);
+    assert_eq!(counts["newly_refused"], 40);
     assert_eq!(counts["live_refused_percent"], 0.0);
-    assert!(tap.0.wait().unwrap().success());
+    let status = until("the tap ends", || tap.0.try_wait().unwrap());
+    assert!(status.success());
     let mut line = String::new();
     std::io::Read::read_to_string(&mut tap.0.stdout.take().unwrap(), &mut line).unwrap();
     let decision: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guide::Guide;
@@ -28,6 +28,7 @@ const NEWLY_REFUSED: u64 = 20;
 struct Page {
     guide: Guide,
     folder: TempDir,
+    is_of_a_year: bool,
 }
 
 // === impl Page ===
@@ -37,6 +38,7 @@ impl Page {
         let page = Self {
             guide: Guide::of("change-a-limit.md"),
             folder: tempfile::tempdir().unwrap(),
+            is_of_a_year: false,
         };
         page.write("rules.yaml", &page.guide.only("Change a limit", "yaml"));
         let [rules, test] = &*page.guide.under("1. Test the rule", "yaml") else {
@@ -48,7 +50,24 @@ impl Page {
     }
 
     fn write(&self, name: &str, text: &str) {
+        let text = if self.is_of_a_year {
+            text.replace("unit: minute", "unit: year")
+        } else {
+            text.to_owned()
+        };
         std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    /// The page's folder with limits a year in place of a minute, so that no window turns while
+    /// services decide.
+    fn of_a_year() -> Self {
+        let mut page = Self::new();
+        page.is_of_a_year = true;
+        for name in ["rules.yaml", "changed.yaml"] {
+            let text = std::fs::read_to_string(page.folder.path().join(name)).unwrap();
+            page.write(name, &text);
+        }
+        page
     }
 
     fn rules(&self) -> std::path::PathBuf {
@@ -100,12 +119,6 @@ fn send_traffic(service: &Tollgate) -> usize {
     admitted.iter().sum()
 }
 
-/// Waits until a started command listens to the service.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let found = wait_for(PATIENCE, || is_so().then_some(()));
-    assert!(found.is_some(), "never: {what}");
-}
-
 fn started(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn_tied().unwrap()
@@ -130,7 +143,7 @@ fn the_test_of_the_changed_rule_passes_and_fails_for_the_rules_in_force() {
 
 #[test]
 fn the_replay_names_the_customer_that_the_changed_rule_refuses() {
-    let page = Page::new();
+    let page = Page::of_a_year();
     let service = Tollgate::start_at(&page.rules(), &[]);
     let [record, text, html] = &*page.commands("2. Replay yesterday") else {
         panic!("three commands");
@@ -138,7 +151,7 @@ fn the_replay_names_the_customer_that_the_changed_rule_refuses() {
     let count = REQUESTS.to_string();
     let more = ["--count", &count, "--admin", &admin(&service)];
     let recording = started(page.command(record, &more));
-    wait_until("a recording", || service.metric("tollgate_recordings") == 1);
+    until("it records", || service.metric("tollgate_recordings") == 1);
     assert_eq!(send_traffic(&service), 110);
     printed(record, recording.wait_with_output().unwrap());
 
@@ -166,7 +179,7 @@ fn the_replay_names_the_customer_that_the_changed_rule_refuses() {
 
 #[test]
 fn the_candidate_refuses_nobody_and_is_shown() {
-    let page = Page::new();
+    let page = Page::of_a_year();
     let [serve, tap] = &*page.commands("3. Try it beside the live rules") else {
         panic!("two commands");
     };
@@ -180,7 +193,9 @@ fn the_candidate_refuses_nobody_and_is_shown() {
     ];
     let service = Tollgate::start_at(&page.rules(), &settings);
     let listening = started(page.command(tap, &["--admin", &admin(&service)]));
-    wait_until("a stream", || service.metric("tollgate_event_streams") == 1);
+    until("it listens", || {
+        service.metric("tollgate_event_streams") == 1
+    });
     assert_eq!(send_traffic(&service), 110);
     let text = printed(tap, listening.wait_with_output().unwrap());
     assert!(
@@ -191,11 +206,11 @@ fn the_candidate_refuses_nobody_and_is_shown() {
 
 #[test]
 fn shadow_mode_counts_and_the_enforced_limit_refuses() {
-    let page = Page::new();
+    let page = Page::of_a_year();
     let service = Tollgate::start_at(&page.rules(), &[]);
     let in_shadow = page.guide.only("4. Shadow mode", "yaml");
     let reloaded = |loads: u64| {
-        wait_until("a reload", || {
+        until("the rules are loaded", || {
             service.metric("ratelimit_service_config_load_success") == loads
         });
     };

@@ -11,7 +11,7 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::edge::Parts;
+use crate::edge::{Parts, of_a_year};
 use crate::guide::{Guide, yaml};
 
 /// Merges like protobuf: lists are appended, messages merged, other values replaced.
@@ -74,11 +74,11 @@ fn filter(guide: &Guide, heading: &str) -> Value {
 }
 
 fn rules(guide: &Guide) -> String {
-    yaml(&guide.only("tollgate", "yaml"))[0]["rules"]["mesh.yaml"].to_string()
+    of_a_year(&yaml(&guide.only("tollgate", "yaml"))[0]["rules"]["mesh.yaml"].to_string())
 }
 
 /// Five orders of one user pass, and the sixth does not.
-fn five_orders_a_minute(parts: Parts, rules: &str) {
+fn five_orders_pass(parts: Parts, rules: &str) {
     parts.validate();
     let tollgate = Tollgate::start(rules, &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn the_gateways_patches_limit_orders() {
     let guide = Guide::of("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
-    five_orders_a_minute(parts, &rules(&guide));
+    five_orders_pass(parts, &rules(&guide));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_sidecars_patch_limits_orders() {
         &filter(&guide, "For one workload, at its sidecar"),
         &mut parts,
     );
-    five_orders_a_minute(parts, &rules(&guide));
+    five_orders_pass(parts, &rules(&guide));
 }
 
 #[test]
@@ -127,5 +127,5 @@ fn istios_own_cluster_can_be_used() {
     parts.filters[0]["typed_config"]["rate_limit_service"]["grpc_service"] = snippet;
     parts.clusters[0]["name"] = name.clone();
     parts.clusters[0]["load_assignment"]["cluster_name"] = name;
-    five_orders_a_minute(parts, &rules(&guide));
+    five_orders_pass(parts, &rules(&guide));
 }

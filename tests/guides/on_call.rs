@@ -10,13 +10,13 @@
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
-use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::terminal_picture::{self, PROMPT};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -49,7 +49,9 @@ impl Replicas {
         std::fs::write(&key, "a key of the page's example").unwrap();
         std::fs::write(folder.path().join("rules.yaml"), rules).unwrap();
         let key = key.display().to_string();
-        let start = || Tollgate::start(rules, &["--value-hash-key-file", &key]);
+        // No window turns while the page runs.
+        let rules = rules.replace("unit: hour", "unit: year");
+        let start = || Tollgate::start(&rules, &["--value-hash-key-file", &key]);
         Self {
             one: start(),
             two: start(),
@@ -93,6 +95,9 @@ impl Replicas {
         for (page, here) in self.places() {
             shown = shown.replace(&here, &page);
         }
+        let shown = shown
+            .replace("per year", "per hour")
+            .replace(" a year", " an hour");
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         shown.replace(host.trim(), "limits")
     }
@@ -154,34 +159,41 @@ impl Replicas {
     /// key is pressed.
     fn view(&self, command: &str, steps: &[(&str, &str)]) -> String {
         let socket = self.folder.path().join("tmux");
-        let socket = socket.to_str().unwrap();
         let tmux = |arguments: &[&str]| {
-            let output = Command::new("tmux")
-                .args(["-S", socket, "-f", "/dev/null"])
+            let mut tmux = Command::new("tmux");
+            tmux.arg("-S")
+                .arg(&socket)
+                .args(["-f", "/dev/null"])
                 .args(arguments)
                 .env("TERM", "xterm")
-                .env("PATH", search_path())
-                .output();
-            String::from_utf8(output.expect("tmux runs").stdout).unwrap()
+                .env("PATH", search_path());
+            tmux
         };
-        tmux(&["new-session", "-d", "-x", "80", "-y", "24", command]);
+        // `-D`: the server is this child, and no daemon.
+        let server = tmux(&["-D"]).stdin(Stdio::null()).spawn_tied();
+        let _server = KillOnDrop(server.expect("tmux runs"));
+        let session = ["new-session", "-d", "-x", "80", "-y", "24", command];
+        until("the server has a session", || {
+            let output = tmux(&session).output().unwrap();
+            output.status.success().then_some(()).ok_or(output)
+        });
         let mut screen = String::new();
         for (words, key) in steps {
-            let shown = wait_for(PATIENCE, || {
-                let screen = tmux(&["capture-pane", "-p"]);
-                screen.contains(words).then_some(screen)
+            screen = until(&format!("`{words}` is shown"), || {
+                let output = tmux(&["capture-pane", "-p"]).output().unwrap();
+                let screen = String::from_utf8(output.stdout).unwrap();
+                let is_shown = screen.contains(words);
+                is_shown.then(|| screen.clone()).ok_or(screen)
             });
-            screen = shown.unwrap_or_else(|| panic!("{words}: {}", tmux(&["capture-pane", "-p"])));
-            tmux(&["send-keys", key]);
+            assert!(tmux(&["send-keys", key]).status().unwrap().success());
         }
-        tmux(&["kill-server"]);
         screen
     }
 
     /// A service that writes a decision log: a refused request is in it.
     fn serve(&self, command: &str) {
         let ports = "--grpc-host=127.0.0.1 --grpc-port=0 --host=127.0.0.1 --port=0 --debug-port=0";
-        let mut child = Running(
+        let mut child = KillOnDrop(
             shell(&format!("exec {command} {ports}"))
                 .stderr(Stdio::piped())
                 .spawn_tied()
@@ -198,25 +210,14 @@ impl Replicas {
         let body =
             r#"{"domain":"shop","descriptors":[{"entries":[{"key":"path","value":"/search"}]}]}"#;
         let log = self.folder.path().join("decisions.json");
-        let line = wait_for(PATIENCE, || {
+        let text = until("a refused request is logged", || {
             let (status, _) = http(address, "POST", "/json", body);
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            (status == 429 && text.contains("OVER_LIMIT")).then_some(text)
+            let is_logged = status == 429 && text.ends_with('\n');
+            is_logged.then(|| text.clone()).ok_or((status, text))
         });
-        let text = line.expect("a refused request is logged");
         let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         assert_eq!(first["verdict"], "OVER_LIMIT", "{first}");
-    }
-}
-
-/// A process that is killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
@@ -19,7 +19,9 @@ use crate::exposed_metrics::SHOWN;
 use crate::guide::Guide;
 
 const PAGE: &str = "from-envoy-ratelimit.md";
-const DAY_S: u64 = 86_400;
+
+/// The reference's year.
+const YEAR_S: u64 = 31_536_000;
 
 /// Environment on the page.
 fn environment(guide: &Guide) -> Vec<(String, String)> {
@@ -35,7 +37,9 @@ fn rules_folder(guide: &Guide) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("ratelimit/config");
     std::fs::create_dir_all(&folder).unwrap();
+    // No window turns during the test.
     let rules = guide.only("3. Move the callers", "yaml");
+    let rules = rules.replace("unit: day", "unit: year");
     std::fs::write(folder.join("shop.yaml"), rules).unwrap();
     directory
 }
@@ -67,8 +71,10 @@ fn start(
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
     let replica = RatelimitProcess::start(&variables);
-    let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
-    assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
+    until("the store is up", || {
+        let is_up = replica.metric("tollgate_store_up") == 1;
+        is_up.then_some(()).ok_or_else(|| replica.said())
+    });
     replica.wait_until_ready();
     replica
 }
@@ -92,19 +98,13 @@ fn counters_continue_through_every_migration_step() {
     let redis = RedisServer::start(&[]);
     let folder = rules_folder(&guide);
     let tollgate = start(&guide, folder.path(), &redis, "");
-    // The day must not turn during the test; if it does, the test starts again.
-    let counter = loop {
-        let now_s = SystemClock::new().now().as_us() / 1_000_000;
-        if DAY_S - now_s % DAY_S > 60 {
-            break format!("rl:shop_user_bob_{}", now_s - now_s % DAY_S);
-        }
-        std::thread::sleep(std::time::Duration::from_secs(1));
-    };
+    let now_s = SystemClock::new().now().as_us() / 1_000_000;
+    let counter = format!("rl:shop_user_bob_{}", now_s - now_s % YEAR_S);
     let through_reference = |times: u64| -> u64 {
         let after: Vec<u64> = (0..times)
             .map(|_| {
                 let after = redis.say(&["INCRBY", &counter, "1"]);
-                let _: i64 = redis.say(&["EXPIRE", &counter, &(DAY_S + 17).to_string()]);
+                let _: i64 = redis.say(&["EXPIRE", &counter, &(YEAR_S + 17).to_string()]);
                 after
             })
             .collect();

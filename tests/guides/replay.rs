@@ -11,16 +11,16 @@ use tollgate::replay::report::{
 };
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guide::read;
 
-/// Rules with a limit of so many requests a minute.
-fn rules(a_minute: u64) -> String {
+/// Rules with a limit of this many requests.
+fn rules(limit: u64) -> String {
     format!(
         "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: \
-         {{ unit: minute, requests_per_unit: {a_minute}, algorithm: sliding_log }}\n"
+         {{ unit: year, requests_per_unit: {limit}, algorithm: sliding_log }}\n"
     )
 }
 
@@ -74,8 +74,7 @@ fn the_commands_of_the_page_replay_a_recording() {
         .stdout(Stdio::null())
         .spawn_tied()
         .unwrap();
-    let running = || (service.metric("tollgate_recordings") == 1).then_some(());
-    assert!(wait_for(PATIENCE, running).is_some());
+    until("it records", || service.metric("tollgate_recordings") == 1);
     let entry = json!({"key": "user", "value": "</script>"});
     let body = json!({"domain": "edge", "descriptors": [{"entries": [entry]}]}).to_string();
     for _ in 0..7 {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -158,10 +158,12 @@ fn memory_of_a_redis_bucket_matches_the_page() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
     let rules =
-        "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day, requests_per_unit: 100 }\n";
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: year, requests_per_unit: 100 }\n";
     let tollgate = Tollgate::start(rules, &["--store", &url, "--store-deadline-ms", "5000"]);
-    let up = || (tollgate.metric("tollgate_store_up") == 1).then_some(());
-    assert!(wait_for(PATIENCE, up).is_some(), "{}", tollgate.said());
+    until("the store is up", || {
+        let is_up = tollgate.metric("tollgate_store_up") == 1;
+        is_up.then_some(()).ok_or_else(|| tollgate.said())
+    });
     let used = || -> u64 {
         let info: String = redis.say(&["INFO", "memory"]);
         let line = info
