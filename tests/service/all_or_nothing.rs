@@ -33,6 +33,8 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 
+use crate::remaining;
+
 const TASKS: usize = 64;
 const CALLS: usize = 150;
 
@@ -227,13 +229,7 @@ async fn a_request_refused_by_one_limit_takes_from_none() {
         assert_eq!(answer.statuses[0].code(), Code::Ok);
         assert_eq!(answer.statuses[0].limit_remaining, 98);
     }
-    assert_eq!(
-        service
-            .status("d", hits("wide", "v", 0))
-            .await
-            .limit_remaining,
-        98
-    );
+    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 98);
 }
 
 #[tokio::test]
@@ -243,25 +239,13 @@ async fn a_shadow_mode_limit_causes_no_refund_but_is_refunded() {
     for _ in 0..3 {
         assert_eq!(service.ask(both("watched")).await.overall_code(), Code::Ok);
     }
-    assert_eq!(
-        service
-            .status("d", hits("wide", "v", 0))
-            .await
-            .limit_remaining,
-        97
-    );
+    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 97);
     let refused = vec![hits("tight", "v", 3), hits("watched", "w", 1)];
     assert_eq!(
         service.ask(request("d", refused)).await.overall_code(),
         Code::OverLimit
     );
-    assert_eq!(
-        service
-            .status("d", hits("watched", "w", 0))
-            .await
-            .limit_remaining,
-        1
-    );
+    assert_eq!(remaining(&mut service, "watched", "w", 0).await, 1);
 }
 
 /// Envoy's refund at the end of a request, refused or not.
@@ -353,13 +337,7 @@ async fn quotas_give_back_only_when_all_of_them_are_over() {
     }
     let (ok, over) = (Code::Ok, Code::OverLimit);
     assert_eq!(codes, [ok, ok, ok, over, over]);
-    assert_eq!(
-        service
-            .status("d", hits("wide", "v", 0))
-            .await
-            .limit_remaining,
-        97
-    );
+    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 97);
 }
 
 #[tokio::test]
@@ -377,13 +355,7 @@ async fn all_or_nothing_can_be_set_for_every_domain_and_is_off_by_default() {
         for _ in 0..5 {
             service.ask(both("tight")).await;
         }
-        assert_eq!(
-            service
-                .status("d", hits("wide", "v", 0))
-                .await
-                .limit_remaining,
-            left
-        );
+        assert_eq!(remaining(&mut service, "wide", "v", 0).await, left);
     }
 }
 
@@ -400,20 +372,8 @@ async fn hits_that_all_limits_count_stay_and_may_lead_into_debt() {
         service.ask(request("d", refused)).await.overall_code(),
         Code::OverLimit
     );
-    assert_eq!(
-        service
-            .status("d", hits("counting", "v", 0))
-            .await
-            .limit_remaining,
-        6
-    );
-    assert_eq!(
-        service
-            .status("d", hits("wide", "v", 0))
-            .await
-            .limit_remaining,
-        100
-    );
+    assert_eq!(remaining(&mut service, "counting", "v", 0).await, 6);
+    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 100);
     // A charge after the response is never lost: it is refused, and counted.
     assert_eq!(
         service.status("d", hits("counting", "v", 9)).await.code(),

@@ -9,9 +9,10 @@ use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, hits,
     request,
 };
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tonic::Code as Grpc;
+
+use crate::{flags, remaining};
 
 const RULES: &str = "
 domain: d
@@ -37,13 +38,6 @@ fn headers(answer: &RateLimitResponse) -> Vec<String> {
     headers
         .map(|header| format!("{}: {}", header.key, header.value))
         .collect()
-}
-
-#[tokio::test]
-async fn headers_are_off_by_default() {
-    let mut service = Service::start(RULES, &[]).await;
-    let answer = service.ask(request("d", vec![hits("ten", "a", 1)])).await;
-    assert_eq!(headers(&answer), [""; 0]);
 }
 
 #[tokio::test]
@@ -73,24 +67,6 @@ async fn headers_are_limit_remaining_and_reset_in_that_order() {
             "RateLimit-Remaining: 0",
             "RateLimit-Reset: 58"
         ]
-    );
-}
-
-#[tokio::test]
-async fn header_names_are_configurable() {
-    let names = [
-        "--limit-limit-header",
-        "x-limit",
-        "--limit-remaining-header",
-        "X-Left",
-        "--limit-reset-header",
-        "x-reset",
-    ];
-    let mut service = Service::start(RULES, &[HEADERS, &names].concat()).await;
-    let answer = service.ask(request("d", vec![hits("ten", "a", 1)])).await;
-    assert_eq!(
-        headers(&answer),
-        ["x-limit: 10", "X-Left: 9", "x-reset: 50"]
     );
 }
 
@@ -169,10 +145,7 @@ async fn disabled_negative_hits_only_peek() {
         service.status("d", hits("ten", "a", 6)).await;
         let refunded = service.status("d", given_back("ten", 4)).await;
         assert_eq!(refunded.code(), Code::Ok);
-        service
-            .status("d", hits("ten", "a", 0))
-            .await
-            .limit_remaining
+        remaining(&mut service, "ten", "a", 0).await
     };
     assert_eq!(left(&[]).await, 8);
     assert_eq!(left(&["--negative-hits", "false"]).await, 4);
@@ -198,22 +171,6 @@ async fn with_overrides_disabled_the_rule_applies() {
         (10, 9)
     );
     assert_eq!(service.metric("tollgate_overrides_not_obeyed_total"), 1);
-}
-
-#[tokio::test]
-async fn disabled_json_is_not_found() {
-    let service = Service::start(RULES, &["--json", "false"]).await;
-    let address = service.http;
-    let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"ten"}]}]}"#;
-    let (json, metrics) = tokio::task::spawn_blocking(move || {
-        (
-            http(address, "POST", "/json", asked).0,
-            http(address, "GET", "/metrics", "").0,
-        )
-    })
-    .await
-    .unwrap();
-    assert_eq!((json, metrics), (404, 200));
 }
 
 /// A request that exceeds each bound, and the label of the metric that counts it.
@@ -250,13 +207,7 @@ async fn excess_is_denied_by_default_and_takes_nothing() {
             assert!(answer.statuses.is_empty(), "no descriptor was decided");
             assert_eq!(excess(&service, bound), 1, "{bound}");
         }
-        assert_eq!(
-            service
-                .status("d", hits("ten", "a", 1))
-                .await
-                .limit_remaining,
-            9
-        );
+        assert_eq!(remaining(&mut service, "ten", "a", 1).await, 9);
         assert_eq!(
             service.metric("ratelimit_service_should_rate_limit_error{err_type=\"service_error\"}"),
             0
@@ -284,25 +235,12 @@ async fn excess_may_be_an_error_with_advice() {
         assert!(error.message().contains(words), "{bound}: {error}");
         assert_eq!(excess(&service, bound), 1, "{bound}");
     }
-    assert_eq!(
-        service
-            .status("d", hits("ten", "a", 1))
-            .await
-            .limit_remaining,
-        9
-    );
+    assert_eq!(remaining(&mut service, "ten", "a", 1).await, 9);
 }
 
 #[tokio::test]
 async fn bounds_are_settings_and_inclusive() {
-    let bounds = [
-        "--descriptors-max",
-        "2",
-        "--entries-max",
-        "1",
-        "--message-size-max",
-        "200",
-    ];
+    let bounds = flags("--descriptors-max 2 --entries-max 1 --message-size-max 200");
     let mut service = Service::start(RULES, &bounds).await;
     let ten = || hits("ten", "a", 1);
     assert_eq!(

@@ -9,11 +9,11 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
 
 use super::admin::events::Events;
-use super::grpc::gzip::gzipped;
-use super::grpc::raw::{Raw, call};
+use super::grpc::raw::Raw;
+use super::ways_in::Way;
+use super::{flags, until_metric};
 
 const LIVE: &str = "
 domain: d
@@ -41,23 +41,8 @@ async fn service(live: &str, candidate: &str, arguments: &[&str]) -> (Service, t
     std::fs::write(&file, candidate).unwrap();
     let file = file.to_str().unwrap();
     let service = Service::start(live, &[&["--candidate", file], arguments].concat()).await;
-    wait(&service, "tollgate_candidate_rules_accepted_total", 1).await;
+    until_metric(&service, "tollgate_candidate_rules_accepted_total", 1).await;
     (service, folder)
-}
-
-/// Waits until a series has this value.
-pub(crate) async fn wait(service: &Service, series: &str, value: u64) {
-    let reached = async {
-        while service.metric(series) != value {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-    };
-    let reached = tokio::time::timeout(PATIENCE, reached).await;
-    assert!(
-        reached.is_ok(),
-        "{series} is {}, not {value}",
-        service.metric(series)
-    );
 }
 
 pub(crate) fn of_domain(result: &str) -> String {
@@ -76,9 +61,9 @@ fn asked() -> RateLimitRequest {
 
 /// What six requests for one key count: the candidate admits 2 and the rules 5.
 async fn counted_six(service: &Service) {
-    wait(service, &of_domain("admitted"), 2).await;
-    wait(service, &of_domain("newly_refused"), 3).await;
-    wait(service, &of_domain("refused"), 1).await;
+    until_metric(service, &of_domain("admitted"), 2).await;
+    until_metric(service, &of_domain("newly_refused"), 3).await;
+    until_metric(service, &of_domain("refused"), 1).await;
     assert_eq!(service.metric(&of_domain("newly_admitted")), 0);
     assert_eq!(service.metric(&of_rule("d.k", "newly_refused")), 3);
     assert_eq!(service.metric(&of_rule("d.k", "admitted")), 2);
@@ -110,30 +95,16 @@ async fn the_fast_path_counts_what_the_candidate_would_refuse_and_answers_alike(
 }
 
 #[tokio::test]
-async fn unusual_grpc_calls_are_decided_by_the_candidate_too() {
-    let (service, _folder) = service(LIVE, CANDIDATE, &[]).await;
-    let mut raw = Raw::connect(service.grpc).await;
-    for number in 0..6 {
-        let head = call().header("grpc-encoding", "gzip").body(()).unwrap();
-        let seen = raw.make(head, &[gzipped(&asked().encode_to_vec())]).await;
-        let response = RateLimitResponse::decode(&seen.body[5..]).unwrap();
-        assert_eq!(response.overall_code() == Code::Ok, number < 5);
+async fn requests_by_other_ways_are_decided_by_the_candidate_too() {
+    for name in ["routes", "json"] {
+        let (service, _folder) = service(LIVE, CANDIDATE, &[]).await;
+        let mut way = Way::open(&service, name).await;
+        for number in 0..6 {
+            let (code, _) = way.ask(&asked()).await.unwrap();
+            assert_eq!(code == "OK", number < 5, "{name}");
+        }
+        counted_six(&service).await;
     }
-    counted_six(&service).await;
-}
-
-#[tokio::test]
-async fn json_requests_are_decided_by_the_candidate_too() {
-    let (service, _folder) = service(LIVE, CANDIDATE, &[]).await;
-    for number in 0..6 {
-        let entry = json!({"key": "k", "value": "v"});
-        let body = json!({"domain": "d", "descriptors": [{"entries": [entry]}]}).to_string();
-        let address = service.http;
-        let answer =
-            tokio::task::spawn_blocking(move || http(address, "POST", "/json", &body)).await;
-        assert_eq!(answer.unwrap().0, if number < 5 { 200 } else { 429 });
-    }
-    counted_six(&service).await;
 }
 
 #[tokio::test]
@@ -160,7 +131,7 @@ descriptors:
     };
     let refused = service.ask(both("w")).await;
     assert_eq!(refused.overall_code(), Code::OverLimit);
-    wait(&service, &of_domain("refused"), 2).await;
+    until_metric(&service, &of_domain("refused"), 2).await;
     assert_eq!(service.metric(&of_domain("newly_admitted")), 0);
     assert_eq!(service.metric(&of_domain("admitted")), 2);
 }
@@ -172,12 +143,12 @@ async fn what_the_candidate_does_not_limit_is_newly_admitted() {
         let status = service.status("d", hits("j", "v", 1)).await;
         assert_eq!(status.code(), expected);
     }
-    wait(&service, &of_domain("newly_admitted"), 2).await;
+    until_metric(&service, &of_domain("newly_admitted"), 2).await;
     assert_eq!(service.metric(&of_domain("admitted")), 1);
     // A refund and a look are no requests for hits.
     service.ask(request("d", vec![hits("k", "v", 0)])).await;
     service.status("d", hits("other", "v", 1)).await;
-    wait(&service, &of_rule("d.other", "admitted"), 1).await;
+    until_metric(&service, &of_rule("d.other", "admitted"), 1).await;
     assert_eq!(service.metric(&of_rule("d.k", "admitted")), 0);
 }
 
@@ -189,12 +160,9 @@ descriptors:
   - key: k
     rate_limit: { algorithm: sliding_log, unit: day, requests_per_unit: 2 }
 ";
-    let arguments = [
-        "--candidate-memory-max=1MiB",
-        "--partitions=1",
-        "--memory-max=64MiB",
-        "--mailbox-checks-max=1000000",
-    ];
+    let arguments = flags(
+        "--candidate-memory-max=1MiB --partitions=1 --memory-max=64MiB --mailbox-checks-max=1000000",
+    );
     let (mut service, _folder) = service(LIVE, endless, &arguments).await;
     let skipped = "tollgate_candidate_skipped_total{reason=\"memory_full\"}";
     let mut keys = 0;
@@ -207,7 +175,8 @@ descriptors:
         service.ask(request("d", many)).await;
     }
     assert_eq!(service.metric("tollgate_buckets_forgotten_total"), 0);
-    assert_eq!(service.metric("tollgate_buckets{partition=\"0\"}"), keys);
+    // A partition updates the number after its answers.
+    until_metric(&service, "tollgate_buckets{partition=\"0\"}", keys).await;
     let used = service.metric("tollgate_candidate_memory_bytes");
     assert!(used > 0 && used <= 1 << 20, "{used}");
     assert_eq!(
@@ -237,7 +206,7 @@ descriptors:
             Code::Ok
         );
     }
-    wait(
+    until_metric(
         &service,
         "tollgate_candidate_skipped_total{reason=\"queue_full\"}",
         3,
@@ -257,9 +226,9 @@ async fn candidate_files_are_reloaded_and_bad_ones_keep_the_last_good() {
     for _ in 0..3 {
         service.ask(asked()).await;
     }
-    wait(&service, &of_domain("newly_refused"), 1).await;
+    until_metric(&service, &of_domain("newly_refused"), 1).await;
     std::fs::write(&file, "domain: d\nnonsense: 1\n").unwrap();
-    wait(&service, "tollgate_candidate_rules_errors_total", 1).await;
+    until_metric(&service, "tollgate_candidate_rules_errors_total", 1).await;
     assert_eq!(service.metric("tollgate_candidate_rules_refused"), 1);
     let state = limits(&service).await["candidate"].clone();
     assert!(
@@ -273,13 +242,13 @@ async fn candidate_files_are_reloaded_and_bad_ones_keep_the_last_good() {
     );
     // The last good candidate still decides, in its old buckets.
     service.ask(asked()).await;
-    wait(&service, &of_domain("newly_refused"), 2).await;
+    until_metric(&service, &of_domain("newly_refused"), 2).await;
     // A reload of the live rules keeps it, and its counts.
     service
         .reload(&LIVE.replace("requests_per_unit: 1", "requests_per_unit: 3"))
         .await;
     service.ask(asked()).await;
-    wait(&service, &of_domain("newly_refused"), 3).await;
+    until_metric(&service, &of_domain("newly_refused"), 3).await;
     let state = limits(&service).await["candidate"].clone();
     assert_eq!(state["counts"]["newly_refused"], 3);
     // Other limits: their counts begin at 0, and what was taken stays taken.
@@ -288,7 +257,7 @@ async fn candidate_files_are_reloaded_and_bad_ones_keep_the_last_good() {
         CANDIDATE.replace("requests_per_unit: 2", "requests_per_unit: 7"),
     )
     .unwrap();
-    wait(&service, "tollgate_candidate_rules_accepted_total", 2).await;
+    until_metric(&service, "tollgate_candidate_rules_accepted_total", 2).await;
     assert_eq!(service.metric("tollgate_candidate_rules_refused"), 0);
     let state = limits(&service).await["candidate"].clone();
     assert_eq!(
@@ -308,7 +277,7 @@ async fn candidate_files_are_reloaded_and_bad_ones_keep_the_last_good() {
             &format!("requests_per_unit: {number}"),
         );
         std::fs::write(&file, rules).unwrap();
-        wait(
+        until_metric(
             &service,
             "tollgate_candidate_rules_accepted_total",
             number - 7,
@@ -370,7 +339,7 @@ async fn tapped(query: &str, expected: usize) -> Vec<(String, bool, Value)> {
     for _ in 0..3 {
         service.ask(asked()).await;
     }
-    wait(&service, &of_domain("newly_refused"), 1).await;
+    until_metric(&service, &of_domain("newly_refused"), 1).await;
     let mut seen = Vec::new();
     // Another subscription's decision would come with these.
     service.clock.advance_us(1);
@@ -441,13 +410,13 @@ async fn a_candidate_reserves_in_memory_of_its_own() {
     let (status, _) = tokio::task::spawn_blocking(asked).await.unwrap();
     assert_eq!(status, 200);
     assert_eq!(service.ask(stream("b", 0)).await.overall_code(), Code::Ok);
-    wait(&service, &of_domain("admitted"), 2).await;
+    until_metric(&service, &of_domain("admitted"), 2).await;
     // Two reservations of 60 fill its limit; an end frees a part of one, which is too little.
     assert_eq!(service.ask(stream("a", 50)).await.overall_code(), Code::Ok);
-    wait(&service, &of_domain("admitted"), 3).await;
+    until_metric(&service, &of_domain("admitted"), 3).await;
     assert_eq!(service.metric(&of_domain("newly_refused")), 0);
     assert_eq!(service.ask(stream("c", 0)).await.overall_code(), Code::Ok);
-    wait(&service, &of_domain("newly_refused"), 1).await;
+    until_metric(&service, &of_domain("newly_refused"), 1).await;
     let left = service.status("d", hits("user", "ann", 0)).await;
     assert_eq!(
         left.limit_remaining,

@@ -18,6 +18,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::in_process::{START, Service};
 
 use crate::admin::get;
+use crate::flags;
 
 const RULES: &str = "
 domain: d
@@ -165,62 +166,36 @@ async fn a_decision_has_all_that_explains_it() {
 
 #[tokio::test]
 async fn modes_and_policies_of_the_service_are_named() {
-    let user = || vec![hits("user", "x", 2)];
-    let two = || vec![hits("user", "x", 1), hits("watched", "x", 1)];
-    let overload = |answer| {
-        let bounds = ["--partitions", "1", "--mailbox-checks-max", "1"];
-        [&bounds[..], &["--on-overload", answer]].concat()
-    };
-    let excess = |answer| vec!["--descriptors-max", "1", "--on-excess", answer];
-    let down = |answer| {
-        let store = ["--store", "redis://127.0.0.1:1"];
-        [&store[..], &["--on-store-failure", answer]].concat()
-    };
-    for (arguments, each, expected) in [
-        (
-            vec!["--shadow-mode", "true"],
-            user(),
-            "OK global_shadow_mode global_shadow_mode",
-        ),
-        (
-            overload("allow"),
-            two(),
-            "OK overload_allowed overload_allowed overload_allowed",
-        ),
-        (
-            overload("deny"),
-            two(),
-            "OVER_LIMIT overload_denied overload_denied overload_denied",
-        ),
-        (overload("error"), two(), "ERROR error error error"),
-        (
-            excess("allow"),
-            two(),
-            "OK excess_allowed excess_allowed excess_allowed",
-        ),
-        (
-            excess("deny"),
-            two(),
-            "OVER_LIMIT excess_denied excess_denied excess_denied",
-        ),
-        (excess("error"), two(), "ERROR error error error"),
-        (
-            down("allow"),
-            user(),
-            "OK store_failure_allowed store_failure_allowed",
-        ),
-        (
-            down("deny"),
-            user(),
-            "OVER_LIMIT store_failure_denied store_failure_denied",
-        ),
-        (down("error"), user(), "ERROR error error"),
+    let overload = "--partitions 1 --mailbox-checks-max 1 --on-overload";
+    let excess = "--descriptors-max 1 --on-excess";
+    let down = "--store redis://127.0.0.1:1 --on-store-failure";
+    // Two descriptors, or one of two hits.
+    for (line, answer, count, expected) in [
+        ("--shadow-mode", "true", 1, "OK global_shadow_mode"),
+        (overload, "allow", 2, "OK overload_allowed"),
+        (overload, "deny", 2, "OVER_LIMIT overload_denied"),
+        (overload, "error", 2, "ERROR error"),
+        (excess, "allow", 2, "OK excess_allowed"),
+        (excess, "deny", 2, "OVER_LIMIT excess_denied"),
+        (excess, "error", 2, "ERROR error"),
+        (down, "allow", 1, "OK store_failure_allowed"),
+        (down, "deny", 1, "OVER_LIMIT store_failure_denied"),
+        (down, "error", 1, "ERROR error"),
     ] {
+        let arguments = [flags(line), vec![answer]].concat();
+        let each = match count {
+            1 => vec![hits("user", "x", 2)],
+            _ => vec![hits("user", "x", 1), hits("watched", "x", 1)],
+        };
+        // Each descriptor has the reason of the whole.
+        let (_, why) = expected.split_once(' ').unwrap();
+        let expected = format!("{expected}{}", format!(" {why}").repeat(count));
         let mut service = Service::start(RULES, &arguments).await;
         let words = reason(&mut service, "d", each).await;
         assert_eq!(words, expected, "{arguments:?}");
     }
-    let mut service = Service::start(RULES, &down("local")).await;
+    let local = [flags(down), vec!["local"]].concat();
+    let mut service = Service::start(RULES, &local).await;
     for expected in ["OK", "OVER_LIMIT"] {
         let words = reason(&mut service, "d", vec![hits("user", "x", 1)]).await;
         assert_eq!(

@@ -2,16 +2,18 @@
 //! documents.
 //!
 //! Why: the page tells users which rules to write, so each test takes its rules from the snippet
-//! under a heading, and the page names each test. `dotnet_page` compares the two.
+//! under a heading. `dotnet_walks.txt` has most of them: a walk names its snippet and has requests
+//! with their answers. `dotnet_page` compares the page with the tests and the walks.
 //!
-//! What it deliberately does not do: regular expressions, lists and networks (`dotnet_matching`),
-//! what Envoy does (`tests/envoy`), every case of an algorithm (`tests/laws`).
+//! What it deliberately does not do: what Envoy does (`tests/envoy`), every case of an algorithm
+//! (the laws of `crates/limiter`).
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
 use tollgate_test_support::in_process::{START, Service};
 use tollgate_test_support::markdown::{Page, arguments};
+use tollgate_test_support::polling::until_async;
 
 const DOMAIN: &str = "api";
 
@@ -20,19 +22,22 @@ const HALF_US: u64 = 500_000;
 
 const SECOND_US: u64 = 1_000_000;
 
+/// Requests and their answers: walks, each after a line `== NAME: SNIPPET`.
+pub(crate) const WALKS: &str = include_str!("dotnet_walks.txt");
+
 /// The rules of that name.
-pub(crate) fn snippet(name: &str) -> String {
+fn snippet(name: &str) -> String {
     Page::read("docs/dotnet.md").snippet(name)
 }
 
 /// A service with the rules of that name and the arguments in the snippet.
-pub(crate) async fn serve(name: &str) -> Service {
+async fn serve(name: &str) -> Service {
     let rules = snippet(name);
     Service::start(&rules, &arguments(&rules)).await
 }
 
 /// Sends the same request `times` times: `o` for allowed, `-` for refused.
-pub(crate) async fn asked(service: &mut Service, entries: &[(&str, &str)], times: usize) -> String {
+async fn asked(service: &mut Service, entries: &[(&str, &str)], times: usize) -> String {
     all(service, &[descriptor(entries)], times).await
 }
 
@@ -80,16 +85,73 @@ fn counted(service: &Service, counter: &str, labels: (&str, &str)) -> u64 {
     ))
 }
 
-// AspNetCoreRateLimit
+/// A descriptor of a walk: `KEY=VALUE, KEY=VALUE`, `*HITS` behind it, `give back` before it.
+fn descriptor_of(text: &str) -> Descriptor {
+    let (text, is_negative_hits) = match text.strip_prefix("give back ") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    let (entries, hits) = match text.split_once(" *") {
+        Some((entries, hits)) => (entries, Some(hits.parse().expect(text))),
+        None => (text, None),
+    };
+    let entries = entries.split(", ");
+    let entries: Vec<_> = entries
+        .map(|entry| entry.split_once('=').expect(text))
+        .collect();
+    Descriptor {
+        hits_addend: hits,
+        is_negative_hits,
+        ..descriptor(&entries)
+    }
+}
+
+/// Sends a request of a walk once for each letter of its answer, and returns the answers as the
+/// walk writes them: `o` for each that was allowed and `-` for each refused, then as much of the
+/// first descriptor's remaining hits and seconds as the walk has. `left` has no letters.
+async fn answer(service: &mut Service, asked: &str, expected: &str) -> String {
+    let descriptors: Vec<_> = asked.split(" & ").map(descriptor_of).collect();
+    let words: Vec<_> = expected.split(' ').collect();
+    if words.len() == 1 {
+        return all(service, &descriptors, expected.len()).await;
+    }
+    let answer = service.ask(request(DOMAIN, descriptors)).await;
+    let (passed, left, seconds) = said(&answer.statuses[0]);
+    let code = match words[0] {
+        "left" => "left",
+        _ if passed => "o",
+        _ => "-",
+    };
+    let seen = [code.to_owned(), left.to_string(), seconds.to_string()];
+    seen[..words.len()].join(" ")
+}
+
+/// Microseconds of a number of seconds with up to six decimals.
+fn microseconds(text: &str) -> u64 {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    format!("{whole}{part:0<6}").parse().expect(text)
+}
 
 #[tokio::test]
-async fn general_rules_hold_for_every_client_in_a_bucket_each() {
-    let mut service = serve("general-rules").await;
-    assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "oo-");
-    assert_eq!(asked(&mut service, &[("client_id", "b")], 3).await, "oo-");
-    service.clock.advance_us(HALF_US);
-    assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "oo-");
+async fn every_walk_has_the_answers_that_are_written() {
+    for walk in WALKS.split("\n== ").skip(1) {
+        let (head, lines) = walk.split_once('\n').unwrap();
+        let (_, snippet) = head.split_once(": ").unwrap();
+        let mut service = serve(snippet).await;
+        for line in lines.lines() {
+            if let Some(seconds) = line.strip_prefix('+') {
+                service.clock.advance_us(microseconds(seconds));
+            } else if let Some((asked, expected)) = line.split_once(" -> ") {
+                let seen = answer(&mut service, asked, expected).await;
+                assert_eq!(seen, expected, "{head}: {line}");
+            } else {
+                assert!(line.is_empty() || line.starts_with('#'), "{head}: {line}");
+            }
+        }
+    }
 }
+
+// AspNetCoreRateLimit
 
 #[tokio::test]
 async fn every_limit_is_checked_and_the_tightest_is_reported() {
@@ -138,20 +200,6 @@ async fn limits_of_one_duration_however_written_are_alike() {
 }
 
 #[tokio::test]
-async fn a_clients_own_policy_is_used_instead_of_the_general_one() {
-    let mut service = serve("client-policies").await;
-    // A client's policy may also be looser.
-    assert_eq!(
-        asked(&mut service, &[("client_id", "cl-key-1")], 9).await,
-        "oooooooo-"
-    );
-    assert_eq!(
-        asked(&mut service, &[("client_id", "cl-key-2")], 6).await,
-        "ooooo-"
-    );
-}
-
-#[tokio::test]
 async fn a_client_without_a_limit_is_not_counted() {
     let mut service = serve("client-policies").await;
     assert_eq!(
@@ -161,170 +209,6 @@ async fn a_client_without_a_limit_is_not_counted() {
     let status = take(&mut service, "client_id", "admin", 1).await;
     assert_eq!(status.current_limit, None);
     assert_eq!(counted(&service, "total_hits", ("client_id", "")), 0);
-}
-
-#[tokio::test]
-async fn an_address_has_its_own_policy_or_none() {
-    let mut service = serve("ip-policies").await;
-    for (address, codes) in [
-        ("84.247.85.224", "oooo--"),
-        ("84.247.85.225", "oo----"),
-        ("::1", "oooooo"),
-    ] {
-        let entries = [("remote_address", address)];
-        assert_eq!(asked(&mut service, &entries, 6).await, codes, "{address}");
-    }
-}
-
-#[tokio::test]
-async fn a_specific_rule_replaces_the_general_one_it_names() {
-    let mut service = serve("override-general-rule").await;
-    let who = |id| [("any_client", id), ("client_id", id)].map(|entry| descriptor(&[entry]));
-    assert_eq!(all(&mut service, &who("cl-key-1"), 5).await, "oooo-");
-    assert_eq!(all(&mut service, &who("cl-key-2"), 3).await, "oo-");
-    // Rules that it does not name still apply: six a minute.
-    service.clock.advance_us(SECOND_US);
-    assert_eq!(all(&mut service, &who("cl-key-1"), 3).await, "oo-");
-    assert_eq!(all(&mut service, &who("cl-key-2"), 3).await, "oo-");
-}
-
-/// Client, path and verb.
-fn endpoint<'a>(client: &'a str, path: &'a str, method: &'a str) -> [(&'a str, &'a str); 3] {
-    [("client_id", client), ("path", path), ("method", method)]
-}
-
-#[tokio::test]
-async fn a_rule_of_verb_and_path_counts_only_that() {
-    let mut service = serve("endpoints").await;
-    for (asked_for, codes) in [
-        (endpoint("a", "/api/clients", "GET"), "oo-"),
-        (endpoint("a", "/api/clients", "PUT"), "ooo"), // only GET has a rule
-        (endpoint("a", "/api/values", "GET"), "ooo"),
-        (endpoint("a", "/api/values", "PUT"), "o--"), // any verb, the same bucket
-        (endpoint("b", "/api/values", "PUT"), "ooo"),
-        (endpoint("b", "/api/clients", "GET"), "oo-"),
-    ] {
-        assert_eq!(
-            asked(&mut service, &asked_for, 3).await,
-            codes,
-            "{asked_for:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_path_without_a_limit_is_not_counted() {
-    let mut service = serve("endpoints").await;
-    for path in ["/status", "/"] {
-        assert_eq!(
-            asked(&mut service, &endpoint("a", path, "GET"), 9).await,
-            "o".repeat(9),
-            "{path}"
-        );
-    }
-    // It took no hits from the others either.
-    assert_eq!(
-        asked(&mut service, &endpoint("a", "/other", "GET"), 4).await,
-        "ooo-"
-    );
-}
-
-#[tokio::test]
-async fn paths_are_compared_byte_by_byte() {
-    let mut service = serve("endpoints").await;
-    // None is /status, so all are counted in one bucket.
-    let mut codes = String::new();
-    for (path, method) in [
-        ("/STATUS", "GET"),
-        ("/status/", "PUT"),
-        ("/status?verbose", "GET"),
-        ("/Status", "PUT"),
-    ] {
-        codes += &asked(&mut service, &endpoint("a", path, method), 1).await;
-    }
-    assert_eq!(codes, "ooo-");
-}
-
-#[tokio::test]
-async fn a_pattern_counts_each_path_apart_or_all_together() {
-    let mut service = serve("counter-keys").await;
-    for (path, codes) in [
-        ("/apart/1", "o-"),
-        ("/apart/2", "o-"),
-        ("/together/1", "o-"),
-        ("/together/2", "--"),
-        ("/elsewhere", "oo"),
-    ] {
-        assert_eq!(
-            asked(&mut service, &[("path", path)], 2).await,
-            codes,
-            "{path}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn whitelists_allow_without_counting_in_their_order() {
-    let mut service = serve("whitelists").await;
-    let from = |client, address, path| {
-        [
-            ("client_id", client),
-            ("remote_address", address),
-            ("path", path),
-        ]
-    };
-    for (asked_for, codes) in [
-        (from("admin", "10.0.0.1", "/"), "oooo"),
-        (from("a", "10.0.0.5", "/"), "oooo"),
-        (from("a", "10.0.0.1", "/status"), "oooo"),
-        // None of them was counted; a client has one bucket for all addresses and paths.
-        (from("a", "10.0.0.1", "/"), "oo--"),
-        (from("a", "10.0.0.2", "/other"), "----"),
-        (from("b", "10.0.0.2", "/other"), "oo--"),
-    ] {
-        assert_eq!(
-            asked(&mut service, &asked_for, 4).await,
-            codes,
-            "{asked_for:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn two_middlewares_are_two_descriptors() {
-    let mut service = serve("ip-and-client").await;
-    let from = |address, client| {
-        [("remote_address", address), ("client_id", client)].map(|entry| descriptor(&[entry]))
-    };
-    // The client's two, then the third of the address; the refused request took nothing from it.
-    assert_eq!(all(&mut service, &from("10.0.0.1", "a"), 3).await, "oo-");
-    assert_eq!(all(&mut service, &from("10.0.0.1", "b"), 2).await, "o-");
-    assert_eq!(all(&mut service, &from("10.0.0.2", "b"), 2).await, "o-");
-}
-
-#[tokio::test]
-async fn what_the_short_limit_refuses_the_long_one_does_not_count() {
-    let mut service = serve("stack-blocked-false").await;
-    for codes in ["o--", "o--", "o--", "---"] {
-        assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, codes);
-        service.clock.advance_us(SECOND_US);
-    }
-}
-
-#[tokio::test]
-async fn what_the_short_limit_refuses_the_long_one_counts() {
-    let mut service = serve("stack-blocked-true").await;
-    for codes in ["o--", "---"] {
-        assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, codes);
-        service.clock.advance_us(SECOND_US);
-    }
-    // The debt ends with the hour, however many requests were refused.
-    assert_eq!(
-        asked(&mut service, &[("client_id", "a")], 50).await,
-        "-".repeat(50)
-    );
-    service.clock.advance_us(3_600 * SECOND_US);
-    assert_eq!(asked(&mut service, &[("client_id", "a")], 1).await, "o");
 }
 
 #[tokio::test]
@@ -442,20 +326,6 @@ async fn refusals_are_counted_by_rule() {
 }
 
 #[tokio::test]
-async fn hits_are_weighted_by_the_request() {
-    let mut service = serve("weights").await;
-    for (weight, expected) in [
-        (4, (true, 6, 50)),
-        (5, (true, 1, 50)),
-        (1, (true, 0, 50)),
-        (1, (false, 0, 50)),
-    ] {
-        let status = take(&mut service, "client_id", "a", weight).await;
-        assert_eq!(said(&status), expected);
-    }
-}
-
-#[tokio::test]
 async fn periods_are_units_times_a_multiplier() {
     // START is 10.5 s into each of them but for a second, of which it is half, and 7 days, of which
     // it is the last.
@@ -488,26 +358,6 @@ async fn periods_are_units_times_a_multiplier() {
             "{period}"
         );
     }
-}
-
-#[tokio::test]
-async fn windows_are_aligned_and_reset_is_exact() {
-    let mut service = serve("client-policies").await;
-    // The first hit comes 10.5 s into the minute, and does not begin one of its own.
-    assert_eq!(
-        said(&take(&mut service, "client_id", "a", 5).await),
-        (true, 0, 50)
-    );
-    service.clock.advance_us(49 * SECOND_US + HALF_US - 1);
-    assert_eq!(
-        said(&take(&mut service, "client_id", "a", 1).await),
-        (false, 0, 1)
-    );
-    service.clock.advance_us(1);
-    assert_eq!(
-        said(&take(&mut service, "client_id", "a", 1).await),
-        (true, 4, 60)
-    );
 }
 
 #[tokio::test]
@@ -559,13 +409,11 @@ fn buckets(service: &Service) -> u64 {
 /// Waits until there are `count` buckets. A partition updates its metrics after the answers of its
 /// turn were sent.
 async fn becomes(service: &Service, count: u64) {
-    for _ in 0..2_000 {
-        if buckets(service) == count {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    assert_eq!(buckets(service), count);
+    let look = async || {
+        let now = buckets(service);
+        (now == count).then_some(()).ok_or(now)
+    };
+    until_async(&format!("there are {count} buckets"), look).await;
 }
 
 #[tokio::test]
@@ -619,40 +467,6 @@ async fn policies_change_at_run_time_and_buckets_stay() {
 // System.Threading.RateLimiting
 
 #[tokio::test]
-async fn a_partition_is_all_entries_together() {
-    let mut service = serve("identity").await;
-    for (tenant, user, codes) in [
-        ("t", "u", "o-"),
-        ("t", "v", "o-"),
-        ("s", "u", "o-"),
-        ("t", "u", "--"),
-    ] {
-        let entries = [("tenant", tenant), ("user", user)];
-        assert_eq!(asked(&mut service, &entries, 2).await, codes, "{entries:?}");
-    }
-    // Without a user there is no rule.
-    assert_eq!(asked(&mut service, &[("tenant", "t")], 2).await, "oo");
-}
-
-#[tokio::test]
-async fn permits_are_hits() {
-    let mut service = serve("fixed-window").await;
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 3).await),
-        (true, 1, 50)
-    );
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 2).await),
-        (false, 0, 50)
-    );
-    // Two exceeded the limit, and neither was taken.
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 1).await),
-        (true, 0, 50)
-    );
-}
-
-#[tokio::test]
 async fn more_permits_than_the_limit_are_refused_without_a_retry_time() {
     let mut service = serve("more-than-the-limit").await;
     let answer = service
@@ -670,20 +484,6 @@ async fn more_permits_than_the_limit_are_refused_without_a_retry_time() {
 }
 
 #[tokio::test]
-async fn no_permits_only_look() {
-    let mut service = serve("fixed-window").await;
-    for left in [4, 0] {
-        for _ in 0..3 {
-            assert_eq!(
-                said(&take(&mut service, "partition", "a", 0).await),
-                (true, left, 50)
-            );
-        }
-        take(&mut service, "partition", "a", u64::from(left)).await;
-    }
-}
-
-#[tokio::test]
 async fn statistics_are_remaining_hits_and_counters() {
     let mut service = serve("statistics").await;
     assert_eq!(
@@ -698,189 +498,6 @@ async fn statistics_are_remaining_hits_and_counters() {
         assert_eq!(counted(&service, "within_limit", (&label, "")), successful);
         assert_eq!(counted(&service, "over_limit", (&label, "")), failed);
     }
-}
-
-#[tokio::test]
-async fn fixed_window_is_full_again_at_each_edge() {
-    let mut service = serve("fixed-window").await;
-    // The refused request took nothing, and has a retry time.
-    assert_eq!(
-        asked(&mut service, &[("partition", "a")], 6).await,
-        "oooo--"
-    );
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 3).await),
-        (false, 0, 50)
-    );
-    service.clock.advance_us(49 * SECOND_US + HALF_US - 1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-    service.clock.advance_us(1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // Unused permits are not kept: two edges later there are four, not eight.
-    service.clock.advance_us(120 * SECOND_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-}
-
-#[tokio::test]
-async fn fixed_window_lets_twice_as_much_pass_across_an_edge() {
-    let mut service = serve("fixed-window").await;
-    service.clock.advance_us(49 * SECOND_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    service.clock.advance_us(HALF_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // A sliding window prevents that.
-    let mut service = serve("sliding-window").await;
-    service.clock.advance_us(49 * SECOND_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    service.clock.advance_us(HALF_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-}
-
-#[tokio::test]
-async fn sliding_window_returns_permits_segment_by_segment() {
-    let mut service = serve("sliding-window").await;
-    // Segments are 20 s long and begin with the minute; this is 10.5 s into the first.
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 3).await),
-        (true, 1, 50)
-    );
-    service.clock.advance_us(20 * SECOND_US);
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 1).await),
-        (true, 0, 50)
-    );
-    // Three are freed together when the first segment leaves, in 29.5 s; the fourth one segment
-    // later.
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 1).await),
-        (false, 0, 30)
-    );
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 4).await),
-        (false, 0, 50)
-    );
-    service.clock.advance_us(29 * SECOND_US + HALF_US - 1);
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 1).await),
-        (false, 0, 1)
-    );
-    service.clock.advance_us(1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 4).await, "ooo-");
-    service.clock.advance_us(20 * SECOND_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 2).await, "o-");
-}
-
-#[tokio::test]
-async fn token_bucket_replenishes_in_steps() {
-    let mut service = serve("token-bucket").await;
-    // It begins full. Steps are 10 s apart, and the next is 9.5 s away.
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 6).await),
-        (true, 0, 30)
-    );
-    for (tokens, seconds) in [(1, 10), (2, 10), (3, 20), (4, 20), (5, 30)] {
-        assert_eq!(
-            said(&take(&mut service, "partition", "a", tokens).await),
-            (false, 0, seconds),
-            "{tokens}"
-        );
-    }
-    service.clock.advance_us(9 * SECOND_US + HALF_US - 1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-    service.clock.advance_us(1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 3).await, "oo-");
-    // Nothing is added between two steps; unused tokens are kept.
-    service.clock.advance_us(10 * SECOND_US - 1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-    service.clock.advance_us(10 * SECOND_US + 1);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-}
-
-#[tokio::test]
-async fn token_bucket_never_holds_more_than_its_limit() {
-    for name in ["token-bucket", "token-bucket-continuous"] {
-        let mut service = serve(name).await;
-        take(&mut service, "partition", "a", 6).await;
-        service.clock.advance_us(3_600 * SECOND_US);
-        assert_eq!(
-            asked(&mut service, &[("partition", "a")], 7).await,
-            "oooooo-",
-            "{name}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn token_bucket_replenishes_continuously() {
-    let mut service = serve("token-bucket-continuous").await;
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 6).await),
-        (true, 0, 30)
-    );
-    // One in 5 s; half of one is not enough, but not lost.
-    service.clock.advance_us(2 * SECOND_US + HALF_US);
-    assert_eq!(
-        said(&take(&mut service, "partition", "a", 1).await),
-        (false, 0, 3)
-    );
-    service.clock.advance_us(2 * SECOND_US + HALF_US);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 2).await, "o-");
-}
-
-/// A descriptor of one partition whose slot this request holds.
-fn lease(holder: &str) -> Descriptor {
-    descriptor(&[("partition", "a"), ("request_id", holder)])
-}
-
-fn disposed(holder: &str) -> Descriptor {
-    Descriptor {
-        is_negative_hits: true,
-        ..lease(holder)
-    }
-}
-
-#[tokio::test]
-async fn concurrency_frees_a_slot_when_its_lease_ends() {
-    let mut service = serve("concurrency").await;
-    for (holder, left) in [("1", 1), ("2", 0)] {
-        let status = service.status(DOMAIN, lease(holder)).await;
-        assert_eq!((status.code(), status.limit_remaining), (Code::Ok, left));
-    }
-    assert_eq!(all(&mut service, &[lease("3")], 2).await, "--");
-    all(&mut service, &[disposed("1")], 1).await;
-    // The number in flight is the limit minus the remaining hits.
-    let look = service.status(DOMAIN, hits("partition", "a", 0)).await;
-    let limit = look.current_limit.as_ref().unwrap().requests_per_unit;
-    assert_eq!(limit - look.limit_remaining, 1);
-    // A second release of a lease has no effect.
-    all(&mut service, &[disposed("1")], 1).await;
-    assert_eq!(all(&mut service, &[lease("3")], 1).await, "o");
-    assert_eq!(all(&mut service, &[lease("4")], 1).await, "-");
-}
-
-#[tokio::test]
-async fn concurrency_frees_nothing_for_a_lease_that_failed() {
-    let mut service = serve("concurrency").await;
-    for (holder, codes) in [("1", "o"), ("2", "o"), ("3", "-")] {
-        assert_eq!(all(&mut service, &[lease(holder)], 1).await, codes);
-    }
-    all(&mut service, &[disposed("3")], 1).await;
-    assert_eq!(all(&mut service, &[lease("4")], 1).await, "-");
-}
-
-#[tokio::test]
-async fn concurrency_frees_a_lost_slot_in_time() {
-    let mut service = serve("concurrency").await;
-    assert_eq!(all(&mut service, &[lease("1")], 1).await, "o");
-    service.clock.advance_us(20 * SECOND_US);
-    assert_eq!(all(&mut service, &[lease("2")], 1).await, "o");
-    let status = service.status(DOMAIN, lease("3")).await;
-    assert_eq!(said(&status), (false, 0, 40));
-    service.clock.advance_us(40 * SECOND_US - 1);
-    assert_eq!(all(&mut service, &[lease("3")], 1).await, "-");
-    service.clock.advance_us(1);
-    assert_eq!(all(&mut service, &[lease("3")], 1).await, "o");
-    assert_eq!(all(&mut service, &[lease("4")], 1).await, "-");
 }
 
 #[tokio::test]
@@ -914,82 +531,9 @@ async fn a_clock_set_back_gives_nothing_back() {
     assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
 }
 
-#[tokio::test]
-async fn partitions_choose_their_limiter() {
-    let mut service = serve("partitions").await;
-    for (user, codes) in [
-        ("premium-1", "oooo-"),
-        ("premium-2", "oooo-"),
-        ("root", "ooooo"),
-        ("a", "o----"),
-    ] {
-        assert_eq!(
-            asked(&mut service, &[("user", user)], 5).await,
-            codes,
-            "{user}"
-        );
-    }
-    // One is refilled after half a second, the other at the end of the minute.
-    service.clock.advance_us(HALF_US - 1);
-    assert_eq!(asked(&mut service, &[("user", "premium-1")], 1).await, "-");
-    service.clock.advance_us(1);
-    assert_eq!(asked(&mut service, &[("user", "premium-1")], 2).await, "o-");
-    assert_eq!(asked(&mut service, &[("user", "a")], 1).await, "-");
-}
-
-#[tokio::test]
-async fn translated_keys_share_a_partition() {
-    let mut service = serve("translated-key").await;
-    let mut codes = String::new();
-    for path in ["/files/1", "/files/2", "/files/3"] {
-        codes += &asked(&mut service, &[("path", path)], 1).await;
-    }
-    assert_eq!(codes, "oo-");
-}
-
-/// The remaining hits of tenant and user.
-async fn left(service: &mut Service) -> (u32, u32) {
-    (
-        take(service, "tenant", "t", 0).await.limit_remaining,
-        take(service, "user", "u", 0).await.limit_remaining,
-    )
-}
-
 /// A request that takes hits of both.
 fn chain(of_tenant: u64, of_user: u64) -> Vec<Descriptor> {
     vec![hits("tenant", "t", of_tenant), hits("user", "u", of_user)]
-}
-
-#[tokio::test]
-async fn chained_limiters_take_from_all_or_from_none() {
-    let mut service = serve("chained").await;
-    for (of_tenant, of_user, code, are_left) in [
-        (1, 1, "o", (1, 4)),
-        (2, 1, "-", (1, 4)), // the tenant's refuses
-        (1, 5, "-", (1, 4)), // the user's
-        (1, 1, "o", (0, 3)),
-        (1, 1, "-", (0, 3)),
-    ] {
-        let mut asked_for = chain(of_tenant, of_user);
-        asked_for.push(hits("slot", "s", 1));
-        assert_eq!(all(&mut service, &asked_for, 1).await, code);
-        assert_eq!(left(&mut service).await, are_left);
-    }
-    let slots = take(&mut service, "slot", "s", 0).await;
-    assert_eq!(slots.limit_remaining, 8);
-}
-
-#[tokio::test]
-async fn independent_limiters_keep_their_hits() {
-    let mut service = serve("chained-apart").await;
-    for (of_tenant, of_user, code, are_left) in [
-        (1, 1, "o", (1, 4)),
-        (2, 1, "-", (1, 3)), // the tenant's refuses, and the user's has let it pass
-        (1, 4, "-", (0, 3)), // the other way round
-    ] {
-        assert_eq!(all(&mut service, &chain(of_tenant, of_user), 1).await, code);
-        assert_eq!(left(&mut service).await, are_left);
-    }
 }
 
 #[tokio::test]
@@ -1006,22 +550,4 @@ async fn chained_refusals_have_the_longest_wait() {
     assert_eq!(said(&refused.statuses[0]), (false, 0, 50));
     assert_eq!(said(&refused.statuses[1]), (false, 0, 3_590));
     assert_eq!(headers(&refused), ["Retry-After: 3590"]);
-}
-
-#[tokio::test]
-async fn the_global_limiter_and_a_policy_both_count() {
-    let mut service = serve("global-and-policy").await;
-    let [global, policy] =
-        [("global", "all"), ("policy", "uploads")].map(|entry| descriptor(&[entry]));
-    assert_eq!(
-        all(&mut service, &[global.clone(), policy.clone()], 3).await,
-        "oo-"
-    );
-    assert_eq!(
-        all(&mut service, std::slice::from_ref(&global), 3).await,
-        "oo-"
-    );
-    // A policy without a rule limits nothing.
-    let unknown = descriptor(&[("policy", "downloads")]);
-    assert_eq!(all(&mut service, &[unknown], 5).await, "ooooo");
 }

@@ -1,5 +1,6 @@
-//! `docs/dotnet.md` compared with its tests: every option has a row, every row a test or a reason,
-//! every test a row, every snippet a test. `dotnet_coverage.txt` names the tests of each row.
+//! `docs/dotnet.md` compared with its tests and walks: every option has a row, every row a test or
+//! a reason, every test a row, every snippet a test. `dotnet_coverage.txt` names the tests of each
+//! row.
 //!
 //! What it deliberately does not do: run the named tests. It reads their files.
 
@@ -7,12 +8,22 @@ use std::collections::BTreeSet;
 
 use tollgate_test_support::markdown::{Page, quoted};
 
+use crate::dotnet::WALKS;
+
 /// The files with the page's tests, and their names in `COVERAGE`.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 2] = [
     ("dotnet", include_str!("dotnet.rs")),
-    ("dotnet_matching", include_str!("dotnet_matching.rs")),
     ("envoy/dotnet", include_str!("../envoy/dotnet.rs")),
 ];
+
+/// The test that takes all walks. Rows name the walks.
+const OF_WALKS: &str = "dotnet::every_walk_has_the_answers_that_are_written";
+
+/// The walks: their names, and the snippets that they use.
+fn walks() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let heads = WALKS.lines().filter_map(|line| line.strip_prefix("== "));
+    heads.map(|head| head.split_once(": ").expect("a name and a snippet"))
+}
 
 /// The tests of each row of the page.
 const COVERAGE: &str = include_str!("dotnet_coverage.txt");
@@ -54,7 +65,10 @@ fn tests() -> BTreeSet<String> {
         });
         functions.collect()
     };
-    FILES.iter().flat_map(of_file).collect()
+    let mut tests: BTreeSet<_> = FILES.iter().flat_map(of_file).collect();
+    assert!(tests.remove(OF_WALKS));
+    tests.extend(walks().map(|(name, _)| format!("dotnet::{name}")));
+    tests
 }
 
 /// Lines of `dotnet_coverage.txt`: the first cell of a row, and the tests of that row.
@@ -126,7 +140,8 @@ fn every_snippet_is_linked_and_run_and_every_link_resolves() {
     assert_eq!(linked, snippets);
     for name in snippets {
         let asked_for = format!("\"{name}\"");
-        let run = FILES.iter().any(|(_, text)| text.contains(&asked_for));
+        let run = FILES.iter().any(|(_, text)| text.contains(&asked_for))
+            || walks().any(|(_, snippet)| snippet == name);
         assert!(run, "no test runs `{name}`");
     }
 }

@@ -24,6 +24,7 @@ use tollgate::rules::reload::Rules;
 use tollgate_limiter::{Key, Tally};
 use tollgate_test_support::grpc_client::{RateLimitRequest, hits, request};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
 
 const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
 
@@ -417,11 +418,9 @@ async fn cores_without_requests_keep_no_old_rules() {
     );
     service.reload(&rules(["new".to_owned()])).await;
     // Worker threads release the old rules when the system schedules them.
-    for _ in 0..100_000 {
-        if shown(&service.metrics.render().unwrap()) == pairs(&[("new", 0)]) {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("old rules are still held");
+    let look = async || {
+        let shown = shown(&service.metrics.render().unwrap());
+        (shown == pairs(&[("new", 0)])).then_some(()).ok_or(shown)
+    };
+    until_async("old rules are released", look).await;
 }

@@ -13,6 +13,8 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::{START, Service};
 
+use crate::flags;
+
 const RULES: &str = "
 domain: d
 descriptors:
@@ -131,12 +133,7 @@ async fn header_styles_combine_without_duplicates() {
 
 #[tokio::test]
 async fn the_references_variables_rename_only_its_own_headers() {
-    let arguments = [
-        "--response-headers",
-        "reference,x-ratelimit",
-        "--limit-limit-header",
-        "x-limit",
-    ];
+    let arguments = flags("--response-headers reference,x-ratelimit --limit-limit-header x-limit");
     let mut service = Service::start(RULES, &arguments).await;
     let answer = service.ask(asked(&[("ten", 1)], "a")).await;
     let names: Vec<_> = answer
@@ -318,15 +315,6 @@ async fn shadow_mode_sends_no_retry_after() {
     assert_eq!(header(&answer, "RateLimit"), Some("\"limit-1\";r=0;t=50"));
 }
 
-#[tokio::test]
-async fn without_a_limit_there_are_no_headers() {
-    let mut service = Service::start(RULES, ALL).await;
-    let answer = service
-        .ask(asked(&[("free", 1), ("nothing", 1)], "a"))
-        .await;
-    assert_eq!(headers(&answer), [""; 0]);
-}
-
 const SPOKEN: &str = "
 domain: d
 descriptors:
@@ -473,16 +461,9 @@ async fn a_request_override_does_not_use_the_rules_over_limit() {
 
 #[tokio::test]
 async fn denial_by_overload_uses_the_limits_over_limit() {
-    let bounds = [
-        "--partitions",
-        "1",
-        "--mailbox-checks-max",
-        "1",
-        "--on-overload",
-        "deny",
-        "--response-headers",
-        "retry-after",
-    ];
+    let bounds = flags(
+        "--partitions 1 --mailbox-checks-max 1 --on-overload deny --response-headers retry-after",
+    );
     let mut service = Service::start(SPOKEN, &bounds).await;
     let answer = service.ask(asked(&[("b", 1), ("silent", 1)], "v")).await;
     assert_eq!(

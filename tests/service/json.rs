@@ -26,39 +26,13 @@ descriptors:
 ";
 
 /// Tokens of JSON and of protobuf's JSON mapping.
-const PIECES: &[&str] = &[
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\\",
-    "\\u0000",
-    "\\ud800",
-    "null",
-    "true",
-    "-1",
-    "1e400",
-    "0.5",
-    "NaN",
-    "\"1\"",
-    "18446744073709551616",
-    "\"domain\":\"d\"",
-    "\"descriptors\":[]",
-    "\"entries\":[{}]",
-    "\"key\":\"two\"",
-    "\u{0}",
-    "\u{feff}",
-    "/**/",
-    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
-    "{\"a\":{\"a\":{\"a\":{\"a\":",
-    "\"hitsAddend\":",
-    "\"isNegativeHits\":true",
-    "\"limit\":{\"unit\":\"SECOND\"}",
-    "\"@type\":\"x\"",
-];
+const PIECES: &str = concat!(
+    r#"{ } [ ] , : " \ \u0000 \ud800 null true -1 1e400 0.5 NaN "1" 18446744073709551616 "#,
+    r#""domain":"d" "descriptors":[] "entries":[{}] "key":"two" /**/ "hitsAddend": "#,
+    r#"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[ {"a":{"a":{"a":{"a": "@type":"x" "#,
+    r#""isNegativeHits":true "limit":{"unit":"SECOND"}"#,
+    " \u{0} \u{feff}",
+);
 
 /// Marsaglia's xorshift: the same numbers on every machine.
 struct Random(u64);
@@ -129,7 +103,8 @@ fn mutated(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
                 body.splice(at..at, other[from..].iter().copied());
             }
             _ => {
-                let piece = PIECES[random.below(PIECES.len())];
+                let pieces: Vec<_> = PIECES.split(' ').collect();
+                let piece = pieces[random.below(pieces.len())];
                 body.splice(at..at, piece.bytes());
             }
         }

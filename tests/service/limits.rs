@@ -10,7 +10,7 @@
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Timestamp};
 
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
+    Code, Descriptor, DescriptorStatus, descriptor, hits, request,
 };
 use tollgate_test_support::in_process::{Service, limit_of};
 
@@ -24,10 +24,6 @@ fn line(status: &DescriptorStatus) -> String {
     let seconds = status.duration_until_reset.map_or(0, |until| until.seconds);
     let left = status.limit_remaining;
     format!("{code} {requests}{name} {left} {seconds}")
-}
-
-fn lines(answer: &RateLimitResponse) -> Vec<String> {
-    answer.statuses.iter().map(line).collect()
 }
 
 /// Sends one descriptor in domain `d`; returns its status as a line.
@@ -87,22 +83,6 @@ async fn of_several_limits_the_tightest_answers() {
 }
 
 #[tokio::test]
-async fn a_limit_that_never_passes_outranks_any_wait() {
-    let limits = "rate_limits: [
-        {unit: hour, requests_per_unit: 10, name: ' wide'},
-        {unit: second, requests_per_unit: 3, name: ' narrow'}]";
-    let arguments = ["--response-headers", "retry-after"];
-    let mut service = with(limits, &arguments).await;
-    said(&mut service, k(10)).await;
-    let answer = service.ask(request("d", vec![k(5)])).await;
-    assert_eq!(lines(&answer), ["X 3 narrow 0 1"]);
-    assert!(answer.response_headers_to_add.is_empty(), "five never pass");
-    let answer = service.ask(request("d", vec![k(2)])).await;
-    assert_eq!(lines(&answer), ["X 10 wide 0 3590"]);
-    assert_eq!(answer.response_headers_to_add[0].value, "3590");
-}
-
-#[tokio::test]
 async fn all_or_nothing_holds_within_a_descriptor_too() {
     let limits = "rate_limits: [
         {unit: hour, requests_per_unit: 10, name: ' wide'},
@@ -121,45 +101,6 @@ async fn all_or_nothing_holds_within_a_descriptor_too() {
         let status = service.status("d", k(0)).await;
         assert_eq!(status.limit_remaining, left, "{arguments:?}");
     }
-}
-
-#[tokio::test]
-async fn one_of_several_limits_may_replace_or_be_replaced() {
-    let rules = "
-domain: d
-descriptors:
-  - key: all
-    rate_limits:
-      - {unit: hour, requests_per_unit: 2, name: two}
-      - {unit: hour, requests_per_unit: 9, name: nine}
-  - key: known
-    rate_limits:
-      - {unit: hour, requests_per_unit: 100, replaces: [{name: two}]}
-      - {unit: hour, requests_per_unit: 50, name: fifty, replaces: [{name: nobody}]}
-";
-    let mut service = Service::start(rules, &[]).await;
-    let both = || request("d", vec![hits("all", "v", 1), hits("known", "v", 1)]);
-    for left in 0..5 {
-        let answer = service.ask(both()).await;
-        let (nine, fifty) = (8 - left, 49 - left);
-        assert_eq!(
-            lines(&answer),
-            [
-                format!("o 9nine {nine} 3590"),
-                format!("o 50fifty {fifty} 3590")
-            ]
-        );
-    }
-    // A replaced limit was not counted.
-    assert_eq!(
-        said(&mut service, hits("all", "v", 1)).await,
-        "o 2two 1 3590"
-    );
-    // Where all limits of a descriptor are replaced, none applies.
-    let more = rules.replace("[{name: nobody}]", "[{name: nine}]");
-    service.reload(&more).await;
-    let answer = service.ask(both()).await;
-    assert_eq!(answer.statuses[0].current_limit, None);
 }
 
 fn counted(service: &Service, name: &str) -> u64 {
@@ -251,51 +192,8 @@ descriptors:
     }
 }
 
-/// 2024-02-29 at 23:00 UTC: in Paris March begins.
-const MARCH: u64 = 1_709_247_600;
 /// 2024-03-30 at 23:00 UTC: in Paris the day begins on which clocks go forward.
 const FORWARD: u64 = 1_711_839_600;
-/// 2024-10-26 at 22:00 UTC: in Paris the day begins on which they go back.
-const BACK: u64 = 1_729_980_000;
-/// 2024-12-31 at 23:00 UTC: in Paris the year 2025 begins.
-const NEW_YEAR: u64 = 1_735_686_000;
-
-#[tokio::test]
-async fn calendar_windows_turn_at_local_midnight_and_report_their_reset() {
-    let (hour, day) = (3_600, 86_400);
-    for (unit, begins, length) in [
-        ("day", FORWARD, 23 * hour),
-        ("day", BACK, 25 * hour),
-        ("day", NEW_YEAR, day),
-        ("month", MARCH, 31 * day - hour),
-        ("year", NEW_YEAR, 365 * day),
-        // The 26th of February was a Monday, and so was the 25th of March.
-        ("week", MARCH - 4 * day, 7 * day),
-        ("week", FORWARD - 6 * day, 7 * day - hour),
-        ("week, week_start: saturday", FORWARD - day, 7 * day - hour),
-        ("month, unit_multiplier: 3", NEW_YEAR, 90 * day - hour),
-    ] {
-        let limit = format!(
-            "rate_limit: {{unit: {unit}, calendar: true, time_zone: Europe/Paris, requests_per_unit: 10}}"
-        );
-        let mut service = with(&limit, &[]).await;
-        let begins = Timestamp::from_seconds(begins);
-        service.clock.set(begins.minus_us(1));
-        assert_eq!(said(&mut service, k(4)).await, "o 10 6 1", "{unit}");
-        assert_eq!(said(&mut service, k(7)).await, "X 10 0 1", "{unit}");
-        service.clock.set(begins);
-        let fresh = format!("o 10 6 {length}");
-        assert_eq!(said(&mut service, k(4)).await, fresh, "{unit}");
-        assert_eq!(said(&mut service, k(6)).await, format!("o 10 0 {length}"));
-        service.clock.set(begins.plus_us(length * 1_000_000 - 1));
-        assert_eq!(said(&mut service, k(1)).await, "X 10 0 1", "{unit}");
-        service.clock.advance_us(1);
-        assert!(
-            said(&mut service, k(1)).await.starts_with("o 10 9 "),
-            "{unit}"
-        );
-    }
-}
 
 #[tokio::test]
 async fn calendar_windows_differ_from_epoch_windows_and_between_zones() {
@@ -327,13 +225,6 @@ fn by(id: &str) -> Descriptor {
     descriptor(&[("k", "v"), ("id", id)])
 }
 
-fn look(id: &str) -> Descriptor {
-    Descriptor {
-        hits_addend: Some(0),
-        ..by(id)
-    }
-}
-
 #[tokio::test]
 async fn only_its_holder_frees_a_slot() {
     let mut service = with(SLOTS, &[]).await;
@@ -352,42 +243,6 @@ async fn only_its_holder_frees_a_slot() {
     let elsewhere = descriptor(&[("k", "w"), ("id", "2")]);
     assert_eq!(said(&mut service, elsewhere).await, "o 2 1 60");
     assert_eq!(counted(&service, "over_limit"), 2);
-}
-
-#[tokio::test]
-async fn without_a_holder_a_slot_is_anonymous() {
-    let mut service = with(SLOTS, &[]).await;
-    let anonymous = || descriptor(&[("k", "v")]);
-    assert_eq!(said(&mut service, anonymous()).await, "o 2 1 60");
-    assert_eq!(said(&mut service, by("1")).await, "o 2 0 60");
-    assert_eq!(said(&mut service, anonymous()).await, "X 2 0 60");
-    assert_eq!(said(&mut service, refund(by("2"))).await, "o 2 0 60");
-    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
-    // The remaining slot has a holder.
-    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
-    assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
-    // An empty ID is an ID: a client that sends an empty one by mistake does not free an anonymous
-    // slot.
-    said(&mut service, anonymous()).await;
-    assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
-}
-
-#[tokio::test]
-async fn a_lost_slot_expires_and_a_peek_renews_it() {
-    let mut service = with(SLOTS, &[]).await;
-    said(&mut service, by("1")).await;
-    said(&mut service, by("2")).await;
-    service.clock.advance_us(50_000_000);
-    assert_eq!(said(&mut service, by("3")).await, "X 2 0 10");
-    assert_eq!(said(&mut service, look("1")).await, "o 2 0 60");
-    service.clock.advance_us(9_999_999);
-    assert_eq!(said(&mut service, by("3")).await, "X 2 0 1");
-    service.clock.advance_us(1);
-    assert_eq!(said(&mut service, by("3")).await, "o 2 0 60");
-    // The first was renewed and expires at 110 s.
-    assert_eq!(said(&mut service, by("4")).await, "X 2 0 50");
-    service.clock.advance_us(50_000_000);
-    assert_eq!(said(&mut service, by("4")).await, "o 2 0 60");
 }
 
 #[tokio::test]
@@ -435,131 +290,6 @@ async fn slots_and_windows_may_be_combined() {
     assert_eq!(said(&mut service, refund(by("2"))).await, "o 1 slots 1 0");
     let plain = descriptor(&[("k", "v")]);
     assert_eq!(said(&mut service, plain).await, "o 1 slots 0 60");
-}
-
-#[tokio::test]
-async fn refused_hits_count_when_the_limit_counts_them() {
-    // 8 of 10 are taken, 5 refused; the peek shows the remaining hits.
-    for (algorithm, by_default) in [
-        ("fixed_window", "X"),
-        ("sliding_window", "o 2"),
-        ("sliding_window, segments: 6", "o 2"),
-        ("sliding_log", "o 2"),
-        ("token_bucket", "o 2"),
-        ("token_bucket, refill: interval", "o 2"),
-        ("leaky_bucket, burst: 10", "o 2"),
-    ] {
-        for (count_refused, looks) in [
-            ("", by_default),
-            (", count_refused: none", "o 2"),
-            (", count_refused: blocking", "X"),
-            (", count_refused: all", "X"),
-        ] {
-            let limit = format!(
-                "rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}{count_refused}}}"
-            );
-            let mut service = with(&limit, &[]).await;
-            said(&mut service, k(8)).await;
-            assert!(said(&mut service, k(5)).await.starts_with("X 10 0 "));
-            let status = service.status("d", k(0)).await;
-            let left = match status.code() {
-                Code::Ok => format!("o {}", status.limit_remaining),
-                Code::OverLimit | Code::Unknown => "X".to_owned(),
-            };
-            assert_eq!(left, looks, "{limit}");
-            // 13 were counted, and 4 of them are refunded.
-            if looks == "X" {
-                let status = service.status("d", refund(k(4))).await;
-                assert_eq!(status.limit_remaining, 1, "{limit}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn hits_refused_by_another_limit_count_only_with_count_refused_all() {
-    for (count_refused, left) in [("none", 10), ("blocking", 10), ("all", 6)] {
-        for algorithm in ["fixed_window", "sliding_window", "sliding_log", "gcra"] {
-            let rules = format!(
-                "
-domain: d
-all_or_nothing: true
-descriptors:
-  - {{key: closed, rate_limit: {{unit: hour, requests_per_unit: 0}}}}
-  - {{key: k, rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}, count_refused: {count_refused}}}}}
-"
-            );
-            let mut service = Service::start(&rules, &[]).await;
-            let answer = service
-                .ask(request("d", vec![hits("closed", "v", 1), k(4)]))
-                .await;
-            assert_eq!(answer.overall_code(), Code::OverLimit);
-            assert_eq!(answer.statuses[1].limit_remaining, left, "{rules}");
-            let status = service.status("d", k(0)).await;
-            assert_eq!(status.limit_remaining, left, "{rules}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_leaky_bucket_spaces_hits() {
-    let limit = "rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket}";
-    let mut service = with(limit, &[]).await;
-    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
-    assert_eq!(said(&mut service, k(1)).await, "X 60 0 1");
-    service.clock.advance_us(999_999);
-    assert_eq!(said(&mut service, k(1)).await, "X 60 0 1");
-    service.clock.advance_us(1);
-    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
-    // Unused capacity does not accumulate.
-    service.clock.advance_us(10 * MINUTE);
-    assert_eq!(said(&mut service, k(2)).await, "X 60 0 60");
-    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
-}
-
-#[tokio::test]
-async fn a_bucket_refilled_in_steps_waits_for_the_edge() {
-    let limit = "rate_limit: {unit: minute, requests_per_unit: 4, algorithm: token_bucket, refill: interval, burst: 10}";
-    let mut service = with(limit, &[]).await;
-    assert_eq!(said(&mut service, k(10)).await, "o 4 0 170");
-    assert_eq!(said(&mut service, k(1)).await, "X 4 0 50");
-    // START is 10.5 s into its minute.
-    service.clock.advance_us(49_499_999);
-    assert_eq!(said(&mut service, k(1)).await, "X 4 0 1");
-    service.clock.advance_us(1);
-    assert_eq!(said(&mut service, k(1)).await, "o 4 3 120");
-    assert_eq!(said(&mut service, k(5)).await, "X 4 0 60");
-}
-
-#[tokio::test]
-async fn a_window_in_segments_gives_back_a_segment_at_a_time() {
-    let limit =
-        "rate_limit: {unit: minute, requests_per_unit: 10, algorithm: sliding_window, segments: 6}";
-    let mut service = with(limit, &[]).await;
-    // START is half a second into the minute's second segment of ten seconds.
-    assert_eq!(said(&mut service, k(4)).await, "o 10 6 60");
-    service.clock.advance_us(10_000_000);
-    assert_eq!(said(&mut service, k(6)).await, "o 10 0 60");
-    assert_eq!(said(&mut service, k(1)).await, "X 10 0 50");
-    service.clock.advance_us(49_499_999);
-    assert_eq!(said(&mut service, k(1)).await, "X 10 0 1");
-    service.clock.advance_us(1);
-    assert_eq!(said(&mut service, k(1)).await, "o 10 3 60");
-}
-
-#[tokio::test]
-async fn a_log_forgets_each_hit_a_window_later() {
-    let limit = "rate_limit: {unit: minute, requests_per_unit: 2, algorithm: sliding_log}";
-    let mut service = with(limit, &[]).await;
-    assert_eq!(said(&mut service, k(1)).await, "o 2 1 60");
-    service.clock.advance_us(30_000_000);
-    assert_eq!(said(&mut service, k(1)).await, "o 2 0 60");
-    assert_eq!(said(&mut service, k(1)).await, "X 2 0 30");
-    service.clock.advance_us(29_999_999);
-    assert_eq!(said(&mut service, k(1)).await, "X 2 0 1");
-    service.clock.advance_us(1);
-    assert_eq!(said(&mut service, k(1)).await, "o 2 0 60");
-    assert_eq!(said(&mut service, k(2)).await, "X 2 0 60");
 }
 
 #[tokio::test]

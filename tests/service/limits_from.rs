@@ -16,8 +16,10 @@ use tollgate_limiter::Allowance;
 use tollgate_test_support::grpc_client::{Code, hits, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
 
-use crate::candidates::{limits, of_domain, wait};
+use crate::candidates::{limits, of_domain};
+use crate::until_metric;
 
 /// How many values the file of the reload has.
 const VALUES: u32 = 20_000;
@@ -149,17 +151,17 @@ async fn a_candidate_whose_file_changes_is_counted_anew() {
     let live = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}]";
     let arguments = ["--candidate", candidate.to_str().unwrap()];
     let mut service = Service::start(live, &arguments).await;
-    wait(&service, "tollgate_candidate_rules_accepted_total", 1).await;
+    until_metric(&service, "tollgate_candidate_rules_accepted_total", 1).await;
     hit(&mut service, "a").await;
     hit(&mut service, "a").await;
-    wait(&service, &of_domain("newly_refused"), 1).await;
+    until_metric(&service, &of_domain("newly_refused"), 1).await;
     let shown = limits(&service).await;
     assert_eq!(shown["candidate"]["counts"]["newly_refused"], 1);
     let of_rule = &shown["limits"][0]["candidate"];
     assert_eq!(of_rule["limit"]["text"], "7 per hour", "not that of a line");
     assert_eq!(of_rule["counts"]["newly_refused"], 1);
     fs::write(&path, "value,unit,requests_per_unit\na,hour,5\n").unwrap();
-    wait(&service, "tollgate_candidate_rules_accepted_total", 2).await;
+    until_metric(&service, "tollgate_candidate_rules_accepted_total", 2).await;
     let shown = limits(&service).await;
     assert_eq!(shown["candidate"]["counts"]["newly_refused"], 0);
 }
@@ -216,9 +218,8 @@ async fn no_request_fails_or_gets_another_limit_while_the_file_is_replaced() {
         fs::rename(&next, &path).unwrap();
         service.reload(&text).await;
         // A poll may have published the file before this one in the meantime.
-        while number_in_use(&service) != number {
-            tokio::task::yield_now().await;
-        }
+        let in_use = async || number_in_use(&service) == number;
+        until_async("the file is in use", in_use).await;
         oldest.store(u64::from(number), Ordering::Release);
     }
     stop.store(true, Ordering::Release);

@@ -18,14 +18,12 @@ mod api;
 mod candidates;
 mod decisions;
 mod dotnet;
-mod dotnet_matching;
 mod dotnet_page;
 mod exactness;
 mod freed_labels;
 mod grpc;
 mod headers;
 mod http;
-mod inline;
 mod json;
 mod labels;
 mod limits;
@@ -49,3 +47,27 @@ mod snapshots_refused;
 mod threat_page;
 mod top_keys;
 mod ways_in;
+
+use tollgate_test_support::grpc_client::hits;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
+
+/// Arguments as on a command line.
+pub(crate) fn flags(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// Sends `count` hits in the domain `d`; returns what is left.
+pub(crate) async fn remaining(service: &mut Service, key: &str, value: &str, count: u64) -> u32 {
+    let status = service.status("d", hits(key, value, count)).await;
+    status.limit_remaining
+}
+
+/// Waits until a series has this value. A task of the service may count after an answer.
+pub(crate) async fn until_metric(service: &Service, series: &str, value: u64) {
+    let look = async || {
+        let now = service.metric(series);
+        (now == value).then_some(()).ok_or(now)
+    };
+    until_async(&format!("{series} is {value}"), look).await;
+}

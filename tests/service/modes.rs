@@ -15,6 +15,8 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::in_process::Service;
 
+use crate::flags;
+
 const RULES: &str = "
 domain: d
 descriptors:
@@ -106,12 +108,7 @@ async fn the_services_quota_mode_applies_to_all_including_unmatched_descriptors(
 
 #[tokio::test]
 async fn the_services_shadow_mode_allows_and_reports_the_real_codes() {
-    let arguments = [
-        "--shadow-mode",
-        "true",
-        "--limit-response-headers-enabled",
-        "true",
-    ];
+    let arguments = flags("--shadow-mode true --limit-response-headers-enabled true");
     let mut service = Service::start(RULES, &arguments).await;
     let answer = service.ask(request("d", vec![hits("rule", "a", 2)])).await;
     assert_eq!(codes(&answer), "o X");
@@ -136,21 +133,6 @@ async fn the_services_shadow_mode_allows_and_reports_the_real_codes() {
     // Requests that pass anyway are not counted.
     assert_eq!(asked(&mut service, &[("rule", 1)], "b").await, "o o");
     assert_eq!(service.metric("ratelimit_service_global_shadow_mode"), 1);
-}
-
-#[tokio::test]
-async fn a_rule_in_shadow_mode_is_counted_and_passes() {
-    let mut service = Service::start(RULES, &[]).await;
-    let status = service.status("d", hits("watched", "a", 3)).await;
-    assert_eq!((status.code(), status.limit_remaining), (Code::Ok, 0));
-    assert_eq!(status.current_limit.unwrap().requests_per_unit, 1);
-    let series = |name: &str| {
-        format!("ratelimit_service_rate_limit_{name}{{domain=\"d\",key1=\"watched\",key2=\"\"}}")
-    };
-    for (name, count) in [("total_hits", 3), ("over_limit", 2), ("shadow_mode", 2)] {
-        assert_eq!(service.metric(&series(name)), count, "{name}");
-    }
-    assert_eq!(service.metric("ratelimit_service_global_shadow_mode"), 0);
 }
 
 /// The labels of the only rule that was hit, as `domain key1 key2`.
@@ -208,140 +190,75 @@ descriptors:
     );
 }
 
-/// Rules of one path of descriptors, the request, and the labels of the second and third level of
-/// the stat.
-type Labelled = (
-    &'static str,
-    &'static [(&'static str, &'static str)],
-    &'static str,
-);
-
-/// Label values of a metric, for two levels: the reference's own test vectors, and similar cases.
-const LABELLED: &[Labelled] = &[
-    (
-        "[{key: key-1, detailed_metric: true, LIMIT}]",
-        &[("key-1", "value-1")],
-        "key-1_value-1 ",
-    ),
-    ("[{key: key-1, LIMIT}]", &[("key-1", "value-1")], "key-1 "),
-    (
-        "[{key: key-1, value: value-1, LIMIT}]",
-        &[("key-1", "value-1")],
-        "key-1_value-1 ",
-    ),
-    (
-        "[{key: k, detailed_metric: true, LIMIT}]",
-        &[("k", "")],
-        "k_ ",
-    ),
-    (
-        "[{key: k, value_to_metric: true, LIMIT}]",
-        &[("k", "")],
-        "k ",
-    ),
-    (
-        "[{key: k1, descriptors: [{key: k2, detailed_metric: true, LIMIT}]}]",
-        &[("k1", ""), ("k2", "B")],
-        "k1_ k2_B",
-    ),
+/// Labels of a metric, for two levels: the reference's own test vectors, and similar cases. Levels
+/// of the rule (`KEY=PATTERN:FLAGS`), the request's values, and the labels. Flags are `d` for
+/// `detailed_metric`, `v` for `value_to_metric` and `s` for `share_threshold`.
+const LABELLED: &[(&str, &str, &str)] = &[
+    ("key-1:d", "value-1", "key-1_value-1 "),
+    ("key-1", "value-1", "key-1 "),
+    ("key-1=value-1", "value-1", "key-1_value-1 "),
+    ("k:d", "", "k_ "),
+    ("k:v", "", "k "),
+    ("k1 k2:d", ";B", "k1_ k2_B"),
     // For a shared level the reference omits the underscore.
+    ("route=api/*:s k:d", "api/v1;", "route_api/* k"),
+    // Unless the request names the pattern itself.
+    ("ip=v*:s path=*:d", "v1;", "ip_v* path"),
+    ("ip=v*:s path=*:d", "v*;", "ip_v* path_"),
     (
-        "[{key: route, value: 'api/*', share_threshold: true, descriptors: [{key: k, detailed_metric: true, LIMIT}]}]",
-        &[("route", "api/v1"), ("k", "")],
-        "route_api/* k",
-    ),
-    (
-        "[{key: route, value_to_metric: true, descriptors: [{key: http_method, value_to_metric: true, descriptors: [{key: subject_id, LIMIT}]}]}]",
-        &[
-            ("route", "draw"),
-            ("http_method", "GET"),
-            ("subject_id", "7"),
-        ],
+        "route:v http_method:v subject_id",
+        "draw;GET;7",
         "route_draw http_method_GET",
     ),
+    ("k1:v k2", "A;B", "k1_A k2"),
+    ("k1 k2:v k3", "X;Y;Z", "k1 k2_Y"),
+    ("route=api/*:sv method", "api/v1;GET", "route_api/* method"),
+    ("route=api/* method", "api/v1;GET", "route_api/* method"),
+    ("route=api/*:v method", "api/v1;GET", "route_api/v1 method"),
     (
-        "[{key: k1, value_to_metric: true, descriptors: [{key: k2, LIMIT}]}]",
-        &[("k1", "A"), ("k2", "B")],
-        "k1_A k2",
-    ),
-    (
-        "[{key: k1, descriptors: [{key: k2, value_to_metric: true, descriptors: [{key: k3, LIMIT}]}]}]",
-        &[("k1", "X"), ("k2", "Y"), ("k3", "Z")],
-        "k1 k2_Y",
-    ),
-    (
-        "[{key: route, value: 'api/*', share_threshold: true, value_to_metric: true, descriptors: [{key: method, LIMIT}]}]",
-        &[("route", "api/v1"), ("method", "GET")],
-        "route_api/* method",
-    ),
-    (
-        "[{key: route, value: 'api/*', descriptors: [{key: method, LIMIT}]}]",
-        &[("route", "api/v1"), ("method", "GET")],
-        "route_api/* method",
-    ),
-    (
-        "[{key: route, value: 'api/*', value_to_metric: true, descriptors: [{key: method, LIMIT}]}]",
-        &[("route", "api/v1"), ("method", "GET")],
-        "route_api/v1 method",
-    ),
-    (
-        "[{key: route, value: 'api/*', share_threshold: true, descriptors: [{key: method, detailed_metric: true, LIMIT}]}]",
-        &[("route", "api/v1"), ("method", "GET")],
+        "route=api/*:s method:d",
+        "api/v1;GET",
         "route_api/* method_GET",
     ),
     // detailed_metric applies to its own limit only.
-    (
-        "[{key: k1, detailed_metric: true, descriptors: [{key: k2, LIMIT}]}]",
-        &[("k1", "A"), ("k2", "B")],
-        "k1 k2",
-    ),
+    ("k1:d k2", "A;B", "k1 k2"),
     // As the reference's statsd names are cleaned: colons and bars, and the dots of an address.
-    (
-        "[{key: k, detailed_metric: true, LIMIT}]",
-        &[("k", "a:b|c.d")],
-        "k_a_b_c.d ",
-    ),
-    (
-        "[{key: ip, detailed_metric: true, LIMIT}]",
-        &[("ip", "10.0.0.1")],
-        "ip_10_0_0_1 ",
-    ),
+    ("k:d", "a:b|c.d", "k_a_b_c.d "),
+    ("ip:d", "10.0.0.1", "ip_10_0_0_1 "),
 ];
+
+/// A rule of these levels, whose last one has the limit, and its keys.
+fn nested(levels: &str) -> (String, Vec<&str>) {
+    let mut inner = "rate_limit: {unit: day, requests_per_unit: 9}".to_owned();
+    let mut keys = Vec::new();
+    for level in levels.split(' ').rev() {
+        let (level, flags) = level.split_once(':').unwrap_or((level, ""));
+        let (key, value) = level.split_once('=').unwrap_or((level, ""));
+        let mut fields = format!("key: {key}");
+        if !value.is_empty() {
+            fields += &format!(", value: '{value}'");
+        }
+        for flag in flags.chars() {
+            fields += match flag {
+                'd' => ", detailed_metric: true",
+                'v' => ", value_to_metric: true",
+                _ => ", share_threshold: true",
+            };
+        }
+        inner = format!("descriptors: [{{{fields}, {inner}}}]");
+        keys.insert(0, key);
+    }
+    (format!("domain: d\n{inner}\n"), keys)
+}
 
 #[tokio::test]
 async fn labels_are_the_references() {
-    for (rules, asked, labels) in LABELLED {
-        let rules = rules.replace("LIMIT", "rate_limit: {unit: day, requests_per_unit: 9}");
-        let text = format!("domain: d\ndescriptors: {rules}\n");
-        let mut service = Service::start(&text, &[]).await;
-        service.status("d", descriptor(asked)).await;
-        assert_eq!(labels_hit(&service), [format!("d {labels}")], "{rules}");
-    }
-}
-
-/// One rule gives an empty value an underscore, the other does not: their labels stay apart. As the
-/// reference service labels them: a shared level drops the underscore, unless the request names the
-/// pattern itself.
-#[tokio::test]
-async fn an_empty_value_below_a_shared_level_is_labelled_without_an_underscore() {
-    let rules = "
-domain: d
-descriptors:
-  - key: ip
-    value: v*
-    share_threshold: true
-    descriptors:
-      - key: path
-        value: '*'
-        detailed_metric: true
-        rate_limit: { unit: day, requests_per_unit: 9 }
-";
-    for (value, label) in [("v1", "d ip_v* path"), ("v*", "d ip_v* path_")] {
-        let mut service = Service::start(rules, &[]).await;
-        service
-            .status("d", descriptor(&[("ip", value), ("path", "")]))
-            .await;
-        assert_eq!(labels_hit(&service), [label], "{value}");
+    for (levels, values, labels) in LABELLED {
+        let (rules, keys) = nested(levels);
+        let mut service = Service::start(&rules, &[]).await;
+        let entries: Vec<_> = keys.into_iter().zip(values.split(';')).collect();
+        service.status("d", descriptor(&entries)).await;
+        assert_eq!(labels_hit(&service), [format!("d {labels}")], "{levels}");
     }
 }
 

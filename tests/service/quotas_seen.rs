@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::until_async;
 
-use crate::admin::{POLL, get};
+use crate::admin::get;
 use crate::quotas::{API, Proxy, learnt, usage};
 
 async fn quotas(service: &Service, query: &str) -> Value {
@@ -33,18 +33,17 @@ async fn reporting(arguments: &[&str]) -> (Service, [Proxy; 2], Value) {
     let demand = vec![usage(API, 300, 100)];
     proxies[0].report(b"edge", demand).await;
     proxies[1].report(b"edge", vec![usage(API, 40, 0)]).await;
-    let end = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    let follow = async || {
         let detail = quotas(&service, "?id=name=api").await;
         let assigned = |stream: usize| detail["buckets"][0]["streams"][stream]["assigned"].as_f64();
         // The first assignments are 150 and 75.
-        if assigned(0) > Some(200.0) && assigned(1) < Some(30.0) {
-            let seen = quotas(&service, "").await;
-            return (service, proxies, seen);
-        }
-        assert!(tokio::time::Instant::now() < end, "{detail}");
-        tokio::time::sleep(POLL).await;
-    }
+        (assigned(0) > Some(200.0) && assigned(1) < Some(30.0))
+            .then_some(())
+            .ok_or(detail)
+    };
+    until_async("the assignments follow the reports", follow).await;
+    let seen = quotas(&service, "").await;
+    (service, proxies, seen)
 }
 
 #[tokio::test]
@@ -130,21 +129,18 @@ async fn values_of_ids_are_hashed_unless_they_are_to_be_plain() {
 #[tokio::test]
 async fn limits_and_metrics_have_the_sums_of_rules() {
     let (service, proxies, _) = reporting(&[]).await;
-    let end = tokio::time::Instant::now() + PATIENCE;
     let rule = |limits: &Value, name: &str| {
         let all = limits["limits"].as_array().unwrap();
         let found = all.iter().find(|limit| limit["rule"] == name);
         found.expect(name).clone()
     };
     // Sums are read each two seconds.
-    let limits = loop {
+    let look = async || {
         let limits = get(service.admin, "/limits").await.json();
-        if rule(&limits, "edge.name_api")["rlqs"]["demand"] == 220.0 {
-            break limits;
-        }
-        assert!(tokio::time::Instant::now() < end, "{limits}");
-        tokio::time::sleep(POLL).await;
+        let is_read = rule(&limits, "edge.name_api")["rlqs"]["demand"] == 220.0;
+        if is_read { Ok(limits) } else { Err(limits) }
     };
+    let limits = until_async("the sums are read", look).await;
     let figures = &rule(&limits, "edge.name_api")["rlqs"];
     assert_eq!(
         (&figures["buckets"], &figures["streams"]),

@@ -9,6 +9,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::remaining;
+
 const RULES: &str = "
 domain: d
 descriptors:
@@ -78,21 +80,6 @@ async fn every_descriptor_gets_its_status_in_order() {
         answer.statuses[1].current_limit.as_ref().unwrap().name,
         "ten"
     );
-}
-
-#[tokio::test]
-async fn unlimited_may_replace_and_is_visible_on_the_wire() {
-    let mut service = Service::start(RULES, &[]).await;
-    let answer = service
-        .ask(request(
-            "d",
-            vec![hits("ten", "a", 99), hits("none", "a", 1)],
-        ))
-        .await;
-    assert_eq!(answer.overall_code(), Code::Ok);
-    assert_eq!(answer.statuses[0].current_limit, None);
-    assert_eq!(answer.statuses[1].limit_remaining, u32::MAX);
-    assert_eq!(answer.statuses[1].current_limit, None);
 }
 
 #[tokio::test]
@@ -169,18 +156,6 @@ async fn odd_requests_are_answered() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_not_text_is_limited_like_any_other() {
-    let mut service = Service::start(RULES, &[]).await;
-    let ask = || descriptor(&[(b"ten".as_slice(), b"a\xff\xfeb".as_slice())]);
-    for _ in 0..10 {
-        assert_eq!(service.status("d", ask()).await.code(), Code::Ok);
-    }
-    assert_eq!(service.status("d", ask()).await.code(), Code::OverLimit);
-    let other = descriptor(&[(b"ten".as_slice(), b"a\xff\xfdb".as_slice())]);
-    assert_eq!(service.status("d", other).await.code(), Code::Ok);
-}
-
-#[tokio::test]
 async fn the_same_descriptor_twice_counts_twice_and_sees_itself() {
     let mut service = Service::start(RULES, &[]).await;
     let answer = service
@@ -218,70 +193,6 @@ async fn hits_of_the_request_apply_where_a_descriptor_has_none() {
 }
 
 #[tokio::test]
-async fn a_peek_takes_nothing_and_a_refund_is_seen_at_once() {
-    let mut service = Service::start(RULES, &[]).await;
-    assert_eq!(
-        service
-            .status("d", hits("ten", "a", 10))
-            .await
-            .limit_remaining,
-        0
-    );
-    // At exactly the limit a peek passes; one hit more is refused and counted.
-    assert_eq!(
-        service.status("d", hits("ten", "a", 0)).await.code(),
-        Code::Ok
-    );
-    assert_eq!(
-        service.status("d", hits("ten", "a", 1)).await.code(),
-        Code::OverLimit
-    );
-    assert_eq!(
-        service.status("d", hits("ten", "a", 0)).await.code(),
-        Code::OverLimit
-    );
-    let refund = |n| Descriptor {
-        is_negative_hits: true,
-        ..hits("ten", "a", n)
-    };
-    assert_eq!(service.status("d", refund(3)).await.limit_remaining, 2);
-    assert_eq!(
-        service.status("d", hits("ten", "a", 2)).await.code(),
-        Code::Ok
-    );
-    assert_eq!(service.status("d", refund(1_000)).await.limit_remaining, 10);
-    assert_eq!(
-        service.metric(
-            "ratelimit_service_rate_limit_total_negative_hits{domain=\"d\",key1=\"ten\",key2=\"\"}"
-        ),
-        1_003
-    );
-}
-
-#[tokio::test]
-async fn a_window_turns_with_the_clock() {
-    let mut service = Service::start(RULES, &[]).await;
-    assert_eq!(
-        service.status("d", hits("ten", "a", 11)).await.code(),
-        Code::OverLimit
-    );
-    // START is 10.5 s into the minute.
-    service.clock.advance_us(49_499_999);
-    assert_eq!(
-        service.status("d", hits("ten", "a", 1)).await.code(),
-        Code::OverLimit
-    );
-    service.clock.advance_us(1);
-    assert_eq!(
-        service
-            .status("d", hits("ten", "a", 1))
-            .await
-            .limit_remaining,
-        9
-    );
-}
-
-#[tokio::test]
 async fn overrides_have_their_own_bucket_and_only_real_units() {
     let mut service = Service::start(RULES, &[]).await;
     let with = |unit, multiplier| Descriptor {
@@ -300,13 +211,7 @@ async fn overrides_have_their_own_bucket_and_only_real_units() {
             (2, reported, 1)
         );
     }
-    assert_eq!(
-        service
-            .status("d", hits("ten", "a", 1))
-            .await
-            .limit_remaining,
-        9
-    );
+    assert_eq!(remaining(&mut service, "ten", "a", 1).await, 9);
     // An invalid override is ignored, and the configured rule applies.
     for unit in [0, 8, -1, i32::MAX] {
         let limit = service
@@ -393,28 +298,4 @@ async fn reflection_publishes_envoys_own_types() {
             prost_types::field_descriptor_proto::Type::String
         );
     }
-}
-
-#[tokio::test]
-async fn shutdown_answers_open_requests_and_ends() {
-    let mut service = Service::start(RULES, &[]).await;
-    service.status("d", hits("ten", "a", 1)).await;
-    let grpc = service.grpc;
-    let mut client = service.client.clone();
-    service.stop().await.unwrap();
-    let error = client
-        .should_rate_limit(request("d", vec![hits("ten", "a", 1)]))
-        .await;
-    assert_eq!(error.unwrap_err().code(), Grpc::Unavailable);
-    assert!(tokio::net::TcpStream::connect(grpc).await.is_err());
-}
-
-#[tokio::test]
-async fn hits_that_can_never_pass_have_a_wait() {
-    // An unused bucket has no retry time of its own: without the window's wait the caller would
-    // retry in a loop.
-    let mut service = Service::start(RULES, &[]).await;
-    let status = service.status("d", hits("bucket", "unused", 3)).await;
-    assert_eq!(status.code(), Code::OverLimit);
-    assert_eq!(status.duration_until_reset.unwrap().seconds, 60);
 }

@@ -18,10 +18,12 @@ use tollgate::proto::tollgate::v1::{
 use tollgate_test_support::grpc_client::{
     Descriptor as Stream, channel, descriptor as stream_entries, request,
 };
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
+
+use crate::api::{body, post};
+use crate::flags;
 
 const RULES: &str = "
 domain: d
@@ -36,15 +38,8 @@ const AT_ONCE: u32 = 1_000;
 const NOT_KEPT: &str = "tollgate_reservations_not_kept_total{reason=\"memory_full\"}";
 
 async fn full(on_overload: &str) -> Service {
-    let bounds = [
-        "--partitions",
-        "1",
-        "--memory-max",
-        "1MiB",
-        "--on-overload",
-        on_overload,
-    ];
-    Service::start(RULES, &bounds).await
+    let bounds = flags("--partitions 1 --memory-max 1MiB --on-overload");
+    Service::start(RULES, &[&bounds[..], &[on_overload]].concat()).await
 }
 
 fn descriptors(user: u32) -> Vec<Descriptor> {
@@ -118,20 +113,8 @@ async fn fill(client: &mut RateLimitsClient<Channel>) -> (Vec<u32>, u64) {
     (open, refused.into())
 }
 
-async fn post(service: &Service, call: &str, body: Value) -> (u16, Value) {
-    let (address, path) = (service.http, format!("/v1/{call}"));
-    let sent = move || http(address, "POST", &path, &body.to_string());
-    let (status, body) = tokio::task::spawn_blocking(sent).await.unwrap();
-    (status, serde_json::from_str(&body).unwrap())
-}
-
-fn body(user: &str) -> Value {
-    json!({
-        "domain": "d",
-        "descriptors": [{ "entries": [{ "key": "user", "value": user }] }],
-        "hits": 7,
-        "reservation": "late",
-    })
+fn late(user: &str) -> Value {
+    body("user", user, json!({"hits": 7, "reservation": "late"}))
 }
 
 fn start(user: &str) -> Stream {
@@ -151,7 +134,7 @@ async fn at_the_memory_bound_every_protocol_says_what_to_do_and_no_reservation_i
 
     let advice =
         "too many keys are over their limits or have open reservations; raise --memory-max";
-    let (status, answer) = post(&service, "reserve", body("late")).await;
+    let (status, answer) = post(service.http, "reserve", &late("late")).await;
     assert_eq!(
         (status, &answer["error"]["code"]),
         (503, &json!("UNAVAILABLE"))
@@ -159,10 +142,10 @@ async fn at_the_memory_bound_every_protocol_says_what_to_do_and_no_reservation_i
     let why = answer["error"]["message"].as_str().unwrap();
     assert!(why.contains(advice), "{why}");
 
-    let Sent::Reserve(late) = reserve(u32::MAX) else {
+    let Sent::Reserve(one_more) = reserve(u32::MAX) else {
         panic!("a reservation");
     };
-    let status = client.reserve(late).await.unwrap_err();
+    let status = client.reserve(one_more).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(status.message().contains(advice), "{status}");
     assert_eq!(
@@ -173,13 +156,13 @@ async fn at_the_memory_bound_every_protocol_says_what_to_do_and_no_reservation_i
     assert_eq!(retry, Some(Duration::from_secs(1)));
 
     let mut kuadrant_client = RateLimitServiceClient::new(channel(service.grpc).await);
-    let late = kuadrant::ReserveRequest {
+    let one_more = kuadrant::ReserveRequest {
         domain: "d".into(),
         descriptors: vec![stream_entries(&[("user", "late")])],
         amount: 7,
         ttl: None,
     };
-    let status = kuadrant_client.reserve(late).await.unwrap_err();
+    let status = kuadrant_client.reserve(one_more).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(status.message().contains(advice), "{status}");
 
@@ -198,7 +181,7 @@ async fn at_the_memory_bound_every_protocol_says_what_to_do_and_no_reservation_i
     assert!(service.metric("tollgate_memory_bytes{partition=\"0\"}") <= 1 << 20);
 
     // What was refused left nothing: an unknown id.
-    let (status, _) = post(&service, "commit", body("late")).await;
+    let (status, _) = post(service.http, "commit", &late("late")).await;
     assert_eq!(status, 404);
     // Plain checks go on, also of users without a bucket.
     let passed = service
@@ -218,7 +201,7 @@ async fn at_the_memory_bound_every_protocol_says_what_to_do_and_no_reservation_i
     assert_eq!(service.metric(gauge), 0);
     assert_eq!(service.metric(NOT_KEPT), refused);
     // Settled records go for new reservations.
-    let (status, answer) = post(&service, "reserve", body("late")).await;
+    let (status, answer) = post(service.http, "reserve", &late("late")).await;
     assert_eq!(status, 200, "{answer}");
     assert!(service.metric("tollgate_reservation_records_dropped_total") > 0);
 }
@@ -238,10 +221,10 @@ async fn a_setting_can_let_requests_pass_at_the_memory_bound_without_a_reservati
     }
     assert!(passed > 1_000, "{passed}");
     assert_eq!(service.metric(NOT_KEPT), passed);
-    let (status, answer) = post(&service, "reserve", body("late")).await;
+    let (status, answer) = post(service.http, "reserve", &late("late")).await;
     assert_eq!((status, &answer["hits"]), (200, &json!(0)), "{answer}");
     // There is nothing to settle, and no setting settles it.
-    let (status, _) = post(&service, "commit", body("late")).await;
+    let (status, _) = post(service.http, "commit", &late("late")).await;
     assert_eq!(status, 404);
     let answer = service.ask(request("d", vec![start("late")])).await;
     assert_eq!(answer.overall_code(), Code::Ok);

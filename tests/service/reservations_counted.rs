@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use tollgate::metrics::{REQUEST_LABEL_SETS_MAX, ReservationResult};
 use tollgate_test_support::grpc_client::{Descriptor, descriptor, request};
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
+
+use crate::api;
 
 const RULES: &str = "
 domain: d
@@ -24,16 +25,9 @@ const OF: &str = r#"domain="d",key1="user",key2="""#;
 const SHORT: &str = "50";
 
 async fn post(service: &Service, call: &str, (key, value): (&str, &str), more: Value) -> u16 {
-    let mut body = json!({
-        "domain": "d",
-        "descriptors": [{ "entries": [{ "key": key, "value": value }] }],
-    });
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    let (address, path) = (service.http, format!("/v1/{call}"));
-    let sent = move || http(address, "POST", &path, &body.to_string());
-    tokio::task::spawn_blocking(sent).await.unwrap().0
+    api::post(service.http, call, &api::body(key, value, more))
+        .await
+        .0
 }
 
 async fn stream(service: &mut Service, id: &str, hits: u64) {
@@ -48,13 +42,12 @@ async fn stream(service: &mut Service, id: &str, hits: u64) {
 /// since a breaker that opened is probed by it.
 async fn decides(service: &Service) {
     let unknown = json!({"hits": 1, "reservation": "r"});
-    let decided = async {
-        while post(service, "commit", ("detailed", "v"), unknown.clone()).await != 404 {
-            service.clock.advance_us(10_000);
-        }
+    let decided = async || {
+        service.clock.advance_us(10_000);
+        let status = post(service, "commit", ("detailed", "v"), unknown.clone()).await;
+        (status == 404).then_some(()).ok_or(status)
     };
-    let decided = tokio::time::timeout(PATIENCE, decided).await;
-    assert!(decided.is_ok(), "the shared store does not decide");
+    until_async("the shared store decides", decided).await;
 }
 
 fn results(service: &Service) -> Vec<(&'static str, u64)> {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
+
+use crate::api::{body, post};
 
 const SECOND: u64 = 1_000_000;
 
@@ -50,17 +51,7 @@ impl Streams {
     }
 
     async fn call(&self, call: &str, more: Value) -> (u16, Value) {
-        let mut body = json!({
-            "domain": "d",
-            "descriptors": [{ "entries": [{ "key": "user", "value": "v" }] }],
-        });
-        for (name, value) in more.as_object().unwrap() {
-            body[name] = value.clone();
-        }
-        let (address, path) = (self.0.http, format!("/v1/{call}"));
-        let sent = move || http(address, "POST", &path, &body.to_string());
-        let (status, text) = tokio::task::spawn_blocking(sent).await.unwrap();
-        (status, serde_json::from_str(&text).unwrap())
+        post(self.0.http, call, &body("user", "v", more)).await
     }
 
     /// Commits by the API; what was reserved.
@@ -141,21 +132,6 @@ async fn another_algorithm_begins_anew_and_does_not_find_what_is_open() {
     assert_eq!(streams.left().await, Some(500));
     assert_eq!(streams.committed("2", 10).await, Some(100));
     assert_eq!(streams.left().await, Some(590));
-}
-
-#[tokio::test]
-async fn another_unit_begins_anew_and_reservations_end_where_they_were_made() {
-    let mut streams = Streams::new(&reserving(1_000)).await;
-    assert!(streams.stream("1", 0).await);
-    streams
-        .0
-        .reload(&reserving(1_000).replace("hour", "day"))
-        .await;
-    assert_eq!(streams.left().await, Some(1_000));
-    assert_eq!(streams.committed("1", 10).await, None);
-    streams.0.reload(&reserving(1_000)).await;
-    assert_eq!(streams.committed("1", 10).await, Some(400));
-    assert_eq!(streams.left().await, Some(990));
 }
 
 #[tokio::test]

@@ -5,15 +5,14 @@
 //! reservation takes (`reservations`).
 
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 use tollgate::admin_api::RankBy;
 use tollgate::top_keys::TopQuery;
 use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::until_async;
 
 use crate::admin::get;
+use crate::api::{body, post};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -44,17 +43,7 @@ async fn stream(service: &mut Service, key: &str, value: &str, id: &str, hits: u
 /// Calls the API about `KEY=v`.
 async fn call(service: &Service, call: &str, key: &str, more: Value) -> u16 {
     service.clock.advance_us(1_000);
-    let mut body = json!({
-        "domain": "d",
-        "descriptors": [{"entries": [{"key": key, "value": "v"}]}],
-    });
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    let path = format!("/v1/{call}");
-    let (address, body) = (service.http, body.to_string());
-    let answered = spawn_blocking(move || http(address, "POST", &path, &body));
-    answered.await.unwrap().0
+    post(service.http, call, &body(key, "v", more)).await.0
 }
 
 /// What the last decision says of a reservation.
@@ -69,11 +58,18 @@ async fn amount(service: &mut Service, key: &str, value: &str) -> u64 {
     seen(service).await["reserved"].as_u64().unwrap()
 }
 
-fn record(operation: &str, result: &str, hits: [Option<u64>; 3]) -> Value {
-    let [reserved, committed, returned] = hits;
+/// What a decision says: operation, result, and the hits that were reserved, committed and returned,
+/// `-` for none.
+fn record(text: &str) -> Value {
+    let [operation, result, reserved, committed, returned] =
+        text.split(' ').collect::<Vec<_>>()[..]
+    else {
+        panic!("{text}");
+    };
+    let hits = |text: &str| text.parse::<u64>().ok();
     json!({
         "operation": operation, "result": result,
-        "reserved": reserved, "committed": committed, "returned": returned,
+        "reserved": hits(reserved), "committed": hits(committed), "returned": hits(returned),
     })
 }
 
@@ -145,93 +141,31 @@ async fn the_api_reserves_and_teaches_learnt_amounts() {
 #[tokio::test]
 async fn a_decision_says_what_became_of_a_reservation() {
     let mut service = start().await;
-    let mut cases = Vec::new();
     for (id, hits, passes, expected) in [
-        (
-            "1",
-            0,
-            true,
-            record("reserve", "reserved", [Some(400), None, None]),
-        ),
-        (
-            "2",
-            0,
-            true,
-            record("reserve", "reserved", [Some(400), None, None]),
-        ),
-        (
-            "3",
-            0,
-            false,
-            record("reserve", "refused", [Some(400), None, None]),
-        ),
-        (
-            "3",
-            9,
-            true,
-            record("commit", "ignored", [None, Some(9), None]),
-        ),
-        (
-            "1",
-            300,
-            true,
-            record("commit", "committed", [Some(400), Some(300), Some(100)]),
-        ),
-        (
-            "2",
-            600,
-            true,
-            record("commit", "committed", [Some(400), Some(600), Some(0)]),
-        ),
-        (
-            "4",
-            5,
-            true,
-            record("commit", "charged", [None, Some(5), None]),
-        ),
+        ("1", 0, true, "reserve reserved 400 - -"),
+        ("2", 0, true, "reserve reserved 400 - -"),
+        ("3", 0, false, "reserve refused 400 - -"),
+        ("3", 9, true, "commit ignored - 9 -"),
+        ("1", 300, true, "commit committed 400 300 100"),
+        ("2", 600, true, "commit committed 400 600 0"),
+        ("4", 5, true, "commit charged - 5 -"),
     ] {
         assert_eq!(stream(&mut service, "fixed", "v", id, hits).await, passes);
-        cases.push((seen(&service).await, expected));
+        assert_eq!(seen(&service).await, record(expected), "{id} {hits}");
     }
-    for (sent, expected) in cases {
-        assert_eq!(sent, expected);
-    }
-    let ask = |hits| json!({"reservation": "a", "hits": hits});
-    let id = |id: &str| json!({"reservation": id});
+    let a = json!({"reservation": "a"});
+    let reserve = json!({"reservation": "a", "hits": 1_000});
+    let extend = json!({"reservation": "a", "expires": "90s"});
+    let unknown = json!({"reservation": "b"});
     for (operation, body, status, expected) in [
-        (
-            "reserve",
-            ask(1_000),
-            200,
-            record("reserve", "reserved", [Some(1_000), None, None]),
-        ),
-        (
-            "extend",
-            json!({"reservation": "a", "expires": "90s"}),
-            200,
-            record("extend", "extended", [None; 3]),
-        ),
-        (
-            "release",
-            id("a"),
-            200,
-            record("release", "released", [Some(1_000), None, Some(1_000)]),
-        ),
-        (
-            "release",
-            id("a"),
-            200,
-            record("release", "repeated", [Some(1_000), None, Some(1_000)]),
-        ),
-        (
-            "release",
-            id("b"),
-            404,
-            record("release", "unknown", [None; 3]),
-        ),
+        ("reserve", reserve, 200, "reserve reserved 1000 - -"),
+        ("extend", extend, 200, "extend extended - - -"),
+        ("release", a.clone(), 200, "release released 1000 - 1000"),
+        ("release", a, 200, "release repeated 1000 - 1000"),
+        ("release", unknown, 404, "release unknown - - -"),
     ] {
         assert_eq!(call(&service, operation, "learnt", body).await, status);
-        assert_eq!(seen(&service).await, expected, "{operation}");
+        assert_eq!(seen(&service).await, record(expected), "{operation}");
     }
     // A check says nothing of reservations.
     service.clock.advance_us(1_000);
@@ -387,11 +321,6 @@ async fn the_series_of_a_removed_rule_are_freed() {
         .ask(request("d", vec![descriptor(&[("other", "v")])]))
         .await;
     // It lets go of them after its answer has left. Series go two scrapes later.
-    let freed = async {
-        while counted(&service.metrics.render().unwrap()) > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    let freed = tokio::time::timeout(PATIENCE, freed).await;
-    assert!(freed.is_ok(), "series of a removed rule stay");
+    let freed = async || counted(&service.metrics.render().unwrap()) == 0;
+    until_async("the series of a removed rule are freed", freed).await;
 }

@@ -1,13 +1,13 @@
 //! The same requests by each way in: the fast path, tonic's routes (gzip) and `/json`.
 //!
-//! Each way has a test of its own with the answers written out, so a fault in `pipeline::begin` or
-//! `pipeline::finish` fails all three.
+//! The answers are written out, so a fault in `pipeline::begin` or `pipeline::finish` is found in
+//! each of them.
+
+use std::net::SocketAddr;
 
 use prost::Message as _;
 use serde_json::{Value, json};
-use tollgate_test_support::grpc_client::{
-    Descriptor, RateLimitRequest, RateLimitResponse, descriptor, hits, request,
-};
+use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 
@@ -28,14 +28,6 @@ const ANSWERS: [(&str, u32); 4] = [("OK", 1), ("OK", 0), ("OVER_LIMIT", 0), ("OV
 
 /// The counter of refused hits after [`ANSWERS`].
 const OVER_LIMIT: &str = r#"ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""}"#;
-
-fn asked() -> RateLimitRequest {
-    request("d", vec![hits("k", "v", 1)])
-}
-
-fn without_domain() -> RateLimitRequest {
-    request("", vec![hits("k", "v", 1)])
-}
 
 /// Starts (0), ends and plain checks (without hits) under ids, with code and remaining hits. The
 /// last number is the hits of the request.
@@ -68,87 +60,90 @@ fn of_stream((id, own, of_request, _): (&str, Option<u64>, u32, (&str, u32))) ->
     }
 }
 
-fn code_and_remaining(response: &RateLimitResponse) -> (&'static str, u32) {
-    let code = response.overall_code().as_str_name();
-    (code, response.statuses[0].limit_remaining)
+/// A way into the service, with a connection.
+pub(crate) enum Way {
+    FastPath(Raw),
+    Routes(Raw),
+    Json(SocketAddr),
 }
 
-#[tokio::test]
-async fn the_fast_path_answers_as_written() {
-    let service = Service::start(RULES, &[]).await;
-    let mut raw = Raw::connect(service.grpc).await;
-    for expected in ANSWERS {
-        let seen = raw.ask(&asked()).await;
-        let response = RateLimitResponse::decode(&seen.body[5..]).unwrap();
-        assert_eq!(code_and_remaining(&response), expected);
-    }
-    for stream in STREAMS {
-        let seen = raw.ask(&of_stream(stream)).await;
-        let response = RateLimitResponse::decode(&seen.body[5..]).unwrap();
-        assert_eq!(code_and_remaining(&response), stream.3, "{stream:?}");
-    }
-    assert_eq!(service.metric(OVER_LIMIT), 2);
-    assert_eq!(raw.ask(&without_domain()).await.grpc_status(), Some("3"));
-}
-
-#[tokio::test]
-async fn unusual_grpc_calls_are_answered_as_written() {
-    let service = Service::start(RULES, &[]).await;
-    let mut raw = Raw::connect(service.grpc).await;
-    let mut gzip = async |message: RateLimitRequest| {
-        let head = call().header("grpc-encoding", "gzip").body(()).unwrap();
-        raw.make(head, &[gzipped(&message.encode_to_vec())]).await
-    };
-    for expected in ANSWERS {
-        let seen = gzip(asked()).await;
-        let response = RateLimitResponse::decode(&seen.body[5..]).unwrap();
-        assert_eq!(code_and_remaining(&response), expected);
-    }
-    for stream in STREAMS {
-        let seen = gzip(of_stream(stream)).await;
-        let response = RateLimitResponse::decode(&seen.body[5..]).unwrap();
-        assert_eq!(code_and_remaining(&response), stream.3, "{stream:?}");
-    }
-    assert_eq!(gzip(without_domain()).await.grpc_status(), Some("3"));
-    assert_eq!(service.metric(OVER_LIMIT), 2);
-}
-
-#[tokio::test]
-async fn json_requests_are_answered_as_written() {
-    let service = Service::start(RULES, &[]).await;
-    let send = async |body: Value| {
-        let (address, body) = (service.http, body.to_string());
-        tokio::task::spawn_blocking(move || http(address, "POST", "/json", &body))
-            .await
-            .unwrap()
-    };
-    let post = async |domain: &str| {
-        let entry = json!({"key": "k", "value": "v"});
-        send(json!({"domain": domain, "descriptors": [{"entries": [entry]}]})).await
-    };
-    let written = |status: u16, body: &str, (code, remaining): (&str, u32), of: &str| {
-        assert_eq!(status, if code == "OK" { 200 } else { 429 }, "{of}");
-        let answer: Value = serde_json::from_str(body).unwrap();
-        assert_eq!(answer["overallCode"], code, "{of}");
-        let left = answer["statuses"][0]["limitRemaining"].as_u64();
-        assert_eq!(left.unwrap_or_default(), u64::from(remaining), "{of}");
-    };
-    for expected in ANSWERS {
-        let (status, body) = post("d").await;
-        written(status, &body, expected, "d");
-    }
-    for (id, own, of_request, expected) in STREAMS {
-        let entries = json!([{"key": "user", "value": "v"}, {"key": "id", "value": id}]);
-        let mut body = json!({"domain": "d", "descriptors": [{"entries": entries}]});
-        if let Some(own) = own {
-            body["descriptors"][0]["hitsAddend"] = json!(own.to_string());
+impl Way {
+    pub(crate) async fn open(service: &Service, name: &str) -> Self {
+        match name {
+            "fast path" => Self::FastPath(Raw::connect(service.grpc).await),
+            "routes" => Self::Routes(Raw::connect(service.grpc).await),
+            _ => Self::Json(service.http),
         }
-        if of_request > 0 {
-            body["hitsAddend"] = json!(of_request);
-        }
-        let (status, answer) = send(body).await;
-        written(status, &answer, expected, id);
     }
-    assert_eq!(post("").await.0, 400);
-    assert_eq!(service.metric(OVER_LIMIT), 2);
+
+    /// The code and the remaining hits; else the status of the error.
+    pub(crate) async fn ask(
+        &mut self,
+        asked: &RateLimitRequest,
+    ) -> Result<(&'static str, u32), String> {
+        let seen = match self {
+            Self::FastPath(raw) => raw.ask(asked).await,
+            Self::Routes(raw) => {
+                let head = call().header("grpc-encoding", "gzip").body(()).unwrap();
+                raw.make(head, &[gzipped(&asked.encode_to_vec())]).await
+            }
+            Self::Json(address) => return as_json(*address, asked).await,
+        };
+        if seen.grpc_status() != Some("0") {
+            return Err(seen.grpc_status().unwrap_or_default().to_owned());
+        }
+        let response = seen.answer();
+        let code = response.overall_code().as_str_name();
+        Ok((code, response.statuses[0].limit_remaining))
+    }
+}
+
+async fn as_json(
+    address: SocketAddr,
+    asked: &RateLimitRequest,
+) -> Result<(&'static str, u32), String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let descriptor = &asked.descriptors[0];
+    let entries = descriptor.entries.iter();
+    let entries = entries.map(|one| json!({"key": text(&one.key), "value": text(&one.value)}));
+    let mut body = json!({
+        "domain": text(&asked.domain),
+        "descriptors": [{"entries": entries.collect::<Vec<_>>()}],
+    });
+    if let Some(own) = descriptor.hits_addend {
+        body["descriptors"][0]["hitsAddend"] = json!(own.to_string());
+    }
+    if asked.hits_addend > 0 {
+        body["hitsAddend"] = json!(asked.hits_addend);
+    }
+    let sent = move || http(address, "POST", "/json", &body.to_string());
+    let (status, answer) = tokio::task::spawn_blocking(sent).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let code = match status {
+        200 => "OK",
+        429 => "OVER_LIMIT",
+        _ => return Err(answer["code"].to_string()),
+    };
+    assert_eq!(answer["overallCode"], code);
+    let left = answer["statuses"][0]["limitRemaining"].as_u64();
+    Ok((code, left.unwrap_or_default().try_into().unwrap()))
+}
+
+#[tokio::test]
+async fn each_way_answers_as_written() {
+    for name in ["fast path", "routes", "json"] {
+        let service = Service::start(RULES, &[]).await;
+        let mut way = Way::open(&service, name).await;
+        for expected in ANSWERS {
+            let asked = request("d", vec![hits("k", "v", 1)]);
+            assert_eq!(way.ask(&asked).await, Ok(expected), "{name}");
+        }
+        for stream in STREAMS {
+            let seen = way.ask(&of_stream(stream)).await;
+            assert_eq!(seen, Ok(stream.3), "{name}: {stream:?}");
+        }
+        assert_eq!(service.metric(OVER_LIMIT), 2);
+        let without_domain = request("", vec![hits("k", "v", 1)]);
+        assert_eq!(way.ask(&without_domain).await, Err("3".to_owned()));
+    }
 }

@@ -5,9 +5,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
 
 use super::events::Events;
-use super::{POLL, RULES, get, post, send};
+use super::{RULES, get, post, send};
+use crate::until_metric;
 
 /// Whether one hit passes.
 async fn passes(service: &mut Service, key: &str, value: &str) -> bool {
@@ -16,7 +18,13 @@ async fn passes(service: &mut Service, key: &str, value: &str) -> bool {
 }
 
 async fn exhaust(service: &mut Service, key: &str, value: &str) {
-    while passes(service, key, value).await {}
+    // No limit here is higher.
+    for _ in 0..40 {
+        if !passes(service, key, value).await {
+            return;
+        }
+    }
+    panic!("{key} {value} is not exhausted");
 }
 
 fn changes(service: &Service, change: &str, result: &str) -> u64 {
@@ -67,72 +75,37 @@ async fn a_reset_forgets_the_buckets_of_one_descriptor_and_of_no_other() {
     assert_eq!(changes(&service, "reset", "done"), 3);
 }
 
+/// Changes that are refused: the status, a part of the reason, and the body.
+fn bad(table: &'static str) -> impl Iterator<Item = (u16, &'static str, &'static str)> {
+    table.lines().skip(1).map(|line| {
+        let (expected, body) = line.split_once(" <- ").expect(line);
+        let (status, why) = expected.split_once(' ').expect(line);
+        (status.parse().expect(line), why, body)
+    })
+}
+
+const BAD_RESETS: &str = r#"
+404 domain "e" <- {"domain":"e","descriptor":[{"key":"user","value":"a"}]}
+404 no rule with a limit <- {"domain":"d","descriptor":[{"key":"no","value":"a"}]}
+404 no rule with a limit <- {"domain":"d","descriptor":[{"key":"free","value":"a"}]}
+404 no rule has the domain <- {"domain":"d\u0000","descriptor":[{"key":"user","value":"a"}]}
+400 is empty <- {"domain":"d","descriptor":[]}
+400 is empty <- {"domain":"","descriptor":[{"key":"user","value":"a"}]}
+400 missing field `descriptor` <- {"domain":"d"}
+400 missing field `value` <- {"domain":"d","descriptor":[{"key":"user"}]}
+400 unknown field `x` <- {"domain":"d","descriptor":[{"key":"user","value":"a"}],"x":1}
+400 unknown field `x` <- {"domain":"d","descriptor":[{"key":"user","value":"a","x":1}]}
+400 duplicate field <- {"domain":"d","domain":"d","descriptor":[{"key":"user","value":"a"}]}
+400 expected a string <- {"domain":"d","descriptor":[{"key":"user","value":1}]}
+400 trailing characters <- {"domain":"d","descriptor":[{"key":"user","value":"a"}]} x
+400 the body is invalid <- [{"domain":"d"}]
+400 EOF <- "#;
+
 #[tokio::test]
 async fn a_reset_without_a_rule_is_404_and_an_invalid_one_400() {
     let mut service = Service::start(RULES, &["--entries-max", "3"]).await;
     exhaust(&mut service, "user", "a").await;
-    for (body, status, why) in [
-        (
-            r#"{"domain":"e","descriptor":[{"key":"user","value":"a"}]}"#,
-            404,
-            "domain \"e\"",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"no","value":"a"}]}"#,
-            404,
-            "no rule with a limit",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"free","value":"a"}]}"#,
-            404,
-            "no rule with a limit",
-        ),
-        (r#"{"domain":"d","descriptor":[]}"#, 400, "is empty"),
-        (
-            r#"{"domain":"","descriptor":[{"key":"user","value":"a"}]}"#,
-            400,
-            "is empty",
-        ),
-        (r#"{"domain":"d"}"#, 400, "missing field `descriptor`"),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"user"}]}"#,
-            400,
-            "missing field `value`",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"user","value":"a"}],"x":1}"#,
-            400,
-            "unknown field `x`",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"user","value":"a","x":1}]}"#,
-            400,
-            "unknown field `x`",
-        ),
-        (
-            r#"{"domain":"d","domain":"d","descriptor":[{"key":"user","value":"a"}]}"#,
-            400,
-            "duplicate field",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"user","value":1}]}"#,
-            400,
-            "expected a string",
-        ),
-        (
-            r#"{"domain":"d","descriptor":[{"key":"user","value":"a"}]} x"#,
-            400,
-            "trailing characters",
-        ),
-        (r#"[{"domain":"d"}]"#, 400, "the body is invalid"),
-        ("", 400, "EOF"),
-        ("\0", 400, "the body is invalid"),
-        (
-            "{\"domain\":\"d\\u0000\",\"descriptor\":[{\"key\":\"user\",\"value\":\"a\"}]}",
-            404,
-            "no rule has the domain",
-        ),
-    ] {
+    for (status, why, body) in bad(BAD_RESETS).chain([(400, "the body is invalid", "\0")]) {
         let reply = post(service.admin, "/reset", body).await;
         assert_eq!(reply.status, status, "{body}: {}", reply.body);
         assert!(reply.error().contains(why), "{body}: {}", reply.body);
@@ -234,9 +207,7 @@ async fn a_shadowed_rule_refuses_nothing_until_its_time_and_is_shown_everywhere(
     service.clock.advance_us(599_000_000);
     assert!(passes(&mut service, "user", "a").await);
     service.clock.advance_us(1_000_000);
-    while service.metric("tollgate_shadowed_rules") > 0 {
-        tokio::time::sleep(POLL).await;
-    }
+    until_metric(&service, "tollgate_shadowed_rules", 0).await;
     assert!(!passes(&mut service, "user", "a").await);
     let limit = get(service.admin, "/limits?rule=d.user").await.json()["limits"][0].clone();
     assert_eq!(
@@ -304,84 +275,29 @@ async fn a_shadow_mode_is_changed_ended_and_named_by_a_time() {
     }
 }
 
+const BAD_SHADOWS: &str = r#"
+404 GET /limits <- {"domain":"d","rule":"d.no","for_seconds":1}
+404 GET /limits <- {"domain":"e","rule":"d.user","for_seconds":1}
+404 GET /limits <- {"domain":"d","rule":"d.no","for_seconds":0}
+404 GET /limits <- {"domain":"d","rule":"d.plan_gold","for_seconds":1}
+400 exactly one <- {"domain":"d","rule":"d.user"}
+400 exactly one <- {"domain":"d","rule":"d.user","for_seconds":1,"until":"2023-11-16T00:00:00Z"}
+400 7 days <- {"domain":"d","rule":"d.user","for_seconds":604801}
+400 7 days <- {"domain":"d","rule":"d.user","for_seconds":18446744073709551615}
+400 invalid value <- {"domain":"d","rule":"d.user","for_seconds":-1}
+400 invalid type <- {"domain":"d","rule":"d.user","for_seconds":1.5}
+400 7 days <- {"domain":"d","rule":"d.user","until":"2023-11-23T00:00:00Z"}
+400 not in the future <- {"domain":"d","rule":"d.user","until":"2023-11-14T00:00:00Z"}
+400 RFC 3339 <- {"domain":"d","rule":"d.user","until":"tomorrow"}
+400 is empty <- {"domain":"d","rule":"","for_seconds":1}
+400 unknown field <- {"domain":"d","rule":"d.user","for_seconds":1,"forever":true}
+400 the body is invalid <- null"#;
+
 #[tokio::test]
 async fn an_invalid_shadow_mode_changes_nothing() {
     let mut service = Service::start(RULES, &[]).await;
     exhaust(&mut service, "user", "a").await;
-    for (body, status, why) in [
-        (
-            r#"{"domain":"d","rule":"d.no","for_seconds":1}"#,
-            404,
-            "GET /limits",
-        ),
-        (
-            r#"{"domain":"e","rule":"d.user","for_seconds":1}"#,
-            404,
-            "GET /limits",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.no","for_seconds":0}"#,
-            404,
-            "GET /limits",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.plan_gold","for_seconds":1}"#,
-            404,
-            "GET /limits",
-        ),
-        (r#"{"domain":"d","rule":"d.user"}"#, 400, "exactly one"),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":1,"until":"2023-11-16T00:00:00Z"}"#,
-            400,
-            "exactly one",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":604801}"#,
-            400,
-            "7 days",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":18446744073709551615}"#,
-            400,
-            "7 days",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":-1}"#,
-            400,
-            "invalid value",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":1.5}"#,
-            400,
-            "invalid type",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","until":"2023-11-23T00:00:00Z"}"#,
-            400,
-            "7 days",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","until":"2023-11-14T00:00:00Z"}"#,
-            400,
-            "not in the future",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","until":"tomorrow"}"#,
-            400,
-            "RFC 3339",
-        ),
-        (
-            r#"{"domain":"d","rule":"","for_seconds":1}"#,
-            400,
-            "is empty",
-        ),
-        (
-            r#"{"domain":"d","rule":"d.user","for_seconds":1,"forever":true}"#,
-            400,
-            "unknown field",
-        ),
-        ("null", 400, "the body is invalid"),
-    ] {
+    for (status, why, body) in bad(BAD_SHADOWS) {
         let reply = post(service.admin, "/shadow", body).await;
         assert_eq!(reply.status, status, "{body}: {}", reply.body);
         assert!(reply.error().contains(why), "{body}: {}", reply.body);
@@ -409,9 +325,7 @@ async fn a_hundred_rules_can_be_in_shadow_mode_and_no_more() {
     }
     assert_eq!(service.metric("tollgate_shadowed_rules"), 100);
     service.clock.advance_us(60_000_000);
-    while service.metric("tollgate_shadowed_rules") > 0 {
-        tokio::time::sleep(POLL).await;
-    }
+    until_metric(&service, "tollgate_shadowed_rules", 0).await;
     assert_eq!(changes(&service, "shadow", "ended"), 100);
 }
 
@@ -426,25 +340,23 @@ async fn half_open_and_slow_requests_do_not_stop_others() {
         open.push(stream);
     }
     // At most some bodies are read at a time; reading other paths is not affected.
-    loop {
+    let refused = async || {
         let reply = post(service.admin, "/reset", "{}").await;
-        if reply.status == 503 {
-            assert!(
-                reply.error().contains("too many requests"),
-                "{}",
-                reply.body
-            );
-            break;
-        }
-        assert_eq!(reply.status, 400);
-    }
+        let why = "too many requests";
+        (reply.status == 503 && reply.error().contains(why))
+            .then_some(())
+            .ok_or(reply)
+    };
+    until_async("a body is refused", refused).await;
     assert_eq!(get(service.admin, "/limits").await.status, 200);
     assert!(passes(&mut service, "user", "a").await);
     drop(open);
     let reset = r#"{"domain":"d","descriptor":[{"key":"user","value":"a"}]}"#;
-    while post(service.admin, "/reset", reset).await.status != 200 {
-        tokio::time::sleep(POLL).await;
-    }
+    let read = async || {
+        let reply = post(service.admin, "/reset", reset).await;
+        (reply.status == 200).then_some(()).ok_or(reply)
+    };
+    until_async("bodies are read again", read).await;
     for garbage in [
         "\0\0\0\0\r\n\r\n",
         "GET\r\n\r\n",

@@ -8,9 +8,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_test_support::grpc_client::{descriptor, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::{PATIENCE, until_async};
 
-use super::{POLL, RULES, Reply, get};
+use super::{RULES, Reply, get};
+use crate::until_metric;
 
 /// An open stream of events.
 pub(crate) struct Events {
@@ -70,12 +71,12 @@ impl Events {
 
     /// The next state that has this property.
     pub(crate) async fn state_with(&mut self, has: impl Fn(&Value) -> bool) -> Value {
-        loop {
+        let look = async || {
             let (name, state) = self.next().await.expect("another event");
-            if name == "state" && has(&state) {
-                return state;
-            }
-        }
+            let found = name == "state" && has(&state);
+            if found { Ok(state) } else { Err(state) }
+        };
+        until_async("a state has the property", look).await
     }
 }
 
@@ -142,7 +143,7 @@ async fn a_state_has_the_hundred_rules_with_the_most_refusals() {
     let state = events.state_with(|_| true).await;
     assert_eq!(state["limits"].as_array().unwrap().len(), 100);
     assert_eq!(state["limits_omitted"], 50);
-    loop {
+    let look = async || {
         for (key, hits) in [("k140", 3), ("k149", 9), ("k120", 1)] {
             let mut ask = request("d", vec![descriptor(&[(key, "")])]);
             ask.hits_addend = hits;
@@ -153,10 +154,11 @@ async fn a_state_has_the_hundred_rules_with_the_most_refusals() {
         let first: Vec<_> = (0..3)
             .map(|at| state["limits"][at]["rule"].clone())
             .collect();
-        if first == ["d.k149", "d.k140", "d.k120"] {
-            return;
-        }
-    }
+        (first == ["d.k149", "d.k140", "d.k120"])
+            .then_some(())
+            .ok_or(first)
+    };
+    until_async("the most refused rules come first", look).await;
 }
 
 #[tokio::test]
@@ -196,17 +198,13 @@ async fn streams_are_bounded_and_their_places_come_back() {
     }
     assert_eq!(service.metric("tollgate_event_streams_refused_total"), 3);
     drop(first);
-    while service.metric(open) > 1 {
-        tokio::time::sleep(POLL).await;
-    }
+    until_metric(&service, open, 1).await;
     let mut third = Events::open(service.admin, "").await;
     third.state_with(|_| true).await;
     assert_eq!(second.text, "");
     assert!(second.head.contains("200 ok"));
     drop(third);
-    while service.metric(open) > 1 {
-        tokio::time::sleep(POLL).await;
-    }
+    until_metric(&service, open, 1).await;
     service.stop().await.unwrap();
     assert_eq!(second.next().await, None);
 }

@@ -1,12 +1,11 @@
 //! `GET /limits` and `GET /partitions`.
 
 use serde_json::{Value, json};
-use tokio::time::timeout;
 use tollgate_test_support::grpc_client::{descriptor, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::until_async;
 
-use super::{POLL, RULES, get};
+use super::{RULES, get};
 
 async fn limits(service: &Service, query: &str) -> Value {
     let reply = get(service.admin, &format!("/limits{query}")).await;
@@ -138,17 +137,17 @@ async fn limits_are_filtered_by_domain_and_rule() {
 async fn rates_appear_while_somebody_looks() {
     let mut service = Service::start(RULES, &[]).await;
     // The arithmetic has a test of its own, on samples at known times.
-    loop {
+    let look = async || {
         ask(&mut service, "user", "a", 1).await;
         service.clock.advance_us(1_000_000);
         let now = limits(&service, "?rule=d.user").await;
         let rates = &now["limits"][0]["rates"];
-        if rates["total"].as_f64().unwrap() > 0.0 {
-            assert!(rates["seconds"].as_f64().unwrap() > 0.0);
-            return;
-        }
-        tokio::time::sleep(POLL).await;
-    }
+        let is_positive = |name: &str| rates[name].as_f64().unwrap() > 0.0;
+        (is_positive("total") && is_positive("seconds"))
+            .then_some(())
+            .ok_or(now)
+    };
+    until_async("there is a rate", look).await;
 }
 
 #[tokio::test]
@@ -166,18 +165,18 @@ async fn partitions_count_what_they_admit_refuse_and_evict() {
             .sum()
     };
     // Counts are shown soon after the answers.
-    let answer = timeout(PATIENCE, async {
-        loop {
-            let reply = get(service.admin, "/partitions").await;
-            assert_eq!(reply.status, 200, "{}", reply.body);
-            let answer = reply.json();
-            if sum(&answer, "admitted") + sum(&answer, "refused") >= 30 {
-                return answer;
-            }
-            tokio::time::sleep(POLL).await;
+    let look = async || {
+        let reply = get(service.admin, "/partitions").await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let answer = reply.json();
+        let decided = sum(&answer, "admitted") + sum(&answer, "refused");
+        if decided == 30 {
+            Ok(answer)
+        } else {
+            Err(answer)
         }
-    });
-    let answer = answer.await.expect("30 decisions");
+    };
+    let answer = until_async("there are 30 decisions", look).await;
     assert_eq!(answer["partitions"].as_array().unwrap().len(), 2);
     assert_eq!(sum(&answer, "admitted"), 20);
     assert_eq!(sum(&answer, "refused"), 10);
@@ -196,14 +195,12 @@ async fn partitions_count_what_they_admit_refuse_and_evict() {
     assert!(store["memory_max_bytes"].as_u64().unwrap() > 0);
     // Two windows later the sweep removes them.
     service.clock.advance_us(2 * 3_600_000_000);
-    loop {
+    let look = async || {
         let answer = get(service.admin, "/partitions").await.json();
-        if sum(&answer, "evicted") == 10 {
-            assert_eq!(sum(&answer, "buckets"), 0);
-            return;
-        }
-        tokio::time::sleep(POLL).await;
-    }
+        let is_empty = sum(&answer, "evicted") == 10 && sum(&answer, "buckets") == 0;
+        is_empty.then_some(()).ok_or(answer)
+    };
+    until_async("all buckets are evicted", look).await;
 }
 
 #[tokio::test]

@@ -12,9 +12,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate_test_support::polling::PATIENCE;
 
-/// How often a test looks for what a task of the service does.
-pub(crate) const POLL: std::time::Duration = std::time::Duration::from_millis(20);
-
 pub(crate) const RULES: &str = "
 domain: d
 descriptors:

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use serde_json::{Value, json};
 use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 
 use super::{body, post};
+use crate::flags;
 
 const RULES: &str = "
 domain: d
@@ -41,89 +42,39 @@ async fn sent(
     (status, error)
 }
 
+/// Method, path, status, code and message. No preflight of a browser passes.
+const WRONG: &str = "
+POST /v1/chekc 404 UNIMPLEMENTED there is no such path; did you mean /v1/check?
+POST /v1/x 404 UNIMPLEMENTED there is no such path; below /v1/ are CALLS
+POST /v1/check/ 404 UNIMPLEMENTED there is no such path; did you mean /v1/check?
+POST /v1 404 UNIMPLEMENTED there is no such path; below /v1/ are CALLS
+OPTIONS /v1/reserve 405 METHOD_NOT_ALLOWED this path takes POST only
+GET /v1/check 405 METHOD_NOT_ALLOWED this path takes POST only
+PUT /v1/batch 405 METHOD_NOT_ALLOWED this path takes POST only
+POST /v1/openapi.json 405 METHOD_NOT_ALLOWED this path takes GET only
+POST /v1/check 413 TOO_LARGE the body is larger than 1048576 bytes; send fewer calls";
+
 #[tokio::test]
 async fn wrong_paths_methods_and_sizes_have_statuses_of_their_own() {
     let service = Service::start(RULES, &[]).await;
     let good = body("user", "ann", json!({})).to_string();
     let too_large = " ".repeat((1 << 20) + 1);
-    for (method, path, body, status, code, why) in [
-        (
-            "POST",
-            "/v1/chekc",
-            &good,
-            404,
-            "UNIMPLEMENTED",
-            "there is no such path; did you mean /v1/check?",
-        ),
-        (
-            "POST",
-            "/v1/x",
-            &good,
-            404,
-            "UNIMPLEMENTED",
-            "there is no such path; below /v1/ are check, peek, reserve, extend, commit, release, batch",
-        ),
-        (
-            "POST",
-            "/v1/check/",
-            &good,
-            404,
-            "UNIMPLEMENTED",
-            "there is no such path; did you mean /v1/check?",
-        ),
-        (
-            "POST",
-            "/v1",
-            &good,
-            404,
-            "UNIMPLEMENTED",
-            "there is no such path; below /v1/ are check, peek, reserve, extend, commit, release, batch",
-        ),
-        // No preflight of a browser passes.
-        (
-            "OPTIONS",
-            "/v1/reserve",
-            &good,
-            405,
-            "METHOD_NOT_ALLOWED",
-            "this path takes POST only",
-        ),
-        (
-            "GET",
-            "/v1/check",
-            &good,
-            405,
-            "METHOD_NOT_ALLOWED",
-            "this path takes POST only",
-        ),
-        (
-            "PUT",
-            "/v1/batch",
-            &good,
-            405,
-            "METHOD_NOT_ALLOWED",
-            "this path takes POST only",
-        ),
-        (
-            "POST",
-            "/v1/openapi.json",
-            &good,
-            405,
-            "METHOD_NOT_ALLOWED",
-            "this path takes GET only",
-        ),
-        (
-            "POST",
-            "/v1/check",
-            &too_large,
-            413,
-            "TOO_LARGE",
-            "the body is larger than 1048576 bytes; send fewer calls",
-        ),
-    ] {
+    for line in WRONG.lines().skip(1) {
+        let [method, path, status, code, why] = line.splitn(5, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        let body = if status == "413" { &too_large } else { &good };
         let (seen, answer) = sent(service.http, method, path, "", body.clone()).await;
+        let why = why.replace(
+            "CALLS",
+            "check, peek, reserve, extend, commit, release, batch",
+        );
         let expected = json!({"error": {"code": code, "message": why}});
-        assert_eq!((seen, answer), (status, expected), "{method} {path}");
+        assert_eq!(
+            (seen.to_string(), answer),
+            (status.to_owned(), expected),
+            "{line}"
+        );
     }
     let address = service.http;
     let head = tokio::task::spawn_blocking(move || {
@@ -280,12 +231,16 @@ async fn a_client_that_goes_away_in_its_body_leaves_nothing_behind() {
     // Each of them would hold one of the requests in progress until its timeout.
     let answered = tokio::task::spawn_blocking(move || {
         let good = body("user", "ann", json!({})).to_string();
-        wait_for(PATIENCE, || {
+        until("a check is answered", || {
             let (status, _) = http(address, "POST", "/v1/check", &good);
-            (status != 503).then_some(status)
+            if status == 503 {
+                Err(status)
+            } else {
+                Ok(status)
+            }
         })
     });
-    assert_eq!(answered.await.unwrap(), Some(200));
+    assert_eq!(answered.await.unwrap(), 200);
     let (status, _) =
         tokio::task::spawn_blocking(move || http(address, "GET", "/v1/openapi.json", ""))
             .await
@@ -295,15 +250,8 @@ async fn a_client_that_goes_away_in_its_body_leaves_nothing_behind() {
 
 /// A partition whose queue takes one check, so that a call with two is refused.
 async fn overloaded(answer: &str) -> Service {
-    let arguments = [
-        "--partitions",
-        "1",
-        "--mailbox-checks-max",
-        "1",
-        "--on-overload",
-        answer,
-    ];
-    Service::start(RULES, &arguments).await
+    let bounds = flags("--partitions 1 --mailbox-checks-max 1 --on-overload");
+    Service::start(RULES, &[&bounds[..], &[answer]].concat()).await
 }
 
 fn two_limits(more: Value) -> Value {

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
 
-use super::{Connection, body, left, post};
+use super::{Connection, body, has, left, post};
 
 /// The largest number of hits in a call.
 const HITS_MAX: u64 = 9_007_199_254_740_991;
@@ -59,42 +59,16 @@ async fn status(service: &Service, call: &str, body: Value) -> u16 {
 async fn a_reservation_of_no_hits_takes_nothing_and_charges_what_its_commit_says() {
     let service = Service::start(RULES, &[]).await;
     for key in CAN_RESERVE {
-        let of = |more| body(key, "v", more);
-        let answer = done(
-            &service,
-            "reserve",
-            of(json!({"hits": 0, "reservation": "r"})),
-        )
-        .await;
-        assert_eq!(
-            (&answer["hits"], &answer["remaining"]),
-            (&json!(0), &json!(1000))
-        );
-        let answer = done(
-            &service,
-            "commit",
-            of(json!({"hits": 7, "reservation": "r"})),
-        )
-        .await;
-        assert_eq!(
-            (&answer["reserved"], &answer["committed"]),
-            (&json!(0), &json!(7))
-        );
+        let of = async |call: &str, more| done(&service, call, body(key, "v", more)).await;
+        let answer = of("reserve", json!({"hits": 0, "reservation": "r"})).await;
+        has(&answer, json!({"hits": 0, "remaining": 1000}));
+        let answer = of("commit", json!({"hits": 7, "reservation": "r"})).await;
+        has(&answer, json!({"reserved": 0, "committed": 7}));
         assert_eq!(left(&service, key, "v").await, 993, "{key}");
         // Also where nothing is left.
-        done(&service, "check", of(json!({"hits": 993}))).await;
-        done(
-            &service,
-            "reserve",
-            of(json!({"hits": 0, "reservation": "s"})),
-        )
-        .await;
-        done(
-            &service,
-            "commit",
-            of(json!({"hits": 0, "reservation": "s"})),
-        )
-        .await;
+        of("check", json!({"hits": 993})).await;
+        of("reserve", json!({"hits": 0, "reservation": "s"})).await;
+        of("commit", json!({"hits": 0, "reservation": "s"})).await;
         assert_eq!(left(&service, key, "v").await, 0, "{key}");
     }
 }
@@ -161,10 +135,7 @@ async fn a_price_beyond_every_number_is_refused_or_owed() {
     .await;
     let commit = dear(json!({"hits": HITS_MAX, "reservation": "r"}));
     let answer = done(&service, "commit", commit).await;
-    assert_eq!(
-        (&answer["reserved"], &answer["remaining"]),
-        (&json!(0), &json!(0))
-    );
+    has(&answer, json!({"reserved": 0, "remaining": 0}));
     assert_eq!(left(&service, "dear", "other").await, 500_000);
     service.clock.advance_us(3_600 * 1_000_000);
     assert_eq!(left(&service, "dear", "v").await, 500_000);
@@ -316,10 +287,7 @@ async fn other_descriptors_than_those_of_the_reservation_settle_what_both_have()
     // Fewer: the other limit keeps its part until that expires.
     let commit = json!({"hits": 30, "reservation": "r"});
     let answer = done(&service, "commit", of(&[one], commit.clone())).await;
-    assert_eq!(
-        (&answer["reserved"], &answer["repeated"]),
-        (&json!(100), &json!(false))
-    );
+    has(&answer, json!({"reserved": 100, "repeated": false}));
     assert_eq!(lefts().await, (970, 900));
     // More: a limit that does not know the id is left alone.
     let answer = done(&service, "commit", of(&[two, "token_bucket"], commit)).await;

@@ -56,7 +56,7 @@ impl Connection {
 }
 
 /// Sends one call and returns the status and the answer.
-async fn post(address: SocketAddr, call: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn post(address: SocketAddr, call: &str, body: &Value) -> (u16, Value) {
     let (path, body) = (format!("/v1/{call}"), body.to_string());
     let answered = tokio::task::spawn_blocking(move || http(address, "POST", &path, &body)).await;
     let (status, text) = answered.unwrap();
@@ -65,7 +65,7 @@ async fn post(address: SocketAddr, call: &str, body: &Value) -> (u16, Value) {
 
 /// A call for one descriptor with these further fields.
 #[allow(clippy::needless_pass_by_value)] // callers write the fields in place
-fn body(key: &str, value: &str, more: Value) -> Value {
+pub(crate) fn body(key: &str, value: &str, more: Value) -> Value {
     let mut body = json!({
         "domain": "d",
         "descriptors": [{ "entries": [{ "key": key, "value": value }] }],
@@ -74,6 +74,14 @@ fn body(key: &str, value: &str, more: Value) -> Value {
         body[name] = value.clone();
     }
     body
+}
+
+/// Asserts that an answer has these fields.
+#[allow(clippy::needless_pass_by_value)] // callers write the fields in place
+fn has(answer: &Value, fields: Value) {
+    for (name, value) in fields.as_object().unwrap() {
+        assert_eq!(answer[name], *value, "{name} of {answer}");
+    }
 }
 
 /// What a peek of 0 hits says is left for one descriptor.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
 
-use super::{body, left, post};
+use super::{body, has, left, post};
 
 const RULES: &str = "
 domain: d
@@ -104,29 +104,9 @@ async fn a_reservation_is_committed_once_and_repeats_its_result() {
         let (status, answer) = post(service.http, call, &again).await;
         assert_eq!(status, 200, "{answer}");
         assert_eq!(answer["repeated"], true);
-        assert_eq!(
-            (&answer["reserved"], &answer["committed"]),
-            (&json!(800), &json!(300))
-        );
+        has(&answer, json!({"reserved": 800, "committed": 300}));
     }
     assert_eq!(left(&service, "user", "ann").await, 700);
-}
-
-#[tokio::test]
-async fn a_commit_beyond_the_reservation_is_charged_beyond_the_limit() {
-    let service = Service::start(RULES, &[]).await;
-    post(
-        service.http,
-        "reserve",
-        &user(json!({"hits": 900, "reservation": "r"})),
-    )
-    .await;
-    let commit = user(json!({"reservation": "r", "hits": 1200}));
-    let (status, answer) = post(service.http, "commit", &commit).await;
-    assert_eq!((status, &answer["committed"]), (200, &json!(1200)));
-    assert_eq!(answer["remaining"], 0);
-    let (status, _) = post(service.http, "check", &user(json!({}))).await;
-    assert_eq!(status, 429);
 }
 
 #[tokio::test]
@@ -140,10 +120,7 @@ async fn a_release_gives_back_everything() {
     .await;
     let (status, answer) = post(service.http, "release", &both(json!({"reservation": "r"}))).await;
     assert_eq!(status, 200);
-    assert_eq!(
-        (&answer["reserved"], &answer["committed"]),
-        (&json!(900), &json!(0))
-    );
+    has(&answer, json!({"reserved": 900, "committed": 0}));
     assert_eq!(answer["limits"][0]["remaining"], 1000);
     assert_eq!(answer["limits"][1]["remaining"], 1500);
 }
@@ -231,26 +208,4 @@ async fn a_reservation_that_expired_is_404_and_was_charged_or_given_back() {
         let commit = user(json!({"reservation": id, "hits": 1}));
         assert_eq!(post(service.http, "commit", &commit).await.0, 404);
     }
-}
-
-#[tokio::test]
-async fn an_extension_moves_the_expiry() {
-    let service = Service::start(RULES, &[]).await;
-    post(
-        service.http,
-        "reserve",
-        &user(json!({"hits": 10, "reservation": "r"})),
-    )
-    .await;
-    service.clock.advance_us(50_000_000);
-    let extend = user(json!({"reservation": "r", "expires": "2m"}));
-    let (status, answer) = post(service.http, "extend", &extend).await;
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["reservation"], "r");
-    assert_eq!(answer["expires"], "120s");
-    assert_eq!(answer["remaining"], 990);
-    service.clock.advance_us(119_000_000);
-    let commit = user(json!({"reservation": "r", "hits": 3}));
-    assert_eq!(post(service.http, "commit", &commit).await.0, 200);
-    assert_eq!(left(&service, "user", "ann").await, 997);
 }

@@ -14,6 +14,7 @@ use super::hostile::{
 };
 use super::raw::{Raw, question};
 use super::{left, one, service};
+use crate::until_metric;
 
 /// The initial maximum frame size.
 const FRAME_BYTES: usize = 16_384;
@@ -136,9 +137,7 @@ async fn unfinished_bodies_of_all_connections_stay_within_their_bound() {
     assert!(service.metric(REFUSED) > 1_800);
     drop(clients);
     // Closed connections hold no memory.
-    while service.metric(HELD) > 0 {
-        tokio::task::yield_now().await;
-    }
+    until_metric(&service, HELD, 0).await;
     assert_eq!(left(&mut service, "x").await, 1_000_000);
 }
 

@@ -14,14 +14,8 @@ use super::raw::{PATH, call, frame, question};
 use super::routes::Pair;
 use super::{RULES, left, one};
 
-/// A case: its name, the call's headers, its DATA frames and the expected gRPC status; none for an
-/// HTTP error.
-type Case = (
-    &'static str,
-    Request<()>,
-    Vec<Vec<u8>>,
-    Option<&'static str>,
-);
+/// A case: its name, the call's headers and DATA frames, and the expected gRPC status.
+type Case = (&'static str, (Request<()>, Vec<Vec<u8>>), &'static str);
 
 fn plain() -> Request<()> {
     call().body(()).unwrap()
@@ -29,11 +23,6 @@ fn plain() -> Request<()> {
 
 fn with(name: &str, value: &[u8]) -> Request<()> {
     call().header(name, value).body(()).unwrap()
-}
-
-fn of_type(kind: &str) -> Request<()> {
-    let request = Request::post(format!("http://test{PATH}"));
-    request.header("content-type", kind).body(()).unwrap()
 }
 
 fn to(path: &str) -> Request<()> {
@@ -46,16 +35,9 @@ fn to(path: &str) -> Request<()> {
 fn cases() -> Vec<Case> {
     let good = question(&one("x", 1));
     let message = one("x", 1).encode_to_vec();
-    let bytes = good.iter().map(|byte| vec![*byte]).collect();
     let compressed = [&[1], &good[1..]].concat();
-    let not_gzip = compressed.clone();
     let odd_flag = [&[2], &good[1..]].concat();
-    let short = good[..good.len() - 1].to_vec();
-    let more = [&good[..], b"x"].concat();
-    let twice = [&good[..], &good[..]].concat();
     let long = question(&one(&"x".repeat(3_000), 1));
-    let late_end = vec![long[..2_000].to_vec(), long[2_000..].to_vec()];
-    let no_domain = question(&request("", vec![]));
     let huge = [&[0], &u32::MAX.to_be_bytes()[..], &message[..]].concat();
     let merged = RateLimitRequest::default();
     let merged = [one("x", 1).encode_to_vec(), merged.encode_to_vec()].concat();
@@ -66,194 +48,120 @@ fn cases() -> Vec<Case> {
     let get = get.header("content-type", "application/grpc");
     let no_type = Request::post(format!("http://test{PATH}"));
     let two_types = call().header("content-type", "text/plain");
+    let typed = |kind: &str| {
+        let request = Request::post(format!("http://test{PATH}"));
+        request.header("content-type", kind).body(()).unwrap()
+    };
+    let encoded = |encoding: &str| with("grpc-encoding", encoding.as_bytes());
+    let once = |head: Request<()>, body: &[u8]| (head, vec![body.to_vec()]);
+    let parts = |frames: &[&[u8]]| (plain(), frames.iter().map(|frame| frame.to_vec()).collect());
+    let bytes =
+        |head: Request<()>, body: &[u8]| (head, body.chunks(1).map(<[u8]>::to_vec).collect());
+    let gzip = || encoded("gzip");
     vec![
-        ("whole", plain(), vec![good.clone()], Some("0")),
-        ("byte by byte", plain(), bytes, Some("0")),
-        (
-            "head, then message",
-            plain(),
-            vec![good[..5].to_vec(), message.clone()],
-            Some("0"),
-        ),
-        (
-            "the end apart",
-            plain(),
-            vec![good.clone(), vec![]],
-            Some("0"),
-        ),
-        (
-            "an empty frame first",
-            plain(),
-            vec![vec![], good.clone()],
-            Some("0"),
-        ),
-        (
-            "empty frames",
-            plain(),
-            vec![vec![], vec![], good.clone(), vec![], vec![]],
-            Some("0"),
-        ),
+        ("whole", once(plain(), &good), "0"),
+        ("byte by byte", bytes(plain(), &good), "0"),
+        ("head, then message", parts(&[&good[..5], &message]), "0"),
+        ("the end apart", parts(&[&good, b""]), "0"),
+        ("an empty frame first", parts(&[b"", &good]), "0"),
+        ("empty frames", parts(&[b"", b"", &good, b"", b""]), "0"),
         (
             "two protobuf messages in one",
-            plain(),
-            vec![frame(&merged)],
-            Some("0"),
+            once(plain(), &frame(&merged)),
+            "0",
         ),
-        ("an unknown group", plain(), vec![unusual], Some("0")),
+        ("an unknown group", once(plain(), &unusual), "0"),
         (
             "compressed without saying how",
-            plain(),
-            vec![compressed],
-            Some("13"),
+            once(plain(), &compressed),
+            "13",
         ),
-        ("no such flag", plain(), vec![odd_flag], Some("13")),
-        (
-            "gzip",
-            with("grpc-encoding", b"gzip"),
-            vec![gzipped(&message)],
-            Some("0"),
-        ),
-        (
-            "gzip in parts",
-            with("grpc-encoding", b"gzip"),
-            gzipped(&message).iter().map(|byte| vec![*byte]).collect(),
-            Some("0"),
-        ),
-        (
-            "gzip announced, and not used",
-            with("grpc-encoding", b"gzip"),
-            vec![good.clone()],
-            Some("0"),
-        ),
+        ("no such flag", once(plain(), &odd_flag), "13"),
+        ("gzip", once(gzip(), &gzipped(&message)), "0"),
+        ("gzip in parts", bytes(gzip(), &gzipped(&message)), "0"),
+        ("gzip announced, and not used", once(gzip(), &good), "0"),
         (
             "gzip announced, and something else sent",
-            with("grpc-encoding", b"gzip"),
-            vec![not_gzip],
-            Some("13"),
+            once(gzip(), &compressed),
+            "13",
         ),
         (
             "too long once gzip has expanded it",
-            with("grpc-encoding", b"gzip"),
-            vec![gzipped(&long[5..])],
-            Some("0"),
+            once(gzip(), &gzipped(&long[5..])),
+            "0",
         ),
+        ("deflate", once(encoded("deflate"), &good), "12"),
+        ("identity", once(encoded("identity"), &good), "0"),
+        ("too long", once(plain(), &long), "0"),
         (
-            "deflate",
-            with("grpc-encoding", b"deflate"),
-            vec![good.clone()],
-            Some("12"),
+            "too long in two frames",
+            parts(&[&long[..2_000], &long[2_000..]]),
+            "0",
         ),
+        ("too long by its head", once(plain(), &huge), "0"),
+        ("truncated", once(plain(), &good[..good.len() - 1]), "13"),
+        ("half a head", once(plain(), &[0, 0]), "13"),
         (
-            "identity",
-            with("grpc-encoding", b"identity"),
-            vec![good.clone()],
-            Some("0"),
+            "trailing byte",
+            once(plain(), &[&good[..], b"x"].concat()),
+            "13",
         ),
-        ("too long", plain(), vec![long], Some("0")),
-        ("too long in two frames", plain(), late_end, Some("0")),
-        ("too long by its head", plain(), vec![huge], Some("0")),
-        ("truncated", plain(), vec![short], Some("13")),
-        ("half a head", plain(), vec![vec![0, 0]], Some("13")),
-        ("trailing byte", plain(), vec![more], Some("13")),
         // A server of unary calls reads one message.
-        ("two messages", plain(), vec![twice], Some("0")),
         (
-            "two messages in two frames",
-            plain(),
-            vec![good.clone(), good.clone()],
-            Some("0"),
+            "two messages",
+            once(plain(), &[&good[..], &good].concat()),
+            "0",
         ),
-        ("no body", plain(), vec![], Some("13")),
-        ("an empty body", plain(), vec![vec![]], Some("13")),
-        ("an empty message", plain(), vec![frame(b"")], Some("3")),
-        ("broken protobuf", plain(), vec![broken], Some("13")),
+        ("two messages in two frames", parts(&[&good, &good]), "0"),
+        ("no body", parts(&[]), "13"),
+        ("an empty body", parts(&[b""]), "13"),
+        ("an empty message", once(plain(), &frame(b"")), "3"),
+        ("broken protobuf", once(plain(), &broken), "13"),
+        ("not protobuf", once(plain(), &frame(b"\xff\xff\xff")), "13"),
         (
-            "not protobuf",
-            plain(),
-            vec![frame(b"\xff\xff\xff")],
-            Some("13"),
+            "no domain",
+            once(plain(), &question(&request("", vec![]))),
+            "3",
         ),
-        ("no domain", plain(), vec![no_domain], Some("3")),
         (
             "no descriptors",
-            plain(),
-            vec![question(&request("d", vec![]))],
-            Some("3"),
+            once(plain(), &question(&request("d", vec![]))),
+            "3",
         ),
         (
             "unknown domain",
-            plain(),
-            vec![question(&request("e", one("x", 1).descriptors))],
-            Some("0"),
+            once(plain(), &question(&request("e", one("x", 1).descriptors))),
+            "0",
         ),
         (
             "unknown service",
-            to("/no.such.Service/Call"),
-            vec![good.clone()],
-            Some("12"),
+            once(to("/no.such.Service/Call"), &good),
+            "12",
         ),
         (
             "unknown method",
-            to(&PATH.replace("Should", "Could")),
-            vec![good.clone()],
-            Some("12"),
+            once(to(&PATH.replace("Should", "Could")), &good),
+            "12",
         ),
-        ("root", to("/"), vec![good.clone()], Some("12")),
-        (
-            "a query",
-            to(&format!("{PATH}?a=b")),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        (
-            "a slash more",
-            to(&format!("{PATH}/")),
-            vec![good.clone()],
-            Some("12"),
-        ),
-        (
-            "+proto",
-            of_type("application/grpc+proto"),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        (
-            "+json",
-            of_type("application/grpc+json"),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        ("text", of_type("text/plain"), vec![good.clone()], Some("0")),
-        (
-            "capitals",
-            of_type("Application/GRPC"),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        (
-            "no type",
-            no_type.body(()).unwrap(),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        (
-            "two types",
-            two_types.body(()).unwrap(),
-            vec![good.clone()],
-            Some("0"),
-        ),
-        ("GET", get.body(()).unwrap(), vec![good.clone()], Some("0")),
+        ("root", once(to("/"), &good), "12"),
+        ("a query", once(to(&format!("{PATH}?a=b")), &good), "0"),
+        ("a slash more", once(to(&format!("{PATH}/")), &good), "12"),
+        ("+proto", once(typed("application/grpc+proto"), &good), "0"),
+        ("+json", once(typed("application/grpc+json"), &good), "0"),
+        ("text", once(typed("text/plain"), &good), "0"),
+        ("capitals", once(typed("Application/GRPC"), &good), "0"),
+        ("no type", once(no_type.body(()).unwrap(), &good), "0"),
+        ("two types", once(two_types.body(()).unwrap(), &good), "0"),
+        ("GET", once(get.body(()).unwrap(), &good), "0"),
         (
             "metadata",
-            with("x-request-id", b"\xff\xfe"),
-            vec![good.clone()],
-            Some("0"),
+            once(with("x-request-id", b"\xff\xfe"), &good),
+            "0",
         ),
         (
             "accepts gzip",
-            with("grpc-accept-encoding", b"gzip,identity"),
-            vec![good],
-            Some("0"),
+            once(with("grpc-accept-encoding", b"gzip,identity"), &good),
+            "0",
         ),
     ]
 }
@@ -291,10 +199,10 @@ pub(crate) const TIMEOUTS: &[(&[u8], bool)] = &[
 
 async fn compare_cases(arguments: &[&str], beyond: Code) {
     let mut pair = Pair::start(RULES, arguments).await;
-    for (name, head, body, status) in cases() {
+    for (name, (head, body), status) in cases() {
         let seen = pair.make(name, &head, &body).await;
         assert_eq!(seen.error, None, "{name}");
-        assert_eq!(seen.grpc_status(), status, "{name}: {seen:?}");
+        assert_eq!(seen.grpc_status(), Some(status), "{name}: {seen:?}");
         if name.starts_with("too long") {
             assert_eq!(seen.answer().overall_code(), beyond, "{name}");
         }

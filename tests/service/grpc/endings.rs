@@ -6,37 +6,23 @@
 //! What it deliberately does not do: exhaust a server (`hostile`).
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, until_async};
 
+use super::hostile::{DATA, SETTINGS, frame, head};
 use super::raw::{Raw, call, question};
 use super::{left, one, service};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits until a condition is true.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let waiting = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(PATIENCE, waiting).await.expect(what);
-}
+use crate::flags;
 
 /// Waits until the port is closed.
 async fn no_longer_listens(to: SocketAddr) {
-    let waiting = async {
-        while TcpStream::connect(to).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(PATIENCE, waiting).await.expect("a closed port");
+    let closed = async || TcpStream::connect(to).await.is_err();
+    until_async("the port is closed", closed).await;
 }
 
 fn open(service: &Service) -> u64 {
@@ -45,7 +31,8 @@ fn open(service: &Service) -> u64 {
 
 #[tokio::test]
 async fn an_aged_connection_sends_goaway_and_finishes_open_calls() {
-    let service = service(&["--grpc-max-connection-age", "300ms"]).await;
+    // The age passes in real time; the calls below are opened within it.
+    let service = service(&["--grpc-max-connection-age", "3s"]).await;
     let mut raw = Raw::connect(service.grpc).await;
     let body = question(&one("x", 1));
     assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
@@ -54,22 +41,16 @@ async fn an_aged_connection_sends_goaway_and_finishes_open_calls() {
         late.push(raw.open(call().body(()).unwrap()).await);
     }
     let aged = "tollgate_connections_aged_total";
-    until("it ages", || service.metric(aged) > 0).await;
+    until_async("it ages", async || service.metric(aged) > 0).await;
     // GOAWAY has arrived when no new call is possible.
-    let mut refuses = async || {
+    let refuses = async || {
         raw.send.clone().ready().await.is_err()
             || raw
                 .send
                 .send_request(call().body(()).unwrap(), true)
                 .is_err()
     };
-    timeout(PATIENCE, async {
-        while !refuses().await {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await
-    .expect("GOAWAY");
+    until_async("GOAWAY arrives", refuses).await;
     for call in late {
         assert_eq!(call.end(&body).await.grpc_status(), Some("0"));
     }
@@ -83,12 +64,7 @@ async fn an_aged_connection_sends_goaway_and_finishes_open_calls() {
 
 #[tokio::test]
 async fn an_aged_connection_is_closed_when_its_grace_is_over() {
-    let ages = [
-        "--grpc-max-connection-age",
-        "50ms",
-        "--grpc-max-connection-age-grace",
-        "100ms",
-    ];
+    let ages = flags("--grpc-max-connection-age 2s --grpc-max-connection-age-grace 100ms");
     let service = service(&ages).await;
     let mut raw = Raw::connect(service.grpc).await;
     let late = raw.open(call().body(()).unwrap()).await;
@@ -125,7 +101,7 @@ async fn shutdown_answers_open_calls() {
         let text = metrics.render().unwrap();
         text.contains("tollgate_connections{port=\"http\"} 1")
     };
-    until("the other port has it", open).await;
+    until_async("the other port has it", async || open()).await;
     let stopping = tokio::spawn(service.stop());
     // The shutdown has begun.
     no_longer_listens(grpc).await;
@@ -145,7 +121,7 @@ async fn shutdown_answers_open_calls() {
             .unwrap()
             .contains("tollgate_connections{port=\"grpc\"} 0")
     };
-    until("gRPC is over", gone).await;
+    until_async("gRPC is over", async || gone()).await;
     no_longer_listens(http).await;
     asking.write_all(&json.as_bytes()[5..]).await.unwrap();
     let mut answer = String::new();
@@ -163,27 +139,20 @@ async fn shutdown_answers_open_calls() {
 }
 
 /// The bytes that a client sends for this many concurrent calls.
-async fn bytes_of(calls: usize) -> Vec<u8> {
-    let (near, mut far) = tokio::io::duplex(1 << 20);
-    let (mut send, connection) = h2::client::handshake(near).await.unwrap();
-    let mut answers = Vec::new();
-    for _ in 0..calls {
-        let (answer, mut body) = send.send_request(call().body(()).unwrap(), false).unwrap();
-        body.send_data(Bytes::from(question(&one("gone", 1))), true)
-            .unwrap();
-        answers.push(answer);
+fn bytes_of(calls: u32) -> Vec<u8> {
+    let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    all.extend(frame(SETTINGS, 0, 0, &[]));
+    for call in 0..calls {
+        let stream = call * 2 + 1;
+        all.extend(head(stream));
+        all.extend(frame(DATA, 1, stream, &question(&one("gone", 1))));
     }
-    drop(send);
-    let mut all = Vec::new();
-    let reading = timeout(Duration::from_millis(200), far.read_to_end(&mut all));
-    let _ = tokio::join!(timeout(Duration::from_millis(200), connection), reading);
-    assert!(all.starts_with(b"PRI * HTTP/2.0"));
     all
 }
 
 #[tokio::test]
 async fn a_closed_connection_releases_its_queue_slots() {
-    let bytes = bytes_of(20).await;
+    let bytes = bytes_of(20);
     let mut service = service(&[]).await;
     for round in 0..200_usize {
         let mut stream = TcpStream::connect(service.grpc).await.unwrap();
@@ -199,14 +168,14 @@ async fn a_closed_connection_releases_its_queue_slots() {
         }
     }
     // Only the test's connection is left.
-    until("they have all gone", || open(&service) == 1).await;
+    until_async("they have all gone", async || open(&service) == 1).await;
     let mailboxes = || {
         let text = service.metrics.render().unwrap();
         text.lines()
             .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
             .all(|line| line.ends_with(" 0"))
     };
-    until("the queue is empty again", mailboxes).await;
+    until_async("the queue is empty again", async || mailboxes()).await;
     assert!(left(&mut service, "gone").await >= 1_000_000 - 200 * 20);
     assert_eq!(
         service.ask(one("x", 1)).await.statuses[0].limit_remaining,

@@ -3,7 +3,6 @@
 //! What it deliberately does not do: the work of a gRPC library (framing, deadlines, retries).
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
@@ -14,11 +13,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse};
+use tollgate_test_support::polling::PATIENCE;
 
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection.
 pub(crate) struct Raw {

@@ -2,8 +2,6 @@
 //!
 //! What it deliberately does not do: measure their memory (`tests/memory/released_memory.rs`).
 
-use std::time::Duration;
-
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -18,6 +16,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::service;
+use crate::{flags, until_metric};
 
 const OPEN: &str = "tollgate_streaming_calls";
 
@@ -68,23 +67,12 @@ fn is_refused<T>(call: Result<T, Status>, setting: &str) {
 }
 
 async fn until_open(service: &Service, count: u64) {
-    let waiting = async {
-        while service.metric(OPEN) != count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
-    waited.unwrap_or_else(|_| panic!("{count} open, but there are {}", service.metric(OPEN)));
+    until_metric(service, OPEN, count).await;
 }
 
 #[tokio::test]
 async fn streaming_calls_beyond_a_bound_are_refused_on_their_own_stream() {
-    let bounds = [
-        "--streaming-calls-per-connection-max",
-        "2",
-        "--streaming-calls-max",
-        "3",
-    ];
+    let bounds = flags("--streaming-calls-per-connection-max 2 --streaming-calls-max 3");
     let service = service(&bounds).await;
     let (first, second) = (channel(service.grpc).await, channel(service.grpc).await);
     let reflection = reflect(&first).await.unwrap();

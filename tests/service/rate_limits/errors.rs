@@ -9,6 +9,8 @@ use tollgate::proto::tollgate::v1::{
 };
 use tollgate_test_support::grpc_client::descriptor as envoy_descriptor;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::redis_server::RedisServer;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
@@ -202,9 +204,7 @@ async fn a_deadline_that_has_passed_takes_nothing() {
 
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_is_unavailable_and_says_when_to_retry() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("redis://{}", nowhere.local_addr().unwrap());
-    drop(nowhere);
+    let store = format!("redis://127.0.0.1:{}", reserved_port());
     let settings = ["--store", store.as_str()];
     let service = Service::start(RULES, &settings).await;
     let mut client = client(&service).await;
@@ -225,9 +225,8 @@ async fn a_deadline_that_passes_in_the_store_ends_the_call_and_withdraws_the_res
     let settings = ["--store", &redis.url(), "--store-deadline-ms", "20000"];
     let service = Service::start(RULES, &settings).await;
     let mut client = client(&service).await;
-    while client.reserve(reserve("user", "first", 1)).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let reserved = async || client.reserve(reserve("user", "first", 1)).await;
+    until_async("the store answers", reserved).await;
     let mut raw = Raw::connect(service.grpc).await;
     redis.signal("STOP");
     for (path, message) in [
@@ -258,9 +257,11 @@ async fn a_deadline_that_passes_in_the_store_ends_the_call_and_withdraws_the_res
     }
     redis.signal("CONT");
     // Redis carries both out, and then what gives them back.
-    while left(&service, "user").await != 999 {
-        tokio::task::yield_now().await;
-    }
+    let given_back = async || {
+        let left = left(&service, "user").await;
+        (left == 999).then_some(()).ok_or(left)
+    };
+    until_async("both are withdrawn", given_back).await;
     let unknown = client.commit(commit("user", "late", 1)).await;
     assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
     assert_eq!(left(&service, "user").await, 999);
