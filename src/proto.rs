@@ -1,4 +1,4 @@
-//! Generated protobuf types, under their package names (`build.rs` generates them from `proto/`).
+//! Generated protobuf types, under their package names (`proto/codegen` generates them).
 //!
 //! What it deliberately does not do: leave `grpc`, `rules/xds` and the codec. Other modules use
 //! their own types.
@@ -13,7 +13,7 @@ pub mod envoy {
     pub mod config {
         pub mod core {
             pub mod v3 {
-                tonic::include_proto!("envoy.config.core.v3");
+                include!("../proto/generated/envoy.config.core.v3.rs");
             }
         }
     }
@@ -21,7 +21,7 @@ pub mod envoy {
         pub mod common {
             pub mod ratelimit {
                 pub mod v3 {
-                    tonic::include_proto!("envoy.extensions.common.ratelimit.v3");
+                    include!("../proto/generated/envoy.extensions.common.ratelimit.v3.rs");
                 }
             }
         }
@@ -29,18 +29,18 @@ pub mod envoy {
     pub mod service {
         pub mod rate_limit_quota {
             pub mod v3 {
-                tonic::include_proto!("envoy.service.rate_limit_quota.v3");
+                include!("../proto/generated/envoy.service.rate_limit_quota.v3.rs");
             }
         }
         pub mod ratelimit {
             pub mod v3 {
-                tonic::include_proto!("envoy.service.ratelimit.v3");
+                include!("../proto/generated/envoy.service.ratelimit.v3.rs");
             }
         }
     }
     pub mod r#type {
         pub mod v3 {
-            tonic::include_proto!("envoy.r#type.v3");
+            include!("../proto/generated/envoy.r#type.v3.rs");
         }
     }
 }
@@ -49,7 +49,7 @@ pub mod kuadrant {
     pub mod service {
         pub mod ratelimit {
             pub mod v1 {
-                tonic::include_proto!("kuadrant.service.ratelimit.v1");
+                include!("../proto/generated/kuadrant.service.ratelimit.v1.rs");
             }
         }
     }
@@ -57,16 +57,16 @@ pub mod kuadrant {
 
 pub mod tollgate {
     pub mod v1 {
-        tonic::include_proto!("tollgate.v1");
+        include!("../proto/generated/tollgate.v1.rs");
     }
     pub mod snapshot {
         pub mod v1 {
-            tonic::include_proto!("tollgate.snapshot.v1");
+            include!("../proto/generated/tollgate.snapshot.v1.rs");
         }
     }
     pub mod recording {
         pub mod v1 {
-            tonic::include_proto!("tollgate.recording.v1");
+            include!("../proto/generated/tollgate.recording.v1.rs");
         }
     }
 }
@@ -74,4 +74,4 @@ pub mod tollgate {
 /// File descriptors of all of `proto/`, with Envoy's own types: reflection publishes them and
 /// `/json` follows them.
 pub const PUBLISHED_DESCRIPTORS: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/published_descriptors.bin"));
+    include_bytes!("../proto/generated/published_descriptors.bin");

@@ -1,5 +1,5 @@
-//! The generated protobuf types of xDS, under their package names (`build.rs` makes them from
-//! `proto/`).
+//! The generated protobuf types of xDS, under their package names (`proto/codegen`
+//! generates them).
 //!
 //! Only this folder uses them, and tests that act as the server.
 #![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated
@@ -8,17 +8,14 @@ pub mod envoy {
     pub mod config {
         pub mod core {
             pub mod v3 {
-                include!(concat!(env!("OUT_DIR"), "/xds/envoy.config.core.v3.rs"));
+                include!("../../../proto/generated/xds/envoy.config.core.v3.rs");
             }
         }
     }
     pub mod service {
         pub mod discovery {
             pub mod v3 {
-                include!(concat!(
-                    env!("OUT_DIR"),
-                    "/xds/envoy.service.discovery.v3.rs"
-                ));
+                include!("../../../proto/generated/xds/envoy.service.discovery.v3.rs");
             }
         }
     }
@@ -26,7 +23,7 @@ pub mod envoy {
 
 pub mod google {
     pub mod rpc {
-        include!(concat!(env!("OUT_DIR"), "/xds/google.rpc.rs"));
+        include!("../../../proto/generated/xds/google.rpc.rs");
     }
 }
 
@@ -34,10 +31,7 @@ pub mod ratelimit {
     pub mod config {
         pub mod ratelimit {
             pub mod v3 {
-                include!(concat!(
-                    env!("OUT_DIR"),
-                    "/xds/ratelimit.config.ratelimit.v3.rs"
-                ));
+                include!("../../../proto/generated/xds/ratelimit.config.ratelimit.v3.rs");
             }
         }
     }
