@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
@@ -24,7 +24,6 @@ use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
-use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::ports::reserved_port;
 
 /// Fixed ports of Envoy Gateway: xDS for Envoy, xDS for the rate limit service, Wasm modules, and
@@ -35,10 +34,24 @@ const FIXED_PORTS: [u16; 4] = [18_000, 18_001, 18_002, 19_003];
 pub(crate) const RATE_LIMIT_XDS: &str = "localhost:18001";
 
 /// Longest start or stop of Envoy Gateway on a busy machine.
-pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
+const START_WITHIN: Duration = Duration::from_secs(180);
 
 /// Version of the linked Envoy in the data folder.
 const ENVOY_VERSION: &str = "1.40.0";
+
+/// Looks until there is a value, for longer than other tests have patience.
+#[allow(clippy::disallowed_methods)] // the bound of a wait
+pub(crate) fn wait_long<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + START_WITHIN;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= deadline {
+            return found;
+        }
+        // sleep: the pause between two looks.
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(10)));
+    }
+}
 
 /// Lock of the fixed ports.
 static PORTS: Mutex<()> = Mutex::new(());
@@ -161,7 +174,7 @@ impl ControlPlane {
             .spawn_tied()
             .unwrap();
         *self.child() = Some(child);
-        let listens = wait_for(START_WITHIN, || {
+        let listens = wait_long(|| {
             let status = self.child().as_mut()?.try_wait().unwrap();
             assert!(status.is_none(), "it ended: {}", self.said());
             let (_, listeners) = http(self.envoy_admin()?, "GET", "/listeners", "");
@@ -179,13 +192,11 @@ impl ControlPlane {
         };
         let id = child.id().to_string();
         let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
-        let ended = wait_for(START_WITHIN, || child.try_wait().ok().flatten());
+        let ended = wait_long(|| child.try_wait().ok().flatten());
         // The kernel ends an Envoy when its parent is killed.
         let _ = child.kill();
         let _ = child.wait();
-        let free = wait_for(START_WITHIN, || {
-            FIXED_PORTS.into_iter().all(is_free).then_some(())
-        });
+        let free = wait_long(|| FIXED_PORTS.into_iter().all(is_free).then_some(()));
         for run in fs::read_dir(self.path("runtime")).into_iter().flatten() {
             let _ = run.map(|run| fs::remove_dir_all(run.path()));
         }

@@ -37,14 +37,13 @@ use tollgate_test_support::grpc_client::{
     Code, RateLimitResponse, RateLimitServiceClient, descriptor, request,
 };
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tls_client::{TlsClient, VERSIONS};
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::Status;
 
-use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, START_WITHIN};
+use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, wait_long};
 use crate::route_config::{Incoming, Question};
 
 /// Variables that Envoy Gateway does not set: the host, which is part of its URL in a cluster, and
@@ -143,7 +142,7 @@ impl Stack {
 
     /// Waits until tollgate's rules satisfy a condition.
     fn wait_for_rules(&self, what: &str, so: impl Fn(&str) -> bool) {
-        let found = wait_for(START_WITHIN, || so(&self.tollgate.rules()).then_some(()));
+        let found = wait_long(|| so(&self.tollgate.rules()).then_some(()));
         let (rules, said) = (self.tollgate.rules(), self.tollgate.said());
         assert!(found.is_some(), "no rules with {what}:\n{rules}\n{said}");
     }
@@ -312,11 +311,7 @@ async fn changed_policies_and_control_plane_restarts_are_handled() {
     stack.control_plane.stop();
     let up = |up: u64| {
         let so = || (stack.tollgate.metric("tollgate_xds_up") == up).then_some(());
-        assert!(
-            wait_for(START_WITHIN, so).is_some(),
-            "{}",
-            stack.tollgate.said()
-        );
+        assert!(wait_long(so).is_some(), "{}", stack.tollgate.said());
     };
     up(0);
     assert_eq!(stack.tollgate.rules(), rules);
@@ -340,7 +335,7 @@ async fn changed_policies_and_control_plane_restarts_are_handled() {
     // Envoy Gateway removes the cluster from Envoy before the filter, which then fails closed for a
     // moment.
     let passes = || (stack.statuses("frank", 1) == [200]).then_some(());
-    assert!(wait_for(START_WITHIN, passes).is_some());
+    assert!(wait_long(passes).is_some());
     let refused = "tollgate_xds_responses_total{result=\"nack\"}";
     assert_eq!(stack.tollgate.metric(refused), 0);
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::process_usage::cpu_seconds;
 
 use crate::frames::{
@@ -36,7 +37,7 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Type of the port's TLS key; none without TLS.
     pub(crate) tls: Option<Key>,
-    /// Arguments of the service; `WAIT` is a fifth of half a round.
+    /// Arguments of the service; `WAIT` is a fifth of half a round, or [`crate::SHORT_WAIT`].
     pub(crate) arguments: &'static [&'static str],
     /// The counters that show it.
     pub(crate) counters: &'static [&'static str],
@@ -113,7 +114,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "slow readers",
         tls: None,
-        arguments: &["--keepalive-interval", "WAIT", "--keepalive-timeout", "1s"],
+        arguments: &["--keepalive-interval", "WAIT", "--keepalive-timeout", "5s"],
         counters: &["tollgate_connections_silent_total"],
         make: |field| {
             let kind = Kind {
@@ -264,11 +265,12 @@ fn against_idle_socket(field: &Field) -> Tally {
         });
         // It is signalled like this process.
         scope.spawn(|| {
-            while !elsewhere.ready.load(Ordering::Acquire) {
-                std::thread::sleep(TICK);
-            }
+            until("the attack has started", || {
+                elsewhere.ready.load(Ordering::Acquire)
+            });
             field.ready.store(true, Ordering::Release);
             while !field.stop.load(Ordering::Acquire) {
+                // sleep: a round is as long as its calls take.
                 std::thread::sleep(TICK);
             }
             elsewhere.stop.store(true, Ordering::Release);
@@ -338,6 +340,7 @@ fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Ta
         let (mut looked, mut due) = (began, 0.0);
         field.ready.store(true, Ordering::Release);
         while !field.stop.load(Ordering::Acquire) {
+            // sleep: the attack has a rate.
             std::thread::sleep(TICK);
             due += f64::from(kind.per_second) * field.share * looked.elapsed().as_secs_f64();
             looked = Instant::now();

@@ -3,12 +3,12 @@
 //!
 //! How: the real binary, one process for each attack (`attacks`). A client sends calls at a fixed
 //! rate, independent of the answers (`measured_client`): first alone, then during the attack, in
-//! turns; the median of the rounds counts. `cargo test` runs a short version without time bounds:
-//! each call is answered correctly, memory stays within its bound, the counters show the attack,
-//! and everything is released. `make test-hostile` runs long with an optimised build, and its
-//! output is in `docs/threat-model.md`.
+//! turns; the median of the rounds is printed. No time is asserted: each call is answered correctly,
+//! memory stays within its bound, the counters show the attack, and everything is released. `make
+//! test-hostile` runs long with an optimised build and processors of its own, and its output is in
+//! `docs/threat-model.md`.
 //!
-//! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
+//! - `HOSTILE_SECONDS=3` says how many calls each half of a round has, in seconds of their rate;
 //! - `HOSTILE_ROUNDS=5` how many there are;
 //! - `HOSTILE_CONNECTIONS=15000` how many silent connections there are;
 //! - `HOSTILE_SHARE=1` at which share of its rate an attack runs (a debug build needs little);
@@ -43,7 +43,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_test_support::certificates::{Authority, Secret};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -54,11 +54,14 @@ const RULES: &str = "
 domain: d
 descriptors:
   - key: k
-    rate_limit: { unit: hour, requests_per_unit: 1000000000 }
+    rate_limit: { unit: year, requests_per_unit: 1000000000 }
 ";
 
 /// Most growth of the process in any attack.
 const GROWTH_BYTES_MAX: u64 = 400 * 1024 * 1024;
+
+/// A deadline of the service that the measured client meets on a busy machine.
+const SHORT_WAIT: &str = "3s";
 
 /// Interval at which memory is read.
 const LOOK: Duration = Duration::from_millis(20);
@@ -170,7 +173,11 @@ fn attacks_slow_down_only_the_attacker() {
 }
 
 fn look(attack: &Attack, extent: &Extent) {
-    let wait = format!("{}ms", (extent.seconds * 200.0) as u64);
+    let wait = if processors::is_measuring() {
+        format!("{}ms", (extent.seconds * 200.0) as u64)
+    } else {
+        SHORT_WAIT.to_owned()
+    };
     let mut arguments = vec!["--cores", "1"];
     for argument in attack.arguments {
         arguments.push(if *argument == "WAIT" { &wait } else { argument });
@@ -264,35 +271,26 @@ fn round(
     let round = thread::scope(|scope| {
         let stopping = Stopping(&field.stop);
         let maker = scope.spawn(|| (attack.make)(field));
-        while !field.ready.load(Ordering::Acquire) {
-            assert!(
-                !maker.is_finished(),
-                "{}: the attack did not start",
-                attack.name
-            );
-            thread::sleep(LOOK);
-        }
+        until("the attack has started", || {
+            assert!(!maker.is_finished(), "{}: it did not start", attack.name);
+            field.ready.load(Ordering::Acquire)
+        });
         let (began, cpu) = (Instant::now(), service.cpu_seconds());
         let asked = scope.spawn(|| asking.during(seconds));
         while !asked.is_finished() {
             *at_most = service.status_bytes("VmRSS").max(*at_most);
+            // sleep: the interval between two readings.
             thread::sleep(LOOK);
         }
         let hostile = asked.join().unwrap();
         let service_cpu = (service.cpu_seconds() - cpu) / began.elapsed().as_secs_f64();
         // The counter may be late; the measured client continues meanwhile.
-        let told = wait_for(PATIENCE, || {
+        until(&format!("counters show {}", attack.name), || {
             asking.during(LOOK);
             let mut counters = attack.counters.iter();
-            let all = counters.all(|counter| service.metric(counter) > 0);
-            all.then_some(())
+            let unchanged = counters.find(|counter| service.metric(counter) == 0);
+            unchanged.map_or(Ok(()), Err)
         });
-        assert!(
-            told.is_some(),
-            "{}: {:?} did not change",
-            attack.name,
-            attack.counters
-        );
         drop(stopping);
         Round {
             quiet,
@@ -302,7 +300,12 @@ fn round(
         }
     });
     // All connections of the attack are closed, and no others.
-    let gone = wait_for(PATIENCE, || (service.metric(OPEN) == 1).then_some(()));
-    assert!(gone.is_some(), "{}: connections stayed open", attack.name);
+    until(
+        &format!("connections of {} are closed", attack.name),
+        || match service.metric(OPEN) {
+            1 => Ok(()),
+            open => Err(open),
+        },
+    );
     round
 }

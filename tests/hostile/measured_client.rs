@@ -66,6 +66,7 @@ impl MeasuredClient {
                 go_first();
                 for number in 0..count {
                     let due = pause * number;
+                    // sleep: the calls have a rate.
                     thread::sleep(due.saturating_sub(began.elapsed()));
                     self.write(&call(first + number * 2));
                 }

@@ -7,7 +7,7 @@
 //! else there; and so has the measured client on its own.
 //!
 //! What it deliberately does not do: require it. With one CPU, or without permission, it reports
-//! that and continues.
+//! that and continues; and where nothing is measured, it leaves the machine to other tests.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -21,8 +21,16 @@ use thread_priority::{
 /// CPU set at start of the process.
 static ALL: OnceLock<CpuSet> = OnceLock::new();
 
+/// Whether the run is long, and its figures are meant.
+pub(crate) fn is_measuring() -> bool {
+    std::env::var_os("HOSTILE_SECONDS").is_some()
+}
+
 /// Runs a function on the first CPU; the calling thread and its children use the others.
 pub(crate) fn apart<T: Send>(start: impl FnOnce() -> T + Send) -> T {
+    if !is_measuring() {
+        return start();
+    }
     let all = ALL.get_or_init(|| sched_getaffinity(None).unwrap());
     let mut each = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
     let (first, mut others) = (each.next().unwrap(), CpuSet::new());
@@ -47,6 +55,9 @@ pub(crate) fn apart<T: Send>(start: impl FnOnce() -> T + Send) -> T {
 
 /// Gives the calling thread, and threads it starts later, priority on its CPU.
 pub(crate) fn go_first() {
+    if !is_measuring() {
+        return;
+    }
     let first = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
     // This needs permission; without it the measurement includes the delay by other threads.
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, first);

@@ -56,6 +56,7 @@ fn come_and_go(field: &Field, greeting: &[u8], standing: usize, per_second: u32)
         let (mut looked, mut due) = (began, 0.0);
         field.ready.store(true, Ordering::Release);
         while !field.stop.load(Ordering::Acquire) {
+            // sleep: the attack has a rate.
             std::thread::sleep(TICK);
             due += f64::from(per_second) * field.share * looked.elapsed().as_secs_f64();
             looked = Instant::now();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 
 /// The API server's token. It listens on loopback during a test.
@@ -212,13 +212,14 @@ impl Cluster {
             }
         });
         let watch = Lines { child, seen };
-        let first = wait_for(PATIENCE, || (!watch.seen().is_empty()).then_some(()));
-        assert!(first.is_some(), "{arguments:?} prints nothing");
+        until(&format!("{arguments:?} prints something"), || {
+            !watch.seen().is_empty()
+        });
         watch
     }
 
     fn await_success(&mut self, arguments: &[&str]) {
-        let done = wait_for(PATIENCE, || {
+        until(&format!("{arguments:?} succeeds"), || {
             for (name, process) in &mut self.processes {
                 let ended = process.try_wait().expect("its status");
                 let log = self.directory.path().join(format!("{name}.log"));
@@ -226,13 +227,8 @@ impl Cluster {
                 let last: Vec<_> = log.lines().rev().take(3).collect();
                 assert!(ended.is_none(), "{name} ended: {last:#?}");
             }
-            self.kubectl(arguments).ok()
-        });
-        assert!(
-            done.is_some(),
-            "{arguments:?}: {:?}",
             self.kubectl(arguments)
-        );
+        });
     }
 }
 

@@ -21,7 +21,7 @@ mod cluster;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use cluster::Cluster;
 
@@ -82,10 +82,9 @@ fn define_kinds(cluster: &Cluster) {
             },
         });
         cluster.apply(&definition.to_string(), &[]).unwrap();
-        let known = wait_for(PATIENCE, || {
-            cluster.kubectl(&["get", &format!("{plural}.{group}")]).ok()
+        until(&format!("{kind} is known"), || {
+            cluster.kubectl(&["get", &format!("{plural}.{group}")])
         });
-        assert!(known.is_some(), "{kind}");
     }
     cluster
         .kubectl(&["create", "namespace", "monitoring"])
@@ -225,12 +224,14 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
     // Only the newer Helm can; the release may be of either.
     cluster.helm(HELMS[1], namespace, &upgrade[1..]).unwrap();
     let able = r#".status.conditions[?(@.type=="AbleToScale")].status"#;
-    let acted = wait_for(PATIENCE, || {
-        let said = cluster.field(namespace, "hpa/limits-tollgate", able)?;
-        let replicas = cluster.field(namespace, deployment, ".spec.replicas")?;
-        (said == "True" && replicas != "1").then_some(())
+    until("the autoscaler has acted", || {
+        let said = cluster.field(namespace, "hpa/limits-tollgate", able);
+        let replicas = cluster.field(namespace, deployment, ".spec.replicas");
+        match (said.as_deref(), replicas.as_deref()) {
+            (Some("True"), Some(replicas)) if replicas != "1" => Ok(()),
+            _ => Err((said, replicas, lines.seen())),
+        }
     });
-    assert!(acted.is_some(), "{:?}", lines.seen());
     // A release of Helm 3 is upgraded by Helm 3.
     let next = [
         "upgrade",
@@ -240,11 +241,14 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
         "--set=minReadySeconds=11",
     ];
     cluster.helm(made_by, namespace, &next).unwrap();
-    let came = wait_for(PATIENCE, || {
-        let settled = cluster.field(namespace, deployment, ".spec.minReadySeconds")?;
-        (settled == "11" && lines.seen().len() > 1).then_some(())
+    until("the upgrade is seen", || {
+        let settled = cluster.field(namespace, deployment, ".spec.minReadySeconds");
+        if settled.as_deref() == Some("11") && lines.seen().len() > 1 {
+            Ok(())
+        } else {
+            Err((settled, lines.seen()))
+        }
     });
-    assert!(came.is_some());
     lines.seen()
 }
 
@@ -287,19 +291,17 @@ fn failed_hooks_do_not_outlive_their_release() {
         cluster
             .helm(helm, &namespace, &["uninstall", RELEASE])
             .unwrap();
-        let gone = wait_for(PATIENCE, || {
-            (!cluster.exists(&namespace, "job/limits-tollgate-check")).then_some(())
+        until(&format!("helm {helm}: the Job is gone"), || {
+            !cluster.exists(&namespace, "job/limits-tollgate-check")
         });
-        assert!(gone.is_some(), "helm {helm}: the Job stays");
 
         cluster
             .helm(helm, &namespace, &["install", RELEASE, CHART])
             .unwrap();
         let tested = cluster.helm(helm, &namespace, &["test", RELEASE, "--timeout=2s"]);
         tested.expect_err("the test pod never runs");
-        let gone = wait_for(PATIENCE, || {
-            (!cluster.exists(&namespace, "pod/limits-tollgate-test")).then_some(())
+        until(&format!("helm {helm}: the test pod is gone"), || {
+            !cluster.exists(&namespace, "pod/limits-tollgate-test")
         });
-        assert!(gone.is_some(), "helm {helm}: the test pod stays");
     }
 }

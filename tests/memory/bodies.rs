@@ -11,7 +11,7 @@ use h2::client::ResponseFuture;
 use prost::Message as _;
 use tokio::net::TcpStream;
 use tollgate_test_support::grpc_client::request;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::descriptors;
@@ -20,7 +20,7 @@ const RULES: &str = "
 domain: memory
 descriptors:
   - key: key
-    rate_limit: { unit: hour, requests_per_unit: 1000000 }
+    rate_limit: { unit: year, requests_per_unit: 1000000 }
 ";
 
 const CONNECTIONS: usize = 50;
@@ -52,7 +52,10 @@ fn body() -> Bytes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
-    let running = Tollgate::start(RULES, &["--body-memory-max", "256MiB"]);
+    let running = Tollgate::start(
+        RULES,
+        &["--body-memory-max", "256MiB", "--body-wait", "10m"],
+    );
     let whole = body();
     let (most, last) = (
         whole.slice(..whole.len() - 1),
@@ -77,11 +80,15 @@ async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
     let bytes = (CALLS * whole.len()) as u64;
     let held = "tollgate_unfinished_bodies_bytes";
     // Each length was declared by the first frame; the rest is on its way.
-    let all = wait_for(PATIENCE, || (running.metric(held) == bytes).then_some(()));
-    assert!(all.is_some(), "{} of {bytes}", running.metric(held));
+    until("the bodies are held", || match running.metric(held) {
+        held if held == bytes => Ok(()),
+        held => Err(format!("{held} of {bytes}")),
+    });
     let weight = || running.status_bytes("VmRSS").saturating_sub(before);
-    let arrived = wait_for(PATIENCE, || (weight() >= bytes).then_some(()));
-    assert!(arrived.is_some(), "{} of {bytes}", weight());
+    until("the bodies have arrived", || match weight() {
+        weight if weight >= bytes => Ok(()),
+        weight => Err(format!("{weight} of {bytes}")),
+    });
     let most = bytes + bytes / 100 * OVERHEAD_PERCENT_MAX;
     println!(
         "{CALLS} bodies of {} bytes take {} bytes",

@@ -4,7 +4,7 @@
 //! growth is counted: an unoptimised binary is larger than they are, and the kernel maps its pages
 //! at its own pace.
 
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use super::{Tollgate, ask_for_each};
 
@@ -42,9 +42,11 @@ async fn a_key_takes_no_more_than_64_bytes() {
             );
             // A worker updates its gauges after the answers of a batch have left.
             let keys = || running.metric_sum("tollgate_buckets{");
-            wait_for(PATIENCE, || (keys() == count).then_some(()));
+            until("each key is known once", || match keys() {
+                keys if keys == count => Ok(()),
+                keys => Err(keys),
+            });
             let keys = keys();
-            assert_eq!(keys, count, "each is known once");
             let whole = all as f64 / keys as f64;
             let added = (after - before) as f64 / (keys - known) as f64;
             let counted = running.metric_sum("tollgate_memory_bytes{") as f64 / keys as f64;

@@ -1,10 +1,10 @@
 //! Memory of the real process: per key, per body, per reservation, in a container, after floods.
 //!
 //! `cargo test` runs a short version. `make test-memory` runs a long one: an optimised build, two
-//! and ten million keys, five minutes of endless new keys.
+//! and ten million keys, and a flood of thirty million new keys.
 //!
 //! - `MEMORY_KEYS=2000000,10000000`: numbers of keys;
-//! - `MEMORY_SECONDS=300`: duration of the flood of new keys;
+//! - `MEMORY_FLOOD=30000000`: number of new keys in the container;
 //! - `MEMORY_CROWD=4`: multiplies the floods after which memory must be released;
 //! - `MEMORY_RESERVATIONS=1000000`: numbers of open reservations.
 //!
@@ -34,7 +34,7 @@ use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, RateLimitRequest, hits, request,
 };
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Default limit of descriptors in a request.

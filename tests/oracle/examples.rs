@@ -7,7 +7,7 @@ use tollgate_test_support::grpc_client::{
     Code, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimitServiceClient, channel,
     descriptor, hits, request,
 };
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tonic::{Code as GrpcCode, Status};
 
 use crate::differences::{Shown, met, seen};
@@ -93,13 +93,14 @@ async fn differences_that_random_cases_do_not_show() {
     let (there, here) = both(&services, request("d", vec![own])).await;
     assert!(there.is_err(), "{there:?}");
     assert_eq!(left(&here), 0);
-    assert!(services.reference.ended().is_some());
+    services.reference.wait_until_ended();
     met("unknown-units");
 
     let mut services = self::services(&program);
     services.redis.kill();
-    let away = || (services.tollgates[0].metric("tollgate_store_up") == 0).then_some(());
-    assert!(wait_for(PATIENCE, away).is_some());
+    until("the store is down", || {
+        services.tollgates[0].metric("tollgate_store_up") == 0
+    });
     let (there, here) = both(&services, hit()).await;
     assert_eq!(there.unwrap_err().code(), GrpcCode::Unknown);
     assert_eq!(here.unwrap_err().code(), GrpcCode::Unavailable);

@@ -7,15 +7,15 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tollgate_test_support::child_process::SpawnTied as _;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
+use tollgate_test_support::polling::{PATIENCE, until};
 
 /// A running reference service.
 pub(crate) struct Reference {
-    child: Child,
+    process: KillOnDrop,
     pub(crate) grpc: SocketAddr,
     admin: SocketAddr,
     prometheus: SocketAddr,
@@ -23,7 +23,7 @@ pub(crate) struct Reference {
 
 /// The reference's loader, asked file by file.
 pub(crate) struct Loader {
-    child: Child,
+    _process: KillOnDrop,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -59,7 +59,7 @@ impl Reference {
         let [grpc, http_port, admin, prometheus] =
             free.map(|listener| listener.local_addr().unwrap());
         let port = |address: SocketAddr| address.port().to_string();
-        let mut child = Command::new(program)
+        let process = Command::new(program)
             .env_clear()
             .envs([
                 ("USE_STATSD", "false"),
@@ -80,21 +80,19 @@ impl Reference {
             .stderr(Stdio::piped())
             .spawn_tied()
             .unwrap();
-        let listens = wait_for(PATIENCE, || {
-            if child.try_wait().unwrap().is_some() {
-                return Some(false);
+        let mut process = KillOnDrop(process);
+        until("the reference listens", || {
+            if let Some(status) = process.0.try_wait().unwrap() {
+                let mut said = String::new();
+                let _ = process.0.stderr.take().unwrap().read_to_string(&mut said);
+                panic!("the reference ended with {status}: {said}");
             }
-            let listens = |address| TcpStream::connect(address).is_ok();
-            (listens(grpc) && listens(admin) && listens(prometheus)).then_some(true)
+            [grpc, admin, prometheus]
+                .into_iter()
+                .try_for_each(|address| TcpStream::connect(address).map(drop))
         });
-        if listens != Some(true) {
-            let _ = child.kill();
-            let mut said = String::new();
-            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-            panic!("the reference did not start: {said}");
-        }
         Self {
-            child,
+            process,
             grpc,
             admin,
             prometheus,
@@ -110,21 +108,8 @@ impl Reference {
         get(self.prometheus, "/metrics")
     }
 
-    /// Whether it has ended, and its output.
-    pub(crate) fn ended(&mut self) -> Option<String> {
-        wait_for(PATIENCE, || self.child.try_wait().unwrap())?;
-        let mut said = String::new();
-        let stderr = self.child.stderr.as_mut()?;
-        stderr.read_to_string(&mut said).ok()?;
-        Some(said)
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn wait_until_ended(&mut self) {
+        until("the reference ends", || self.process.0.try_wait().unwrap());
     }
 }
 
@@ -141,7 +126,7 @@ impl Loader {
         Self {
             stdin: child.stdin.take().unwrap(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
+            _process: KillOnDrop(child),
         }
     }
 
@@ -160,13 +145,6 @@ impl Loader {
             .strip_prefix("rules.yaml: ")
             .unwrap_or(message)
             .to_owned())
-    }
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -21,7 +21,7 @@ use tollgate_test_support::grpc_client::{
     RateLimitRequest, RateLimitServiceClient, channel, descriptor, request,
 };
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
@@ -205,10 +205,15 @@ impl Services {
             Tollgate::start_at_with(&folder, &with(&[&shared, own].concat()))
         });
         for (tollgate, (_, own)) in tollgates.iter().zip(TOLLGATES) {
-            let up = || (tollgate.metric("tollgate_store_up") == 1).then_some(());
-            if !own.contains(&("REDIS_URL", "")) {
-                assert!(wait_for(PATIENCE, up).is_some(), "{}", tollgate.said());
+            if own.contains(&("REDIS_URL", "")) {
+                continue;
             }
+            until("the store is up", || {
+                match tollgate.metric("tollgate_store_up") {
+                    1 => Ok(()),
+                    _ => Err(tollgate.said()),
+                }
+            });
         }
         Self {
             setup,
@@ -266,11 +271,9 @@ impl Services {
         for time in 1..=3 {
             client.should_rate_limit(asked()).await.unwrap();
             let seen = format!("ratelimit_service_rate_limit_{MARKER}_domain_not_found {time}");
-            let shown = || {
-                let text = self.reference.metrics();
-                text.lines().any(|line| line == seen).then_some(())
-            };
-            wait_for(PATIENCE, shown).expect("the reference shows what it counts");
+            until(&seen, || {
+                self.reference.metrics().lines().any(|line| line == seen)
+            });
         }
     }
 
