@@ -1,11 +1,10 @@
 //! Calendar windows: `tollgate::rules::calendar`, with the worst zones and midnights.
 //!
-//! A binary of its own: counting allocations needs an allocator, and filling the table of
-//! calendars would break other tests.
+//! `laws` alone fills half of the table of calendars, which a process has once.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `vectors` | windows computed by hand, each with its derivation; names and errors |
+//! | `vectors` | windows computed by hand (`vectors.txt`); names and errors |
 //! | `laws` | what holds in every zone, around every change of clocks and at random |
 //! | `zoneinfo` | the same windows from Python's zoneinfo, which shares no code or data with ours |
 //! | `cost` | no allocation to find a window |

@@ -109,34 +109,23 @@ fn aliases_in_usual_numbers_are_far_below_the_bound() {
 
 #[test]
 fn texts_are_bounded() {
-    type Spelled = fn(&str) -> String;
-    let fields: [(&str, Spelled); 5] = [
-        ("domain", |text| format!("domain: {text}\n")),
-        ("key", |text| {
-            format!("domain: d\ndescriptors: [{{key: {text}}}]\n")
-        }),
-        ("value", |text| {
-            format!("domain: d\ndescriptors: [{{key: k, value: {text}}}]\n")
-        }),
-        ("name", |text| {
-            format!(
-                "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, name: {text}}}}}]\n"
-            )
-        }),
-        ("replaces", |text| {
-            format!(
-                "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, replaces: [{{name: {text}}}]}}}}]\n"
-            )
-        }),
-    ];
-    for (field, file) in fields {
+    for field in [
+        "domain: TEXT",
+        "domain: d\ndescriptors: [{key: TEXT}]",
+        "domain: d\ndescriptors: [{key: k, value: TEXT}]",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, name: TEXT}}]",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, replaces: [{name: TEXT}]}}]",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: concurrency, slot_seconds: 1, holder_key: TEXT}}]",
+        "domain: d\ndescriptors: [{key: k, over_limit: {body: TEXT}}]",
+        "domain: d\ndescriptors: [{key: k, over_limit: {headers: {x-a: TEXT}}}]",
+    ] {
+        let file = |text: &str| field.replace("TEXT", text) + "\n";
         assert!(read(&file(&"x".repeat(TEXT_BYTES_MAX))).is_ok(), "{field}");
-        // Bytes, not characters.
-        for long in [
-            "x".repeat(TEXT_BYTES_MAX + 1),
-            "é".repeat(TEXT_BYTES_MAX / 2 + 1),
-        ] {
-            let problems = bad(&file(&long));
+        // Bytes, not characters. A header is ASCII.
+        let long = [("x", TEXT_BYTES_MAX + 1), ("é", TEXT_BYTES_MAX / 2 + 1)];
+        let kinds = if field.contains("headers") { 1 } else { 2 };
+        for (character, count) in &long[..kinds] {
+            let problems = bad(&file(&character.repeat(*count)));
             assert_eq!(problems.len(), 1, "{field}");
             assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
         }
@@ -160,6 +149,9 @@ fn no_message_quotes_more_than_a_few_words() {
         format!("? [{long}]\n: x\n"),
         format!("domain: !{long}! d\n"),
         format!("domain: *{long}\n"),
+        format!(
+            "domain: d\ndescriptors: [{{key: k, over_limit: {{headers: {{? {long} : x}}}}}}]\n"
+        ),
     ] {
         for problem in bad(&text) {
             let told = words(&problem);

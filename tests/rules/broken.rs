@@ -7,11 +7,12 @@
 //! What it deliberately does not do: run the command (`tests/process/check.rs`).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tollgate::rules::file::{Edit, Report, load};
 
-use crate::reading::{APART, MERGED, source};
+use crate::reading::{APART, source};
+use crate::snapshots::{Differences, folder, yaml_files};
 
 /// How many files there are at least.
 const FILES_MIN: usize = 50;
@@ -27,17 +28,14 @@ fn report(name: &str, text: &str) -> Report {
     }
 }
 
-/// The files, in order, each with its name.
-fn files() -> Vec<(String, PathBuf)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/broken");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
-        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path))
-        .collect();
-    files.sort();
-    files
+/// The files, in order, each with its name and text.
+fn files() -> Vec<(String, PathBuf, String)> {
+    let files = yaml_files(&folder("broken")).into_iter().map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        (name, path, text)
+    });
+    files.collect()
 }
 
 /// Applies edits as a script would that knows only the JSON report.
@@ -55,30 +53,17 @@ fn apply(text: &str, mut edits: Vec<Edit>) -> String {
 fn every_broken_file_is_explained_as_its_snapshot_says() {
     let files = files();
     assert!(files.len() >= FILES_MIN, "{} files", files.len());
-    let mut differ = Vec::new();
-    for (name, path) in &files {
-        let text = fs::read_to_string(path).unwrap();
-        let printed = format!("{}\n", report(name, &text).render(false));
-        let snapshot = path.with_extension("txt");
-        if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
-            fs::write(&snapshot, &printed).unwrap();
-        }
-        let expected = fs::read_to_string(&snapshot).unwrap_or_default();
-        if printed != expected {
-            differ.push(format!("{name} gives:\n{printed}\nand not:\n{expected}"));
-        }
+    let mut differences = Differences::default();
+    for (name, path, text) in &files {
+        let printed = format!("{}\n", report(name, text).render(false));
+        differences.compare(&path.with_extension("txt"), &printed);
     }
-    assert!(
-        differ.is_empty(),
-        "{}\nWRITE_SNAPSHOTS=1 writes the snapshots; read them before you commit them",
-        differ.join("\n")
-    );
+    differences.assert_none();
 }
 
 #[test]
 fn one_mistake_gives_one_diagnostic_and_several_come_in_source_order() {
-    for (name, path) in files() {
-        let text = fs::read_to_string(path).unwrap();
+    for (name, _, text) in files() {
         let report = report(&name, &text);
         let starts: Vec<_> = report
             .diagnostics()
@@ -97,8 +82,7 @@ fn one_mistake_gives_one_diagnostic_and_several_come_in_source_order() {
 #[test]
 fn edits_make_a_broken_file_valid() {
     let mut edited_files = 0;
-    for (name, path) in files() {
-        let text = fs::read_to_string(path).unwrap();
+    for (name, _, text) in files() {
         let found = report(&name, &text);
         let diagnostics = found.diagnostics();
         if diagnostics
@@ -115,35 +99,4 @@ fn edits_make_a_broken_file_valid() {
         assert_eq!(left, Report::default(), "{name} became:\n{edited}\n{left}");
     }
     assert!(edited_files >= 15, "{edited_files} files have edits");
-}
-
-#[test]
-fn a_duplicate_cites_the_first_place_in_whichever_file_it_is() {
-    let rules = |key: &str| format!("domain: d\ndescriptors:\n  - key: {key}\n");
-    let files = [
-        source("one.yaml", &rules("a")),
-        source("two.yaml", &rules("a")),
-    ];
-    let report = load(&files, MERGED).unwrap_err();
-    let [error] = &report.errors[..] else {
-        panic!("{report}")
-    };
-    assert_eq!(error.related[0].file.as_deref(), Some("one.yaml"));
-    assert_eq!(error.related[0].span.at.line, 3);
-    let shown = error.render(false);
-    assert!(shown.contains(" --> two.yaml:3:10\n"), "{shown}");
-    assert!(shown.contains(" ::: one.yaml:3:10\n"), "{shown}");
-    // Another domain, and another level, may have the same key.
-    let other = rules("a").replace("domain: d", "domain: e");
-    let nested =
-        "domain: f\ndescriptors: [{key: b, descriptors: [{key: a}]}, {key: a}, {key: a}]\n";
-    let files = [
-        source("one.yaml", &rules("a")),
-        source("e.yaml", &other),
-        source("f.yaml", nested),
-    ];
-    let report = load(&files, MERGED).unwrap_err();
-    assert_eq!(report.errors.len(), 1, "{report}");
-    let first = &report.errors[0].related[0];
-    assert_eq!((&first.file, first.span.at.column), (&None, 56));
 }

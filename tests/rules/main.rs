@@ -5,23 +5,23 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `refused` | the reference's errors: message, position, path and advice |
-//! | `accepted` | valid spellings of the grammar and of YAML 1.1, and their results |
-//! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
-//! | `limits_from` | files of limits by value: both formats, errors, changes, memory |
-//! | `quotas` | limits that are apportioned over proxies |
-//! | `reserve` | reservations, prices and budgets of limits |
-//! | `misplaced` | known names in wrong places; several errors in several files |
-//! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
+//! | `snapshots` | the texts below `cases/`: errors, warnings, and the rules that were read |
 //! | `broken` | broken files and what `check` prints for each |
+//! | `overlay` | overlays: errors, and their effect |
+//! | `accepted` | valid texts that a case cannot hold |
+//! | `limits` | which algorithms have which fields |
+//! | `limits_from` | files of limits by value: both formats, errors, changes, memory |
+//! | `reserve` | reservations with every algorithm and below overlays |
+//! | `misplaced` | known names in wrong places |
+//! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
 //! | `hostile_snippets` | snippets of long lines and strange characters, many errors |
-//! | `candidates` | candidates of single rules, and the set of only them |
+//! | `candidates` | the set of only the candidates |
 //! | `files` | the files of a path, and their order |
-//! | `warnings` | warnings of rules that load and do not do what was meant |
+//! | `warnings` | the page of rules lists every warning |
 //! | `foreign` | files of other programs |
 //! | `watching` | changes to files, seen by polling; each test polls |
 //! | `schema` | the JSON Schema agrees with the loader |
-//! | `values` | lists, prefixes and regular expressions: results and errors |
+//! | `values` | lists, prefixes and regular expressions: what matches, and bounds |
 //! | `test_files` | files of tests: diagnostics, schema, odd texts |
 //! | `convert` | files of limitador and AspNetCoreRateLimit as rules |
 //! | `fuzz` | mutations of the files below `fuzz/corpus`, and hostile shapes |
@@ -50,11 +50,10 @@ mod limits;
 mod limits_from;
 mod misplaced;
 mod overlay;
-mod quotas;
 mod reading;
-mod refused;
 mod reserve;
 mod schema;
+mod snapshots;
 mod test_files;
 mod values;
 mod warnings;

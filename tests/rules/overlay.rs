@@ -6,7 +6,7 @@
 //! What it deliberately does not do: reload (`watching`), or run a service (`tests/gateway`).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tollgate::rules::file::{LoadedRules, Report, load_overlaid, overlay_schema};
 use tollgate::rules::path::Source;
@@ -14,16 +14,13 @@ use tollgate::rules::reload;
 use tollgate_limiter::{Allowance, Entry, Match, OnStoreFailure, Rule};
 
 use crate::reading::{APART, source};
+use crate::snapshots::{Differences, folder, yaml_files};
 
 /// How many files there are at least.
 const FILES_MIN: usize = 30;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/overlay")
-}
-
 fn rules() -> Source {
-    let text = fs::read_to_string(folder().join("rules.yaml")).unwrap();
+    let text = fs::read_to_string(folder("overlay").join("rules.yaml")).unwrap();
     source("rules.yaml", &text)
 }
 
@@ -70,27 +67,15 @@ fn limit(rule: &Rule) -> (u32, &'static str, u64) {
 
 #[test]
 fn every_overlay_is_explained_as_its_snapshot_says() {
-    let mut files: Vec<_> = fs::read_dir(folder())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
-        .filter(|path| path.file_name().is_some_and(|name| name != "rules.yaml"))
-        .collect();
-    files.sort();
+    let mut files = yaml_files(&folder("overlay"));
+    files.retain(|path| !path.ends_with("rules.yaml"));
     assert!(files.len() >= FILES_MIN, "{} files", files.len());
-    let mut differ = Vec::new();
+    let mut differences = Differences::default();
     for path in &files {
         let name = path.file_name().unwrap().to_str().unwrap();
         let found = report(name, &fs::read_to_string(path).unwrap());
         let printed = format!("{}\n", found.render(false));
-        let snapshot = path.with_extension("txt");
-        if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
-            fs::write(&snapshot, &printed).unwrap();
-        }
-        let expected = fs::read_to_string(&snapshot).unwrap_or_default();
-        if printed != expected {
-            differ.push(format!("{name} gives:\n{printed}\nand not:\n{expected}"));
-        }
+        differences.compare(&path.with_extension("txt"), &printed);
         // The rules are valid, so every error is about the overlay.
         let count = found.diagnostics().len();
         assert_eq!(found.only_overlay, !found.errors.is_empty(), "{name}");
@@ -103,7 +88,7 @@ fn every_overlay_is_explained_as_its_snapshot_says() {
             "{name}: {printed}"
         );
     }
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    differences.assert_none();
 }
 
 #[test]

@@ -12,13 +12,14 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use tollgate::rules::file::{Code, Diagnostic, LoadedRules, Report, schema};
 
 use crate::reading::read;
+use crate::snapshots::yaml_files;
 
 use tollgate_test_support::child_process::SpawnTied as _;
 
@@ -116,20 +117,6 @@ pub(crate) fn agreed(text: &str, read: &Result<LoadedRules, Report>) {
             }
         }
     }
-}
-
-/// Every YAML file below a folder.
-fn yaml_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = paths
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "yaml")
-        })
-        .collect();
-    files.sort();
-    files
 }
 
 #[test]

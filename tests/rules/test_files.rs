@@ -14,6 +14,7 @@ use tollgate::rules::file::{Code, Report};
 
 use crate::fuzz::{Random, mutated};
 use crate::schema::Validator;
+use crate::snapshots::Differences;
 
 const FOLDER: &str = "tests/rules/broken_tests";
 
@@ -51,24 +52,16 @@ fn reports(path: &Path) -> Result<TestFile, Vec<Report>> {
 fn every_broken_file_of_tests_is_explained_as_its_snapshot_says() {
     let files = files(".test.yaml");
     assert!(files.len() >= 15, "{} files", files.len());
-    let mut differ = Vec::new();
+    let mut differences = Differences::default();
     for path in files {
         let Err(reports) = reports(&path) else {
             panic!("{} was accepted", path.display());
         };
         let texts: Vec<_> = reports.iter().map(|report| report.render(false)).collect();
         let printed = format!("{}\n", texts.join("\n\n"));
-        let snapshot = path.with_extension("txt");
-        if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
-            fs::write(&snapshot, &printed).unwrap();
-        }
-        let expected = fs::read_to_string(&snapshot).unwrap_or_default();
-        if printed != expected {
-            let name = path.display();
-            differ.push(format!("{name} gives:\n{printed}\nand not:\n{expected}"));
-        }
+        differences.compare(&path.with_extension("txt"), &printed);
     }
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    differences.assert_none();
 }
 
 /// Whether the schema is to find a mistake: one of a name or a type.

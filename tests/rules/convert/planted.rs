@@ -58,25 +58,20 @@ fn planted_faults_change_a_verdict() {
         ),
     ];
     for (fault, from, to) in faults {
-        let mut found = Vec::new();
-        let mut tried = 0;
-        for origin in [Origin::Limitador, Origin::AspNetCore] {
-            for case in origin.cases() {
-                for converted in case
-                    .conversion
-                    .rules
-                    .iter()
-                    .filter(|it| it.text.contains(from))
-                {
-                    tried += 1;
-                    let rules = converted.text.replace(from, to);
+        let cases = [Origin::Limitador, Origin::AspNetCore].map(Origin::cases);
+        // Until a file shows it: the next ones would only take time.
+        let found = cases.iter().flatten().any(|case| {
+            let mut all = case.conversion.rules.iter();
+            all.any(|converted| {
+                let rules = converted.text.replace(from, to);
+                rules != converted.text && {
                     let actions = envoy_actions(&rules, &Case::key_sources(&rules));
-                    let verdicts = verdicts(&case, &rules, &actions, &converted.domain);
-                    found.extend(verdicts.first_difference().map(|_| case.name.clone()));
+                    let verdicts = verdicts(case, &rules, &actions, &converted.domain);
+                    verdicts.first_difference().is_some()
                 }
-            }
-        }
-        assert!(!found.is_empty(), "{fault}: not found in {tried} files");
+            })
+        });
+        assert!(found, "{fault}: not found");
     }
     // Actions without the entry for requests without a header.
     let cases = Origin::AspNetCore.cases();

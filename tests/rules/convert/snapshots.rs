@@ -3,11 +3,11 @@
 //! newcomer.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use tollgate::convert::envoy_actions::KeySources;
 
 use super::{Case, Origin, envoy_actions, loaded};
+use crate::snapshots::{Differences, folder};
 
 fn outputs(case: &Case) -> Vec<(&'static str, String)> {
     let mut rules = String::new();
@@ -34,51 +34,34 @@ fn outputs(case: &Case) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn compare(path: &Path, printed: &str, differ: &mut Vec<String>) {
-    if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
-        std::fs::write(path, printed).unwrap();
-    }
-    let expected = std::fs::read_to_string(path).unwrap_or_default();
-    if printed != expected {
-        differ.push(format!(
-            "{} is:\n{printed}\nand not:\n{expected}",
-            path.display()
-        ));
-    }
-}
-
 #[test]
 fn every_file_is_converted_as_its_snapshots_say() {
-    let mut differ = Vec::new();
+    let mut differences = Differences::default();
     for origin in [Origin::Limitador, Origin::AspNetCore] {
         let cases = origin.cases();
         assert!(cases.len() >= 30, "{} files of {origin:?}", cases.len());
         for case in cases {
             for (kind, printed) in outputs(&case) {
-                compare(&case.path.with_extension(kind), &printed, &mut differ);
+                differences.compare(&case.path.with_extension(kind), &printed);
             }
         }
     }
-    assert!(
-        differ.is_empty(),
-        "{}\nWRITE_SNAPSHOTS=1 writes the snapshots; read them before you commit them",
-        differ.join("\n")
-    );
+    differences.assert_none();
 }
 
 #[test]
 fn the_actions_of_every_kind_of_key_are_as_the_snapshot_says() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/convert/actions");
+    let folder = folder("convert/actions");
     let rules = std::fs::read_to_string(folder.join("every_key.yaml")).unwrap();
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let sources = KeySources {
         headers: vec![pair("user", "x-login")],
         absent: vec![pair("user", "nobody"), pair("Tenant ID", "none")],
     };
-    let mut differ = Vec::new();
+    let mut differences = Differences::default();
     let printed = envoy_actions(&rules, &sources);
-    compare(&folder.join("every_key.envoy.yaml"), &printed, &mut differ);
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    differences.compare(&folder.join("every_key.envoy.yaml"), &printed);
+    differences.assert_none();
 }
 
 #[test]

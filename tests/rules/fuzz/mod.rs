@@ -256,8 +256,8 @@ fn allocations_grow_linearly_with_the_file() {
             let cost = measure(|| read_and_check_bounds(&files));
             (files[0].text.len() as u64, cost)
         };
-        let (small_bytes, small) = cost(24 << 10);
-        let (large_bytes, large) = cost(96 << 10);
+        let (small_bytes, small) = cost(12 << 10);
+        let (large_bytes, large) = cost(48 << 10);
         // The file is four times larger; half as much again is for tables that grow by
         // doubling, and a constant for the start.
         let allowed = |small: u64| small * large_bytes / small_bytes * 3 / 2 + (256 << 10);
