@@ -5,7 +5,6 @@
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate_test_support::envoy_process::{Counts, Envoy, OnError, OwnHeaders};
-use tollgate_test_support::grpc_client::{DescriptorStatus, hits, request};
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::in_process::{START, Service};
 use tollgate_test_support::polling::until;
@@ -19,7 +18,7 @@ pub(crate) struct Edge {
     pub(crate) caller: HttpConnection,
     pub(crate) envoy: Envoy,
     service: Service,
-    runtime: Runtime,
+    _runtime: Runtime,
 }
 
 // === impl Edge ===
@@ -34,19 +33,12 @@ impl Edge {
             caller: HttpConnection::open(envoy.edge),
             envoy,
             service,
-            runtime,
+            _runtime: runtime,
         }
     }
 
     pub(crate) fn get(&mut self, path: &str) -> HttpResponse {
         self.caller.get(path, KEY.as_bytes())
-    }
-
-    /// Statuses of these descriptors from tollgate itself, with 0 hits.
-    pub(crate) fn look(&mut self, keys: &[&str]) -> Vec<DescriptorStatus> {
-        let looks = keys.iter().map(|key| hits(key, KEY, 0));
-        let asked = self.service.ask(request("edge", looks.collect()));
-        self.runtime.block_on(asked).statuses
     }
 
     /// Waits for calls that Envoy sends without awaiting the answer.

@@ -14,40 +14,32 @@ use tollgate_test_support::tollgate_process::Tollgate;
 const RULES: &str = "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 2}}, {key: filler, rate_limit: {unit: year, requests_per_unit: 1}}]}";
 
 #[test]
-fn an_error_is_refused_with_envoys_status_when_envoy_denies_on_failure() {
-    let (answer, met, overload_answers) = second_key("error", OnError::Deny);
-    assert_eq!(answer.status, 503);
-    assert_eq!(answer.header("x-envoy-ratelimited"), None);
-    assert_eq!((met.ok, met.error, met.failure_mode_allowed), (2, 1, 0));
-    assert_eq!(overload_answers, 0);
-}
-
-#[test]
-fn an_error_passes_when_envoy_allows_on_failure() {
-    let (answer, met, overload_answers) = second_key("error", OnError::Allow);
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.remaining(), None);
-    assert_eq!((met.ok, met.error, met.failure_mode_allowed), (2, 1, 1));
-    assert_eq!(overload_answers, 0);
-}
-
-#[test]
-fn allow_passes_regardless_of_envoys_failure_mode() {
-    let (answer, met, overload_answers) = second_key("allow", OnError::Deny);
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.remaining(), None);
-    assert_eq!((met.ok, met.error), (3, 0));
-    assert_eq!(overload_answers, 1);
-}
-
-#[test]
-fn deny_refuses_with_retry_after_regardless_of_envoys_failure_mode() {
-    let (answer, met, overload_answers) = second_key("deny", OnError::Allow);
-    assert_eq!(answer.status, 429);
-    assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
-    assert_eq!(answer.number("retry-after"), Some(1));
-    assert_eq!((met.ok, met.over_limit, met.error), (2, 1, 0));
-    assert_eq!(overload_answers, 1);
+fn a_key_without_memory_is_answered_as_both_settings_say() {
+    for (on_overload, on_error, status, retry_after, counts, overload_answers) in [
+        ("error", OnError::Deny, 503, None, (2, 0, 1, 0), 0),
+        ("error", OnError::Allow, 200, None, (2, 0, 1, 1), 0),
+        // These answers are none of Envoy's failures.
+        ("allow", OnError::Deny, 200, None, (3, 0, 0, 0), 1),
+        ("deny", OnError::Allow, 429, Some(1), (2, 1, 0, 0), 1),
+    ] {
+        let case = format!("{on_overload} {on_error:?}");
+        let (answer, found, answers) = second_key(on_overload, on_error);
+        assert_eq!(answer.status, status, "{case}");
+        assert_eq!(answer.number("retry-after"), retry_after, "{case}");
+        let ratelimited = answer.header("x-envoy-ratelimited");
+        assert_eq!(ratelimited.is_some(), status == 429, "{case}");
+        if status == 200 {
+            assert_eq!(answer.remaining(), None, "{case}");
+        }
+        let (ok, over_limit, error, failure_mode_allowed) = counts;
+        let expected = Counts {
+            ok,
+            over_limit,
+            error,
+            failure_mode_allowed,
+        };
+        assert_eq!((found, answers), (expected, overload_answers), "{case}");
+    }
 }
 
 /// The response for the key without memory, Envoy's counters, and the counter of the setting.
