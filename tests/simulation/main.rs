@@ -1,30 +1,28 @@
 //! The deterministic simulation: one seed drives partitions, requests with several descriptors that
 //! may take all or nothing, callers that leave, reloads, clocks that jump, and full mailboxes.
 //!
-//! Why: what goes wrong between two polls goes wrong once in a million requests and never again
 //! Why: a race between two polls fails once in a million requests and cannot be reproduced. Here
 //! the real service, store, workers and rules loader run on one thread. The order of events, the
 //! time and the hash's secret come from one number, so a failed run can be repeated.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `chance` | a seed, and choices from it |
 //! | `executor` | futures that are polled in the order a seed gives |
 //! | `scenario` | what a seed sets at the start: bounds, rules, frequencies of events |
 //! | `run` | one run |
 //! | `journal` | events below the service |
-//! | `recount` | a naive model of the buckets |
+//! | `recount` | the states that a naive model of a bucket can have |
 //! | `event_display` | text of the events |
 //! | `judge/` | the laws that must hold in every run |
-//! | `planted/` | planted bugs, and the laws that find them |
-//! | `reservations/` | runs of their own for reservations, with a scenario, a judge and planted bugs |
+//! | `planted` | planted faults, and the laws that find them |
+//! | `rule_files` | planted faults, and the rule tests that find them |
+//! | `reservations/` | runs of their own for reservations, with a scenario and a judge |
 //!
 //! The default seeds are the same in every run, here and in CI. Other seeds:
 //!
 //! - `SEEDS=100000 cargo test --test simulation -- default_seeds` runs more seeds;
 //! - `FIRST_SEED=1000000` sets the first seed;
-//! - `SEED=123 cargo test --test simulation -- replay --nocapture` prints one run event by event;
-//!   `BUG=name` plants a bug in it.
+//! - `SEED=123 cargo test --test simulation -- replay --nocapture` prints one run event by event.
 //!
 //! Any change to `scenario` or `run` changes the meaning of a seed. A seed is valid for the commit
 //! on which it failed; write a test of its own to keep a case.
@@ -53,6 +51,7 @@ mod judge;
 mod planted;
 mod recount;
 mod reservations;
+mod rule_files;
 mod run;
 mod scenario;
 
@@ -158,17 +157,13 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(different.len(), here.len(), "two seeds gave the same run");
 }
 
-/// Prints the run of `SEED`, with the bug named `BUG` if it is set; does nothing without `SEED`.
+/// Prints the run of `SEED`; does nothing without it.
 #[test]
 fn replay() {
     let Some(seed) = from_environment("SEED") else {
         return;
     };
-    let bug = std::env::var("BUG").ok().map(|name| {
-        let named = planted::bugs().find(|bug| bug.name == name);
-        named.unwrap_or_else(|| panic!("BUG={name} is not a planted bug"))
-    });
-    let report = run(seed, bug, true);
+    let report = run(seed, None, true);
     assert!(
         report.broken.is_empty(),
         "\n{}",

@@ -5,8 +5,8 @@
 //! every interleaving occurs in some seed. At the end no new callers arrive, woken tasks are polled
 //! until none is left, and every bucket is read.
 //!
-//! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`DecisionService`],
-//! and rules are text.
+//! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`ask`], and
+//! rules are text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -37,7 +37,7 @@ use crate::event_display::{AnswerDisplay, List};
 use crate::executor::{BoxedFuture, Task, Timers};
 use crate::journal::{self, Tap};
 use crate::judge::{EventCounts, Judge, Now, Violation};
-use crate::planted::{self, Bug, Plant};
+use crate::planted::{self, Fault};
 use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
 
 /// Number of events before arrivals stop.
@@ -47,13 +47,6 @@ const EVENTS_PER_RUN: usize = 200;
 const POLLS_AT_REST_MAX: usize = 10_000;
 
 pub(crate) type RequestResult = Result<RateLimitResponse, RequestError>;
-
-/// Answers the requests of callers.
-pub(crate) trait DecisionService {
-    /// Reads the rules and sends the checks on the first poll.
-    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>)
-    -> BoxedFuture<RequestResult>;
-}
 
 /// The result of a run.
 pub(crate) struct Report {
@@ -87,12 +80,11 @@ struct World<'s> {
     chance: &'s mut SeededRng,
     scenario: &'s Scenario,
     rules: Rules,
-    plant: Option<Plant>,
     timers: &'s Timers,
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
-    service: Box<dyn DecisionService>,
+    service: Arc<Pipeline>,
     /// What resets are sent to.
     store: Arc<dyn Store>,
     /// Resets without an answer, by number.
@@ -107,15 +99,14 @@ struct World<'s> {
     trace: Trace,
 }
 
-/// Runs one seed, optionally with a bug.
-pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
+/// Runs one seed, optionally with a fault.
+pub(crate) fn run(seed: u64, fault: Option<Fault>, printed: bool) -> Report {
     let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
     let timers = Timers::new();
     let _entered = timers.enter();
     journal::clear();
-    let plant = bug.map(|bug| bug.plant);
-    let mut world = World::build(&mut chance, &scenario, &timers, plant, printed);
+    let mut world = World::build(&mut chance, &scenario, &timers, fault, printed);
     world.note(format_args!("seed {seed}: {}", scenario.describe()));
     world.note(format_args!("rules\n{}", scenario.rules.yaml()));
     for event in 0..EVENTS_PER_RUN {
@@ -137,6 +128,19 @@ pub(crate) fn publish(generations: &Generations, text: String) {
         sources: 1,
         hash: 0,
     })));
+}
+
+/// The answer of the service. It reads the rules and sends the checks on the first poll.
+pub(crate) fn ask(
+    service: &Arc<Pipeline>,
+    request: &RateLimitRequest,
+    timeout_us: Option<u64>,
+) -> BoxedFuture<RequestResult> {
+    let (service, message) = (Arc::clone(service), request.encode_to_vec());
+    Box::pin(async move {
+        let response = service.call(&message, timeout_us, None).await?;
+        Ok(RateLimitResponse::decode(&*response.message).expect("a response"))
+    })
 }
 
 /// The service over this store.
@@ -171,7 +175,7 @@ impl<'s> World<'s> {
         chance: &'s mut SeededRng,
         scenario: &'s Scenario,
         timers: &'s Timers,
-        plant: Option<Plant>,
+        fault: Option<Fault>,
         printed: bool,
     ) -> Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -184,16 +188,8 @@ impl<'s> World<'s> {
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
         let shared: Arc<dyn Clock> = clock.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
-        let bounds = match plant {
-            Some(Plant::Limits(plant)) => plant(scenario.bounds),
-            _ => scenario.bounds,
-        };
-        let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);
-        let store: Arc<dyn Store> = match plant {
-            Some(Plant::Store(plant)) => plant.around(store, &clock, &scenario.bounds),
-            Some(Plant::Reset(bug)) => planted::around_resets(store, bug),
-            _ => Arc::new(store),
-        };
+        let (store, workers) = MemoryStore::pair(&scenario.bounds, &shared, &metrics);
+        let store = planted::store(store, fault);
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let service = pipeline(
@@ -204,10 +200,6 @@ impl<'s> World<'s> {
             scenario.secret,
             &settings,
         );
-        let service: Box<dyn DecisionService> = match plant {
-            Some(Plant::DecisionService(plant)) => plant(service),
-            _ => Box::new(service),
-        };
         let workers = workers.into_iter().map(|worker| Worker {
             task: Task::new(Box::pin(worker.run())),
             dozes_until: 0,
@@ -216,7 +208,6 @@ impl<'s> World<'s> {
             chance,
             scenario,
             rules: scenario.rules.clone(),
-            plant,
             timers,
             clock,
             metrics,
@@ -251,11 +242,7 @@ impl<'s> World<'s> {
     }
 
     fn publish(&self) {
-        let mut text = self.rules.yaml();
-        if let Some(Plant::Rules(plant)) = self.plant {
-            text = plant(&text);
-        }
-        publish(&self.generations, text);
+        publish(&self.generations, self.rules.yaml());
     }
 
     // --- events ---
@@ -365,7 +352,7 @@ impl<'s> World<'s> {
             "caller {caller} comes (deadline: {timeout_us:?}): {}",
             List(&wishes)
         ));
-        let task = Task::new(self.service.ask(request, timeout_us));
+        let task = Task::new(ask(&self.service, &request, timeout_us));
         self.callers.insert(
             caller,
             Caller {
@@ -515,23 +502,6 @@ impl<'s> World<'s> {
                 value.parse::<u64>().unwrap()
             })
             .sum()
-    }
-}
-
-// === impl RateLimit ===
-
-impl DecisionService for Arc<Pipeline> {
-    fn ask(
-        &self,
-        request: RateLimitRequest,
-        timeout_us: Option<u64>,
-    ) -> BoxedFuture<RequestResult> {
-        let this = Self::clone(self);
-        Box::pin(async move {
-            let message = request.encode_to_vec();
-            let response = this.call(&message, timeout_us, None).await?;
-            Ok(RateLimitResponse::decode(&*response.message).expect("a response"))
-        })
     }
 }
 

@@ -6,12 +6,13 @@
 //! generations; no fixed mixture would do both.
 //!
 //! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars.
-//! `tests/laws` tests those plans without concurrency. Nor a bound on marks that is ever reached
+//! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is ever reached
 //! (`tests/store`).
 
 use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
-use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Unit};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Holder, Operation, Unit};
+use tollgate_test_model::bucket_histories;
 use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride};
 use tollgate_test_support::seeded_rng::SeededRng;
 
@@ -490,6 +491,18 @@ impl Terms {
         format!("{{{}}}", fields.join(", "))
     }
 
+    /// The same limit for the naive models.
+    pub(crate) fn of_model(&self) -> bucket_histories::Terms {
+        bucket_histories::Terms {
+            requests: self.requests.into(),
+            burst: self.burst.into(),
+            window_us: self.window_us().into(),
+            segments: self.segments.into(),
+            count_refused: self.count_refused,
+            edges: None,
+        }
+    }
+
     pub(crate) fn window_us(&self) -> u64 {
         self.unit.seconds() * u64::from(self.multiplier) * 1_000_000
     }
@@ -581,6 +594,14 @@ impl Wish {
             hits_addend: hits,
             is_negative_hits,
         }
+    }
+
+    /// The operation of these hits under the holder of this descriptor.
+    pub(crate) fn operation(&self, hits: Hits) -> Operation {
+        let holder = self
+            .holder
+            .map(|holder| Holder::from_hash(holder as u64 + 1));
+        Operation { hits, holder }
     }
 
     pub(crate) fn bucket(&self, terms: &Terms) -> Bucket {

@@ -5,7 +5,7 @@
 //! error. Neither the setting nor an error outweighs a check that was decided against the request.
 //! Of several limits on one descriptor the tightest is reported, after refunds.
 //!
-//! What it deliberately does not do: check retry times (`tests/laws`). It checks only whether the
+//! What it deliberately does not do: check retry times (the limiter's laws). It checks only whether the
 //! answer has one, and which of two refusals waits longer.
 
 use tollgate::pipeline::RequestError;

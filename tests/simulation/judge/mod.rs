@@ -17,7 +17,7 @@
 //! | `Accounted` | at the end no check waits; each sent check was either decided or counted as shed, once; refunds were counted |
 //!
 //! How: the run reports callers' actions to the judge and passes it the journal after every poll.
-//! Laws are judged separately and a violation does not stop a run, so a planted bug shows all the
+//! Laws are judged separately and a violation does not stop a run, so a planted fault shows all the
 //! laws that it breaks. `Promise` and `Remaining` do not model buckets: they add up the answers
 //! that callers received.
 //!
@@ -41,7 +41,7 @@ use tollgate_test_support::grpc_client::RateLimitResponse;
 use self::answer::expected;
 use self::resets::Resets;
 use crate::journal::{Entry, Ticket};
-use crate::recount::{Account, CheckInput, Counted};
+use crate::recount::{Account, Counted};
 use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Scenario, Terms, Wish};
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -373,20 +373,12 @@ impl<'s> Judge<'s> {
         }
         if ask.hits == Hits::Refund(0) && hits.requested() > 0 {
             // A full partition drops expired marks before it decides.
-            let holder = check.wish.holder;
-            return self.recount(
-                ticket,
-                CheckInput {
-                    hits: ask.hits,
-                    holder,
-                },
-                outcome,
-                now,
-            );
+            let operation = check.wish.operation(ask.hits);
+            return self.recount(ticket, operation, outcome, now);
         }
         let number = self.decisions;
         self.decisions += 1;
-        let (terms, holder) = (check.terms, check.wish.holder);
+        let (terms, operation) = (check.terms, check.wish.operation(hits));
         let before = check.decided.replace(Decided {
             number,
             now_us: now.now_us,
@@ -414,7 +406,7 @@ impl<'s> Judge<'s> {
         if terms.mode == Mode::Shadow && !outcome.allowed {
             self.event_counts.shadowed += 1;
         }
-        self.recount(ticket, CheckInput { hits, holder }, outcome, now);
+        self.recount(ticket, operation, outcome, now);
     }
 
     /// A check is refunded.
@@ -422,7 +414,7 @@ impl<'s> Judge<'s> {
         let Some((CallerState { on_trial, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
-        let (hits, holder) = (check.wish.hits.requested(), check.wish.holder);
+        let (wish, hits) = (check.wish, check.wish.hits.requested());
         check.refunded_takes += 1;
         let first = check.refunded_takes == 1;
         let taken = check.decided.filter(|decided| decided.outcome.allowed);
@@ -445,24 +437,21 @@ impl<'s> Judge<'s> {
         } else {
             Hits::Undo { hits, taken_at }
         };
-        self.recount(ticket, CheckInput { hits, holder }, outcome, now);
+        self.recount(ticket, wish.operation(hits), outcome, now);
     }
 
     /// Compares an outcome with the recount.
-    fn recount(&mut self, ticket: Ticket, asked: CheckInput, outcome: Outcome, now: Now) {
+    fn recount(&mut self, ticket: Ticket, asked: Operation, outcome: Outcome, now: Now) {
         let Some((_, check)) = find(&mut self.callers, ticket) else {
             return;
         };
         let (terms, bucket) = (check.terms, check.wish.bucket(&check.terms));
-        let counted = Counted {
-            allowed: outcome.allowed,
-            remaining: outcome.remaining,
-            at: outcome.bucket_time.as_us(),
-        };
+        let counted = Counted::from(&outcome);
         let may_be_full = self.scenario.may_be_full();
-        let account = self.accounts.entry(bucket).or_insert_with(Account::new);
+        let account = self.accounts.entry(bucket);
+        let account = account.or_insert_with(|| Account::new(terms.algorithm));
         let decided = account.decided(
-            &terms,
+            &terms.of_model(),
             asked,
             now.now_us,
             &self.readings,
@@ -574,8 +563,7 @@ impl<'s> Judge<'s> {
         let account = self.accounts.get_mut(&bucket);
         // Marks may need memory even if the bucket exists.
         let needs_memory = terms.has_marks()
-            || account
-                .is_none_or(|account| account.may_have_been_absent(&terms, &self.readings, sent));
+            || account.is_none_or(|account| account.may_have_been_absent(&self.readings, sent));
         self.ensure(Law::Capacity, may_be_full && needs_memory, || {
             format!("{ticket:?} finds no memory; memory may be full: {may_be_full}, it needs some: {needs_memory}")
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tollgate::store::StoreError;
 use tollgate_limiter::{Hits, Outcome};
 
-use super::{CheckInput, Counted, Judge, Law, Now, Ticket, Waiting, find};
+use super::{Counted, Judge, Law, Now, Ticket, Waiting, find};
 use crate::recount::Account;
 use crate::scenario::{Bucket, Terms};
 
@@ -90,19 +90,19 @@ impl Judge<'_> {
         self.ensure(Law::DecidedOnce, before.is_none(), || {
             format!("reset {number} is done twice")
         });
-        let counted = Counted {
-            allowed: outcome.allowed,
-            remaining: outcome.remaining,
-            at: outcome.bucket_time.as_us(),
-        };
-        let look = CheckInput {
-            hits: Hits::Refund(0),
-            holder: None,
-        };
+        let counted = Counted::from(&outcome);
         let may_be_full = self.scenario.may_be_full();
-        let account = self.accounts.entry(bucket).or_insert_with(Account::new);
+        let account = self.accounts.entry(bucket);
+        let account = account.or_insert_with(|| Account::new(terms.algorithm));
         let readings = &self.readings;
-        let decided = account.decided(&terms, look, now.now_us, readings, counted, may_be_full);
+        let decided = account.decided(
+            &terms.of_model(),
+            Hits::Refund(0).into(),
+            now.now_us,
+            readings,
+            counted,
+            may_be_full,
+        );
         account.reset(readings);
         if let Err(right) = decided {
             self.break_law(

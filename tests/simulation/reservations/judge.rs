@@ -10,19 +10,19 @@
 use std::collections::BTreeMap;
 
 use tollgate::store::CheckResult;
-use tollgate_limiter::{Check, Hits, Operation, Outcome, Step, Unit};
+use tollgate_limiter::{Check, Hits, Operation, Outcome, Step};
+use tollgate_test_model::bucket_histories::Terms;
 
 use crate::journal::{Entry, Ticket};
-use crate::recount::{Account, Became, CheckInput, Counted};
-use crate::scenario::{Mode, Terms};
+use crate::recount::{Account, Became, Counted};
 
 #[derive(Default)]
-pub(super) struct Judge {
+pub(crate) struct Judge {
     checks: BTreeMap<Ticket, CheckRecord>,
     accounts: BTreeMap<u128, Account>,
     /// The clock's reading each time a worker ran.
     readings: Vec<u64>,
-    pub(super) broken: Vec<String>,
+    pub(crate) broken: Vec<String>,
     pub(super) outcomes: BTreeMap<String, u64>,
 }
 
@@ -149,20 +149,11 @@ impl Judge {
             }
         };
         let terms = terms_of(&record.check);
-        let input = CheckInput {
-            hits: operation.hits,
-            holder: operation
-                .holder
-                .map(|holder| usize::try_from(holder.0.get()).unwrap()),
-        };
-        let counted = Counted {
-            allowed: outcome.allowed,
-            remaining: outcome.remaining,
-            at: outcome.bucket_time.as_us(),
-        };
-        let key = record.check.key.0;
-        let account = self.accounts.entry(key).or_insert_with(Account::new);
-        let decided = account.decided(&terms, input, now_us, &self.readings, counted, false);
+        let counted = Counted::from(&outcome);
+        let algorithm = record.check.algorithm.name();
+        let account = self.accounts.entry(record.check.key.0);
+        let account = account.or_insert_with(|| Account::new(algorithm));
+        let decided = account.decided(&terms, operation, now_us, &self.readings, counted, false);
         let became = account.became();
         if is_first {
             record.decided = Some((outcome, became));
@@ -171,7 +162,7 @@ impl Judge {
         }
         if let Err(right) = decided {
             self.break_law(format!(
-                "{ticket:?}, {input:?} under {terms:?}: got {counted:?}, the recount gives {right:?}"
+                "{ticket:?}, {operation:?} under {terms:?}: got {counted:?}, the recount gives {right:?}"
             ));
         }
     }
@@ -185,11 +176,7 @@ impl Judge {
             };
             record.refused = Some(refused);
             let told = match &answer {
-                Ok(outcome) => {
-                    let settled = outcome.settled();
-                    let settled = settled.map(|all| (all.reserved, all.committed));
-                    (outcome.reservation, settled)
-                }
+                Ok(outcome) => (outcome.reservation, outcome.settled()),
                 Err(error) => {
                     let error = format!("{ticket:?}: {error:?}");
                     self.break_law(error);
@@ -235,18 +222,12 @@ impl Judge {
 
 /// The limit of a check, in plain numbers.
 fn terms_of(check: &Check) -> Terms {
-    let number = |number: u64| u32::try_from(number).unwrap();
     Terms {
-        algorithm: check.algorithm.name(),
-        requests: number(check.limit.requests()),
-        burst: number(check.limit.burst()),
-        unit: match check.limit.window().as_us() {
-            1_000_000 => Unit::Second,
-            _ => Unit::Minute,
-        },
-        multiplier: 1,
+        requests: check.limit.requests().into(),
+        burst: check.limit.burst().into(),
+        window_us: check.limit.window().as_us().into(),
         segments: 1,
         count_refused: check.limit.count_refused(),
-        mode: Mode::Enforced,
+        edges: None,
     }
 }

@@ -10,7 +10,6 @@
 //! reservations).
 
 mod judge;
-mod planted;
 mod scenario;
 
 use std::collections::BTreeMap;
@@ -30,10 +29,10 @@ use tollgate_test_support::seeded_rng::SeededRng;
 use crate::executor::{Task, Timers};
 use crate::from_environment;
 use crate::journal::{self, Tap};
-use crate::run::{DecisionService as _, pipeline, publish};
+use crate::planted::{self, Fault};
+use crate::run::{ask, pipeline, publish};
 use crate::scenario::Jumps;
 use judge::Judge;
-use planted::Bug;
 use scenario::{ApiStep, DOMAIN, EVENTS, Event, Rules, Scenario, Wish, descriptors};
 
 /// Seeds of every `cargo test`.
@@ -48,7 +47,7 @@ struct World<'s> {
     timers: &'s Timers,
     clock: Arc<ManualClock>,
     process: Process,
-    bug: Option<Bug>,
+    fault: Option<Fault>,
     callers: BTreeMap<usize, Task<()>>,
     came: usize,
     judge: Judge,
@@ -63,14 +62,14 @@ struct Process {
     workers: Vec<Task<()>>,
 }
 
-/// Runs one seed, perhaps with a bug.
-fn run(seed: u64, bug: Option<Bug>, printed: bool) -> Judge {
+/// Runs one seed, perhaps with a fault.
+pub(crate) fn run(seed: u64, fault: Option<Fault>, printed: bool) -> Judge {
     let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
     let timers = Timers::new();
     let _entered = timers.enter();
     journal::clear();
-    let mut world = World::build(&mut chance, &scenario, &timers, bug, printed);
+    let mut world = World::build(&mut chance, &scenario, &timers, fault, printed);
     for _ in 0..EVENTS_PER_RUN {
         world.step();
     }
@@ -88,7 +87,7 @@ impl Process {
         scenario: &Scenario,
         rules: &Rules,
         clock: &Arc<ManualClock>,
-        bug: Option<Bug>,
+        fault: Option<Fault>,
     ) -> Self {
         let shared: Arc<dyn Clock> = Arc::clone(clock) as _;
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -99,10 +98,7 @@ impl Process {
             when_full: WhenFull::Error,
         };
         let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);
-        let store: Arc<dyn Store> = match bug {
-            Some(bug) => Arc::new(planted::Planted::new(store, bug)),
-            None => Arc::new(store),
-        };
+        let store = planted::store(store, fault);
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let settings = settings(&[]);
@@ -134,12 +130,12 @@ impl<'s> World<'s> {
         chance: &'s mut SeededRng,
         scenario: &'s Scenario,
         timers: &'s Timers,
-        bug: Option<Bug>,
+        fault: Option<Fault>,
         printed: bool,
     ) -> Self {
         let start_us = START.as_us() + chance.below(3_600_000_000);
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
-        let process = Process::start(scenario, &scenario.rules, &clock, bug);
+        let process = Process::start(scenario, &scenario.rules, &clock, fault);
         let world = Self {
             chance,
             scenario,
@@ -147,7 +143,7 @@ impl<'s> World<'s> {
             timers,
             clock,
             process,
-            bug,
+            fault,
             callers: BTreeMap::new(),
             came: 0,
             judge: Judge::default(),
@@ -213,7 +209,7 @@ impl<'s> World<'s> {
             Event::Kill => {
                 self.print("the process is killed, and starts again");
                 self.callers.clear();
-                self.process = Process::start(self.scenario, &self.rules, &self.clock, self.bug);
+                self.process = Process::start(self.scenario, &self.rules, &self.clock, self.fault);
                 journal::take();
                 self.judge.killed();
             }
@@ -244,7 +240,7 @@ impl<'s> World<'s> {
         let task = match wish {
             Wish::Request { keys, hits, id } => {
                 let request = request(DOMAIN, descriptors(keys, *hits, *id));
-                let answer = self.process.service.ask(request, None);
+                let answer = ask(&self.process.service, &request, None);
                 Task::new(Box::pin(async move {
                     answer.await.expect("an answer");
                 }))
