@@ -7,14 +7,11 @@
 use std::collections::BTreeSet;
 
 use tokio::task::JoinSet;
-use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::redis_server::cluster::RedisCluster;
 use tollgate_test_support::tollgate_process::Tollgate;
-use tonic::transport::Channel;
 
-use super::cluster::cluster;
-use super::{RECOVERY, RULES, client, left, replica};
+use super::{Client, RULES, becomes, buckets, client, left, replica};
 
 const BUCKETS: usize = 120;
 
@@ -47,11 +44,11 @@ fn expected(cluster: &RedisCluster) -> u64 {
 /// A replica whose calls may take long.
 fn patient_replica(cluster: &RedisCluster) -> Tollgate {
     let url = cluster.url();
-    replica(RULES, &["--store", &url, "--store-deadline-ms", "20000"])
+    replica(RULES, &["--store", &url, "--store-deadline-ms", "60000"])
 }
 
 /// Takes a hit of each bucket in one request, which passes. Gives what each has left.
-async fn ask_all(client: &mut RateLimitServiceClient<Channel>, keys: &[String]) -> Vec<u32> {
+async fn ask_all(client: &mut Client, keys: &[String]) -> Vec<u32> {
     let descriptors = keys.iter().map(|key| descriptor(&[("k", key)])).collect();
     let answer = client.should_rate_limit(request("d", descriptors)).await;
     let answer = answer.unwrap().into_inner();
@@ -62,9 +59,7 @@ async fn ask_all(client: &mut RateLimitServiceClient<Channel>, keys: &[String]) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checks_of_many_slots_are_one_run_a_node() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
+    let cluster = RedisCluster::start(3);
     let tollgate = patient_replica(&cluster);
     let mut client = client(&tollgate).await;
     let keys: Vec<String> = (0..BUCKETS).map(|number| format!("c{number}")).collect();
@@ -83,9 +78,7 @@ async fn checks_of_many_slots_are_one_run_a_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_the_node_passed_over_is_counted_once_where_it_belongs() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
+    let cluster = RedisCluster::start(3);
     let tollgate = patient_replica(&cluster);
     let mut client = client(&tollgate).await;
     let keys: Vec<String> = (0..BUCKETS).map(|number| format!("m{number}")).collect();
@@ -99,14 +92,11 @@ async fn a_check_that_the_node_passed_over_is_counted_once_where_it_belongs() {
     moving.finish();
     assert_eq!(ask_all(&mut client, &keys).await, vec![997; BUCKETS]);
     assert_eq!(tollgate.metric("tollgate_store_unknown_outcomes_total"), 0);
-    cluster.settle();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_master_has_calls_of_its_own_and_a_load_by_its_tags() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
+    let cluster = RedisCluster::start(3);
     let tollgate = patient_replica(&cluster);
     let masters = cluster.masters();
     let each = |words: &[&str]| {
@@ -115,7 +105,7 @@ async fn each_master_has_calls_of_its_own_and_a_load_by_its_tags() {
         }
     };
     // Scripts wait, and the cluster's bus goes on.
-    each(&["CLIENT", "PAUSE", "30000", "WRITE"]);
+    each(&["CLIENT", "PAUSE", "600000", "WRITE"]);
     let mut tasks = JoinSet::new();
     for number in 0..40 {
         let mut client = client(&tollgate).await;
@@ -126,9 +116,7 @@ async fn each_master_has_calls_of_its_own_and_a_load_by_its_tags() {
             answer.unwrap().into_inner().overall_code
         });
     }
-    let in_flight = || tollgate.metric("tollgate_store_calls_in_flight");
-    let all = || (in_flight() == 4 * 3).then_some(());
-    assert!(wait_for(RECOVERY, all).is_some(), "{}", in_flight());
+    becomes(&tollgate, "tollgate_store_calls_in_flight", 4 * 3);
     each(&["CLIENT", "UNPAUSE"]);
     assert_eq!(tasks.join_all().await, vec![i32::from(Code::Ok); 40]);
     // Of 4,800 buckets each master has its part of the 256 tags.
@@ -141,7 +129,7 @@ async fn each_master_has_calls_of_its_own_and_a_load_by_its_tags() {
         tags[cluster.serving(slot_of(tag)).0] += 1;
     }
     for number in masters {
-        let buckets: Vec<String> = cluster.nodes[number].server.say(&["KEYS", "tg:{*}:?????*"]);
+        let buckets = buckets(&cluster.nodes[number].server);
         let expected = 40 * BUCKETS * tags[number] / 256;
         let difference = buckets.len().abs_diff(expected);
         assert!(difference * 10 < expected, "{} {expected}", buckets.len());

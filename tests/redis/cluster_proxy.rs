@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::redis_server::RedisServer;
 
-use super::{RULES, client, left, replica};
+use super::{buckets, left, shared};
 
 const BUCKETS: usize = 60;
 
@@ -28,7 +28,7 @@ struct Proxy {
     without_keys: AtomicUsize,
 }
 
-type Words = Vec<Vec<u8>>;
+pub(super) type Words = Vec<Vec<u8>>;
 
 // === impl Proxy ===
 
@@ -130,7 +130,7 @@ async fn read_line(from: &mut BufReader<TcpStream>) -> Option<(Vec<u8>, i64)> {
     Some((line, number))
 }
 
-async fn read_command(from: &mut BufReader<TcpStream>) -> Option<Words> {
+pub(super) async fn read_command(from: &mut BufReader<TcpStream>) -> Option<Words> {
     let (_, count) = read_line(from).await?;
     let mut words = Vec::new();
     for _ in 0..count {
@@ -177,8 +177,7 @@ async fn a_proxy_that_refuses_nothing_gets_a_run_for_each_tag() {
         let servers = [RedisServer::start(&[]), RedisServer::start(&[])];
         let (proxy, _tasks) = Proxy::start(ports, [servers[0].port(), servers[1].port()]).await;
         let url = format!("redis+cluster://127.0.0.1:{}", proxy.ports[0]);
-        let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "20000"]);
-        let mut client = client(&tollgate).await;
+        let (_tollgate, mut client) = shared(&url, &[]).await;
         let keys: Vec<String> = (0..BUCKETS).map(|number| format!("p{number}")).collect();
         for _ in 0..3 {
             let descriptors = keys.iter().map(|key| descriptor(&[("k", key)])).collect();
@@ -190,7 +189,7 @@ async fn a_proxy_that_refuses_nothing_gets_a_run_for_each_tag() {
             assert_eq!(left(&mut client, key).await, 997, "{key}");
         }
         for (number, server) in servers.iter().enumerate() {
-            let buckets: Vec<String> = server.say(&["KEYS", "tg:{*}:?????*"]);
+            let buckets = buckets(server);
             assert!(buckets.len() > BUCKETS / 4, "{number}: {}", buckets.len());
             for bucket in buckets {
                 assert_eq!(server_of_key(bucket.as_bytes()), number, "{bucket}");

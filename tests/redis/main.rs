@@ -27,7 +27,6 @@ mod failures;
 mod leased;
 mod memory;
 mod quotas;
-mod rate_lease_cost;
 mod rate_lease_faults;
 mod rate_leases;
 mod reference;
@@ -36,34 +35,54 @@ mod resets;
 mod sentinels;
 mod slow;
 mod states;
-mod top_keys;
-
-use std::time::Duration;
 
 use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
-/// A limit of a thousand per hour for each key, in one domain.
+/// A limit of a thousand for each key, in one domain. Nothing is refilled while a test runs.
 const RULES: &str = "
 domain: d
 descriptors:
 - key: k
-  rate_limit: { unit: hour, requests_per_unit: 1000 }
+  rate_limit: { unit: year, requests_per_unit: 1000 }
 ";
 
-/// How long recovery may take.
-const RECOVERY: Duration = Duration::from_secs(5);
+type Client = RateLimitServiceClient<Channel>;
+
+/// The arguments for this store, with a deadline that a busy machine meets.
+fn patient<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--store", url, "--store-deadline-ms", "20000"], more].concat()
+}
 
 /// Starts a replica and waits until it is connected to its store.
 fn replica(rules: &str, arguments: &[&str]) -> Tollgate {
     let tollgate = Tollgate::start(rules, arguments);
-    decides(&tollgate, RECOVERY);
+    decides(&tollgate);
     tollgate
+}
+
+/// A replica of [`RULES`] and its client.
+async fn shared(url: &str, more: &[&str]) -> (Tollgate, Client) {
+    let tollgate = replica(RULES, &patient(url, more));
+    let client = client(&tollgate).await;
+    (tollgate, client)
+}
+
+/// A replica in this process that is connected to its store. The test sets its clock.
+async fn in_process(rules: &str, redis: &RedisServer, more: &[&str]) -> Service {
+    let service = Service::start(rules, &patient(&redis.url(), more)).await;
+    until_async("the store decides", async || {
+        // When a failed probe is sent again is a matter of this clock.
+        service.clock.advance_us(10_000);
+        service.metric("tollgate_store_up") == 1
+    })
+    .await;
+    service
 }
 
 /// Adds the user `limits` with the rights that the page names, and no others. Its password is
@@ -87,14 +106,13 @@ fn add_user_of_the_page(redis: &RedisServer) -> Vec<String> {
 }
 
 /// Waits until the store decides.
-fn decides(tollgate: &Tollgate, within: Duration) {
-    let good = || (tollgate.metric("tollgate_store_up") == 1).then_some(());
-    assert!(
-        wait_for(within, good).is_some(),
-        "{} {}",
-        verbose(tollgate),
-        tollgate.said()
-    );
+fn decides(tollgate: &Tollgate) {
+    until("the store decides", || {
+        if tollgate.metric("tollgate_store_up") == 1 {
+            return Ok(());
+        }
+        Err(verbose(tollgate) + &tollgate.said())
+    });
 }
 
 /// The readiness page of the admin port.
@@ -102,12 +120,36 @@ fn verbose(tollgate: &Tollgate) -> String {
     http(tollgate.admin, "GET", "/readyz?verbose", "").1
 }
 
-async fn client(tollgate: &Tollgate) -> RateLimitServiceClient<Channel> {
+/// Waits until the readiness page has these words.
+fn shows(tollgate: &Tollgate, words: &str) {
+    until(&format!("the page has `{words}`"), || {
+        let page = verbose(tollgate);
+        if page.contains(words) {
+            Ok(())
+        } else {
+            Err(page)
+        }
+    });
+}
+
+/// Waits until a metric has this value.
+fn becomes(tollgate: &Tollgate, series: &str, value: u64) {
+    until(&format!("{series} is {value}"), || {
+        let current = tollgate.metric(series);
+        if current == value {
+            Ok(())
+        } else {
+            Err(current)
+        }
+    });
+}
+
+async fn client(tollgate: &Tollgate) -> Client {
     Service::connect(tollgate.grpc).await
 }
 
 /// Sends one request for a key: the overall code, or the error's.
-async fn ask(client: &mut RateLimitServiceClient<Channel>, key: &str) -> Result<Code, tonic::Code> {
+async fn ask(client: &mut Client, key: &str) -> Result<Code, tonic::Code> {
     let request = request("d", vec![descriptor(&[("k", key)])]);
     match client.should_rate_limit(request).await {
         Ok(answer) => Ok(Code::try_from(answer.into_inner().overall_code).unwrap()),
@@ -115,15 +157,24 @@ async fn ask(client: &mut RateLimitServiceClient<Channel>, key: &str) -> Result<
     }
 }
 
+/// Sends requests for a key until one passes.
+async fn passes(client: &mut Client, key: &str) {
+    until_async("a request passes", async || match ask(client, key).await {
+        Ok(Code::Ok) => Ok(()),
+        other => Err(other),
+    })
+    .await;
+}
+
 /// What is left of a key's thousand, as the store says.
-async fn left(client: &mut RateLimitServiceClient<Channel>, key: &str) -> u32 {
+async fn left(client: &mut Client, key: &str) -> u32 {
     let mut look = descriptor(&[("k", key)]);
     look.hits_addend = Some(0);
-    let request = request("d", vec![look]);
-    let answer = client
-        .should_rate_limit(request)
-        .await
-        .unwrap()
-        .into_inner();
-    answer.statuses[0].limit_remaining
+    let answer = client.should_rate_limit(request("d", vec![look])).await;
+    answer.unwrap().into_inner().statuses[0].limit_remaining
+}
+
+/// The names of all buckets on a server.
+fn buckets(redis: &RedisServer) -> Vec<String> {
+    redis.say(&["KEYS", "*tg:{*}:?????*"])
 }

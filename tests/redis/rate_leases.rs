@@ -1,8 +1,7 @@
 //! Leases of rates in a real Redis do what `RateLeaseTable` does: random requests of several
 //! replicas on many buckets, on one server and in a cluster while the slot of `{quota}` moves.
 //!
-//! The replicas are stores in this process. `rate_lease_faults` has what happens when Redis fails,
-//! and `rate_lease_cost` what an exchange costs.
+//! The replicas are stores in this process. `rate_lease_faults` has what happens when Redis fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +15,12 @@ use tollgate::store::rate_leases::{
     DEMAND_BYTES_MAX, RateLease, RateLeaseRequest, RateLeaseResult, RateLeaseTable, RateLeases,
 };
 use tollgate::store::redis as redis_store;
-use tollgate::store::{Setup, SharedSettings, Store, StoreFault};
+use tollgate::store::{Setup, SharedSettings, Store, StoreBuilder, StoreFault};
 use tollgate_limiter::Key;
+use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::redis_server::cluster::RedisCluster;
 use tollgate_test_support::seeded_rng::SeededRng;
-
-use super::RECOVERY;
-use super::cluster::cluster;
 
 const MOST: u64 = 1 << 53;
 
@@ -38,8 +36,9 @@ pub(super) struct Replica {
 pub(super) fn settings(url: &str) -> SharedSettings {
     SharedSettings {
         url: url.to_owned(),
-        deadline: Duration::from_secs(10),
+        deadline: Duration::from_secs(20),
         queue_bytes_max: 32 << 20,
+        over_limit_cache: Duration::from_millis(200),
         ..SharedSettings::default()
     }
 }
@@ -48,7 +47,7 @@ pub(super) fn settings(url: &str) -> SharedSettings {
 
 impl Replica {
     /// A store that may not be connected yet.
-    pub(super) fn start(settings: &SharedSettings) -> Self {
+    pub(super) fn start(redis: &dyn StoreBuilder) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let metrics = Arc::new(Metrics::new().unwrap());
         let setup = Setup {
@@ -62,7 +61,7 @@ impl Replica {
             },
             capture: tollgate::capture::Capture::new(),
         };
-        let (store, workers) = redis_store::BACKEND.build(settings, &setup).unwrap();
+        let (store, workers) = redis.build(&setup).unwrap();
         for worker in workers {
             tokio::spawn(worker);
         }
@@ -75,16 +74,21 @@ impl Replica {
 
     /// The same, connected.
     pub(super) async fn connected(settings: &SharedSettings) -> Self {
-        let replica = Self::start(settings);
-        let ready = async {
-            while replica.store.health().is_some_and(|health| !health.healthy) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let ready = tokio::time::timeout(2 * RECOVERY, ready).await;
-        assert!(ready.is_ok(), "{:?}", replica.store.health());
-        replica
+        Self::start(&*builder(settings)).is_connected().await
     }
+
+    pub(super) async fn is_connected(self) -> Self {
+        until_async("the store decides", async || match self.store.health() {
+            Some(health) if !health.healthy => Err(health),
+            _ => Ok(()),
+        })
+        .await;
+        self
+    }
+}
+
+pub(super) fn builder(settings: &SharedSettings) -> Box<dyn StoreBuilder> {
+    (redis_store::BACKEND.configure)(settings).unwrap()
 }
 
 /// The tables that Redis must equal, and what the replicas have sent.
@@ -301,9 +305,7 @@ async fn redis_exchanges_leases_as_the_table_does() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_stay_equal_while_their_slot_moves() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
+    let cluster = RedisCluster::start(3);
     let replicas = replicas(&settings(&cluster.url())).await;
     let mut model = Model::of_seed(72);
     let all = buckets(60);
@@ -344,5 +346,4 @@ async fn leases_stay_equal_while_their_slot_moves() {
     }
     model.compare_contents(&replicas[0], &all).await;
     assert!(replicas[0].metrics.store.redirects.get() > 0);
-    cluster.settle();
 }

@@ -1,20 +1,16 @@
 //! Migration from Envoy's reference service: both count in one Redis, under that service's names.
 //!
 //! The reference service is simulated by its commands, `INCRBY` and `EXPIRE`, and by its rule: over
-//! the limit when the returned number is greater. Windows are years, so that none ends during a
-//! test, except where a second is the point. `tests/laws` checks every name, `tests/twin` walks at
+//! the limit when the returned number is greater. `tests/laws` checks every name, `tests/twin` walks at
 //! random.
 
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request,
-};
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::grpc_client::{Code, Descriptor, RateLimitOverride, hits, request};
+use tollgate_test_support::polling::{PATIENCE, until_async};
 use tollgate_test_support::redis_server::RedisServer;
-use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
-use tonic::transport::Channel;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use super::{RECOVERY, client, replica};
+use super::{Client, client, patient, replica};
 
 const RULES: &str = "
 domain: d
@@ -33,13 +29,12 @@ descriptors:
   value: '*'
   share_threshold: true
   rate_limit: { unit: year, requests_per_unit: 10 }
-- key: s
-  rate_limit: { unit: second, requests_per_unit: 1000 }
 - key: bucket
   rate_limit: { unit: year, requests_per_unit: 10, algorithm: token_bucket }
 - key: both
   rate_limits:
   - { unit: year, requests_per_unit: 10 }
+  # window: hit once
   - { unit: day, requests_per_unit: 10 }
 ";
 
@@ -49,15 +44,8 @@ const YEAR_S: u64 = 31_536_000;
 const PREFIX: [&str; 2] = ["--cache-key-prefix", "rl:"];
 
 fn reference_keys<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let own = [
-        "--store",
-        url,
-        "--store-keys",
-        "reference",
-        "--store-deadline-ms",
-        "5000",
-    ];
-    [&own[..], &PREFIX, more].concat()
+    let own = ["--store-keys", "reference"];
+    patient(url, &[&own[..], &PREFIX, more].concat())
 }
 
 fn now_s() -> u64 {
@@ -82,7 +70,7 @@ fn counted(redis: &RedisServer, text: &str) -> Option<String> {
     redis.say(&["GET", &this_year(text)])
 }
 
-async fn status(client: &mut RateLimitServiceClient<Channel>, asked: Descriptor) -> (Code, u32) {
+async fn status(client: &mut Client, asked: Descriptor) -> (Code, u32) {
     let answer = client.should_rate_limit(request("d", vec![asked])).await;
     let status = answer.unwrap().into_inner().statuses.remove(0);
     (Code::try_from(status.code).unwrap(), status.limit_remaining)
@@ -136,7 +124,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
         (Code::Ok, 9)
     );
     let life: u64 = redis.say(&["TTL", &this_year("k_new")]);
-    assert!((YEAR_S - 5..YEAR_S + 300).contains(&life), "{life}");
+    assert!((YEAR_S - 60..YEAR_S + 300).contains(&life), "{life}");
     assert_eq!(reference_takes(&redis, "k_new", 1), (2, true));
     // A limit override is counted where the reference service counts it.
     let mut own = hits("k", "new", 1);
@@ -181,44 +169,24 @@ async fn a_cached_denial_is_not_counted() {
     assert_eq!(reference_takes(&redis, "k_v", 10), (10, true));
     let tollgate = replica(RULES, &reference_keys(&url, &[]));
     let mut client = client(&tollgate).await;
-    for _ in 0..20 {
-        assert_eq!(
-            status(&mut client, hits("k", "v", 1)).await,
-            (Code::OverLimit, 0)
-        );
-    }
-    let cached = tollgate.metric("tollgate_store_over_limit_cache_answers_total");
+    let cached = || tollgate.metric("tollgate_store_over_limit_cache_answers_total");
+    let mut asked = 0;
+    // A denial is cached for a second at most.
+    until_async("ten denials were cached", async || {
+        asked += 1;
+        let denied = status(&mut client, hits("k", "v", 1)).await;
+        assert_eq!(denied, (Code::OverLimit, 0));
+        cached() >= 10
+    })
+    .await;
     let counted: u64 = counted(&redis, "k_v").unwrap().parse().unwrap();
-    assert_eq!((cached > 10, counted + cached), (true, 30));
+    assert_eq!(counted + cached(), 10 + asked);
     // A refund shows at once.
     let mut refund = hits("k", "v", counted - 9);
     refund.is_negative_hits = true;
     status(&mut client, refund).await;
     assert_eq!(status(&mut client, hits("k", "v", 1)).await, (Code::Ok, 0));
     assert_eq!(reference_takes(&redis, "k_v", 1), (11, false));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_or_nothing_gives_back_to_the_reference_s_counter() {
-    let redis = RedisServer::start(&[]);
-    let url = redis.url();
-    reference_takes(&redis, "k_full", 10);
-    reference_takes(&redis, "k_v", 3);
-    let tollgate = replica(RULES, &reference_keys(&url, &["--all-or-nothing", "true"]));
-    let mut client = client(&tollgate).await;
-    let asked = vec![hits("k", "v", 2), hits("k", "full", 1)];
-    let answer = client
-        .should_rate_limit(request("d", asked))
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(answer.overall_code, i32::from(Code::OverLimit));
-    let back = || (counted(&redis, "k_v").as_deref() == Some("3")).then_some(());
-    assert!(
-        wait_for(RECOVERY, back).is_some(),
-        "{:?}",
-        counted(&redis, "k_v")
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,40 +207,9 @@ async fn leases_are_taken_from_the_reference_s_counter_and_go_back_to_it() {
             "debited before it is admitted: {counted} {asked}"
         );
     }
-    assert!(tollgate.metric("tollgate_lease_calls_total") < 100);
     tollgate.signal("TERM");
-    assert!(tollgate.wait(RECOVERY).is_some());
+    assert!(tollgate.wait(PATIENCE).is_some());
     assert_eq!(counted(&redis, "k_v").as_deref(), Some("300"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seconds_are_counted_in_the_reference_s_second_server() {
-    let (redis, seconds) = (RedisServer::start(&[]), RedisServer::start(&[]));
-    let [url, second_url] = [&redis, &seconds].map(|it| format!("127.0.0.1:{}", it.port()));
-    let variables = [
-        ("REDIS_SOCKET_TYPE", "tcp"),
-        ("REDIS_URL", url.as_str()),
-        ("REDIS_PERSECOND", "true"),
-        ("REDIS_PERSECOND_URL", second_url.as_str()),
-        ("CACHE_KEY_PREFIX", "rl:"),
-        ("TOLLGATE_STORE_KEYS", "reference"),
-        ("TOLLGATE_STORE_DEADLINE_MS", "5000"),
-    ];
-    let tollgate = Tollgate::start_with(RULES, &[], &variables);
-    super::decides(&tollgate, RECOVERY);
-    let mut client = client(&tollgate).await;
-    status(&mut client, hits("s", "v", 2)).await;
-    status(&mut client, hits("k", "v", 1)).await;
-    let keys = |server: &RedisServer| -> Vec<String> { server.say(&["KEYS", "rl:d_*"]) };
-    assert_eq!(keys(&redis), [this_year("k_v")]);
-    let [of_the_second] = &keys(&seconds)[..] else {
-        panic!("{:?}", keys(&seconds));
-    };
-    let (_, second) = of_the_second.split_once("rl:d_s_v_").unwrap();
-    let now_s = now_s();
-    assert!((now_s - 30..=now_s).contains(&second.parse().unwrap()));
-    let value: String = seconds.say(&["GET", of_the_second]);
-    assert_eq!(value, "2");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

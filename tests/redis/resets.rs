@@ -1,106 +1,30 @@
-//! Resets on a real Redis: three replicas, with leases out, on one server, a second server for
-//! limits per second, sentinels, a cluster, and with the reference service's keys.
+//! Resets on a real Redis: two replicas on one server, a second server for limits per second, behind
+//! a sentinel, on a cluster, and with the reference service's keys. Markers of resets.
 //!
-//! The replicas are stores in this process. `tests/store` has the rest of what a reset promises.
+//! The replicas are stores in this process. `tests/store` has the rest of what a reset promises,
+//! also with leases and a fallback.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU16;
 
-use tollgate::clock::{Clock, SystemClock};
-use tollgate::metrics::Metrics;
-use tollgate::store::failover::FailoverStore;
-use tollgate::store::lease::{LeaseLimits, LeasedStore};
-use tollgate::store::memory::{self, MemoryLimits, WhenFull};
 use tollgate::store::redis as redis_store;
-use tollgate::store::{
-    CommitMode, Deadline, Setup, SharedSettings, Store, StoreBuilder, StoreError, StoreFault,
-};
-use tollgate_limiter::{
-    ALGORITHMS, Algorithm, Check, Hits, Key, LeasePolicy, Limit, Outcome, Unit, algorithm,
-};
+use tollgate::store::{CommitMode, Deadline, SharedSettings, StoreBuilder};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, Unit, algorithm};
+use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::redis_server::cluster::RedisCluster;
 
-use super::RECOVERY;
-use super::cluster::cluster;
-use super::sentinels::Trio;
+use super::rate_leases::{Replica, builder, settings};
+use super::sentinels::sentinel_of;
 
-const LIMIT: u32 = 200;
-
-const MEMORY: MemoryLimits = MemoryLimits {
-    partitions: 2,
-    queue_checks_max: 16_384,
-    memory_max: 64 << 20,
-    when_full: WhenFull::Share,
-};
-
-const LEASES: LeaseLimits = LeaseLimits {
-    age_max_us: 500_000,
-    ahead_hits_max: 1_000,
-    leases_max: 10_000,
-};
-
-/// One replica, in this process.
-struct Replica {
-    store: Arc<dyn Store>,
-    metrics: Arc<Metrics>,
-}
-
-fn settings(url: &str) -> SharedSettings {
-    SharedSettings {
-        url: url.to_owned(),
-        deadline: Duration::from_secs(10),
-        queue_bytes_max: 32 << 20,
-        over_limit_cache: Duration::from_millis(200),
-        ..SharedSettings::default()
-    }
-}
+const LIMIT: u32 = 10;
 
 impl Replica {
-    /// A replica as `app` builds it: Redis, leases, a fallback in memory.
-    async fn start(redis: &dyn StoreBuilder, leased: bool) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let setup = Setup {
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-            memory: MEMORY,
-            capture: tollgate::capture::Capture::new(),
-        };
-        let (mut store, workers) = redis.build(&setup).unwrap();
-        for worker in workers {
-            tokio::spawn(worker);
-        }
-        if leased {
-            let (in_advance, workers) =
-                LeasedStore::pair(&store, LEASES, 2, 16_384, &clock, &metrics);
-            for worker in workers {
-                tokio::spawn(worker.run());
-            }
-            store = Arc::new(in_advance);
-        }
-        let (second, workers) = memory::MemoryStore::pair(&MEMORY, &clock, &metrics);
-        for worker in workers {
-            tokio::spawn(worker.run());
-        }
-        let store = FailoverStore::new(store, Arc::new(second), metrics.store.clone());
-        let ready = async {
-            while store.health().is_some_and(|health| !health.healthy) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let ready = tokio::time::timeout(2 * RECOVERY, ready).await;
-        assert!(ready.is_ok(), "{:?}", store.health());
-        let store = Arc::new(store);
-        Self { store, metrics }
-    }
-
-    async fn three(redis: &dyn StoreBuilder, leased: bool) -> Vec<Self> {
-        let mut replicas = Vec::new();
-        for _ in 0..3 {
-            replicas.push(Self::start(redis, leased).await);
-        }
-        replicas
+    async fn two(redis: &dyn StoreBuilder) -> [Self; 2] {
+        let one = Self::start(redis).is_connected().await;
+        [one, Self::start(redis).is_connected().await]
     }
 
     async fn ask(&self, check: &Check) -> Outcome {
@@ -111,21 +35,13 @@ impl Replica {
         applied.await.unwrap().answers.remove(0).unwrap()
     }
 
-    /// Asks until this many were denied in a row; returns how many hits passed.
-    async fn drain(&self, check: &Check, denials: u32) -> u32 {
-        let (mut passed, mut denied) = (0, 0);
-        while denied < denials {
-            if self.ask(check).await.allowed {
-                (passed, denied) = (passed + 1, 0);
-            } else {
-                denied += 1;
-            }
+    /// Asks until a hit is denied; returns how many passed.
+    async fn drain(&self, check: &Check) -> u32 {
+        let mut passed = 0;
+        while passed <= LIMIT && self.ask(check).await.allowed {
+            passed += 1;
         }
         passed
-    }
-
-    fn held(&self) -> u64 {
-        u64::try_from(self.metrics.leases.hits_held.get()).unwrap()
     }
 }
 
@@ -152,67 +68,33 @@ fn look(check: &Check) -> Check {
     }
 }
 
-/// Resets a key on the first of three replicas, with leases of it out on the others, and spends it
-/// again.
-async fn resets_for_all(replicas: &[Replica], reset: &Check, other: &Check) {
+/// Resets an exhausted key on one of two replicas, which both have cached the denial. The key
+/// passes its limit again and no more, and the other key does not change.
+async fn resets_for_both(replicas: &[Replica; 2], reset: &Check, other: &Check) {
     let name = format!("{:?}", reset.algorithm);
-    for replica in replicas {
-        for _ in 0..20 {
-            assert!(replica.ask(reset).await.allowed, "{name}");
-            assert!(replica.ask(other).await.allowed, "{name}");
-        }
-    }
-    let used = replicas[0].ask(&look(other)).await.used_before;
-    let held: u64 = replicas[1..].iter().map(Replica::held).sum();
+    assert_eq!(replicas[0].drain(reset).await, LIMIT, "{name}");
+    assert_eq!(replicas[1].drain(reset).await, 0, "{name}");
+    assert!(replicas[1].ask(other).await.allowed, "{name}");
     let counted = replicas[0].store.reset(vec![reset.clone()]).await;
     assert_eq!(counted, Ok(vec![true]), "{name}");
-    // All of it is spent again, and no more but what was held elsewhere.
-    let mut passed = 0;
-    let spent = async {
-        while passed < LIMIT {
-            for replica in replicas {
-                passed += replica.drain(reset, 1).await;
-            }
-        }
-        for replica in replicas {
-            passed += replica.drain(reset, 5).await;
-        }
-    };
-    let spent = tokio::time::timeout(4 * RECOVERY, spent).await;
-    assert!(spent.is_ok(), "{name}: {passed}");
-    assert!(
-        u64::from(passed) <= u64::from(LIMIT) + held,
-        "{name}: {passed}, {held} were held"
-    );
-    // A denied key passes again too: at once here, soon elsewhere.
-    let counted = replicas[0].store.reset(vec![reset.clone()]).await;
-    assert_eq!(counted, Ok(vec![true]), "{name}");
+    // At once here, and when the denial has expired elsewhere.
     assert!(replicas[0].ask(reset).await.allowed, "{name}");
-    for replica in replicas {
-        let again = async { while !replica.ask(reset).await.allowed {} };
-        let again = tokio::time::timeout(RECOVERY, again).await;
-        assert!(again.is_ok(), "{name}");
-    }
-    let after = replicas[0].ask(&look(other)).await.used_before;
-    assert!(after <= used, "{name}: {after} of {used}");
-    assert!(after >= 60, "{name}: {after}");
+    until_async("the key passes on the other replica", async || {
+        replicas[1].ask(reset).await.allowed
+    })
+    .await;
+    assert_eq!(replicas[1].drain(reset).await, LIMIT - 2, "{name}");
+    let used = replicas[0].ask(&look(other)).await.used_before;
+    assert_eq!(used, 1, "{name}");
 }
 
-/// The same in these algorithms, with and without leases. Returns how many keys were reset.
-async fn every_mode(redis: &dyn StoreBuilder, algorithms: &[&'static dyn Algorithm]) -> usize {
-    let mut key = 0;
-    for leased in [false, true] {
-        let replicas = Replica::three(redis, leased).await;
-        for algorithm in algorithms {
-            if leased && algorithm.lease_policy() == LeasePolicy::Never {
-                continue;
-            }
-            let (reset, other) = (check(key, *algorithm), check(key + 1, *algorithm));
-            resets_for_all(&replicas, &reset, &other).await;
-            key += 2;
-        }
+/// The same in these algorithms.
+async fn in_each(redis: &dyn StoreBuilder, algorithms: &[&'static dyn Algorithm]) {
+    let replicas = Replica::two(redis).await;
+    for (key, algorithm) in (0..).step_by(2).zip(algorithms) {
+        let (reset, other) = (check(key, *algorithm), check(key + 1, *algorithm));
+        resets_for_both(&replicas, &reset, &other).await;
     }
-    usize::try_from(key / 2).unwrap()
 }
 
 /// One algorithm of each kind of bucket, for the ways to reach a server.
@@ -220,30 +102,22 @@ fn a_few() -> [&'static dyn Algorithm; 2] {
     ["fixed_window", "concurrency"].map(|name| algorithm::from_name(name).unwrap())
 }
 
-fn builder(url: &str) -> Box<dyn StoreBuilder> {
-    (redis_store::BACKEND.configure)(&settings(url)).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_key_passes_again_on_three_replicas_of_one_server() {
+async fn a_reset_key_passes_again_on_two_replicas() {
     let redis = RedisServer::start(&[]);
-    every_mode(&*builder(&redis.url()), ALGORITHMS).await;
+    in_each(&*builder(&settings(&redis.url())), ALGORITHMS).await;
+    let primary = Arc::new(AtomicU16::new(redis.port()));
+    let _: redis::Value = redis.say(&["FLUSHALL"]);
+    let url = format!("redis+sentinel://{}/main", sentinel_of(&primary).await);
+    in_each(&*builder(&settings(&url)), &a_few()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_key_passes_again_behind_sentinels() {
-    let trio = Trio::start();
-    every_mode(&*builder(&trio.url()), &a_few()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_key_passes_again_on_three_replicas_of_a_cluster() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
-    let reset = every_mode(&*builder(&cluster.url()), &a_few()).await;
+async fn a_reset_key_passes_again_on_two_replicas_of_a_cluster() {
+    let cluster = RedisCluster::start(3);
+    in_each(&*builder(&settings(&cluster.url())), &a_few()).await;
     // Markers are in the slots of their buckets.
-    assert_eq!(cluster.keys("tg:{*:reset").len(), reset);
+    assert_eq!(cluster.keys("tg:{*:reset").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,18 +127,13 @@ async fn a_counter_of_the_reference_is_reset_under_its_name() {
         reference_keys: true,
         ..settings(&redis.url())
     };
-    let redis_setup = (redis_store::BACKEND.configure)(&settings).unwrap();
-    for (number, leased) in [(0, false), (1, true)] {
-        let replicas = Replica::three(&*redis_setup, leased).await;
-        let named = |key, name: String| Check {
-            bucket_name: Some(name.into_bytes().into()),
-            ..check(key, ALGORITHMS[0])
-        };
-        let reset = named(number * 2, format!("d_k_{number}_"));
-        let other = named(number * 2 + 1, format!("d_other_{number}_"));
-        resets_for_all(&replicas, &reset, &other).await;
-    }
-    assert_eq!(redis.say::<Vec<String>>(&["KEYS", "d_k_*"]).len(), 2);
+    let replicas = Replica::two(&*builder(&settings)).await;
+    let named = |key, name: &str| Check {
+        bucket_name: Some(name.as_bytes().into()),
+        ..check(key, ALGORITHMS[0])
+    };
+    resets_for_both(&replicas, &named(0, "d_k_"), &named(1, "d_other_")).await;
+    assert_eq!(redis.say::<Vec<String>>(&["KEYS", "d_k_*"]).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -281,58 +150,21 @@ async fn a_limit_per_second_is_reset_on_its_own_server() {
     };
     let configure = redis_store::BACKEND.configure_from_variables.unwrap();
     let redis_setup = configure(&settings(""), &variable).unwrap().unwrap();
+    let replicas = Replica::two(&*redis_setup).await;
     let year = NonZeroU32::new(31_536_000).unwrap();
-    for (number, leased) in [(0, false), (1, true)] {
-        let replicas = Replica::three(&*redis_setup, leased).await;
-        let a_second = |key| Check {
-            limit: Limit::per(LIMIT, Unit::Second, year),
-            ..check(key, ALGORITHMS[0])
-        };
-        resets_for_all(&replicas, &a_second(number * 2), &a_second(number * 2 + 1)).await;
-    }
-    assert_eq!(second.say::<Vec<String>>(&["KEYS", "*:reset"]).len(), 2);
+    let a_year_in_seconds = |key| Check {
+        limit: Limit::per(LIMIT, Unit::Second, year),
+        ..check(key, ALGORITHMS[0])
+    };
+    resets_for_both(&replicas, &a_year_in_seconds(0), &a_year_in_seconds(1)).await;
+    assert_eq!(second.say::<Vec<String>>(&["KEYS", "*:reset"]).len(), 1);
     assert_eq!(first.say::<Vec<String>>(&["KEYS", "*:reset"]).len(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unavailable_redis_is_an_error_and_the_fallback_is_not_reset() {
-    let mut redis = RedisServer::start(&[]);
-    let replica = Replica::start(&*builder(&redis.url()), false).await;
-    let check = check(1, ALGORITHMS[0]);
-    assert!(replica.ask(&check).await.allowed);
-    redis.kill();
-    // The fallback decides from now on.
-    while replica.metrics.store.decided_locally.get() == 0 {
-        let checks = vec![check.clone()];
-        let applied = replica
-            .store
-            .apply(checks, Deadline::NEVER, CommitMode::Immediate);
-        assert!(applied.await.is_ok());
-    }
-    let used = replica.ask(&look(&check)).await.used_before;
-    assert!(used > 0);
-    let error = replica.store.reset(vec![check.clone()]).await.unwrap_err();
-    assert!(
-        matches!(error, StoreError::Unavailable(fault) if !fault.outcome_unknown()
-            || fault == StoreFault::ConnectionLost),
-        "{error}"
-    );
-    assert_eq!(replica.ask(&look(&check)).await.used_before, used);
-    // Redis is back, empty. A reset reaches both.
-    redis.start_again();
-    let back = async { while replica.store.reset(vec![check.clone()]).await != Ok(vec![true]) {} };
-    assert!(tokio::time::timeout(RECOVERY, back).await.is_ok());
-    redis.kill();
-    let local = replica.metrics.store.decided_locally.get();
-    while replica.metrics.store.decided_locally.get() == local {
-        assert_eq!(replica.ask(&look(&check)).await.used_before, 0);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
     let redis = RedisServer::start(&[]);
-    let replicas = Replica::three(&*builder(&redis.url()), false).await;
+    let replicas = Replica::two(&*builder(&settings(&redis.url()))).await;
     for algorithm in ALGORITHMS {
         let two = Check {
             operation: Hits::Take(2).into(),
@@ -345,13 +177,12 @@ async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
         let before = applied.await.unwrap().tentative.unwrap();
         let counted = replicas[0].store.reset(vec![two.clone()]).await;
         assert_eq!(counted, Ok(vec![true]));
-        assert_eq!(replicas[2].ask(&two).await.remaining, u64::from(LIMIT) - 2);
-        let given_back = replicas[1].metrics.buckets.given_back.get();
+        assert_eq!(replicas[0].ask(&two).await.remaining, u64::from(LIMIT) - 2);
+        let given_back = || replicas[1].metrics.buckets.given_back.get();
+        let earlier = given_back();
         before.roll_back();
-        while replicas[1].metrics.buckets.given_back.get() == given_back {
-            tokio::task::yield_now().await;
-        }
-        let left = replicas[2].ask(&look(&two)).await.remaining;
+        until_async("the roll-back is sent", async || given_back() > earlier).await;
+        let left = replicas[0].ask(&look(&two)).await.remaining;
         assert_eq!(left, u64::from(LIMIT) - 2, "{algorithm:?}");
         let markers: Vec<String> = redis.say(&["KEYS", "*:reset"]);
         assert_eq!(markers.len(), 1);
@@ -363,10 +194,8 @@ async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
-    let shared = cluster();
-    let cluster = shared.lock().await;
-    cluster.clear();
-    let replica = Replica::start(&*builder(&cluster.url()), false).await;
+    let cluster = RedisCluster::start(3);
+    let replica = Replica::connected(&settings(&cluster.url())).await;
     let one = check(1, ALGORITHMS[0]);
     let applied = replica
         .store
@@ -375,29 +204,29 @@ async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
     let key = redis_store::bucket_name("", one.key);
     let moving = cluster.begin_move(cluster.slot_of(&key));
     before.roll_back();
-    let store = Arc::clone(&replica.store);
-    let again = one.clone();
-    let reset =
-        tokio::spawn(
-            async move { while store.reset(vec![again.clone()]).await != Ok(vec![true]) {} },
-        );
-    for _ in 0..20 {
-        assert!(replica.ask(&one).await.allowed);
-    }
-    assert!(!reset.is_finished());
-    moving.move_keys(&[&key]);
-    assert!(replica.ask(&one).await.allowed);
-    moving.finish();
-    assert!(tokio::time::timeout(2 * RECOVERY, reset).await.is_ok());
-    // The roll-back is carried out, before the reset or after it.
-    let given_back = async {
-        while replica.metrics.buckets.given_back.get() == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+    let is_reset = Cell::new(false);
+    let resets = async {
+        let reset = async || replica.store.reset(vec![one.clone()]).await;
+        let counted = until_async("the reset is carried out", reset).await;
+        assert_eq!(counted, [true]);
+        is_reset.set(true);
     };
-    assert!(tokio::time::timeout(2 * RECOVERY, given_back).await.is_ok());
+    let moves = async {
+        for _ in 0..5 {
+            assert!(replica.ask(&one).await.allowed);
+        }
+        assert!(!is_reset.get());
+        moving.move_keys(&[&key]);
+        assert!(replica.ask(&one).await.allowed);
+        moving.finish();
+    };
+    tokio::join!(resets, moves);
+    // The roll-back is carried out, before the reset or after it.
+    until_async("the roll-back is carried out", async || {
+        replica.metrics.buckets.given_back.get() > 0
+    })
+    .await;
     let used = replica.ask(&look(&one)).await.used_before;
     assert_eq!(used, 0);
     assert_eq!(replica.metrics.store.give_backs_lost.get(), 0);
-    cluster.settle();
 }

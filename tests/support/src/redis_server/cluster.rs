@@ -8,18 +8,21 @@
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::sync::LazyLock;
 
-use super::{RedisServer, program};
-use crate::polling::wait_for;
+use super::{RedisServer, on_some_port, program};
+use crate::polling::until;
 use crate::ports::reserved_port;
 
-/// How long servers may take to agree.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// For how long a server must be silent to be taken for dead, while the cluster forms. Servers ping
+/// each other twice in this time, so a short one makes them agree soon.
+const FORMING_TIMEOUT_MS: &str = "600";
 
-/// For how long a server must be silent to be taken for dead.
-pub const NODE_TIMEOUT_MS: &str = "600";
+/// The same afterwards: no server is taken for dead because the machine is busy.
+const NODE_TIMEOUT_MS: &str = "60000";
+
+/// The same where a test kills a server.
+const FAILOVER_TIMEOUT_MS: &str = "2000";
 
 /// By how much the port of the bus is above the other, where it cannot be set.
 const BUS_ABOVE: u16 = 10_000;
@@ -47,18 +50,22 @@ impl RedisCluster {
             cluster.nodes[number].obey(&id);
         }
         cluster.settle();
+        cluster.set_node_timeout(NODE_TIMEOUT_MS);
+        // A server may have been taken for dead just before.
+        cluster.settle();
         cluster
     }
 
     /// So many masters without replicas.
     pub fn start_masters(masters: usize) -> Self {
         let cluster = Self::meet(masters, masters);
-        wait(|| {
+        until("every slot is served", || {
             cluster.nodes.iter().all(|node| {
                 let info: String = node.server.say(&["CLUSTER", "INFO"]);
                 info.contains("cluster_state:ok")
             })
         });
+        cluster.set_node_timeout(NODE_TIMEOUT_MS);
         cluster
     }
 
@@ -78,56 +85,62 @@ impl RedisCluster {
                 node.serve(from..=to);
             }
         }
-        let known = || {
-            let knows_all = |node: &Node| {
+        let (first, others) = cluster.nodes.split_first().expect("servers");
+        let mut looks = 0;
+        until("all servers know each other", || {
+            // A handshake that is slower than a second is given up.
+            if looks % 200 == 0 {
+                for other in others {
+                    let (port, bus) = (other.server.port().to_string(), other.bus.to_string());
+                    let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
+                    let _: redis::Value = first.server.say(&meet);
+                }
+            }
+            looks += 1;
+            cluster.nodes.iter().all(|node| {
                 let info: String = node.server.say(&["CLUSTER", "INFO"]);
                 info.contains(&format!("cluster_known_nodes:{all}\r"))
-            };
-            cluster.nodes.iter().all(knows_all).then_some(())
-        };
-        let (first, others) = cluster.nodes.split_first().expect("servers");
-        // A handshake that is slower than the node timeout is given up.
-        for _ in 0..10 {
-            for other in others {
-                let (port, bus) = (other.server.port().to_string(), other.bus.to_string());
-                let _: redis::Value =
-                    first
-                        .server
-                        .say(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-            }
-            if wait_for(PATIENCE / 10, known).is_some() {
-                break;
-            }
-        }
-        wait(|| known().is_some());
+            })
+        });
         cluster
+    }
+
+    /// From now on a server that is silent for two seconds is taken for dead, and its replica takes
+    /// over.
+    pub fn fail_over_soon(&self) {
+        self.set_node_timeout(FAILOVER_TIMEOUT_MS);
+    }
+
+    fn set_node_timeout(&self, timeout_ms: &str) {
+        for node in &self.nodes {
+            let words = ["CONFIG", "SET", "cluster-node-timeout", timeout_ms];
+            let _: redis::Value = node.server.say(&words);
+        }
     }
 
     /// Waits until every slot is served, every master has a replica that follows it, and all
     /// servers report that.
     pub fn settle(&self) {
-        wait(|| {
-            self.nodes.iter().all(|node| {
-                let Ok(info) = node.server.try_say::<String>(&["CLUSTER", "INFO"]) else {
-                    return false;
-                };
-                let Ok(nodes) = node.server.try_say::<String>(&["CLUSTER", "NODES"]) else {
-                    return false;
-                };
+        until("the cluster has settled", || {
+            let settled = self.nodes.iter().all(|node| {
+                let info: String = node.server.say(&["CLUSTER", "INFO"]);
+                let nodes: String = node.server.say(&["CLUSTER", "NODES"]);
                 // A replica is listed as soon as it is known to follow.
-                let rows = node
-                    .server
-                    .try_say::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]);
-                let followed = rows.is_ok_and(|rows| rows.iter().all(|row| row.len() > 3));
+                let rows: Vec<Vec<redis::Value>> = node.server.say(&["CLUSTER", "SLOTS"]);
                 let masters = nodes.lines().filter(|line| line.contains("master")).count();
-                followed
+                rows.iter().all(|row| row.len() > 3)
                     && info.contains("cluster_state:ok")
                     && !nodes.contains("fail")
                     && masters * 2 == self.nodes.len()
-            }) && self.masters().iter().all(|number| {
+            });
+            let online = self.masters().iter().all(|number| {
                 let info: String = self.nodes[*number].server.say(&["INFO", "replication"]);
                 info.contains("state=online")
-            })
+            });
+            if settled && online {
+                return Ok(());
+            }
+            Err(self.nodes[0].server.say::<String>(&["CLUSTER", "NODES"]))
         });
     }
 
@@ -186,13 +199,6 @@ impl RedisCluster {
         });
         keys.collect()
     }
-
-    /// Deletes every key.
-    pub fn clear(&self) {
-        for number in self.masters() {
-            let _: redis::Value = self.nodes[number].server.say(&["FLUSHALL"]);
-        }
-    }
 }
 
 // === impl Node ===
@@ -200,23 +206,25 @@ impl RedisCluster {
 impl Node {
     /// Starts a server outside any cluster, with these further arguments.
     pub fn start(arguments: &[&str]) -> Self {
-        let (port, bus) = ports();
-        let bus_text = bus.to_string();
-        let mut all = vec![
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            NODE_TIMEOUT_MS,
-            "--repl-diskless-sync-delay",
-            "0",
-        ];
-        if bus != port.saturating_add(BUS_ABOVE) {
-            all.extend(["--cluster-port", &bus_text]);
-        }
-        all.extend(arguments);
-        let server = RedisServer::start_on(port, &all);
-        let id = server.say(&["CLUSTER", "MYID"]);
-        Self { server, id, bus }
+        on_some_port(|| {
+            let (port, bus) = ports();
+            let bus_text = bus.to_string();
+            let mut all = vec![
+                "--cluster-enabled",
+                "yes",
+                "--cluster-node-timeout",
+                FORMING_TIMEOUT_MS,
+                "--repl-diskless-sync-delay",
+                "0",
+            ];
+            if bus != port.saturating_add(BUS_ABOVE) {
+                all.extend(["--cluster-port", &bus_text]);
+            }
+            all.extend(arguments);
+            let server = RedisServer::try_start(port, &all)?;
+            let id = server.say(&["CLUSTER", "MYID"]);
+            Some(Self { server, id, bus })
+        })
     }
 
     /// Serves these slots. Redis 6.2 has no `ADDSLOTSRANGE`.
@@ -229,35 +237,29 @@ impl Node {
 
     /// Follows the master of that name, as soon as it knows it.
     pub fn obey(&self, id: &str) {
-        wait(|| {
-            let told = self
-                .server
-                .try_say::<redis::Value>(&["CLUSTER", "REPLICATE", id]);
-            told.is_ok()
+        until("the replica knows its master", || {
+            let words = ["CLUSTER", "REPLICATE", id];
+            self.server.try_say::<redis::Value>(&words)
         });
     }
 }
 
-/// A free port, and one for the cluster's bus. Before Redis 7.0 the second is given by the first.
-/// Then they are below the ports that the system gives to connections.
+/// A port, and one for the cluster's bus. Before Redis 7.0 the second is given by the first.
 fn ports() -> (u16, u16) {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let version = Command::new(program()).arg("--version").output();
-    let version = version.expect("`redis-server` is missing; run `make deps`");
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let (_, major) = version.split_once("v=").expect("a version");
-    if !major.starts_with("6.") {
+    static IS_OLD: LazyLock<bool> = LazyLock::new(|| {
+        let version = Command::new(program()).arg("--version").output();
+        let version = version.expect("`redis-server` is missing; run `make deps`");
+        String::from_utf8_lossy(&version.stdout).contains("v=6.")
+    });
+    if !*IS_OLD {
         return (reserved_port(), reserved_port());
     }
-    let first = u16::try_from(std::process::id() % 8_000).expect("a small number");
-    loop {
-        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 8_000;
-        let port = 12_000 + number;
-        let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if is_free(port) && is_free(port + BUS_ABOVE) {
-            return (port, port + BUS_ABOVE);
-        }
-    }
+    // Below the ports that are reserved, so that no other test has it.
+    let buses = std::iter::repeat_with(reserved_port);
+    let mut pairs = buses.map(|bus| (bus - BUS_ABOVE, bus));
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let free = pairs.find(|(port, _)| *port < 20_000 && is_free(*port));
+    free.expect("an endless list")
 }
 
 /// Waits until a replica has the last write of this master. An online replica is not enough: after
@@ -270,16 +272,7 @@ pub fn follow(master: &RedisServer) {
         digits.parse().ok()
     };
     let wanted = offset_behind("master_repl_offset:");
-    wait(|| offset_behind("state=online,offset=") >= wanted);
-}
-
-fn wait(mut condition: impl FnMut() -> bool) {
-    let pause = Duration::from_millis(10);
-    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(pause);
-    }
-    panic!("the cluster did not agree");
+    until("the replica has the last write", || {
+        offset_behind("state=online,offset=") >= wanted
+    });
 }

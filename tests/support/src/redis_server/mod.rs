@@ -1,4 +1,7 @@
-//! A Redis server for one test, started on a free port and a Unix socket, stopped when dropped.
+//! A Redis server for one test, on a port and a Unix socket, stopped when dropped.
+//!
+//! Tests reserve their ports from each other, not from other programs. So a server that finds its
+//! port in use is started on another one.
 //!
 //! Why a real server: the store is tested with servers that are frozen, full, read-only or killed.
 //! `REDIS_SERVER` names another program (`make test-servers`).
@@ -8,15 +11,18 @@ pub mod slot_move;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use redis::{Connection, FromRedisValue};
 
 use crate::child_process::SpawnTied as _;
+use crate::polling::until;
 use crate::ports::reserved_port;
 
-/// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How many ports a server is started on before the test fails.
+const PORTS_MAX: usize = 10;
+
+/// The log, in the data directory.
+const LOG: &str = "redis.log";
 
 /// A running `redis-server`.
 pub struct RedisServer {
@@ -29,22 +35,20 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it with these further arguments, and waits until it answers.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_on(reserved_port(), arguments)
+        on_some_port(|| Self::try_start(reserved_port(), arguments))
     }
 
-    /// The same on this port.
-    fn start_on(port: u16, arguments: &[&str]) -> Self {
+    /// The same on this port; none if the port is in use.
+    fn try_start(port: u16, arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-        let child = spawn(directory.path(), port, &arguments);
-        let server = Self {
-            child,
+        let mut server = Self {
+            child: spawn(directory.path(), port, &arguments),
             directory,
             port,
             arguments,
         };
-        server.wait();
-        server
+        server.answers().then_some(server)
     }
 
     /// A port where one may be started later.
@@ -54,42 +58,34 @@ impl RedisServer {
 
     /// Starts it at that port.
     pub fn start_at(port: u16) -> Self {
-        Self::start_on(port, &[])
+        Self::try_start(port, &[]).expect("the port is free")
     }
 
     /// Starts a sentinel that watches a primary by this name and alone decides whether it is down.
-    pub fn sentinel(name: &str, port: u16) -> Self {
-        Self::sentinel_of(name, port, 1)
-    }
-
-    /// The same with a quorum.
-    pub fn sentinel_of(name: &str, port: u16, quorum: usize) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let own = reserved_port();
-        let file = directory.path().join("sentinel.conf");
-        let text = format!(
-            "port {own}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n\
-             sentinel monitor {name} 127.0.0.1 {port} {quorum}\nsentinel down-after-milliseconds {name} 500\n\
-             sentinel failover-timeout {name} 2000\n",
-            directory.path().join("redis.sock").display(),
-            directory.path().display(),
-        );
-        std::fs::write(&file, text).expect("its configuration");
-        let child = Command::new(program())
-            .arg(file)
-            .arg("--sentinel")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn_tied()
-            .expect("`redis-server` is missing; run `make deps`");
-        let server = Self {
-            child,
-            directory,
-            port: own,
-            arguments: Vec::new(),
-        };
-        server.wait();
-        server
+    pub fn sentinel(name: &str, primary: u16) -> Self {
+        on_some_port(|| {
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let port = reserved_port();
+            let file = directory.path().join("sentinel.conf");
+            let text = format!(
+                "port {port}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile {LOG}\n\
+                 sentinel monitor {name} 127.0.0.1 {primary} 1\n\
+                 sentinel down-after-milliseconds {name} 2000\n\
+                 sentinel failover-timeout {name} 4000\n",
+                directory.path().join("redis.sock").display(),
+                directory.path().display(),
+            );
+            std::fs::write(&file, text).expect("its configuration");
+            let mut command = Command::new(program());
+            command.arg(file).arg("--sentinel");
+            let mut server = Self {
+                child: spawn_silently(&mut command),
+                directory,
+                port,
+                arguments: Vec::new(),
+            };
+            server.answers().then_some(server)
+        })
     }
 
     /// Kills it with SIGKILL.
@@ -113,7 +109,7 @@ impl RedisServer {
     /// Starts it again after a kill, with its persisted data (default: none).
     pub fn start_again(&mut self) {
         self.child = spawn(self.directory.path(), self.port, &self.arguments);
-        self.wait();
+        assert!(self.answers(), "port {} is in use", self.port);
     }
 
     /// Sends a signal by name, such as `STOP`.
@@ -164,17 +160,22 @@ impl RedisServer {
         redis::Client::open(url)?.get_connection()
     }
 
-    fn wait(&self) {
-        let pause = Duration::from_millis(5);
-        for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
-            match self.try_say::<String>(&["PING"]) {
-                Ok(_) => return,
-                // It runs, and requires a password or loads its data.
-                Err(error) if matches!(error.code(), Some("NOAUTH" | "LOADING")) => return,
-                Err(_) => std::thread::sleep(pause),
+    /// Waits until it answers. False if it ended because its port is in use.
+    fn answers(&mut self) -> bool {
+        until("redis-server answers", || {
+            if let Some(status) = self.child.try_wait().expect("its status") {
+                let log = std::fs::read_to_string(self.directory().join(LOG)).unwrap_or_default();
+                let in_use = log.contains("Address already in use");
+                assert!(in_use, "redis-server ended, {status}: {log}");
+                return Ok(false);
             }
-        }
-        panic!("redis-server did not start");
+            match self.try_say::<String>(&["PING"]) {
+                Ok(_) => Ok(true),
+                // It runs, and requires a password or loads its data.
+                Err(error) if matches!(error.code(), Some("NOAUTH" | "LOADING")) => Ok(true),
+                Err(error) => Err(error),
+            }
+        })
     }
 }
 
@@ -191,18 +192,29 @@ pub fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
+/// Calls `start` until it finds a port that is not in use.
+fn on_some_port<T>(start: impl FnMut() -> Option<T>) -> T {
+    let mut started = std::iter::repeat_with(start).take(PORTS_MAX).flatten();
+    started.next().expect("a port that is not in use")
+}
+
 fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
-    Command::new(program())
+    let mut command = Command::new(program());
+    command
         .args(["--port", &port.to_string()])
         .args(["--bind", "127.0.0.1"])
         .arg("--unixsocket")
         .arg(directory.join("redis.sock"))
         .arg("--dir")
         .arg(directory)
+        .args(["--logfile", LOG])
         .args(["--save", "", "--appendonly", "no"])
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn_tied()
-        .expect("`redis-server` is missing; run `make deps`")
+        .args(arguments);
+    spawn_silently(&mut command)
+}
+
+fn spawn_silently(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn_tied();
+    child.expect("`redis-server` is missing; run `make deps`")
 }
