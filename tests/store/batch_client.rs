@@ -13,14 +13,13 @@ use tollgate::store::{
 };
 use tollgate_limiter::Check;
 
-use super::{BOUNDS, Running, check, futures_poll, idle};
+use super::{BOUNDS, Running, check, futures_poll, idle, wait_for_answers};
 
 /// The replies: each request's answers by position, and its tentative takes.
 #[derive(Default)]
 struct Received {
     answers: BTreeMap<(Ticket, usize), CheckResult>,
     tentatives: BTreeMap<Ticket, Vec<TentativeTake>>,
-    shares: usize,
 }
 
 impl Received {
@@ -54,7 +53,6 @@ fn receive(client: &mut Box<dyn BatchClient>) -> Received {
     let mut received = Received::default();
     let mut cx = Context::from_waker(Waker::noop());
     while client.take_replies(&mut cx, &mut |share| {
-        received.shares += 1;
         assert_eq!(share.positions.len(), share.answers.len());
         for (position, answer) in share.positions.iter().zip(share.answers) {
             let before = received
@@ -115,34 +113,6 @@ fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn 
 }
 
 #[tokio::test]
-async fn requests_of_one_send_each_get_their_own_answers_in_order() {
-    for (mut running, mut client) in each(BOUNDS) {
-        // Twice, because batches are reused.
-        for taken in [0, 1] {
-            let mut shares = 0;
-            for ticket in 0..50_u32 {
-                let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 8);
-                let checks: Vec<_> = keys.map(|key| check(key, 1_000, key)).collect();
-                let of_it = add(&mut client, ticket, &checks).unwrap();
-                assert!(of_it <= checks.len().min(4) && (of_it > 0) != checks.is_empty());
-                shares += of_it;
-            }
-            assert_eq!(receive(&mut client).shares, 0, "nothing was sent");
-            let received = round(&mut client, &mut running);
-            assert_eq!(received.shares, shares);
-            for ((ticket, position), answer) in &received.answers {
-                let key = u64::from(*ticket) * 10 + *position as u64;
-                let remaining = answer.as_ref().unwrap().remaining;
-                assert_eq!(remaining, 1_000_u64.saturating_sub(key * (taken + 1)));
-            }
-            let checks: u32 = (0..50_u32).map(|ticket| ticket % 8).sum();
-            assert_eq!(received.answers.len(), checks as usize);
-            assert_eq!(waiting(&running), 0);
-        }
-    }
-}
-
-#[tokio::test]
 async fn checks_of_one_bucket_count_together_within_and_across_requests() {
     for (mut running, mut client) in each(BOUNDS) {
         let twice = [check(1, 10, 4), check(2, 10, 1), check(1, 10, 4)];
@@ -169,9 +139,14 @@ async fn a_request_beyond_the_queue_bound_is_not_sent() {
             let shed = add(&mut client, 1, &many);
             assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
         }
+        let shed = running.ask(many.clone()).await;
+        assert_eq!(
+            shed.map(|_| 1),
+            Err(StoreError::Overloaded { waiting_max: 2 })
+        );
         assert_eq!(
             running.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
-            "36"
+            "48"
         );
         // There is space for another in the same send.
         add(&mut client, 2, &[check(0, 10, 1), check(0, 10, 1)]).unwrap();
@@ -396,12 +371,8 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                         }
                     }
                     client.send();
-                    while under_way > 0 {
-                        let answers = count(&mut client);
-                        under_way -= answers;
-                        decided += answers;
-                        std::thread::yield_now();
-                    }
+                    decided += wait_for_answers(&mut client, under_way).len();
+                    under_way = 0;
                 }
                 (decided, shed)
             };
@@ -417,12 +388,14 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 }
                 most
             });
+            let joined = threads_asking.into_iter().map(|thread| thread.join());
+            let joined: Vec<_> = joined.collect();
+            done.store(true, Ordering::Relaxed);
             let mut sums = (0, 0);
-            for thread in threads_asking {
-                let (decided, shed) = thread.join().unwrap();
+            for sum in joined {
+                let (decided, shed) = sum.unwrap();
                 sums = (sums.0 + decided, sums.1 + shed);
             }
-            done.store(true, Ordering::Relaxed);
             (sums.0, sums.1, watcher.join().unwrap())
         });
         assert!(seen_most <= MAX, "{seen_most}");
@@ -431,14 +404,6 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
         assert_eq!(metric, shed.to_string());
         assert_eq!(waiting(&running), 0);
     }
-}
-
-/// How many answers have arrived, for requests that may share a ticket.
-fn count(client: &mut Box<dyn BatchClient>) -> usize {
-    let mut answers = 0;
-    let mut cx = Context::from_waker(Waker::noop());
-    client.take_replies(&mut cx, &mut |share| answers += share.answers.len());
-    answers
 }
 
 fn waiting_of(metrics: &tollgate::metrics::Metrics) -> usize {

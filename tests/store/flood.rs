@@ -1,7 +1,7 @@
 //! Floods of new keys: what the memory store evicts, what it never evicts, and what happens to keys
 //! without space. `tests/memory` measures the process.
 
-use super::{BOUNDS, Running, check, idle};
+use super::{BOUNDS, Running, hourly as check, idle};
 use tollgate::store::memory;
 use tollgate_limiter::{Check, Limit, Unit};
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tollgate::store::{
     BatchClient, CheckResult, CommitMode, Deadline, StoreError, TentativeTake, Worker, memory,
 };
-use tollgate_limiter::{ALGORITHMS, Check, Otherwise, ReservationOutcome};
+use tollgate_limiter::{Check, Otherwise, ReservationOutcome};
 
 use super::reservations::{commit, reserve};
 use super::{BOUNDS, Running, check, futures_poll, idle};
@@ -155,30 +155,6 @@ async fn a_lone_check_is_decided_behind_checks_that_wait() {
 }
 
 #[tokio::test]
-async fn a_lone_check_is_decided_behind_a_refund_that_waits() {
-    let mut bench = Bench::new(ONE_PARTITION);
-    let mut client = bench.client();
-    let bucket = Check {
-        algorithm: ALGORITHMS
-            .iter()
-            .copied()
-            .find(|algorithm| algorithm.name() == "token_bucket")
-            .unwrap(),
-        ..check(1, 1, 1)
-    };
-    let bucket = std::slice::from_ref(&bucket);
-    send(&mut client, bucket, CommitMode::Tentative);
-    let (answers, tentative) = receive(&mut client);
-    assert!(answers[0].as_ref().unwrap().allowed);
-    drop(tentative.unwrap());
-    send(&mut client, bucket, CommitMode::Immediate);
-    assert!(allowed(&mut client).is_empty(), "the refund comes first");
-    bench.work();
-    assert_eq!(allowed(&mut client), [true]);
-    assert_eq!(bench.running.metric("tollgate_given_back_total"), "1");
-}
-
-#[tokio::test]
 async fn a_lone_check_is_decided_behind_a_reset_that_waits() {
     let mut bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();
@@ -209,21 +185,6 @@ async fn without_a_worker_nothing_is_decided() {
     assert_eq!(receive(&mut client).0, [Err(StoreError::Stopped)]);
     let waiting = running.metric("tollgate_mailbox_checks{partition=\"0\"}");
     assert_eq!(waiting, "0");
-}
-
-#[tokio::test]
-async fn a_deadline_is_kept_without_the_worker() {
-    let bench = Bench::new(ONE_PARTITION);
-    let mut client = bench.client();
-    let soon = Deadline::within_us(&*bench.running.clock, 20_000);
-    let one = [check(1, 10, 4)];
-    client.add(1, &one, soon, CommitMode::Immediate).unwrap();
-    bench.running.clock.advance_us(20_000);
-    client.send();
-    assert_eq!(receive(&mut client).0, [Err(StoreError::DeadlineExceeded)]);
-    send(&mut client, &[check(1, 10, 0)], CommitMode::Immediate);
-    let (answers, _) = receive(&mut client);
-    assert_eq!(answers[0].as_ref().unwrap().remaining, 10);
 }
 
 #[tokio::test]

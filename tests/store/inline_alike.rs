@@ -11,7 +11,7 @@ use tollgate_test_support::seeded_rng::SeededRng;
 
 use super::inline::{Bench, ONE_PARTITION};
 use super::reservations::{commit, reserve};
-use super::{check, futures_poll};
+use super::{futures_poll, hourly as check};
 
 const TWO_PARTITIONS: memory::MemoryLimits = memory::MemoryLimits {
     partitions: 2,

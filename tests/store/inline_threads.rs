@@ -13,9 +13,7 @@ use tollgate_limiter::{
 };
 
 use super::inline::{Bench, MANY, ONE_PARTITION, allowed, receive, send};
-use super::{check, idle};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{PATIENCE, check, idle, wait_for_answers};
 
 /// How a decision goes on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -196,14 +194,11 @@ fn exactly_the_limit_passes_while_threads_and_the_worker_race() {
                 1
             };
             let one = check(1, u32::try_from(LIMIT).unwrap(), 1);
-            let mut due = checks;
             send(&mut client, &vec![one; checks], CommitMode::Immediate);
-            while due > 0 {
-                let answers = allowed(&mut client);
-                due -= answers.len();
-                passed += answers.iter().filter(|passed| **passed).count();
-                std::thread::yield_now();
-            }
+            let answers = wait_for_answers(&mut client, checks).into_iter();
+            passed += answers
+                .filter(|answer| answer.as_ref().unwrap().allowed)
+                .count();
         }
         passed
     };

@@ -13,6 +13,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::{BatchClient, ResetFuture};
 use tollgate_limiter::{Operation, Otherwise, Outcome, ReservationOutcome};
 
+use super::hourly as check;
 use super::*;
 
 const AGE_US: u64 = 2_000_000;
@@ -79,6 +80,12 @@ impl Store for Shared {
         }
         self.store.reset(checks)
     }
+}
+
+/// Lets the workers run for this long. Time is paused, so it takes none.
+async fn tick(ms: u64) {
+    // sleep: of simulated time
+    tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 /// Replicas of one shared store.
@@ -160,9 +167,9 @@ impl Replicas {
     /// Lets leases reach their age, and the workers notice it.
     async fn settle(&self) {
         self.clock.advance_us(AGE_US);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tick(1_000).await;
         self.clock.advance_us(AGE_US / 4);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tick(1_000).await;
     }
 
     fn held(&self) -> u64 {
@@ -360,7 +367,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         };
         assert!(replicas.ask(0, &more).await.allowed);
         // The worker sends the refunds and updates the gauge.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tick(1_000).await;
         let given_back = replicas.shared.given_back.lock().unwrap().clone();
         assert_eq!(given_back, [(unspent, taken_at)], "{name} {limit:?}");
         if limit == second {
@@ -522,7 +529,7 @@ async fn many_at_once_are_answered_each_once() {
     }
     asking.send();
     for _ in 0..200 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tick(1).await;
         asking.take_replies(&mut cx, &mut |share| {
             answered += 1;
             for (position, answer) in share.positions.iter().zip(share.answers) {
@@ -569,7 +576,7 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                 }
                 if next(4) == 0 {
                     replicas.clock.advance_us(next(700_000));
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    tick(200).await;
                 }
             }
             let granted = replicas.shared.granted.lock().unwrap().clone();

@@ -1,8 +1,8 @@
 //! The contract suite: what every store in `BACKENDS` promises.
 //!
-//! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
-//! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
-//! (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations,
+//! Most tests run on every backend (`running`), Redis with a real server for each test and its own
+//! clock: their limits are per year. Tests that need a simulated clock, a worker in the test's hand
+//! or the memory store's limits run on memory (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations,
 //! `batch_client` the batch client, `inline`, `inline_alike` and `inline_threads` checks that are
 //! decided without a worker, `flood` a full store. `tests/laws` tests the arithmetic of the
 //! algorithms.
@@ -27,18 +27,21 @@ mod resets;
 mod shared;
 mod tentative_takes;
 
+use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::{
-    BACKENDS, Backend, CheckResult, CommitMode, Deadline, Setup, SharedSettings, Store, StoreError,
-    StoreReply, memory,
+    BACKENDS, Backend, BatchClient, CheckResult, CommitMode, Deadline, Setup, SharedSettings,
+    Store, StoreError, StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate_test_support::polling::{PATIENCE, until_async};
 use tollgate_test_support::redis_server::RedisServer;
 
 /// A store with its clock, metrics and workers.
@@ -94,13 +97,11 @@ async fn running() -> Vec<Running> {
     let mut all = Vec::new();
     for backend in BACKENDS {
         let running = build(backend, BOUNDS).spawned();
-        let ready = async {
-            while running.store.health().is_some_and(|health| !health.healthy) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let ready = tokio::time::timeout(Duration::from_secs(10), ready).await;
-        assert!(ready.is_ok(), "{:?}", running.store.health());
+        until_async("the store decides", async || match running.store.health() {
+            Some(health) if !health.healthy => Err(health),
+            _ => Ok(()),
+        })
+        .await;
         all.push(running);
     }
     assert!(all.len() > 1);
@@ -146,11 +147,12 @@ const BOUNDS: memory::MemoryLimits = memory::MemoryLimits {
     when_full: memory::WhenFull::Share,
 };
 
+/// A check of a limit per year, which does not reset during a test by any clock.
 fn check(key: u64, limit: u32, hits: u64) -> Check {
     Check {
         // Spread over partitions and tables, as keyed hashes are.
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
-        limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
+        limit: Limit::per(limit, Unit::Year, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
         operation: Hits::Take(hits).into(),
         fingerprint: 1,
@@ -158,6 +160,14 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         may_fall_back: false,
         is_exact: false,
         bucket_name: None,
+    }
+}
+
+/// The same per hour, for tests that set the clock.
+fn hourly(key: u64, limit: u32, hits: u64) -> Check {
+    Check {
+        limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
+        ..check(key, limit, hits)
     }
 }
 
@@ -178,10 +188,8 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                 tasks.spawn(async move {
                     let mut allowed = 0;
                     for _ in 0..100 {
-                        // A limit per year does not reset during the test, by any clock.
                         let check = Check {
                             algorithm,
-                            limit: Limit::per(1_000, Unit::Year, NonZeroU32::MIN),
                             ..check(number as u64, 1_000, 1)
                         };
                         let applied = store
@@ -234,137 +242,9 @@ async fn two_checks_of_one_bucket_count_together() {
 }
 
 #[tokio::test]
-async fn a_check_whose_caller_left_is_not_taken() {
-    for mut running in idle(BOUNDS) {
-        // No worker runs yet: the check waits, and its caller leaves.
-        let mut applying = running.store.apply(
-            vec![check(1, 10, 4)],
-            Deadline::NEVER,
-            CommitMode::Immediate,
-        );
-        assert!(futures_poll(&mut applying).is_none());
-        drop(applying);
-        running = running.spawned();
-        let outcomes = running.ask(vec![check(1, 10, 1)]).await.unwrap();
-        assert_eq!(outcomes[0].as_ref().unwrap().remaining, 9);
-        assert_eq!(
-            running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
-            "1"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_check_past_its_deadline_is_not_taken() {
-    for mut running in idle(BOUNDS) {
-        let deadline = Deadline::within_us(&*running.clock, 20_000);
-        let mut applying =
-            running
-                .store
-                .apply(vec![check(1, 10, 4)], deadline, CommitMode::Immediate);
-        assert!(futures_poll(&mut applying).is_none());
-        running.clock.advance_us(20_000);
-        let workers: Vec<_> = running.workers.drain(..).collect();
-        for worker in workers {
-            tokio::spawn(worker);
-        }
-        assert_eq!(answers(applying.await), Err(StoreError::DeadlineExceeded));
-        let outcomes = running.ask(vec![check(1, 10, 1)]).await.unwrap();
-        assert_eq!(outcomes[0].as_ref().unwrap().remaining, 9);
-        assert_eq!(
-            running.metric("tollgate_shed_total{reason=\"deadline_passed\"}"),
-            "1"
-        );
-        assert!(running.clock.uptime_us() >= 20_000);
-    }
-}
-
-#[tokio::test]
-async fn a_full_mailbox_sheds_immediately() {
-    let bounds = memory::MemoryLimits {
-        partitions: 1,
-        queue_checks_max: 5,
-        ..BOUNDS
-    };
-    for mut running in idle(bounds) {
-        let mut waiting: Vec<_> = (0..5)
-            .map(|_| {
-                running.store.apply(
-                    vec![check(1, 100, 1)],
-                    Deadline::NEVER,
-                    CommitMode::Immediate,
-                )
-            })
-            .collect();
-        for applying in &mut waiting {
-            assert!(futures_poll(applying).is_none());
-        }
-        assert_eq!(
-            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
-            "5"
-        );
-        let shed = running.ask(vec![check(2, 100, 1)]).await;
-        assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 5 }));
-        assert_eq!(
-            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
-            "5"
-        );
-        let workers: Vec<_> = running.workers.drain(..).collect();
-        for worker in workers {
-            tokio::spawn(worker);
-        }
-        for applying in waiting {
-            assert!(
-                answers(applying.await).unwrap()[0]
-                    .as_ref()
-                    .unwrap()
-                    .allowed
-            );
-        }
-        assert_eq!(
-            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
-            "0"
-        );
-        let after = running.ask(vec![check(1, 100, 0)]).await.unwrap();
-        assert_eq!(after[0].as_ref().unwrap().remaining, 95);
-    }
-}
-
-#[tokio::test]
-async fn a_request_across_partitions_is_shed_whole() {
-    let bounds = memory::MemoryLimits {
-        partitions: 4,
-        queue_checks_max: 2,
-        ..BOUNDS
-    };
-    for running in idle(bounds).map(Running::spawned) {
-        // Twelve checks over four queues of two: one queue must overflow.
-        let checks: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
-        let shed = running.ask(checks).await;
-        assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
-        for key in 0..12 {
-            let look = running.ask(vec![check(key, 10, 0)]).await.unwrap();
-            assert_eq!(look[0].as_ref().unwrap().remaining, 10, "key {key}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn workers_end_when_the_store_is_gone() {
-    for running in idle(BOUNDS) {
-        let mut workers = JoinSet::new();
-        for worker in running.workers {
-            workers.spawn(worker);
-        }
-        drop(running.store);
-        workers.join_all().await;
-    }
-}
-
-#[tokio::test]
 async fn idle_buckets_are_freed_while_others_are_in_use() {
     for running in idle(BOUNDS).map(Running::spawned) {
-        let floods: Vec<_> = (0..5_000).map(|key| check(key, 10, 1)).collect();
+        let floods: Vec<_> = (0..5_000).map(|key| hourly(key, 10, 1)).collect();
         for part in floods.chunks(1_000) {
             running.ask(part.to_vec()).await.unwrap();
         }
@@ -372,7 +252,7 @@ async fn idle_buckets_are_freed_while_others_are_in_use() {
         running.clock.advance_us(3_608_000_000);
         // Each message sweeps more than it can add, so a lap ends however many messages come.
         for key in 5_000..35_000 {
-            running.ask(vec![check(key, 10, 1)]).await.unwrap();
+            running.ask(vec![hourly(key, 10, 1)]).await.unwrap();
         }
         assert_eq!(running.metric("tollgate_buckets_freed_total"), "5000");
     }
@@ -385,4 +265,24 @@ fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> 
         std::task::Poll::Ready(output) => Some(output),
         std::task::Poll::Pending => None,
     }
+}
+
+/// Waits, on a thread of its own, for the answers to this many checks, in any order.
+fn wait_for_answers(client: &mut Box<dyn BatchClient>, checks: usize) -> Vec<CheckResult> {
+    let mut answers = Vec::new();
+    let received = poll_fn(|cx| {
+        client.take_replies(cx, &mut |reply| answers.extend_from_slice(reply.answers));
+        if answers.len() < checks {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let waited = runtime.block_on(async { tokio::time::timeout(PATIENCE, received).await });
+    waited.expect("every check is answered");
+    answers
 }

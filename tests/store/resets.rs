@@ -5,12 +5,9 @@ use tollgate_limiter::{Holder, Operation};
 
 use super::*;
 
-const ONCE: NonZeroU32 = NonZeroU32::MIN;
-
-/// A check of five a year, which does not reset during a test by any clock.
+/// A check of five a year.
 fn five(key: u64, algorithm: &'static dyn Algorithm, operation: impl Into<Operation>) -> Check {
     Check {
-        limit: Limit::per(5, Unit::Year, ONCE),
         algorithm,
         operation: operation.into(),
         ..check(key, 5, 0)
@@ -91,9 +88,8 @@ async fn a_late_release_of_an_old_holder_frees_no_slot_of_a_new_one() {
     for running in running().await {
         let of = |holder, hits| {
             let holder = Some(Holder::from_hash(holder));
-            let limit = Limit::per(1, Unit::Year, ONCE);
             Check {
-                limit,
+                limit: check(3_000, 1, 0).limit,
                 ..five(3_000, algorithm, Operation { hits, holder })
             }
         };

@@ -1,9 +1,8 @@
 //! What only shared stores promise, and the failover store. `tests/redis` has the real failures.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use tollgate::store::failover::FailoverStore;
 use tollgate::store::{
@@ -50,7 +49,8 @@ async fn requests_of_one_send_each_get_their_own_answers_over_several_calls() {
                 let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 4);
                 let asked: Vec<_> = keys.map(|key| check(key, 1_000, key % 7)).collect();
                 let shares = client.add(ticket, &asked, Deadline::NEVER, CommitMode::Immediate);
-                assert!(shares.unwrap() <= asked.len());
+                let shares = shares.unwrap();
+                assert!(shares <= asked.len() && (shares > 0) != asked.is_empty());
                 checks += asked.len();
             }
             client.send();
@@ -254,4 +254,25 @@ async fn tentative_takes_of_two_stores_are_refunded_to_each() {
     tokio::task::yield_now().await;
     drop(client);
     assert_eq!(second.left(1, 5).await, 5);
+}
+
+#[tokio::test]
+async fn a_reset_that_the_first_store_cannot_carry_out_leaves_the_second_as_it_is() {
+    let (fallback, out_of_order, _first, second) = pair();
+    let ask = |hits| {
+        let checks = vec![local(check(1, 20, hits))];
+        fallback.apply(checks, Deadline::NEVER, CommitMode::Immediate)
+    };
+    ask(2).await.unwrap();
+    out_of_order.store(true, Ordering::Relaxed);
+    ask(2).await.unwrap();
+    let reset = || fallback.reset(vec![check(1, 20, 0)]);
+    assert_eq!(reset().await, Err(OUT));
+    assert_eq!(second.left(1, 5).await, 3);
+    // A reset reaches both.
+    out_of_order.store(false, Ordering::Relaxed);
+    assert_eq!(reset().await, Ok(vec![true]));
+    assert_eq!(second.left(1, 5).await, 5);
+    let both = ask(0).await.unwrap().answers;
+    assert_eq!(both[0].as_ref().unwrap().remaining, 20);
 }
