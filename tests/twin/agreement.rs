@@ -11,14 +11,17 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
-use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
+use proptest::test_runner::{
+    Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
+};
 use tollgate::store::redis::script;
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, AlgorithmOption, Check, Holder, Key, Mark, Outcome, State, Timestamp,
+    ALGORITHMS, Algorithm, AlgorithmOption, Holder, Mark, Outcome, State, Timestamp,
 };
 use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
+use crate::check_of;
 use crate::connection::{Call, Connection, Reply};
 
 /// Time, registers and marks.
@@ -50,17 +53,7 @@ pub(crate) fn hold(
         } = question;
         let outcome = state.apply(algorithm, &limit, ask, now);
         walk.answered(&question, &outcome);
-        let check = Check {
-            key: Key(0),
-            limit: question.limit,
-            algorithm,
-            operation: question.ask,
-            fingerprint: 0,
-            shared_bucket: false,
-            may_fall_back: false,
-            is_exact: false,
-            bucket_name: None,
-        };
+        let check = check_of(0, question.limit, algorithm, question.ask);
         // Some calls have one check, some a few.
         if number * 7 % 5 < 2 {
             calls.push(Call::default());
@@ -155,15 +148,31 @@ pub(crate) fn challenge(
     })
 }
 
-/// New histories in every run, after those that once failed.
+/// The same histories in every run, for a script that differs: none is shortened or kept.
+pub(crate) fn repeatable() -> TestRunner {
+    let config = Config {
+        cases: 4_000,
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+/// The histories that once failed, and then the same in every run; new ones where `PROPTEST_CASES`
+/// says how many.
 fn searching() -> TestRunner {
-    TestRunner::new(Config {
+    let config = Config {
         cases: cases_or(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/twin/regressions.txt",
         ))),
         ..Config::default()
-    })
+    };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return TestRunner::new(config);
+    }
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
 /// One test per algorithm, so that they run in parallel.

@@ -2,8 +2,7 @@
 //! outcomes.
 //!
 //! How: a random walk on a few buckets in every algorithm, many checks and resets in one call. Hits
-//! are given back once, late or at once, whether their bucket was reset meanwhile or not. Bugs in
-//! the script are planted at the end; each must be found.
+//! are given back once, late or at once, whether their bucket was reset meanwhile or not.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,11 +13,12 @@ use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::redis::script;
 use tollgate::store::{CommitMode, Deadline, Store};
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, Check, Hits, Holder, Key, Limit, Operation, Outcome, Timestamp, Unit,
+    ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Timestamp, Unit,
 };
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
 
+use crate::check_of;
 use crate::connection::{Call, Connection};
 
 /// Half a minute into a window.
@@ -43,17 +43,8 @@ pub(crate) struct Step {
 }
 
 fn check(key: u64, algorithm: &'static dyn Algorithm, operation: Operation) -> Check {
-    Check {
-        key: Key(u128::from(key) + 1),
-        limit: Limit::per(6, Unit::Minute, NonZeroU32::MIN),
-        algorithm,
-        operation,
-        fingerprint: 0,
-        shared_bucket: false,
-        may_fall_back: false,
-        is_exact: false,
-        bucket_name: None,
-    }
+    let limit = Limit::per(6, Unit::Minute, NonZeroU32::MIN);
+    check_of(key + 1, limit, algorithm, operation)
 }
 
 /// The steps in the memory store: what each comes to. Of a reset, whether hits counted.
@@ -246,7 +237,7 @@ fn set_back(text: &str, algorithm: &'static dyn Algorithm, back_us: u64) -> Resu
 }
 
 /// Walks, and sets the clock back by less and by more than a window.
-fn compare(text: &str, algorithm: &'static dyn Algorithm) -> Result<(), String> {
+pub(crate) fn compare(text: &str, algorithm: &'static dyn Algorithm) -> Result<(), String> {
     walk(text, algorithm)?;
     set_back(text, algorithm, 1_000_000)?;
     set_back(text, algorithm, 150_000_000)
@@ -257,30 +248,6 @@ fn a_reset_in_redis_is_a_reset_in_memory() {
     for algorithm in ALGORITHMS {
         let walked = compare(script::text(), *algorithm);
         assert_eq!(walked, Ok(()), "{algorithm:?}");
-    }
-}
-
-#[test]
-fn planted_bugs_of_resets_are_found() {
-    let bugs = [
-        ("call('DEL', key,", "call('EXISTS', key,"),
-        ("return reset_at and taken_at <= reset_at", "return false"),
-        ("taken_at <= reset_at", "taken_at < reset_at"),
-        ("written[key] = nil", ""),
-        ("heads[key] = nil\n", "\n"),
-        ("values[other] = false", ""),
-        ("marker = marker + 1", "marker = checks + 1"),
-        ("then at = reset_at end", "then at = at end"),
-        ("brought_back, due = false, nil end", "due = nil end"),
-    ];
-    for (piece, otherwise) in bugs {
-        let text = script::text();
-        assert!(text.contains(piece), "{piece}");
-        let text = text.replace(piece, otherwise);
-        let found = ALGORITHMS
-            .iter()
-            .any(|algorithm| compare(&text, *algorithm).is_err());
-        assert!(found, "not found: {piece}");
     }
 }
 
