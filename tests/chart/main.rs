@@ -15,7 +15,6 @@
     clippy::indexing_slicing
 )]
 
-mod admin_service;
 mod arbitrary;
 mod image;
 mod invalid_values;
@@ -28,8 +27,8 @@ mod pod;
 mod pod_security;
 mod property;
 mod rendering;
+mod running_admin;
 mod running_pod;
-mod secrets;
 mod settings;
 mod snapshots;
 mod table;

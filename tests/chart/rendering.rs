@@ -27,6 +27,9 @@ pub(crate) const EXAMPLE: &str = "--values=helm/tollgate/ci/minimal-values.yaml"
 pub(crate) const ON: &str = "--values=helm/tollgate/ci/everything-on-values.yaml";
 pub(crate) const OFF: &str = "--values=helm/tollgate/ci/everything-off-values.yaml";
 
+/// Arguments of Helm on one line, and texts that belong to them.
+pub(crate) type Case = (String, Vec<String>);
+
 /// Every object of a render.
 pub(crate) struct Rendered(pub(crate) Vec<Value>);
 
@@ -41,6 +44,24 @@ pub(crate) fn chart() -> PathBuf {
 /// A file of the repository.
 pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).expect(path)
+}
+
+/// The cases of a file of this folder: arguments on a line, and below them, indented, the texts.
+pub(crate) fn text_cases(name: &str) -> Vec<Case> {
+    let text = read(&format!("tests/chart/{name}"));
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines() {
+        if let Some(expected) = line.strip_prefix("    ") {
+            let (_, texts) = cases.last_mut().expect("arguments first");
+            texts.push(expected.to_owned());
+        } else if line.starts_with("--") {
+            cases.push((line.to_owned(), Vec::new()));
+        } else {
+            assert!(line.is_empty() || line.starts_with('#'), "{line}");
+        }
+    }
+    assert!(cases.iter().all(|(_, texts)| !texts.is_empty()), "{name}");
+    cases
 }
 
 /// Every file of values for tests, as an argument of helm.
@@ -195,11 +216,11 @@ impl Rendered {
         &containers[0]
     }
 
-    /// Value of a variable.
+    /// Value of a variable; null if it is not set.
     pub(crate) fn variable(&self, name: &str) -> &Value {
         let variables = self.container()["env"].as_array().expect("variables");
         let mut found = variables.iter().filter(|variable| variable["name"] == name);
-        let value = &found.next().expect(name)["value"];
+        let value = found.next().map_or(&Value::Null, |found| &found["value"]);
         assert!(found.next().is_none(), "{name} is set twice");
         value
     }
