@@ -8,8 +8,8 @@ use crate::traffic::{RULES, exceed, page, service};
 #[test]
 fn a_candidate_s_percentages_and_its_decisions_are_shown() {
     let tried = RULES.replace(
-        "unit: day, requests_per_unit: 2 }",
-        "unit: day, requests_per_unit: 2, candidate: { unit: day, requests_per_unit: 1 } }",
+        "unit: year, requests_per_unit: 2 }",
+        "unit: year, requests_per_unit: 2, candidate: { unit: year, requests_per_unit: 1 } }",
     );
     assert_ne!(tried, RULES);
     let service = Tollgate::start(&tried, &["--top-keys", "plain"]);
@@ -23,7 +23,7 @@ fn a_candidate_s_percentages_and_its_decisions_are_shown() {
         note.contains("of 3 requests, 1 newly refused and 0 newly admitted"),
         "{note}"
     );
-    let rule = format!("candidate 1 per day: {words}");
+    let rule = format!("candidate 1 per year: {words}");
     browser.wait_for_text("#rules tbody", &rule);
     browser.wait_for_text("#decisions tbody", "candidate (the answer was OK)");
     assert_eq!(browser.messages(), Vec::<String>::new());

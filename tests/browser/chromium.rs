@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tollgate_test_support::child_process::KillOnDrop;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::program;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, until};
 
 /// A browser with one window and a profile of its own.
 pub(crate) struct Browser {
@@ -68,7 +68,10 @@ impl Browser {
             }
             let client = Client::builder(TokioExecutor::new()).build_http();
             let builder = WebDriver::builder(url, wanted).client(DriverClient(client));
-            builder.connect().await.expect("a session of Chromium")
+            let driver = builder.connect().await.expect("a session of Chromium");
+            let longest = driver.set_script_timeout(PATIENCE * 4).await;
+            longest.expect("a timeout");
+            driver
         });
         Self {
             driver: Some(driver),
@@ -110,10 +113,25 @@ impl Browser {
 
     /// Waits until an element has text that contains this, and returns it.
     pub(crate) fn wait_for_text(&self, selector: &str, part: &str) -> String {
-        let found = wait_for(PATIENCE, || {
-            Some(self.text(selector)).filter(|text| text.contains(part))
+        until(&format!("{selector} has {part:?}"), || {
+            let text = self.text(selector);
+            if text.contains(part) {
+                Ok(text)
+            } else {
+                Err(text)
+            }
+        })
+    }
+
+    /// Waits until a script returns this value.
+    pub(crate) fn wait_for_value(&self, script: &str, expected: impl Into<Value>) {
+        let expected = expected.into();
+        until(&format!("{script} is {expected}"), || {
+            match self.run(script) {
+                value if value == expected => Ok(()),
+                value => Err(value),
+            }
         });
-        found.unwrap_or_else(|| panic!("{selector} never had {part:?}: {:?}", self.text(selector)))
     }
 
     /// Calls a DevTools command.

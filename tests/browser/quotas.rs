@@ -8,6 +8,7 @@ use crate::accessibility::{violations, write_picture};
 use crate::chromium::Browser;
 use crate::traffic::{RULES, page, service};
 
+// window: the clock is the test's.
 const QUOTAS: &str = "
 domain: edge
 descriptors:

@@ -4,11 +4,12 @@ use serde_json::json;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// Rules of one domain: two hits a day for each user, and others.
+/// Rules of one domain: two hits a year for each user, and others.
+// window: the others are shown, and no test counts on their answers.
 pub(crate) const RULES: &str = "
 domain: edge
 descriptors:
-  - { key: user, rate_limit: { unit: day, requests_per_unit: 2 } }
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 2 } }
   - { key: remote_address, rate_limit: { unit: second, requests_per_unit: 20, algorithm: token_bucket, burst: 40 } }
   - { key: api_key, rate_limit: { unit: minute, requests_per_unit: 60, algorithm: sliding_window } }
   - { key: plan, value: free, descriptors: [{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 100 } }] }

@@ -10,12 +10,12 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 
 use tollgate_test_support::child_process::KillOnDrop;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::machine::run;
 
@@ -111,13 +111,14 @@ impl Unit {
             reload: self.only("ExecReload").to_owned(),
         };
         let address = "127.0.0.1:8080".parse().expect("an address");
-        let ready = wait_for(PATIENCE, || {
+        until("the service is ready", || {
             // The port may not be open yet.
-            let ready =
-                TcpStream::connect(address).is_ok() && http(address, "GET", "/readyz", "").0 == 200;
-            ready.then_some(())
+            if TcpStream::connect(address).is_ok() && http(address, "GET", "/readyz", "").0 == 200 {
+                Ok(())
+            } else {
+                Err(Service::log())
+            }
         });
-        assert!(ready.is_some(), "not ready: {}", Service::log());
         service
     }
 }
@@ -144,12 +145,11 @@ impl Service {
     pub(crate) fn stop(mut self) {
         let id = self.process().id().to_string();
         run(Command::new("kill").args(["-TERM", &id]));
-        let ended = wait_for(PATIENCE, || self.process().try_wait().expect("its status"));
-        assert!(
-            ended.is_some_and(|status: ExitStatus| status.success()),
-            "{}",
-            Self::log()
-        );
+        let status = until("the service ends", || {
+            let status = self.process().try_wait().expect("its status");
+            status.ok_or_else(Self::log)
+        });
+        assert!(status.success(), "{}", Self::log());
         // systemd removes them.
         let _ = fs::remove_dir_all("/run/tollgate");
         let _ = fs::remove_dir_all(Path::new(CREDENTIALS));

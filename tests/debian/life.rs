@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate_test_support::certificates::{Authority, Secret};
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::installed_unit::{Service, UNIT, Unit};
 use crate::machine::{alone, run, run_to_code};
@@ -175,10 +175,13 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         // Changed rules are checked and read.
         replace(RULES, "requests_per_unit: 10", "requests_per_unit: 7");
         operator.follow("Change the rules", &[0, 0]);
-        let changed = wait_for(PATIENCE, || {
-            limit("a").contains(" of 7 a minute").then_some(())
+        until("the changed rules are in use", || {
+            if limit("a").contains(" of 7 a minute") {
+                Ok(())
+            } else {
+                Err(Service::log())
+            }
         });
-        assert!(changed.is_some(), "{}", Service::log());
 
         // A setting applies after a restart.
         replace(SETTINGS, "LOG_LEVEL=info", "LOG_LEVEL=debug");

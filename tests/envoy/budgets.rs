@@ -94,7 +94,7 @@ fn with_reservations_the_overshoot_is_what_streams_cost_beyond_theirs() {
 fn with_redis(mode: &[&str]) {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
-    // No day turns during the test.
+    // window: none is left that turns during the test.
     let rules = rules(2_000).replace("unit: day", "unit: year");
     let arguments = [&["--store", &url, "--store-deadline-ms", "30000"], mode].concat();
     let replicas = [(); 3].map(|()| Tollgate::start(&rules, &arguments));

@@ -101,7 +101,7 @@ fn actions_of_another_header_do_not_limit_by_it() {
 fn envoy_accepts_the_actions_of_every_kind_of_key() {
     let printed = include_str!("../rules/convert/actions/every_key.envoy.yaml");
     let rules = include_str!("../rules/convert/actions/every_key.yaml");
-    // No window may turn during the test.
+    // window: none is left that turns during the test.
     let rules = rules
         .replace("unit: minute", "unit: year")
         .replace("unit: second", "unit: year");

@@ -40,6 +40,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 
 /// A tollgate with the rules of that name, and an Envoy whose bootstrap is `changed`.
 fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
+    // window: none is left that turns during the test.
     let rules = snippet(rules).replace("unit: minute", "unit: year");
     let tollgate = Tollgate::start(&rules, &arguments(&rules));
     let bootstrap = replaced(&example(&tollgate), "domain: edge", "domain: api");

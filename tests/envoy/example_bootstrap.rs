@@ -30,6 +30,7 @@ pub(crate) fn example(tollgate: &Tollgate) -> String {
 
 #[test]
 fn the_example_bootstrap_allows_ten_requests_and_refuses_the_eleventh() {
+    // window: none is left that turns during the test.
     let rules = RULES
         .replace("unit: minute", "unit: year")
         .replace("unit: second", "unit: year");

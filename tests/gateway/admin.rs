@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::child_process::run_to_end;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::RULES;
+use crate::{RULES, wait_for_log};
 
 const TOKEN: &str = "correct-horse-battery";
 
@@ -34,13 +34,6 @@ fn a_public_admin_port_needs_a_token_or_client_certificates() {
             "{said}"
         );
     }
-}
-
-fn wait_for_log(tollgate: &Tollgate, words: &str) {
-    until(words, || match tollgate.said() {
-        said if said.contains(words) => Ok(()),
-        said => Err(said),
-    });
 }
 
 /// The status of a GET with these headers.
@@ -119,7 +112,7 @@ fn the_admin_token_is_required_and_reloaded() {
     // The failure is logged once, and its end at the same level.
     std::fs::write(&file, TOKEN).unwrap();
     assert_eq!(status(admin, "/", &carrying(TOKEN)), 200);
-    wait_for_log(&tollgate, "the admin token was read again");
+    wait_for_log(|| tollgate.said(), "the admin token was read again");
     let said = tollgate.said();
     assert_eq!(
         said.matches("WARN tollgate::admin::token: ").count(),
@@ -184,7 +177,7 @@ async fn client_certificates_protect_the_admin_port() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
-    wait_for_log(&tollgate, "who=\"certificate somebody\"");
+    wait_for_log(|| tollgate.said(), "who=\"certificate somebody\"");
     // A browser sends a certificate by itself, so pages of other origins are refused.
     let mut stream = client.connect(admin).await.unwrap();
     let ask = b"GET /rlconfig HTTP/1.0\r\nhost: x\r\norigin: https://y\r\n\r\n";

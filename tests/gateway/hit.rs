@@ -14,10 +14,10 @@ use tollgate::grpc_client::ClientTls;
 use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use tollgate::tls::ClientFiles;
 use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::RULES;
+use crate::{RULES, wait_for_log};
 
 /// Name in the service's certificate. Its address is 127.0.0.1.
 const NAME: &str = "limits.example";
@@ -89,13 +89,6 @@ fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     Tollgate::start(RULES, &arguments)
 }
 
-fn wait_for_log(running: &Tollgate, words: &str) {
-    until(words, || match running.said() {
-        said if said.contains(words) => Ok(()),
-        said => Err(said),
-    });
-}
-
 /// Files of a certificate for these names and of its authority.
 fn secret(authority: &Authority, names: &[&str]) -> Secret {
     Secret::new(&authority.signs(names), &authority.pem)
@@ -138,7 +131,7 @@ fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     assert!(plain.stderr.contains("answers with TLS"), "{plain:?}");
     // The advice says that it is TLS.
     let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
-    wait_for_log(&running, &words);
+    wait_for_log(|| running.said(), &words);
 }
 
 #[test]
@@ -228,7 +221,7 @@ fn hit_presents_a_client_certificate() {
         assert!(ended.stderr.starts_with(&words), "{ended:?}");
     }
     let words = " d k=x --cacert FILE --server-name NAME --client-cert FILE --client-key FILE\n";
-    wait_for_log(&running, words);
+    wait_for_log(|| running.said(), words);
 }
 
 #[test]

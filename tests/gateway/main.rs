@@ -20,11 +20,12 @@ mod admin;
 mod ads;
 mod dropin;
 mod hit;
-mod names;
 mod overlay;
 mod sockets;
 mod tls;
 mod xds;
+
+use tollgate_test_support::polling::until;
 
 /// A limit of a thousand a year for each key, in one domain.
 const RULES: &str = "
@@ -33,3 +34,11 @@ descriptors:
 - key: k
   rate_limit: { unit: year, requests_per_unit: 1000 }
 ";
+
+/// Waits until a log has these words.
+fn wait_for_log(said: impl Fn() -> String, words: &str) {
+    until(words, || match said() {
+        said if said.contains(words) => Ok(()),
+        said => Err(said),
+    });
+}

@@ -20,6 +20,7 @@ use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::ads::Ads;
 use crate::dropin::{ROUTE, start};
+use crate::wait_for_log;
 use crate::xds::{domain, limited};
 
 const DOMAIN: &str = "default/eg/http";
@@ -213,10 +214,7 @@ async fn a_fault_of_the_overlay_is_reported_and_rejects_no_resource() {
     until("the rules are refused", || replica.metric(refused) == 1);
     let verbose = readiness(&replica);
     assert!(verbose.contains("burst 101 is above"), "{verbose}");
-    until("the log says why", || match replica.said() {
-        said if said.contains("may_raise: true") => Ok(()),
-        said => Err(said),
-    });
+    wait_for_log(|| replica.said(), "may_raise: true");
 
     // A good resource is accepted, and used as soon as the overlay fits.
     ads.send("2", &policy(50));

@@ -22,6 +22,9 @@ use crate::RULES;
 const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =
     [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
 
+/// The name of a client in a service mesh.
+const MESH_NAME: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
+
 /// Number of concurrent clients.
 const MANY: u64 = 100;
 
@@ -155,7 +158,7 @@ async fn client_certificates_need_an_allowed_name() {
         "--grpc-client-tls-cacert",
         &ca,
         "--grpc-client-tls-san",
-        "envoy.edge.svc,10.1.2.3,second.edge.svc",
+        &format!("envoy.edge.svc,10.1.2.3,second.edge.svc,{MESH_NAME}"),
     ];
     let tollgate = start(&arguments(&secret), &names);
     let client = |signed: &Leaf| TlsClient::new(&authority, Some(signed));
@@ -164,8 +167,10 @@ async fn client_certificates_need_an_allowed_name() {
         "*.edge.svc",
         "10.1.2.3",
         "second.edge.svc",
+        MESH_NAME,
     ] {
-        let good = client(&authority.signs(&["other.example", name]));
+        let other = "spiffe://cluster.local/another";
+        let good = client(&authority.signs(&["other.example", other, name]));
         assert_eq!(try_to_ask(&good, &tollgate).await, Ok(Code::Ok), "{name}");
     }
     let rsa = client(&authority.signs_rsa(&["envoy.edge.svc"]));
@@ -176,6 +181,7 @@ async fn client_certificates_need_an_allowed_name() {
         ("envoy.edge.svc.example", 1),
         ("edge.svc", 2),
         ("10.1.2.4", 3),
+        ("spiffe://cluster.local/ns/edge/sa/other", 4),
     ] {
         let other = client(&authority.signs(&[name]));
         refused(&other, &tollgate, "certificate_name").await;

@@ -17,6 +17,7 @@ use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::ads::{Ads, TYPE_URL};
+use crate::wait_for_log;
 
 /// A descriptor with a limit of `requests` per `unit` for a key.
 pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {
@@ -124,10 +125,9 @@ fn everything() -> Vec<RateLimitConfig> {
 }
 
 /// The same rules as YAML files.
-// window: nothing is counted.
 const EVERYTHING: [&str; 2] = [
     r#"
-domain: first
+domain: first # window: nothing is counted
 descriptors:
 - key: "0x10"
   value: "yes"
@@ -146,7 +146,7 @@ descriptors:
   rate_limit: { unit: year, requests_per_unit: 7, name: slow }
 "#,
     r"
-domain: second
+domain: second # window: nothing is counted
 descriptors:
 - { key: SECOND, rate_limit: { unit: second, requests_per_unit: 1 } }
 - { key: MINUTE, rate_limit: { unit: minute, requests_per_unit: 2 } }
@@ -498,12 +498,7 @@ async fn mutual_tls_with_the_xds_server_reloads_certificates() {
     let named = ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway.system.svc");
     let each = ("LOG_LEVEL", "debug"); // each lost connection is logged
     let replica = start(&ads, &[&tls[..], &[named, each]].concat());
-    let said = |replica: &RatelimitProcess, words: &str| {
-        until(words, || match replica.said() {
-            said if said.contains(words) => Ok(()),
-            said => Err(said),
-        });
-    };
+    let said = |replica: &RatelimitProcess, words: &str| wait_for_log(|| replica.said(), words);
     said(&replica, "received fatal alert: UnknownCA");
     assert_eq!((replica.health(), ads.heard().len()), (500, 0));
     // A replaced client certificate is used by the next attempt.
