@@ -15,21 +15,18 @@
     clippy::indexing_slicing
 )]
 
-use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
-use prost::Message as _;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tollgate_test_support::grpc_client::{descriptor, request};
+use tollgate_test_support::grpc_client::{
+    Code, RateLimitRequest, RateLimitServiceClient, channel, descriptor, request,
+};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::RedisCluster;
+use tollgate_test_support::seeded_rng::SeededRng;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const RULES: &str = "
@@ -166,16 +163,17 @@ impl Cell {
     /// Requests in flight, each stream's next when the last is answered.
     #[allow(clippy::disallowed_methods)] // a measurement of time
     async fn measure(&self, in_flight: usize) -> Measurement {
-        let bodies: Vec<_> = (0..in_flight).map(|first| self.bodies(first)).collect();
-        let requests: usize = bodies.iter().map(Vec::len).sum();
-        let client = connect(self.tollgate.grpc).await;
+        let streams: Vec<_> = (0..in_flight).map(|first| self.requests(first)).collect();
+        let requests: usize = streams.iter().map(Vec::len).sum();
+        let client = RateLimitServiceClient::new(channel(self.tollgate.grpc).await);
         let (cpu, runs, began) = (self.redis.cpu(), self.redis.runs(), Instant::now());
         let mut tasks = JoinSet::new();
-        for bodies in bodies {
-            let (mut client, target) = (client.clone(), self.tollgate.grpc);
+        for stream in streams {
+            let mut client = client.clone();
             tasks.spawn(async move {
-                for body in bodies {
-                    ask(&mut client, target, body).await;
+                for request in stream {
+                    let answer = client.should_rate_limit(request).await.unwrap();
+                    assert_eq!(answer.into_inner().overall_code, i32::from(Code::Ok));
                 }
             });
         }
@@ -188,59 +186,18 @@ impl Cell {
         ]
     }
 
-    /// The requests of one stream, encoded, with random keys.
-    fn bodies(&self, first: usize) -> Vec<Bytes> {
-        let mut state = first as u64 + 1;
-        let body = |_| {
+    /// The requests of one stream, with random keys.
+    fn requests(&self, first: usize) -> Vec<RateLimitRequest> {
+        let mut random = SeededRng::of_seed(first as u64);
+        let one = |_| {
             let descriptors = (0..DESCRIPTORS).map(|_| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                let key = (state >> 33) as usize % self.keys;
+                let key = random.position(self.keys);
                 descriptor(&[("k", &format!("v{key}"))])
             });
-            let message = request("d", descriptors.collect()).encode_to_vec();
-            let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-            [&[0][..], &length, &message].concat().into()
+            request("d", descriptors.collect())
         };
-        (0..REQUESTS).map(body).collect()
+        (0..REQUESTS).map(one).collect()
     }
-}
-
-async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
-    let stream = TcpStream::connect(address).await.unwrap();
-    stream.set_nodelay(true).unwrap();
-    let (client, connection) = h2::client::handshake(stream).await.unwrap();
-    tokio::spawn(async move {
-        // Its streams tell what went wrong.
-        let _ = connection.await;
-    });
-    client
-}
-
-/// Sends one request, which must be allowed.
-async fn ask(client: &mut SendRequest<Bytes>, address: SocketAddr, body: Bytes) {
-    let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    let head = http::Request::post(format!("http://{address}/{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    poll_fn(|context| client.poll_ready(context)).await.unwrap();
-    let (response, mut stream) = client.send_request(head.body(()).unwrap(), false).unwrap();
-    stream.send_data(body, true).unwrap();
-    let mut answer = response.await.unwrap().into_body();
-    let mut whole = Vec::new();
-    while let Some(data) = answer.data().await {
-        let data = data.unwrap();
-        let _ = answer.flow_control().release_capacity(data.len());
-        whole.extend_from_slice(&data);
-    }
-    // Five bytes of the frame's header, then field 1: the overall code.
-    assert_eq!(
-        whole.get(5..7),
-        Some(&[8, 1][..]),
-        "{:?}",
-        answer.trailers().await
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tollgate_test_support::certificates::Authority;
 use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
@@ -29,7 +29,7 @@ async fn a_socket_and_another_database() {
     assert!(info.contains("db3:keys=2"), "{info}");
 }
 
-/// Files of a CA and of a certificate that it signed.
+/// Files of a CA, and of a server's and a client's certificate that it signed.
 struct Certified {
     directory: tempfile::TempDir,
 }
@@ -37,23 +37,12 @@ struct Certified {
 impl Certified {
     fn new(host: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut of_authority = CertificateParams::new(Vec::new()).unwrap();
-        of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        of_authority
-            .distinguished_name
-            .push(DnType::CommonName, "an authority");
-        let key = KeyPair::generate().unwrap();
-        let authority = of_authority.self_signed(&key).unwrap();
-        std::fs::write(directory.path().join("ca.crt"), authority.pem()).unwrap();
-        let issuer = Issuer::new(of_authority, key);
+        let authority = Authority::new("an authority");
+        file(directory.path(), "ca.crt", &authority.pem);
         for (name, host) in [("server", host), ("client", "tollgate")] {
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-            params.distinguished_name.push(DnType::CommonName, name);
-            let certificate = params.signed_by(&key, &issuer).unwrap();
-            let file = |end: &str| directory.path().join(format!("{name}.{end}"));
-            std::fs::write(file("crt"), certificate.pem()).unwrap();
-            std::fs::write(file("key"), key.serialize_pem()).unwrap();
+            let leaf = authority.signs(&[host]);
+            file(directory.path(), &format!("{name}.crt"), &leaf.certificate);
+            file(directory.path(), &format!("{name}.key"), &leaf.key);
         }
         Self { directory }
     }

@@ -85,26 +85,6 @@ async fn in_process(rules: &str, redis: &RedisServer, more: &[&str]) -> Service 
     service
 }
 
-/// Adds the user `limits` with the rights that the page names, and no others. Its password is
-/// `secret`. Returns the commands of the page.
-fn add_user_of_the_page(redis: &RedisServer) -> Vec<String> {
-    let page = std::fs::read_to_string("docs/shared-limits.md").unwrap();
-    let (_, section) = page
-        .split_once("\n## A Redis user with few rights\n")
-        .unwrap();
-    let commands = section.split("```").nth(1).unwrap();
-    let commands = commands.strip_prefix("text").unwrap();
-    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
-    let allowed: Vec<_> = commands
-        .split_whitespace()
-        .map(|command| format!("+{}", command.to_lowercase()))
-        .collect();
-    words.extend(allowed.iter().map(String::as_str));
-    let set: String = redis.say(&words);
-    assert_eq!(set, "OK");
-    commands.split_whitespace().map(str::to_owned).collect()
-}
-
 /// Waits until the store decides.
 fn decides(tollgate: &Tollgate) {
     until("the store decides", || {

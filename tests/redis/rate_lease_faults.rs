@@ -10,8 +10,7 @@ use tollgate_limiter::Key;
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
 
-use super::add_user_of_the_page;
-use super::rate_leases::{Replica, builder, look, one, settings};
+use super::rate_leases::{Replica, look, one, settings};
 
 const ERA: &str = "tg:{quota}:era";
 
@@ -173,37 +172,6 @@ async fn requests_out_of_bounds_are_not_sent() {
     let keys: Vec<String> = redis.say(&["KEYS", "tg:{quota}:*"]);
     assert!(keys.is_empty(), "{keys:?}");
     assert_eq!(replica.leases.exchange(Vec::new()).await, []);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rights_on_the_page_are_enough() {
-    let redis = RedisServer::start(&[]);
-    add_user_of_the_page(&redis);
-    let directory = tempfile::tempdir().unwrap();
-    let password = directory.path().join("password");
-    std::fs::write(&password, "another").unwrap();
-    let settings = SharedSettings {
-        user: Some("limits".to_owned()),
-        password_file: Some(password.clone()),
-        ..settings(&redis.url())
-    };
-    let replica = Replica::start(&*builder(&settings));
-    until_async("the login is rejected", async || {
-        match one(&replica, ten(1, 1)).await {
-            Err(StoreFault::AccessDenied) => Ok(()),
-            other => Err(other),
-        }
-    })
-    .await;
-    std::fs::write(&password, "secret").unwrap();
-    for version in 1..4 {
-        recovered(&replica, ten(1, version)).await;
-    }
-    let log: Vec<Vec<redis::Value>> = redis.say(&["ACL", "LOG"]);
-    let of_commands = log
-        .iter()
-        .filter(|entry| format!("{entry:?}").contains("command"));
-    assert_eq!(of_commands.count(), 0, "{log:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,10 +17,6 @@ domain: d
 descriptors:
 - key: k
   rate_limit: { unit: year, requests_per_unit: 10 }
-- key: a
-  rate_limit: { unit: year, requests_per_unit: 10 }
-- key: a_b
-  rate_limit: { unit: year, requests_per_unit: 10 }
 - key: files
   value: x/*
   share_threshold: true
@@ -136,30 +132,6 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     assert_eq!(status(&mut client, own).await, (Code::Ok, 0));
     let ours: Vec<String> = redis.say(&["KEYS", "rl:tg:{*"]);
     assert!(ours.is_empty(), "{ours:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_reference_s_names_collide_and_other_buckets_have_our_keys() {
-    let redis = RedisServer::start(&[]);
-    let url = redis.url();
-    let tollgate = replica(RULES, &reference_keys(&url, &[]));
-    let mut client = client(&tollgate).await;
-    assert_eq!(
-        status(&mut client, hits("a", "b_c", 6)).await,
-        (Code::Ok, 4)
-    );
-    assert_eq!(
-        status(&mut client, hits("a_b", "c", 1)).await,
-        (Code::Ok, 3)
-    );
-    assert_eq!(counted(&redis, "a_b_c").as_deref(), Some("7"));
-    for (key, expected) in [("bucket", 1), ("both", 3)] {
-        assert_eq!(status(&mut client, hits(key, "v", 1)).await, (Code::Ok, 9));
-        let ours: Vec<String> = redis.say(&["KEYS", "rl:tg:{*"]);
-        assert_eq!(ours.len(), expected, "{key}: {ours:?}");
-    }
-    let others: Vec<String> = redis.say(&["KEYS", "rl:d_*"]);
-    assert_eq!(others.len(), 1, "{others:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::{add_user_of_the_page, decides, patient, replica};
+use super::{decides, patient, replica};
 
 const LIMIT: u64 = 100_000;
 
@@ -228,6 +228,26 @@ async fn every_key_of_reservations_expires() {
         let ttl_ms: i64 = redis.say(&["PTTL", &key]);
         assert!(ttl_ms > 0, "{key} has no expiry: {ttl_ms}");
     }
+}
+
+/// Adds the user `limits` with the rights that the page names, and no others. Its password is
+/// `secret`. Returns the commands of the page.
+fn add_user_of_the_page(redis: &RedisServer) -> Vec<String> {
+    let page = fs::read_to_string("docs/shared-limits.md").unwrap();
+    let (_, section) = page
+        .split_once("\n## A Redis user with few rights\n")
+        .unwrap();
+    let commands = section.split("```").nth(1).unwrap();
+    let commands = commands.strip_prefix("text").unwrap();
+    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
+    let allowed: Vec<_> = commands
+        .split_whitespace()
+        .map(|command| format!("+{}", command.to_lowercase()))
+        .collect();
+    words.extend(allowed.iter().map(String::as_str));
+    let set: String = redis.say(&words);
+    assert_eq!(set, "OK");
+    commands.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A user with the rights that the page names, and no others.

@@ -137,24 +137,6 @@ async fn many_checks_go_to_the_worker_in_one_message() {
 }
 
 #[tokio::test]
-async fn a_lone_check_is_decided_behind_checks_that_wait() {
-    let mut bench = Bench::new(ONE_PARTITION);
-    let (mut first, mut second) = (bench.client(), bench.client());
-    send(
-        &mut first,
-        &vec![check(1, 1, 1); MANY],
-        CommitMode::Immediate,
-    );
-    send(&mut second, &[check(1, 1, 1)], CommitMode::Immediate);
-    assert!(allowed(&mut second).is_empty());
-    bench.work();
-    assert_eq!(allowed(&mut second), [false]);
-    let passed = allowed(&mut first);
-    assert_eq!(passed.iter().filter(|passed| **passed).count(), 1);
-    assert!(passed[0]);
-}
-
-#[tokio::test]
 async fn a_lone_check_is_decided_behind_a_reset_that_waits() {
     let mut bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();

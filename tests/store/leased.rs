@@ -301,23 +301,6 @@ async fn a_denial_is_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_with_its_window() {
-    let replicas = Replicas::new(3, LEASES);
-    let check = Check {
-        limit: Limit::per(100, Unit::Second, NonZeroU32::MIN),
-        ..check(1, 100, 1)
-    };
-    for _ in 0..30 {
-        // Half a window at a time: at most a hundred hits in each whole window.
-        let mut admitted = replicas.burst(&[0, 1, 2], 8, 3, &check).await;
-        replicas.clock.advance_us(500_000);
-        admitted += replicas.burst(&[0, 1, 2], 8, 10, &check).await;
-        assert!(admitted <= 100, "{admitted}");
-        replicas.clock.advance_us(500_000);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn unspent_hits_of_a_window_are_not_spent_in_the_next() {
     let replicas = Replicas::new(3, LEASES);
     let check = Check {
@@ -375,19 +358,6 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
             assert_eq!(left + replicas.held() + unspent + 1, 1_000);
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn hits_of_an_expired_lease_are_not_spent() {
-    let replicas = Replicas::new(1, LEASES);
-    let check = check(1, 100_000, 1);
-    replicas.burst(&[0], 16, 100, &check).await;
-    assert!(replicas.held() > 0);
-    // No worker has run yet.
-    replicas.clock.advance_us(AGE_US);
-    let calls = *replicas.shared.calls.lock().unwrap();
-    assert!(replicas.ask(0, &check).await.allowed);
-    assert!(*replicas.shared.calls.lock().unwrap() > calls);
 }
 
 #[tokio::test(start_paused = true)]
@@ -464,37 +434,23 @@ async fn every_algorithm_admits_exactly_its_limit_through_one_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_callers_get_an_error_without_the_shared_store() {
+async fn a_call_that_fails_or_panics_answers_all_waiting_callers() {
     let replicas = Replicas::new(1, LEASES);
-    *replicas.shared.fails.lock().unwrap() = true;
-    let store = replicas.store(0);
-    let applied = store
-        .apply(
-            vec![check(1, 10, 1), check(2, 10, 1)],
-            Deadline::NEVER,
-            CommitMode::Immediate,
-        )
-        .await;
-    assert!(matches!(applied, Err(StoreError::Stopped)));
-    *replicas.shared.fails.lock().unwrap() = false;
-    assert!(replicas.ask(0, &check(1, 10, 1)).await.allowed);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_panics_answers_all_waiting_callers() {
-    let replicas = Replicas::new(1, LEASES);
-    *replicas.shared.panics.lock().unwrap() = true;
-    let store = replicas.store(0);
-    for key in [1, 1, 2] {
-        let applied = store.apply(
-            vec![check(key, 10, 1)],
-            Deadline::NEVER,
-            CommitMode::Immediate,
-        );
-        assert!(matches!(applied.await, Err(StoreError::Stopped)));
+    let Shared { fails, panics, .. } = &*replicas.shared;
+    for (fault, keys) in [(fails, [1, 2]), (panics, [3, 4])] {
+        *fault.lock().unwrap() = true;
+        let store = replicas.store(0);
+        let checks = || keys.map(|key| check(key, 10, 1)).to_vec();
+        let together = store.apply(checks(), Deadline::NEVER, CommitMode::Immediate);
+        assert!(matches!(together.await, Err(StoreError::Stopped)));
+        for check in checks() {
+            let alone = store.apply(vec![check], Deadline::NEVER, CommitMode::Immediate);
+            assert!(matches!(alone.await, Err(StoreError::Stopped)));
+        }
+        *fault.lock().unwrap() = false;
+        let admitted = replicas.burst(&[0], 4, 5, &checks()[0]).await;
+        assert_eq!(admitted, 10);
     }
-    *replicas.shared.panics.lock().unwrap() = false;
-    assert_eq!(replicas.burst(&[0], 4, 5, &check(1, 10, 1)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]

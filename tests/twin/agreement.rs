@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
+use redis::Value;
 use tollgate::store::redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Holder, Mark, Outcome, State, Timestamp,
@@ -21,8 +22,8 @@ use tollgate_limiter::{
 use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::check_of;
-use crate::connection::{Call, Connection, Reply};
+use super::check_of;
+use super::connection::{Call, Connection};
 
 /// Time, registers and marks.
 type Kept = (Timestamp, [u64; 2], Vec<Mark>);
@@ -73,13 +74,13 @@ pub(crate) fn hold(
     connection.add(&[b"GET", KEY]);
     connection.add(&[b"DEL", KEY]);
     connection.add(&[b"EXEC"]);
-    let Some(Reply::Many(replies)) = connection.replies().pop() else {
+    let Some(Value::Array(replies)) = connection.replies().pop() else {
         panic!("no transaction");
     };
     let (last, answered) = (&replies[calls.len()], &replies[..calls.len()]);
     let mut answers = Vec::new();
     for (call, reply) in calls.iter().zip(answered) {
-        let Reply::Text(text) = reply else {
+        let Value::BulkString(text) = reply else {
             return Err(TestCaseError::fail(format!("the script failed: {reply:?}")));
         };
         script::outcomes(text, call.terms.iter().copied(), &mut answers);
@@ -90,7 +91,7 @@ pub(crate) fn hold(
         })?;
     }
     let kept = match last {
-        Reply::Text(bucket) => unpacked(bucket, algorithm),
+        Value::BulkString(bucket) => unpacked(bucket, algorithm),
         _ => Kept::default(),
     };
     let State {

@@ -1,13 +1,14 @@
 //! Calls of the script: many checks, a bucket's expiry, unreadable values, a server without memory.
 
+use redis::Value;
 use tollgate::store::redis::script::{self, CHECKS_MAX, CheckTerms, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::check_of;
-use crate::connection::{Call, Connection, Reply};
+use super::check_of;
+use super::connection::{Call, Connection, results};
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_US: u64 = 60_000_000;
@@ -34,7 +35,7 @@ fn one(connection: &mut Connection, key: &str, check: &Check, now: Timestamp) ->
 /// The remaining life of a key.
 fn left_ms(connection: &mut Connection, key: &str) -> i64 {
     match connection.say(&format!("PTTL {key}")) {
-        Reply::Number(left_ms) => left_ms,
+        Value::Int(left_ms) => left_ms,
         other => panic!("{other:?}"),
     }
 }
@@ -69,7 +70,7 @@ fn checks_of_one_call_are_decided_like_single_calls() {
     script::time_argument(Some(NOON), &mut spread.times);
     connection.add_spread_call(script::sha1(), &spread);
     let reply = connection.replies().pop().unwrap();
-    assert_eq!(reply.answers(&spread.terms), together);
+    assert_eq!(results(&reply, &spread.terms), together);
     for ((key, check), answer) in asked.iter().zip(together) {
         let alone = one(&mut connection, &format!("alone{key}"), check, NOON);
         assert_eq!(answer, Ok(alone), "{key}");
@@ -96,9 +97,9 @@ fn a_bucket_of_many_marks_takes_more_of_a_call() {
 fn without_a_time_it_is_the_servers() {
     let (_server, mut connection) = begun();
     let time = |connection: &mut Connection| match connection.say("TIME") {
-        Reply::Many(parts) => {
+        Value::Array(parts) => {
             let numbers = parts.iter().map(|part| match part {
-                Reply::Text(text) => String::from_utf8_lossy(text).parse::<u64>().unwrap(),
+                Value::BulkString(text) => String::from_utf8_lossy(text).parse::<u64>().unwrap(),
                 other => panic!("{other:?}"),
             });
             numbers.fold(0, |sum, part| sum * 1_000_000 + part)
@@ -186,7 +187,7 @@ fn a_check_that_changes_nothing_is_not_written() {
         let key = algorithm.name();
         let look = check(*algorithm, 2, Hits::PEEK);
         one(&mut connection, key, &look, NOON);
-        assert_eq!(connection.say(&format!("EXISTS {key}")), Reply::Number(0));
+        assert_eq!(connection.say(&format!("EXISTS {key}")), Value::Int(0));
         one(
             &mut connection,
             key,
@@ -216,24 +217,6 @@ fn a_check_that_changes_nothing_is_not_written() {
 }
 
 #[test]
-fn an_expired_bucket_is_a_new_one() {
-    let (_server, mut connection) = begun();
-    for algorithm in ALGORITHMS {
-        let key = algorithm.name();
-        let take = check(*algorithm, 3, Hits::Take(1));
-        let first = one(&mut connection, key, &take, NOON);
-        assert_ne!(one(&mut connection, key, &take, NOON), first);
-        connection.say(&format!("PEXPIRE {key} 0"));
-        assert_eq!(
-            one(&mut connection, key, &take, NOON),
-            first,
-            "{algorithm:?}"
-        );
-        assert!(left_ms(&mut connection, key) > 0, "{algorithm:?}");
-    }
-}
-
-#[test]
 fn an_unreadable_value_is_an_error_of_its_check_only() {
     let (_server, mut connection) = begun();
     let fixed = ALGORITHMS[0];
@@ -247,7 +230,7 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
     one(&mut connection, "log", &check(log, 5, Hits::Take(1)), NOON);
     let bucket =
         |connection: &mut Connection, key: &str| match connection.say(&format!("GET {key}")) {
-            Reply::Text(bucket) => bucket,
+            Value::BulkString(bucket) => bucket,
             other => panic!("{other:?}"),
         };
     let good = bucket(&mut connection, "good");
@@ -287,7 +270,7 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
     }
     assert_eq!(last.unwrap().used_before, 1);
     // Nothing was overwritten.
-    assert_eq!(connection.say("LLEN list"), Reply::Number(1));
+    assert_eq!(connection.say("LLEN list"), Value::Int(1));
     for (key, value, _) in garbled {
         assert_eq!(bucket(&mut connection, key), value, "{key}");
     }
@@ -326,10 +309,10 @@ fn a_server_without_memory_writes_nothing() {
     connection.say("CONFIG SET maxmemory 1");
     connection.add_call(script::sha1(), &call);
     match &connection.replies()[..] {
-        [Reply::Error(words)] => assert!(words.contains("OOM"), "{words}"),
+        [Value::ServerError(error)] => assert_eq!(error.code(), "OOM"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(connection.say("DBSIZE"), Reply::Number(0));
+    assert_eq!(connection.say("DBSIZE"), Value::Int(0));
 }
 
 #[test]

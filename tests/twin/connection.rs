@@ -1,29 +1,17 @@
-//! A minimal client of Redis's protocol: commands out, replies in, many at once.
+//! A connection to Redis, commands out and replies in, many at once; and calls of the script.
 //!
-//! The store's own connection is not used, so that a test of the script does not depend on it. No
-//! reconnect, no RESP3.
+//! The store's own connection is not used, so that a test of the script does not depend on it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-
+use redis::{ConnectionLike as _, Value};
 use tollgate::store::redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
 use tollgate_limiter::{Check, Key, Timestamp};
 use tollgate_test_support::redis_server::RedisServer;
 
 pub(crate) struct Connection {
-    stream: BufReader<UnixStream>,
+    redis: redis::Connection,
     /// Commands to send, and how many there are.
     commands: Vec<u8>,
     waiting: usize,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reply {
-    None,
-    Number(i64),
-    Text(Vec<u8>),
-    Many(Vec<Reply>),
-    Error(String),
 }
 
 /// One call of the script.
@@ -43,9 +31,8 @@ pub(crate) struct Call {
 
 impl Connection {
     pub(crate) fn open(server: &RedisServer) -> Self {
-        let stream = UnixStream::connect(server.socket()).expect("a connection");
         Self {
-            stream: BufReader::new(stream),
+            redis: server.connection(),
             commands: Vec::new(),
             waiting: 0,
         }
@@ -53,13 +40,11 @@ impl Connection {
 
     /// Adds a command to the next [`Connection::replies`].
     pub(crate) fn add(&mut self, words: &[&[u8]]) {
-        let out = &mut self.commands;
-        write!(out, "*{}\r\n", words.len()).unwrap();
+        let mut command = redis::Cmd::new();
         for word in words {
-            write!(out, "${}\r\n", word.len()).unwrap();
-            out.extend_from_slice(word);
-            out.extend_from_slice(b"\r\n");
+            command.arg(*word);
         }
+        self.commands.extend(command.get_packed_command());
         self.waiting += 1;
     }
 
@@ -100,21 +85,23 @@ impl Connection {
     }
 
     /// Sends what was added and returns one reply each.
-    pub(crate) fn replies(&mut self) -> Vec<Reply> {
-        self.stream.get_mut().write_all(&self.commands).unwrap();
-        self.commands.clear();
-        let count = std::mem::take(&mut self.waiting);
-        (0..count).map(|_| self.reply()).collect()
+    pub(crate) fn replies(&mut self) -> Vec<Value> {
+        let (commands, count) = (
+            std::mem::take(&mut self.commands),
+            std::mem::take(&mut self.waiting),
+        );
+        let replies = self.redis.req_packed_commands(&commands, 0, count);
+        replies.expect("a connection")
     }
 
     /// The reply to one command.
-    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Reply {
+    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Value {
         self.add(words);
         self.replies().pop().unwrap()
     }
 
     /// The same for a command in words.
-    pub(crate) fn say(&mut self, line: &str) -> Reply {
+    pub(crate) fn say(&mut self, line: &str) -> Value {
         let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
         self.ask(&words)
     }
@@ -122,39 +109,14 @@ impl Connection {
     /// The results of one call of the script.
     pub(crate) fn call(&mut self, call: &Call) -> Vec<ScriptResult> {
         self.add_call(script::sha1(), call);
-        self.replies().pop().unwrap().answers(&call.terms)
+        results(&self.replies()[0], &call.terms)
     }
 
     /// Loads a script. Returns its SHA-1.
     pub(crate) fn load(&mut self, text: &str) -> String {
         match self.ask(&[b"SCRIPT", b"LOAD", text.as_bytes()]) {
-            Reply::Text(sha1) => String::from_utf8(sha1).unwrap(),
+            Value::BulkString(sha1) => String::from_utf8(sha1).unwrap(),
             other => panic!("not loaded: {other:?}"),
-        }
-    }
-
-    fn reply(&mut self) -> Reply {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        let (kind, rest) = line.trim_end().split_at(1);
-        match kind {
-            "+" => Reply::Text(rest.as_bytes().to_vec()),
-            "-" => Reply::Error(rest.to_owned()),
-            ":" => Reply::Number(rest.parse().unwrap()),
-            "$" => match rest.parse::<usize>() {
-                Ok(len) => {
-                    let mut text = vec![0; len + 2];
-                    self.stream.read_exact(&mut text).unwrap();
-                    text.truncate(len);
-                    Reply::Text(text)
-                }
-                Err(_) => Reply::None,
-            },
-            "*" => match rest.parse::<usize>() {
-                Ok(len) => Reply::Many((0..len).map(|_| self.reply()).collect()),
-                Err(_) => Reply::None,
-            },
-            other => panic!("not a reply: {other}{rest}"),
         }
     }
 }
@@ -199,16 +161,12 @@ impl Call {
     }
 }
 
-// === impl Reply ===
-
-impl Reply {
-    /// The script's results for these checks.
-    pub(crate) fn answers(&self, asked: &[CheckTerms]) -> Vec<ScriptResult> {
-        let Self::Text(text) = self else {
-            panic!("the script failed: {self:?}");
-        };
-        let mut answers = Vec::new();
-        script::outcomes(text, asked.iter().copied(), &mut answers);
-        answers
-    }
+/// The script's results for these checks.
+pub(crate) fn results(reply: &Value, asked: &[CheckTerms]) -> Vec<ScriptResult> {
+    let Value::BulkString(text) = reply else {
+        panic!("the script failed: {reply:?}");
+    };
+    let mut answers = Vec::new();
+    script::outcomes(text, asked.iter().copied(), &mut answers);
+    answers
 }

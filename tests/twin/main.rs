@@ -17,15 +17,13 @@
 //! | `reference` | a counter that Envoy's reference service also adds to |
 //! | `reservations` | steps of reservations, in the memory store and in the script |
 //! | `resets` | resets and what is given back after them, in the memory store and in the script |
-//! | `server` | starts and stops Redis |
-//! | `connection` | a minimal client of its protocol |
-//! | `../laws/histories` | random histories of one bucket |
+//! | `connection` | commands, replies, and calls of the script |
 //!
-//! Every run has the same histories. A history that ever failed stays in `regressions.txt` and is
-//! replayed first. `PROPTEST_CASES=100000 cargo test --test twin` searches longer, among new ones; `REDIS_SERVER=…` tests another
-//! server (`make test-servers`).
+//! Every run has the same histories (`bucket_histories`). A history that ever failed stays in
+//! `regressions.txt` and is replayed first. `PROPTEST_CASES=100000 cargo test --test twin` searches
+//! longer, among new ones; `REDIS_SERVER=…` tests another server (`make test-servers`).
 //!
-//! `tests/laws` judges the algorithms; `tests/redis` tests connections, timeouts and failures.
+//! The laws judge the algorithms; `tests/redis` tests connections, timeouts and failures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -5,10 +5,11 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use redis::Value;
 use tollgate_limiter::Timestamp;
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::connection::{Connection, Reply};
+use super::connection::Connection;
 
 /// Returns for each line of four numbers a quotient and a remainder, then the limbs of a sum.
 const HARNESS: &str = "
@@ -102,7 +103,7 @@ fn asked(connection: &mut Connection, text: &str, lines: &[Line]) -> Vec<[u128; 
     let packed: Vec<_> = lines.iter().map(|line| line.packed()).collect();
     let mut words = vec![b"EVAL".as_slice(), text.as_bytes(), b"0"];
     words.extend(packed.iter().map(Vec::as_slice));
-    let Reply::Text(reply) = connection.ask(&words) else {
+    let Value::BulkString(reply) = connection.ask(&words) else {
         panic!("the script failed");
     };
     let number = |bytes: &[u8]| {

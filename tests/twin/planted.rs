@@ -9,8 +9,8 @@ use proptest::test_runner::TestError;
 use tollgate::store::redis::script;
 use tollgate_limiter::{Algorithm, algorithm};
 
-use crate::agreement::{challenge, repeatable};
-use crate::{reservations, resets};
+use super::agreement::{challenge, repeatable};
+use super::{reservations, resets};
 
 /// Whether a comparison in this algorithm finds a difference.
 type Finds = fn(&str, &'static dyn Algorithm) -> bool;

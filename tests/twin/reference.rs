@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use redis::Value;
 use tollgate::store::redis::script::{self, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
@@ -16,8 +17,8 @@ use tollgate_limiter::{
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::check_of;
-use crate::connection::{Call, Connection, Reply};
+use super::check_of;
+use super::connection::{Call, Connection};
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_S: u64 = 60;
@@ -54,7 +55,7 @@ fn one(connection: &mut Connection, check: &Check, now: Timestamp) -> Outcome {
 
 fn number(connection: &mut Connection, line: &str) -> i64 {
     match connection.say(line) {
-        Reply::Number(number) => number,
+        Value::Int(number) => number,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -147,8 +148,8 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         }
         let kept = connection.say(&format!("GET {key}"));
         let meant = match numbers.get(&key) {
-            None => Reply::None,
-            Some(number) => Reply::Text(number.to_string().into_bytes()),
+            None => Value::Nil,
+            Some(number) => Value::BulkString(number.to_string().into_bytes()),
         };
         assert_eq!(kept, meant, "step {step}: {hits:?}");
     }
@@ -192,7 +193,7 @@ fn one_call_carries_counters_and_buckets() {
     );
     assert_eq!(
         connection.say("GET d_k_v_1800000000"),
-        Reply::Text(b"4".to_vec())
+        Value::BulkString(b"4".to_vec())
     );
 }
 
@@ -205,7 +206,7 @@ fn a_lease_that_is_refused_is_not_counted() {
     assert!(!one(&mut connection, &take, NOON).allowed);
     assert_eq!(
         connection.say("GET d_k_v_1800000000"),
-        Reply::Text(b"2".to_vec())
+        Value::BulkString(b"2".to_vec())
     );
 }
 
@@ -256,7 +257,7 @@ fn a_value_that_is_not_a_number_is_kept() {
         assert_eq!(connection.call(&call), [Err(InvalidBucket)], "{value:?}");
         assert_eq!(
             connection.say(&format!("GET {key}")),
-            Reply::Text(value.as_bytes().to_vec())
+            Value::BulkString(value.as_bytes().to_vec())
         );
     }
     connection.say(&format!("DEL {key}"));
@@ -269,7 +270,7 @@ fn a_value_that_is_not_a_number_is_kept() {
     assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);
     assert_eq!(
         connection.say(&format!("GET {key}")),
-        Reply::Text(b"900719925474099312".to_vec())
+        Value::BulkString(b"900719925474099312".to_vec())
     );
     // As many as a request can ask for.
     connection.say(&format!("SET {key} 1"));

@@ -16,9 +16,9 @@ use tollgate_limiter::{
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::check_of;
-use crate::connection::{Call, Connection};
-use crate::resets::{START, Step};
+use super::check_of;
+use super::connection::{Call, Connection, results};
+use super::resets::{START, Step};
 
 /// How many walks there are in each algorithm, and how many calls in each.
 const WALKS: u64 = 2_000;
@@ -57,7 +57,7 @@ impl Pair {
         self.connection.add_call(&self.sha1, &call);
         let in_redis = self.connection.replies().pop().unwrap();
         let mut outcomes = Vec::new();
-        for (step, redis) in steps.iter().zip(in_redis.answers(&call.terms)) {
+        for (step, redis) in steps.iter().zip(results(&in_redis, &call.terms)) {
             let redis = redis.map_err(|error| error.to_string())?;
             let Check {
                 key,

@@ -18,8 +18,8 @@ use tollgate_limiter::{
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::check_of;
-use crate::connection::{Call, Connection};
+use super::check_of;
+use super::connection::{Call, Connection, results};
 
 /// Half a minute into a window.
 pub(crate) const START: Timestamp = Timestamp::from_seconds(1_800_000_030);
@@ -151,7 +151,7 @@ impl Pair {
         }
         self.connection.add_call(&self.sha1, &call);
         let in_redis = self.connection.replies().pop().unwrap();
-        let in_redis = in_redis.answers(&call.terms);
+        let in_redis = results(&in_redis, &call.terms);
         let in_memory = self.runtime.block_on(in_memory(&self.store, steps));
         let mut outcomes = Vec::new();
         for ((step, memory), redis) in steps.iter().zip(in_memory).zip(in_redis) {
