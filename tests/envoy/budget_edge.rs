@@ -31,7 +31,9 @@ pub(crate) const GATEWAY_DOMAIN: &str = "default/eg/http";
 pub(crate) const GATEWAY_ROUTE: &str = "httproute/default/chat/rule/0/match/0/*";
 pub(crate) const GATEWAY_USER: &str = "rule-0-match-0";
 
-const REQUESTS: &str = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
+/// Requests that were answered: what they took or gave back has been counted.
+const ANSWERED: &str =
+    r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#;
 
 /// Everything between clients and the model.
 pub(crate) struct Edge {
@@ -164,17 +166,17 @@ impl Edge {
     /// Waits for all requests of Envoy, and asserts that there are no more.
     pub(crate) fn wait_for_requests(&self) {
         let due = self.due;
-        until("Envoy has sent all requests", || match self.requests() {
-            requests if requests >= due => Ok(()),
-            requests => Err(format!("{requests} of {due}")),
+        until("all requests are answered", || match self.answered() {
+            answered if answered >= due => Ok(()),
+            answered => Err(format!("{answered} of {due}")),
         });
-        assert_eq!(self.requests(), due);
+        assert_eq!(self.answered(), due);
     }
 
-    fn requests(&self) -> u64 {
+    fn answered(&self) -> u64 {
         let texts = self.http.iter().map(|http_port| {
             let (_, text) = http(*http_port, "GET", "/metrics", "");
-            series_value(&text, REQUESTS)
+            series_value(&text, ANSWERED)
         });
         texts.sum()
     }
