@@ -17,15 +17,14 @@
 )]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
 use tollgate::settings::REDIS_VARIABLES;
 use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
-use tollgate_test_support::child_process::SpawnTied as _;
-use tollgate_test_support::tollgate_process::tollgate_binary;
+use tollgate_test_support::child_process::run_to_end;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 /// The reference's variables, chapter by chapter of its page.
 const NAMES: &str = "
@@ -158,48 +157,16 @@ fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
     );
 }
 
-/// A process that is gone when the test is.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn serve(variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(tollgate_binary());
-    command
-        .args(["serve", "examples/edge.yaml"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env_clear()
-        .envs([
-            ("HOST", "127.0.0.1"),
-            ("PORT", "0"),
-            ("GRPC_HOST", "127.0.0.1"),
-            ("GRPC_PORT", "0"),
-        ])
-        .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
-        .envs(variables.iter().copied())
-        .stderr(Stdio::piped());
-    command
-}
+/// The rules of each service; no hit is counted.
+const RULES: &str = "{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true}}]}";
 
 /// What it says until it listens.
 fn said_at_start(variables: &[(&str, &str)]) -> String {
-    let mut serving = Ended(serve(variables).spawn_tied().unwrap());
-    let stderr = serving.0.stderr.take().unwrap();
-    let mut said = String::new();
-    for line in BufReader::new(stderr).lines() {
-        let line = line.unwrap();
-        if line.contains(" listens: ") {
-            return said;
-        }
-        said.extend([line.as_str(), "\n"]);
-    }
-    panic!("it did not start: {said}")
+    let serving = Tollgate::start_with(RULES, &[], variables);
+    let said = serving.said_at_start();
+    // A hint follows the start.
+    let lines = said.lines().filter(|line| !line.starts_with("try: "));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -276,11 +243,14 @@ fn truths_are_spelt_as_go_spells_them() {
 
 /// How it ends, and what it says.
 fn ended(variables: &[(&str, &str)]) -> (Option<i32>, String) {
-    let output = serve(variables).output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    let mut command = Command::new(tollgate_binary());
+    command
+        .args(["serve", "examples/edge.yaml"])
+        .env_clear()
+        .envs([("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.1")])
+        .envs([("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")])
+        .envs(variables.iter().copied());
+    run_to_end(&mut command)
 }
 
 #[test]

@@ -1,110 +1,22 @@
-//! `docs/guides/from-limitador.md`: the example's rules against a model of limitador, and the
-//! script that migrates counters.
+//! `docs/guides/from-limitador.md`: the commands print the page's rules and actions, and the script
+//! migrates counters.
 //!
-//! How: the model follows limitador's documentation and its in-memory store for one request at a
-//! time: find the limits whose conditions hold and whose variables exist, and count in all of them
-//! or in none. Both run at one instant, since the page documents different window starts.
-//!
-//! What it deliberately does not do: run limitador, or evaluate CEL beyond the example.
+//! What it deliberately does not do: decide by the rules. `tests/rules/convert` compares converted
+//! rules with a model of limitador.
 
-use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tollgate_test_support::components::component;
-use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guide::{Guide, yaml};
 
 const PAGE: &str = "from-limitador.md";
-
-/// A request: entries by key.
-type RequestFields<'a> = BTreeMap<&'a str, &'a str>;
-
-/// Model of limitador with the page's limits file.
-struct Model {
-    limits: Vec<Value>,
-    counters: BTreeMap<(usize, Vec<String>), u64>,
-}
-
-fn texts<'v>(limit: &'v Value, field: &str) -> Vec<&'v str> {
-    let list = limit[field].as_array().expect(field);
-    list.iter()
-        .map(|text| text.as_str().expect("a text"))
-        .collect()
-}
-
-/// Key that an expression reads.
-fn key(expression: &str) -> &str {
-    let rest = expression
-        .strip_prefix("descriptors[0].")
-        .expect("a descriptor");
-    rest.split([' ', '.']).next().expect("a key")
-}
-
-fn holds(condition: &str, asked: &RequestFields<'_>) -> bool {
-    let value = asked.get(key(condition));
-    let literal = condition.split('\'').nth(1).expect("a literal");
-    value.is_some_and(|value| {
-        if condition.contains(".startsWith(") {
-            value.starts_with(literal)
-        } else {
-            assert!(condition.contains(" == "), "{condition}");
-            *value == literal
-        }
-    })
-}
-
-impl Model {
-    fn passes(&mut self, asked: &RequestFields<'_>) -> bool {
-        let mut counters = Vec::new();
-        for (at, limit) in self.limits.iter().enumerate() {
-            let variables = texts(limit, "variables");
-            let values: Option<Vec<_>> = variables
-                .iter()
-                .map(|variable| asked.get(key(variable)).map(ToString::to_string))
-                .collect();
-            let applies = texts(limit, "conditions")
-                .iter()
-                .all(|condition| holds(condition, asked));
-            if let (true, Some(values)) = (applies, values) {
-                counters.push(((at, values), limit["max_value"].as_u64().expect("a number")));
-            }
-        }
-        let used = |counter| self.counters.get(counter).copied().unwrap_or_default();
-        let passes = counters.iter().all(|(counter, max)| used(counter) < *max);
-        if passes {
-            for (counter, _) in counters {
-                *self.counters.entry(counter).or_default() += 1;
-            }
-        }
-        passes
-    }
-}
-
-/// Descriptors that Envoy builds from a request with the page's actions: one where all its headers
-/// exist.
-fn descriptors(actions: &Value, asked: &RequestFields<'_>) -> Vec<Vec<(String, String)>> {
-    let limits = actions["rate_limits"].as_array().expect("a list");
-    let entries = |limit: &Value| -> Option<Vec<_>> {
-        let actions = limit["actions"].as_array().expect("actions");
-        let entry = |action: &Value| {
-            let action = &action["request_headers"];
-            let header = action["header_name"].as_str().expect("a header");
-            let value = asked.get(header.trim_start_matches(':').trim_start_matches("x-"))?;
-            let key = action["descriptor_key"].as_str().expect("a key");
-            Some((key.to_owned(), value.to_string()))
-        };
-        actions.iter().map(entry).collect()
-    };
-    limits.iter().filter_map(entries).collect()
-}
 
 #[test]
 fn the_commands_print_the_page_s_rules_and_actions() {
@@ -129,61 +41,6 @@ fn the_commands_print_the_page_s_rules_and_actions() {
     }
     assert_eq!(printed[0], guide.only("Rules of tollgate", "yaml"));
     assert_eq!(printed[1], guide.only("What Envoy sends", "yaml"));
-}
-
-#[tokio::test]
-async fn the_rules_decide_like_limitador() {
-    let guide = Guide::of(PAGE);
-    let limits = yaml(&guide.only("Limits of limitador", "yaml")).remove(0);
-    let actions = yaml(&guide.only("What Envoy sends", "yaml")).remove(0);
-    let mut model = Model {
-        limits: limits.as_array().expect("limits").clone(),
-        counters: BTreeMap::new(),
-    };
-    let mut service = Service::start(&guide.only("Rules of tollgate", "yaml"), &[]).await;
-    // Random choices from a fixed seed.
-    let mut seed: u64 = 1;
-    let mut draw = |of: &[&'static str]| {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        of[usize::try_from(seed >> 33).expect("small") % of.len()]
-    };
-    let mut refused = 0;
-    for number in 0..6000 {
-        let mut asked = RequestFields::new();
-        asked.insert("method", draw(&["GET", "GET", "GET", "POST"]));
-        asked.insert(
-            "path",
-            draw(&["/", "/orders", "/orders/1", "/search", "/searching?q=a"]),
-        );
-        if let user @ ("bob" | "eve") = draw(&["bob", "bob", "eve", ""]) {
-            asked.insert("user", user);
-        }
-        let descriptors = descriptors(&actions, &asked);
-        let asks = descriptors
-            .iter()
-            .map(|entries| descriptor(entries))
-            .collect();
-        let answer = service.ask(request("shop", asks)).await;
-        let passed = answer.overall_code == i32::from(Code::Ok);
-        assert_eq!(passed, model.passes(&asked), "request {number}: {asked:?}");
-        refused += u32::from(!passed);
-    }
-    // All three limits were reached, the daily one last.
-    assert!(refused > 1000, "{refused}");
-    let full = |at: usize, max: u64| {
-        model
-            .counters
-            .iter()
-            .any(|((limit, _), used)| *limit == at && *used == max)
-    };
-    assert!(
-        full(0, 5) && full(1, 1000) && full(2, 20),
-        "{:?}",
-        model.counters
-    );
-    service.stop().await.expect("a good end");
 }
 
 /// Serves one answer of limitador's HTTP port; returns its address.

@@ -172,7 +172,8 @@ impl Replicas {
         // `-D`: the server is this child, and no daemon.
         let server = tmux(&["-D"]).stdin(Stdio::null()).spawn_tied();
         let _server = KillOnDrop(server.expect("tmux runs"));
-        let session = ["new-session", "-d", "-x", "80", "-y", "24", command];
+        // `-N`: it does not start a server of its own.
+        let session = ["-N", "new-session", "-d", "-x", "80", "-y", "24", command];
         until("the server has a session", || {
             let output = tmux(&session).output().unwrap();
             output.status.success().then_some(()).ok_or(output)

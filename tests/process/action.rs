@@ -141,7 +141,8 @@ impl Action {
 }
 
 fn printed(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    let both = [&output.stdout[..], &output.stderr].concat();
+    String::from_utf8(both).unwrap()
 }
 
 #[test]

@@ -29,21 +29,6 @@ pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn durations_beyond_the_calendar_are_rejected_at_start() {
-    for setting in [
-        "--grpc-max-connection-age",
-        "--keepalive-interval",
-        "--drain-delay",
-    ] {
-        // If the setting were accepted, the start would fail at an address that cannot be bound.
-        let nowhere = ["serve", "rules.yaml", "--grpc-host", "256.0.0.1"];
-        let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
-        assert_eq!(code, 2);
-        assert!(stderr.contains("up to 100 years"), "{stderr}");
-    }
-}
-
-#[test]
 fn serve_without_rules_prints_five_lines_of_help() {
     let (code, _, stderr) = tollgate(&["serve"]);
     assert_eq!((code, stderr.lines().count()), (2, 5), "{stderr}");
@@ -55,47 +40,6 @@ fn serve_without_rules_prints_five_lines_of_help() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), rules).unwrap();
     assert_eq!(tollgate(&["check", file.path().to_str().unwrap()]).0, 0);
-}
-
-#[test]
-fn serve_names_the_port_in_use_and_its_setting() {
-    let other = Tollgate::start(RULES, &[]);
-    let taken = other.grpc.port().to_string();
-    let arguments = [
-        "serve",
-        "examples/edge.yaml",
-        "--grpc-host",
-        "127.0.0.1",
-        "--grpc-port",
-        &taken,
-    ];
-    let (code, _, stderr) = tollgate(&arguments);
-    assert_eq!(code, 1);
-    assert!(
-        stderr.contains(&taken) && stderr.contains("--grpc-port"),
-        "{stderr}"
-    );
-}
-
-#[test]
-fn serve_names_contradicting_memory_settings() {
-    let arguments = [
-        "--grpc-host",
-        "127.0.0.1",
-        "--grpc-port",
-        "0",
-        "--port",
-        "0",
-    ];
-    let serve = ["serve", "examples/edge.yaml", "--debug-port", "0"];
-    let bodies = ["--body-memory-max", "64KiB"];
-    let (code, _, stderr) = tollgate(&[&serve[..], &arguments, &bodies].concat());
-    assert_eq!(code, 1);
-    assert!(
-        stderr.starts_with("error: --body-memory-max is 65536 bytes"),
-        "{stderr}"
-    );
-    assert!(stderr.contains("--message-size-max"), "{stderr}");
 }
 
 #[test]
@@ -123,25 +67,21 @@ fn serve_prints_a_working_example_command() {
 fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
     let warning =
         "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server";
-    for value in ["h2", "tonic"] {
-        for service in [
-            Tollgate::start(RULES, &["--door", value]),
-            Tollgate::start_with(RULES, &[], &[("TOLLGATE_DOOR", value)]),
-        ] {
-            let address = service.grpc.to_string();
-            let (code, stdout, stderr) = tollgate(&["hit", &address, "shop", "ten=x"]);
-            assert_eq!(code, 0, "{value}: {stderr}");
-            assert!(stdout.starts_with("OK "), "{value}: {stdout}");
-            let said = service.said();
-            assert_eq!(said.matches(warning).count(), 1, "{value}: {said}");
-            assert!(
-                said.contains("The next release removes the option"),
-                "{said}"
-            );
-        }
+    for (service, times) in [
+        (Tollgate::start(RULES, &["--door", "h2"]), 1),
+        (
+            Tollgate::start_with(RULES, &[], &[("TOLLGATE_DOOR", "tonic")]),
+            1,
+        ),
+        (Tollgate::start(RULES, &[]), 0),
+    ] {
+        let address = service.grpc.to_string();
+        assert_eq!(tollgate(&["hit", &address, "shop", "ten=x"]).0, 0);
+        let said = service.said();
+        assert_eq!(said.matches(warning).count(), times, "{said}");
+        let removal = "The next release removes the option";
+        assert_eq!(said.matches(removal).count(), times, "{said}");
     }
-    let service = Tollgate::start(RULES, &[]);
-    assert!(!service.said().contains("--door"), "{}", service.said());
     // The other commands accept the variable and have nothing to say about it.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), RULES).unwrap();

@@ -13,7 +13,7 @@ use tollgate_limiter::Timestamp;
 use tollgate_test_support::grpc_client::{Code, hits, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until;
-use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str = "
 domain: d
@@ -276,55 +276,4 @@ fn a_renamed_file_is_followed_by_a_new_one() {
     assert_eq!(runtime().block_on(send(&running, "user", 5)), 5);
     expect_counts(&running, 15);
     assert_eq!((lines(&rotated).len(), lines(&file).len()), (10, 5));
-}
-
-#[test]
-fn explain_last_says_which_rule_answered_and_what_to_do() {
-    let running = Tollgate::start(RULES, &["--top-keys", "plain"]);
-    runtime().block_on(async {
-        send(&running, "user", 2).await;
-        send(&running, "watched", 2).await;
-        send(&running, "nothing", 1).await;
-    });
-    let admin = format!("http://{}", running.admin);
-    let explain = |arguments: &[&str]| {
-        let output = Command::new(tollgate_binary())
-            .args(["explain", "--last", "--admin", &admin])
-            .args(arguments)
-            .env_clear()
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{text} {error}");
-        text
-    };
-    let all = explain(&[]);
-    let order: Vec<_> = all
-        .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .collect();
-    let newest_first = [
-        "  nothing=x",
-        "  watched=x",
-        "  watched=x",
-        "  user=x",
-        "  user=x",
-    ];
-    assert_eq!(order, newest_first, "{all}");
-    for part in [
-        "OVER_LIMIT domain d, rules generation 1",
-        "rule d.user, 1 per year (fixed_window), 1 hit, 0 left",
-        "Over the limit, and refused.",
-        "rule was in shadow mode; refusals start when shadow_mode is removed",
-        "No rule matches the descriptor",
-        "5 of 5 kept decisions; 0 were not kept",
-    ] {
-        assert!(all.contains(part), "{part}: {all}");
-    }
-    let one = explain(&["--domain", "d", "--key", "user=x", "--n", "1"]);
-    assert!(one.contains("1 of 5 kept decisions"), "{one}");
-    let json = explain(&["--format", "json", "--key", "watched=x"]);
-    let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["decisions"].as_array().unwrap().len(), 2);
 }

@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
+use prost::Message as _;
 use tollgate_test_support::components::program;
+use tollgate_test_support::grpc_client::{descriptor, request};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str = "
@@ -14,23 +16,10 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 1000 }
 ";
 
-/// RateLimitRequest { domain: "load", descriptors: [{ entries: [{ key: "generic_key", value: "one"
-/// }] }] }, framed.
+/// One framed request.
 fn body() -> Vec<u8> {
-    let entry = [b"\x0a\x0bgeneric_key\x12\x03one".as_slice()].concat();
-    let descriptor = [
-        b"\x0a",
-        [u8::try_from(entry.len()).unwrap()].as_slice(),
-        &entry,
-    ]
-    .concat();
-    let descriptor_length = u8::try_from(descriptor.len()).unwrap();
-    let message = [
-        b"\x0a\x04load\x12".as_slice(),
-        &[descriptor_length],
-        &descriptor,
-    ]
-    .concat();
+    let asked = request("load", vec![descriptor(&[("generic_key", "one")])]);
+    let message = asked.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [b"\0".as_slice(), &length, &message].concat()
 }

@@ -25,6 +25,7 @@ mod hit;
 mod hostile_clients;
 mod load;
 mod logs;
+mod python;
 mod readme;
 mod recording;
 mod replay;

@@ -29,6 +29,7 @@ const ROUND: Duration = Duration::from_secs(3);
 /// Rounds without and with a recording, in turn, because the machine's load changes.
 const ROUNDS: usize = 15;
 
+// window: a bench; what a limit of a window decides is not asserted.
 const RULES: &str = "
 domain: edge
 descriptors:

@@ -3,7 +3,7 @@
 //! What it deliberately does not do: compare verdicts (`tests/envoy/record.rs`).
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -79,63 +79,6 @@ fn a_recording_that_is_stopped_is_a_whole_file_for_its_owner_alone() {
     assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o600);
     let (_, ended) = requests(&out);
     assert_eq!(ended.as_deref(), Some("stopped"));
-    until("it records no more", || {
-        service.metric("tollgate_recordings") == 0
-    });
-}
-
-#[test]
-fn a_file_that_exists_is_overwritten_only_by_force_and_once_the_service_answers() {
-    let service = Tollgate::start(LIMITS, &[]);
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("run.tgrec");
-    fs::write(
-        &out,
-        "older, and longer than a recording of nothing".repeat(20),
-    )
-    .unwrap();
-    fs::set_permissions(&out, fs::Permissions::from_mode(0o644)).unwrap();
-    let before = fs::read(&out).unwrap();
-    let url = admin(&service);
-    let file = out.to_str().unwrap();
-    let record = ["record", "--for", "1s", "--out", file, "--admin"];
-    let (code, _, said) = tollgate(&[&record[..], &[&url]].concat());
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("--force"), "{said}");
-    let nobody = "http://127.0.0.1:1";
-    let (code, _, said) = tollgate(&[&record[..], &[nobody, "--force"]].concat());
-    assert_eq!(code, 4, "{said}");
-    assert_eq!(fs::read(&out).unwrap(), before);
-    let (code, _, said) = tollgate(&[&record[..], &[&url, "--force"]].concat());
-    assert_eq!(code, 0, "{said}");
-    assert_eq!(requests(&out).1.as_deref(), Some("time"));
-    assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o600);
-    // A file that the command made, and that has nothing, goes away.
-    let new = folder.path().join("new.tgrec");
-    let record = ["record", "--out", new.to_str().unwrap(), "--admin", nobody];
-    assert_eq!(tollgate(&record).0, 4);
-    assert!(!new.exists());
-}
-
-#[test]
-fn a_full_disk_ends_the_recording_and_nothing_else() {
-    let service = Tollgate::start(LIMITS, &[]);
-    let url = admin(&service);
-    let full = [
-        "record",
-        "--for",
-        "1m",
-        "--out",
-        "/dev/full",
-        "--force",
-        "--admin",
-        &url,
-    ];
-    let (code, _, said) = tollgate(&full);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("the file cannot be written"), "{said}");
-    assert!(said.contains("the service is not affected"), "{said}");
-    assert_eq!(hit(&service, "user=ann", 2), 0);
     until("it records no more", || {
         service.metric("tollgate_recordings") == 0
     });

@@ -1,4 +1,4 @@
-//! `tollgate replay`: a recording of a real service, and files that are wrong.
+//! `tollgate replay`: a recording of a real service. `sessions/record.txt` has files that are wrong.
 //!
 //! What it deliberately does not do: decide by every algorithm (`src/replay/tests.rs`).
 
@@ -7,9 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
-use tollgate::proto::tollgate::recording::v1::{End, Header, Item};
-use tollgate::recording::{Events as _, Reader, Writer};
+use tollgate::recording::{Events as _, Reader};
 use tollgate_test_support::child_process::KillOnDrop;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::until;
@@ -27,22 +25,6 @@ descriptors:
   - key: team
     rate_limit: {unit: year, requests_per_unit: 1}
 ";
-
-/// Writes a recording of these items.
-fn write(path: &Path, items: Vec<Kind>) {
-    let mut writer = Writer::new(fs::File::create(path).unwrap());
-    for item in items {
-        writer.write(&Item { item: Some(item) }).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
-fn header(version: u32) -> Kind {
-    Kind::Header(Header {
-        version,
-        ..Header::default()
-    })
-}
 
 /// How many requests are in a recording that is written.
 fn written(path: &Path) -> u64 {
@@ -164,76 +146,5 @@ fn a_recording_whose_client_was_killed_is_replayed_in_part() {
     assert!(
         text.contains("it was cut off: its end is missing"),
         "{text}"
-    );
-}
-
-#[test]
-fn a_file_that_is_no_recording_is_refused_with_a_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let rules = folder.path().join("rules.yaml");
-    fs::write(&rules, LIMITS).unwrap();
-    let replay = |path: &Path| {
-        tollgate(&[
-            "replay",
-            path.to_str().unwrap(),
-            "--rules",
-            rules.to_str().unwrap(),
-        ])
-    };
-    let path = folder.path().join("file");
-    let mut answers = Vec::new();
-    for bytes in [&b""[..], b"\x28\xb5\x2f\xfd odd bytes", b"domain: edge\n"] {
-        fs::write(&path, bytes).unwrap();
-        answers.push(replay(&path));
-    }
-    write(&path, vec![header(99)]);
-    answers.push(replay(&path));
-    answers.push(replay(Path::new("/nonexistent/recording")));
-    for (code, stdout, stderr) in &answers {
-        assert_eq!((*code, &**stdout), (1, ""), "{stderr}");
-        assert!(stderr.starts_with("error: "), "{stderr}");
-    }
-    assert!(answers[3].2.contains("version 99"), "{}", answers[3].2);
-
-    // A recording without requests is one.
-    let end = Kind::End(End::default());
-    write(&path, vec![header(1), end]);
-    let (code, text, stderr) = replay(&path);
-    assert_eq!((code, &*stderr), (0, ""));
-    assert!(text.contains("0 requests"), "{text}");
-    let (code, ..) = tollgate(&["replay", path.to_str().unwrap()]);
-    assert_eq!(code, 2);
-}
-
-/// A report never replaces what it is made of, also under another name of the file.
-#[test]
-fn a_report_is_not_written_over_its_recording_or_rules() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (recording, rules) = (path("a.tgrec"), path("rules.yaml"));
-    fs::write(&rules, LIMITS).unwrap();
-    write(
-        Path::new(&recording),
-        vec![header(1), Kind::End(End::default())],
-    );
-    std::os::unix::fs::symlink(&recording, path("link")).unwrap();
-    let before = fs::read(&recording).unwrap();
-    for out in [&recording, &rules, &path("link")] {
-        let replay = ["replay", &recording, "--rules", &rules, "--out", out];
-        let (code, _, stderr) = tollgate(&replay);
-        assert_eq!(code, 1, "{out}: {stderr}");
-        assert!(stderr.contains("choose another name"), "{stderr}");
-        assert_eq!(fs::read(&recording).unwrap(), before);
-        assert_eq!(fs::read_to_string(&rules).unwrap(), LIMITS);
-    }
-    let new = path("report.html");
-    let replay = [
-        "replay", &recording, "--rules", &rules, "--format", "html", "--out", &new,
-    ];
-    assert_eq!(tollgate(&replay).0, 0);
-    assert!(
-        fs::read_to_string(&new)
-            .unwrap()
-            .starts_with("<!doctype html>")
     );
 }

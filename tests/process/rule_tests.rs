@@ -5,15 +5,12 @@
 //! results (`sessions/test.txt`), or test what steps do (`src/rule_tests/tests.rs`).
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::commands::tollgate;
+use crate::python::python;
 use crate::running::Running;
 
 const RULES: &str = "\
@@ -70,55 +67,6 @@ fn test(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
         text(output.stdout),
         text(output.stderr),
     )
-}
-
-/// Runs a Python program with the input, and gives what it prints.
-fn python(program: &str, input: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut child = Command::new(root.join("target/venv/bin/python"))
-        .args(["-c", program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn_tied()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{input}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn json_has_every_result() {
-    let folder = folder(&[
-        ("good.test.yaml", GOOD),
-        ("bad.test.yaml", BAD),
-        ("broken.test.yaml", BROKEN),
-    ]);
-    let (code, stdout, _) = test(folder.path(), &[".", "--format", "json"]);
-    assert_eq!(code, 1);
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(report["passed"], false);
-    assert_eq!(report["counts"]["passed"], 1);
-    assert_eq!(report["counts"]["failed"], 1);
-    assert_eq!(report["coverage"]["reached"], 1);
-    assert_eq!(report["coverage"]["minimum"], Value::Null);
-    assert_eq!(report["coverage"]["unreached"][0]["rule"], "edge.path");
-    let test = &report["tests"][0];
-    assert_eq!(test["requests"], 4);
-    assert_eq!(test["line"], 3);
-    let failure = &test["failures"][0];
-    assert_eq!(failure["time"], "2026-01-01T13:00:10+01:00[Europe/Berlin]");
-    assert_eq!(failure["differences"][1]["field"], "remaining");
-    assert_eq!(failure["differences"][1]["actual"], "0");
-    assert_eq!(failure["explain"][0], "rule edge.user");
-    let diagnostics = &report["invalid_files"][0]["diagnostics"];
-    assert_eq!(diagnostics[0]["code"], "unknown-key");
-    assert_eq!(diagnostics[0]["place"]["line"], 2);
 }
 
 #[test]
@@ -198,20 +146,6 @@ fn watch_runs_again_when_tests_or_rules_change_and_survives_errors() {
     assert!(next().starts_with("test result: ok. 1 passed; 0 failed"));
     write("it.test.yaml", BAD);
     assert!(next().starts_with("test result: FAILED. 0 passed; 1 failed"));
-}
-
-/// `make readme` writes the schema; here it must be the same.
-#[test]
-fn the_committed_schema_of_files_of_tests_is_the_one_that_is_printed() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rule-tests.schema.json");
-    let (code, made, _) = tollgate(&["schema", "--for", "rule-tests"]);
-    assert_eq!(code, 0);
-    if std::env::var_os("WRITE_README").is_some() {
-        fs::write(&path, &made).unwrap();
-    } else {
-        let committed = fs::read_to_string(&path).unwrap_or_default();
-        assert!(committed == made, "run make readme");
-    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | another | a comment |
 //!
 //! The addresses of the second service are `$GRPC2` and so on. A time until a reset is `TIME`.
+//! A command may take as long as a test waits for anything; `? 124` is a time-out.
 //! `WRITE_SESSIONS=1` writes what the commands print into the files.
 
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use tollgate_test_support::components::repository;
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const FOLDER: &str = "tests/process/sessions";
@@ -81,7 +83,8 @@ impl Session {
     /// What a command prints, as a session shows it.
     fn run(&self, command: &str) -> String {
         let programs = Path::new(tollgate_binary()).parent().unwrap();
-        let output = Command::new("bash")
+        let output = Command::new("timeout")
+            .args([&PATIENCE.as_secs().to_string(), "bash"])
             .args(["-o", "pipefail", "-c", command])
             .current_dir(self.folder.path())
             .env_clear()
@@ -179,13 +182,15 @@ fn play(name: &str) {
     assert_eq!(text.len(), played.len(), "{FOLDER}/{name}.txt: its end");
 }
 
-const SESSIONS: [&str; 7] = [
+const SESSIONS: [&str; 9] = [
     "admin",
     "check",
     "convert",
     "explain",
     "hit",
     "limits_from",
+    "record",
+    "serve",
     "test",
 ];
 
@@ -226,6 +231,16 @@ fn hit() {
 #[test]
 fn limits_from() {
     play("limits_from");
+}
+
+#[test]
+fn record() {
+    play("record");
+}
+
+#[test]
+fn serve() {
+    play("serve");
 }
 
 #[test]

@@ -1,17 +1,16 @@
-//! `--snapshot` with the real binary: SIGTERM, `kill -9`, a full disk, a shared store.
+//! `--snapshot` with the real binary: SIGTERM, `kill -9`, a full disk.
 //!
 //! What it deliberately does not do: move the clock (`tests/service/snapshots.rs`).
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::namespaces::run_test_again;
 use tollgate_test_support::polling::{PATIENCE, until};
-use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// A limit of each algorithm, whose window does not turn within the test.
 fn rules() -> String {
@@ -90,24 +89,6 @@ fn a_kill_loses_at_most_what_was_counted_since_the_last_snapshot() {
     let limit = 10 * ALGORITHMS.len();
     assert!(before + after <= limit, "{before} were in the snapshot");
     assert!(before + since + after <= limit + since);
-}
-
-#[test]
-fn a_shared_store_and_a_snapshot_are_refused_together() {
-    let (_folder, rules, snapshot) = folder();
-    let output = Command::new(tollgate_binary())
-        .arg("serve")
-        .arg(&rules)
-        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
-        .args(["--store", "redis://127.0.0.1:1", "--snapshot"])
-        .arg(&snapshot)
-        .env_clear()
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("remove one of the two"), "{said}");
-    assert!(!snapshot.exists());
 }
 
 #[test]
