@@ -61,14 +61,14 @@ def days(zone, first_year, last_year):
     def shows(second):
         return datetime.fromtimestamp(second, zone)
 
-    latest = None
     second = int(datetime(first_year, 1, 1, tzinfo=timezone.utc).timestamp())
     end = int(datetime(last_year + 1, 1, 3, tzinfo=timezone.utc).timestamp())
     latest = shows(second).date()
-    before = shows(second)
+    offset = shows(second).utcoffset()
     while second < end:
         after = shows(second + HOUR)
-        if after.utcoffset() != before.utcoffset():
+        before, offset = offset, after.utcoffset()
+        if offset != before:
             # Clocks changed: every second is looked at.
             for each in range(second + 1, second + HOUR + 1):
                 if (day := shows(each).date()) > latest:
@@ -82,7 +82,7 @@ def days(zone, first_year, last_year):
                 low, high = (low, middle) if shows(middle).date() > latest else (middle, high)
             latest = after.date()
             yield latest, high
-        second, before = second + HOUR, after
+        second += HOUR
 
 
 def main():

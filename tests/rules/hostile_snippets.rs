@@ -54,7 +54,7 @@ fn a_caret_is_below_its_text_whatever_is_before_it() {
 
 #[test]
 fn a_line_of_ten_megabytes_is_shown_in_part_and_its_column_is_right() {
-    let long = "x: 1, ".repeat((10 << 20) / 6);
+    let long = "x: 1, ".repeat((1 << 20) / 6);
     let filler = "y".repeat(10 << 20);
     for text in [
         format!("domain: d\ndescriptors: [{{key: k, value: {filler}, ж: 1}}]\n"),
