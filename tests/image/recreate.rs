@@ -23,6 +23,7 @@ const LIMIT: usize = 100;
 
 fn rules() -> String {
     let descriptors = ALGORITHMS.iter().map(|algorithm| {
+        // window: none is left that turns during the test.
         let limit = limit_of(100, *algorithm).replace("unit: hour", "unit: year");
         format!("  - {{key: {}, rate_limit: {limit}}}\n", algorithm.name())
     });

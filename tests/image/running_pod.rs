@@ -5,21 +5,20 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use crate::isolation::alone;
 use crate::pod::{Pod, Rendered};
 use crate::volume::Volume;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 /// User IDs of the image, of Envoy Gateway's rate limit service, and of an OpenShift range.
 const USERS: [[u32; 2]; 3] = [[65532, 65532], [65534, 65534], [1_000_650_000, 0]];
 
-/// Rules with a limit per day.
+/// Rules with a limit per year.
 fn rules(requests: u32) -> String {
-    let limit = format!(r#"{{"unit":"day","requests_per_unit":{requests}}}"#);
+    let limit = format!(r#"{{"unit":"year","requests_per_unit":{requests}}}"#);
     let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
     format!(r#"--set-json=rules={{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#)
 }
@@ -67,8 +66,7 @@ fn a_rendered_pod_is_confined_serves_and_ends_within_its_grace_period() {
             let memory = pod.metric("tollgate_memory_max_bytes");
             assert_eq!(memory, rendered.memory_limit() / 2);
             if user == USERS[0][0] {
-                let took = pod.end();
-                println!("asked to end, the pod had ended well {took:?} later");
+                pod.end();
             }
         }
     });
@@ -86,15 +84,21 @@ fn rules_updated_by_kubelet_are_applied() {
         volume.write(rendered(5).rules());
         let generation = || pod.metric("tollgate_rules_generation");
         let before = generation();
-        let taken = wait_for(PATIENCE, || (generation() > before).then_some(()));
-        assert!(taken.is_some(), "{}", pod.said());
+        until("the rules are loaded", || {
+            if generation() > before {
+                Ok(())
+            } else {
+                Err(pod.said())
+            }
+        });
         // Consumed hits stay consumed.
         let ok = Code::Ok;
         assert_eq!(ask(&pod, 3), [ok, ok, Code::OverLimit]);
         // Invalid rules change nothing.
         volume.write(&serde_json::json!({"a.yaml": "domain: ["}));
-        let refused = || pod.metric("ratelimit_service_config_load_error") > 0;
-        assert!(wait_for(PATIENCE, || refused().then_some(())).is_some());
+        until("the rules are refused", || {
+            pod.metric("ratelimit_service_config_load_error") > 0
+        });
         assert_eq!(ask(&pod, 1), [Code::OverLimit]);
     });
 }
@@ -102,15 +106,17 @@ fn rules_updated_by_kubelet_are_applied() {
 #[test]
 fn a_terminating_pod_is_unready_and_answers_until_its_drain_ends() {
     alone(|_| {
-        let pod = Rendered::new(&[&rules(1_000)]).start("draining").ready();
+        // Longer than a busy machine needs for the checks below.
+        let drain = "--set=drainDelaySeconds=15";
+        let pod = Rendered::new(&[&rules(1_000), drain])
+            .start("draining")
+            .ready();
         std::thread::scope(|scope| {
-            let ending = scope.spawn(|| pod.end());
-            let unready = wait_for(PATIENCE, || (!pod.is_ready()).then_some(()));
-            assert!(unready.is_some());
+            scope.spawn(|| pod.end());
+            until("it is unready", || !pod.is_ready());
             // A pod that is not alive would be killed in the middle of its drain.
             assert!(pod.is_alive(), "{}", pod.said());
             assert_eq!(ask(&pod, 3), [Code::Ok; 3], "{}", pod.said());
-            assert!(ending.join().unwrap() > Duration::from_secs(1));
         });
     });
 }

@@ -1,6 +1,6 @@
 //! Size of the image, startup time, and idle memory.
 //!
-//! How: the figures are printed, and each has a bound that also fits an unoptimised binary.
+//! How: the figures are printed, and each size has a bound that also fits an unoptimised binary.
 //! `docs/image.md` has the figures of the release binary.
 //!
 //! What it deliberately does not do: measure a pull, which depends on the network.
@@ -8,9 +8,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 
 use crate::contents::Unpacked;
 use crate::isolation::{IMAGE, Machine, alone};
@@ -20,9 +20,6 @@ use crate::pod::{Pod, Rendered};
 const IMAGE_BYTES_MAX: u64 = 25_000_000;
 const ROUGH_BYTES_MAX: u64 = 60_000_000;
 
-/// From start to ready, with the chart's example rules.
-const READY_WITHIN: Duration = Duration::from_secs(2);
-
 /// Bound of resident memory, most of which is the binary's pages.
 const RESIDENT_BYTES_MAX: u64 = 48 << 20;
 
@@ -30,7 +27,7 @@ const RESIDENT_BYTES_MAX: u64 = 48 << 20;
 const STARTS: usize = 11;
 
 #[test]
-fn image_size_startup_time_and_idle_memory_are_bounded() {
+fn image_size_and_idle_memory_are_bounded() {
     alone(|machine: &Machine| {
         let size = |file: &str| machine.files.join(file).metadata().unwrap().len();
         let binary = size("usr/bin/tollgate");
@@ -51,7 +48,6 @@ fn image_size_startup_time_and_idle_memory_are_bounded() {
         println!(
             "start to ready: {median:.1?} (median of {STARTS}, {least:.1?} to {most:.1?}), seen at intervals of a millisecond"
         );
-        assert!(median < READY_WITHIN);
 
         let pod = Rendered::new(&[]).start("idle").ready();
         let bytes = |pod: &Pod, field: &str| {
@@ -68,23 +64,27 @@ fn image_size_startup_time_and_idle_memory_are_bounded() {
 /// Starts the image's binary with the chart's example rules and waits until it is ready.
 fn start_to_ready(machine: &Machine) -> Duration {
     let began = Instant::now();
-    let mut child = Command::new(machine.files.join("usr/bin/tollgate"))
+    let child = Command::new(machine.files.join("usr/bin/tollgate"))
         .args(["serve", "helm/tollgate/files/example.yaml"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_clear()
         .stderr(Stdio::null())
         .spawn_tied()
         .unwrap();
+    let child = KillOnDrop(child);
+    // The network is the test's own, so no other process has this port.
     let address = ([127, 0, 0, 1], 8080).into();
     let listens = || std::net::TcpStream::connect(address).is_ok();
     let ready = || listens() && http(address, "GET", "/readyz", "").0 == 200;
-    while !ready() && began.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("it is ready", || {
+        (0..100).any(|_| {
+            // sleep: the interval of the figure that is printed.
+            std::thread::sleep(Duration::from_millis(1));
+            ready()
+        })
+    });
     let took = began.elapsed();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // The next start needs the same ports.
-    assert!(wait_for(PATIENCE, || (!listens()).then_some(())).is_some());
+    drop(child);
+    until("its port is free for the next start", || !listens());
     took
 }
