@@ -29,11 +29,9 @@ use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 use prost::Message as _;
 
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitRequest, RateLimitResponse, descriptor, hits, request,
+    Code, RateLimitRequest, RateLimitResponse, descriptor, hits, request,
 };
-use tollgate_test_support::in_process::{START, Service, limit_of, settings};
-
-use crate::remaining;
+use tollgate_test_support::in_process::{START, limit_of, settings};
 
 const TASKS: usize = 64;
 const CALLS: usize = 150;
@@ -201,186 +199,11 @@ async fn exactly_the_admitted_hits_are_taken_in_every_algorithm() {
     }
 }
 
-/// A gRPC service with a tight limit, a wide limit, and the rules in `more`.
-async fn service(more: &str) -> Service {
-    let limit = "rate_limit: {unit: hour, requests_per_unit:";
-    let rules = format!(
-        "domain: d\nall_or_nothing: true\ndescriptors:\n  - {{key: tight, {limit} 2}}}}\n  - {{key: wide, {limit} 100}}}}\n{more}"
-    );
-    Service::start(&rules, &[]).await
-}
-
-fn both(other: &str) -> RateLimitRequest {
-    request(
-        "d",
-        vec![descriptor(&[("wide", "v")]), descriptor(&[(other, "v")])],
-    )
-}
-
-#[tokio::test]
-async fn a_request_refused_by_one_limit_takes_from_none() {
-    let mut service = service("").await;
-    for _ in 0..2 {
-        assert_eq!(service.ask(both("tight")).await.overall_code(), Code::Ok);
-    }
-    for _ in 0..5 {
-        let answer = service.ask(both("tight")).await;
-        assert_eq!(answer.overall_code(), Code::OverLimit);
-        assert_eq!(answer.statuses[0].code(), Code::Ok);
-        assert_eq!(answer.statuses[0].limit_remaining, 98);
-    }
-    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 98);
-}
-
-#[tokio::test]
-async fn a_shadow_mode_limit_causes_no_refund_but_is_refunded() {
-    let watched = "  - {key: watched, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, count_refused: none}}\n";
-    let mut service = service(watched).await;
-    for _ in 0..3 {
-        assert_eq!(service.ask(both("watched")).await.overall_code(), Code::Ok);
-    }
-    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 97);
-    let refused = vec![hits("tight", "v", 3), hits("watched", "w", 1)];
-    assert_eq!(
-        service.ask(request("d", refused)).await.overall_code(),
-        Code::OverLimit
-    );
-    assert_eq!(remaining(&mut service, "watched", "w", 0).await, 1);
-}
-
-/// Envoy's refund at the end of a request, refused or not.
-fn given_back(asked: Descriptor) -> RateLimitRequest {
-    let given_back = Descriptor {
-        hits_addend: Some(1),
-        is_negative_hits: true,
-        ..asked
-    };
-    request("d", vec![given_back])
-}
-
-#[tokio::test]
-async fn refunds_of_refused_requests_count_once_with_holder_key_or_count_refused_all() {
-    let more = "  - {key: slots, rate_limit: {algorithm: concurrency, requests_per_unit: 5, slot_seconds: 60, holder_key: id}}
-  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}
-  - {key: twice, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log}}
-";
-    for (key, left) in [("slots", 3), ("all", 3), ("twice", 5)] {
-        let mut service = service(more).await;
-        let asked = |id: &'static str| match key {
-            "slots" => descriptor(&[(key, "v"), ("id", id)]),
-            _ => descriptor(&[(key, "v")]),
-        };
-        for (id, code) in [
-            ("1", Code::Ok),
-            ("2", Code::Ok),
-            ("3", Code::OverLimit),
-            ("4", Code::OverLimit),
-        ] {
-            let both = vec![asked(id), descriptor(&[("tight", "v")])];
-            let answer = service.ask(request("d", both)).await;
-            assert_eq!(answer.overall_code(), code);
-            if code == Code::OverLimit {
-                service.ask(given_back(asked(id))).await;
-            }
-        }
-        // Two are in flight. The documentation describes the last case.
-        let status = service.status("d", hits(key, "v", 0)).await;
-        assert_eq!(status.limit_remaining, left, "{key}");
-    }
-}
-
-#[tokio::test]
-async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() {
-    // Two of five are in flight; then another limit refuses this many at once, before Envoy sends
-    // their refunds.
-    let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
-    for (refused, left) in [(8, 3), (9, 4), (20, 5)] {
-        let mut service = service(rules).await;
-        let asked = || descriptor(&[("all", "v")]);
-        let both = || request("d", vec![asked(), descriptor(&[("tight", "v")])]);
-        for _ in 0..2 {
-            assert_eq!(service.ask(both()).await.overall_code(), Code::Ok);
-        }
-        for _ in 0..refused {
-            assert_eq!(service.ask(both()).await.overall_code(), Code::OverLimit);
-        }
-        for _ in 0..refused {
-            service.ask(given_back(asked())).await;
-        }
-        // Up to ten are counted, twice the limit. A refund of a refused hit beyond that frees one
-        // of the two.
-        let status = service.status("d", hits("all", "v", 0)).await;
-        assert_eq!(status.limit_remaining, left, "{refused} refused");
-    }
-    // The documentation has the second of these.
+/// `walks/all_or_nothing.txt` has it: nine were refused, and four hits are left.
+#[test]
+fn the_documentation_says_what_refunds_of_refused_hits_may_free() {
     let page = std::fs::read_to_string("docs/rules.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = "With 5 an hour and 2 under way, 9 refused at once leave 4 more hits instead of 3.";
     assert!(page.contains(said));
-}
-
-#[tokio::test]
-async fn quotas_give_back_only_when_all_of_them_are_over() {
-    let quota =
-        "quota_mode: true, rate_limit: {unit: hour, count_refused: none, requests_per_unit:";
-    let quotas = format!("  - {{key: small, {quota} 1}}}}\n  - {{key: large, {quota} 3}}}}\n");
-    let mut service = service(&quotas).await;
-    let asked = ["wide", "small", "large"].map(|key| descriptor(&[(key, "v")]));
-    let mut codes = Vec::new();
-    for _ in 0..5 {
-        codes.push(
-            service
-                .ask(request("d", asked.to_vec()))
-                .await
-                .overall_code(),
-        );
-    }
-    let (ok, over) = (Code::Ok, Code::OverLimit);
-    assert_eq!(codes, [ok, ok, ok, over, over]);
-    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 97);
-}
-
-#[tokio::test]
-async fn all_or_nothing_can_be_set_for_every_domain_and_is_off_by_default() {
-    let rules = "domain: d\ndescriptors:\n  - {key: tight, rate_limit: {unit: hour, requests_per_unit: 2}}\n  - {key: wide, rate_limit: {unit: hour, requests_per_unit: 100}}\n";
-    let everywhere = &["--all-or-nothing", "true"][..];
-    for (said, arguments, left) in [
-        ("", &[][..], 95),
-        ("", everywhere, 98),
-        // The domain's field overrides the setting.
-        ("all_or_nothing: false\n", everywhere, 95),
-        ("all_or_nothing: true\n", &[], 98),
-    ] {
-        let mut service = Service::start(&format!("{said}{rules}"), arguments).await;
-        for _ in 0..5 {
-            service.ask(both("tight")).await;
-        }
-        assert_eq!(remaining(&mut service, "wide", "v", 0).await, left);
-    }
-}
-
-#[tokio::test]
-async fn hits_that_all_limits_count_stay_and_may_lead_into_debt() {
-    let counting = "  - {key: counting, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, count_refused: all}}\n";
-    let mut service = service(counting).await;
-    let refused = vec![
-        hits("tight", "v", 3),
-        hits("counting", "v", 4),
-        hits("wide", "v", 4),
-    ];
-    assert_eq!(
-        service.ask(request("d", refused)).await.overall_code(),
-        Code::OverLimit
-    );
-    assert_eq!(remaining(&mut service, "counting", "v", 0).await, 6);
-    assert_eq!(remaining(&mut service, "wide", "v", 0).await, 100);
-    // A charge after the response is never lost: it is refused, and counted.
-    assert_eq!(
-        service.status("d", hits("counting", "v", 9)).await.code(),
-        Code::OverLimit
-    );
-    let look = service.status("d", hits("counting", "v", 0)).await;
-    assert_eq!(look.code(), Code::OverLimit);
-    // 13 of 10 are used; 10 come back in an hour, so 3 in 1,080 s.
-    assert_eq!(look.duration_until_reset.unwrap().seconds, 1_080);
 }

@@ -6,123 +6,30 @@
 use std::fmt::Write as _;
 
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, hits,
-    request,
+    Code, Descriptor, RateLimitRequest, descriptor, hits, request,
 };
 use tollgate_test_support::in_process::Service;
 use tonic::Code as Grpc;
 
-use crate::{flags, remaining};
+use crate::{flags, headers_of, override_of, remaining};
 
 const RULES: &str = "
 domain: d
 descriptors:
   - key: ten
     rate_limit: { unit: minute, requests_per_unit: 10 }
-  - key: five
-    rate_limit: { unit: hour, requests_per_unit: 5 }
-  - key: five_too
-    rate_limit: { unit: day, requests_per_unit: 5 }
-  - key: quota
-    quota_mode: true
-    rate_limit: { unit: minute, requests_per_unit: 2 }
-  - key: free
-    rate_limit: { unlimited: true }
 ";
-
-const HEADERS: &[&str] = &["--limit-response-headers-enabled", "true"];
-
-/// The headers of an answer as `name: value`.
-fn headers(answer: &RateLimitResponse) -> Vec<String> {
-    let headers = answer.response_headers_to_add.iter();
-    headers
-        .map(|header| format!("{}: {}", header.key, header.value))
-        .collect()
-}
-
-#[tokio::test]
-async fn headers_are_limit_remaining_and_reset_in_that_order() {
-    let mut service = Service::start(RULES, HEADERS).await;
-    let answer = service.ask(request("d", vec![hits("ten", "a", 4)])).await;
-    // START is 10.5 s into its minute; the rest of the second is rounded up.
-    assert_eq!(
-        headers(&answer),
-        [
-            "RateLimit-Limit: 10",
-            "RateLimit-Remaining: 6",
-            "RateLimit-Reset: 50"
-        ]
-    );
-    assert!(answer.request_headers_to_add.is_empty());
-    // The reference's own vector: 10 a minute, over limit, at second 2222, which is second 2 of its
-    // minute.
-    service
-        .clock
-        .set(tollgate_limiter::Timestamp::from_seconds(2_222));
-    let answer = service.ask(request("d", vec![hits("ten", "b", 11)])).await;
-    assert_eq!(
-        headers(&answer),
-        [
-            "RateLimit-Limit: 10",
-            "RateLimit-Remaining: 0",
-            "RateLimit-Reset: 58"
-        ]
-    );
-}
-
-#[tokio::test]
-async fn headers_describe_the_tightest_descriptor() {
-    let mut service = Service::start(RULES, HEADERS).await;
-    for (number, (asked, spoken_of)) in [
-        (&[("ten", 1), ("five", 1)][..], "5 4"), // the least remaining
-        (&[("ten", 7), ("five", 1)], "10 3"),
-        (&[("ten", 6), ("five", 1)], "10 4"), // a tie: the first
-        (&[("five", 1), ("ten", 6)], "5 4"),
-        (&[("ten", 11), ("five", 5)], "10 0"), // over limit precedes an equal remainder
-        (&[("five", 5), ("ten", 11)], "10 0"),
-        (&[("five", 6), ("ten", 11)], "10 0"), // the last of several over limit
-        (&[("ten", 11), ("five", 6)], "5 0"),
-        (&[("quota", 3), ("five", 6)], "5 0"), // a quota over limit has no precedence
-        (&[("five", 6), ("quota", 3)], "5 0"),
-        (&[("ten", 1), ("quota", 3)], "2 0"), // but may have the least remaining
-        (&[("quota", 3), ("five", 5)], "2 0"),
-        (&[("free", 1), ("ten", 1)], "10 9"), // unlimited has no limit to report
-        (&[("nothing", 1), ("ten", 1)], "10 9"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let value = number.to_string();
-        let descriptors = asked
-            .iter()
-            .map(|(key, count)| hits(key, &value, *count))
-            .collect();
-        let answer = service.ask(request("d", descriptors)).await;
-        let said = &answer.response_headers_to_add;
-        assert_eq!(
-            format!("{} {}", said[0].value, said[1].value),
-            spoken_of,
-            "{asked:?}"
-        );
-    }
-    let none = vec![hits("free", "a", 1), hits("nothing", "a", 1)];
-    assert_eq!(headers(&service.ask(request("d", none)).await), [""; 0]);
-}
 
 #[tokio::test]
 async fn a_request_override_has_headers() {
-    let mut service = Service::start(RULES, HEADERS).await;
+    let mut service = Service::start(RULES, &["--limit-response-headers-enabled", "true"]).await;
     let asked = Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 3,
-            unit: 1,
-            unit_multiplier: None,
-        }),
+        limit: override_of(3, 1),
         ..hits("ten", "a", 1)
     };
     let answer = service.ask(request("d", vec![asked])).await;
     assert_eq!(
-        headers(&answer),
+        headers_of(&answer),
         [
             "RateLimit-Limit: 3",
             "RateLimit-Remaining: 2",
@@ -155,11 +62,7 @@ async fn disabled_negative_hits_only_peek() {
 async fn with_overrides_disabled_the_rule_applies() {
     let mut service = Service::start(RULES, &["--overrides", "false"]).await;
     let asked = Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 1_000,
-            unit: 6,
-            unit_multiplier: None,
-        }),
+        limit: override_of(1_000, 6),
         ..hits("ten", "a", 1)
     };
     let status = service.status("d", asked).await;

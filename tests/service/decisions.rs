@@ -12,13 +12,12 @@ use tollgate::clock::{Clock, ManualClock};
 use tollgate::decisions::{
     DecisionFilter, Decisions, FILTERS_MAX, RecentQuery, SUBSCRIPTIONS_MAX, SubscribeError,
 };
-use tollgate_test_support::grpc_client::{
-    Descriptor, RateLimitOverride, RateLimitRequest, descriptor, hits, request,
-};
+use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::{START, Service};
 
 use crate::admin::get;
-use crate::flags;
+use crate::ways_in::Way;
+use crate::{flags, override_of};
 
 const RULES: &str = "
 domain: d
@@ -106,6 +105,10 @@ async fn a_decision_has_all_that_explains_it() {
     service.ask(request("d", vec![hits("user", "x", 1)])).await;
     let over = vec![hits("user", "x", 3), hits("user", "é", 1)];
     let decision = decision(&mut service, request("d", over)).await;
+    let limit = json!({
+        "requests_per_unit": 1, "unit": "hour", "unit_multiplier": 1,
+        "algorithm": "fixed_window", "burst": 1, "text": "1 per hour",
+    });
     assert_eq!(
         decision,
         json!({
@@ -122,10 +125,7 @@ async fn a_decision_has_all_that_explains_it() {
                     "verdict": "OVER_LIMIT",
                     "reason": "over_limit",
                     "rule": "d.user",
-                    "limit": {
-                        "requests_per_unit": 1, "unit": "hour", "unit_multiplier": 1,
-                        "algorithm": "fixed_window", "burst": 1, "text": "1 per hour",
-                    },
+                    "limit": limit,
                     "hits": 3,
                     "remaining": 0,
                     "reset_seconds": 3590,
@@ -135,10 +135,7 @@ async fn a_decision_has_all_that_explains_it() {
                     "verdict": "OK",
                     "reason": "within_limit",
                     "rule": "d.user",
-                    "limit": {
-                        "requests_per_unit": 1, "unit": "hour", "unit_multiplier": 1,
-                        "algorithm": "fixed_window", "burst": 1, "text": "1 per hour",
-                    },
+                    "limit": limit,
                     "hits": 1,
                     "remaining": 0,
                     "reset_seconds": 3590,
@@ -150,13 +147,8 @@ async fn a_decision_has_all_that_explains_it() {
     let error = self::decision(&mut service, request("", vec![hits("user", "x", 1)])).await;
     assert_eq!(error["error"], "rate limit domain must not be empty");
     assert_eq!(error["descriptors"][0]["verdict"], Value::Null);
-    let limit = RateLimitOverride {
-        requests_per_unit: 5,
-        unit: 2,
-        unit_multiplier: None,
-    };
     let with_limit = Descriptor {
-        limit: Some(limit),
+        limit: override_of(5, 2),
         ..descriptor(&[("user", "x")])
     };
     let brought = self::decision(&mut service, request("d", vec![with_limit])).await;
@@ -206,16 +198,12 @@ async fn modes_and_policies_of_the_service_are_named() {
 }
 
 #[tokio::test]
-async fn json_requests_and_malformed_ones_are_kept_too() {
+async fn json_requests_are_kept_too() {
     let service = Service::start(RULES, &[]).await;
-    let body = r#"{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}"#;
-    let (http, said) = (service.http, body.to_owned());
-    let (status, _) = tokio::task::spawn_blocking(move || {
-        tollgate_test_support::http_client::http(http, "POST", "/json", &said)
-    })
-    .await
-    .unwrap();
-    assert_eq!(status, 200);
+    let mut json = Way::open(&service, "json").await;
+    json.ask(&request("d", vec![hits("user", "x", 1)]))
+        .await
+        .unwrap();
     assert_eq!(
         reasons(&last(&service).await),
         "OK within_limit within_limit"

@@ -2,28 +2,27 @@
 //! documents.
 //!
 //! Why: the page tells users which rules to write, so each test takes its rules from the snippet
-//! under a heading. `dotnet_walks.txt` has most of them: a walk names its snippet and has requests
-//! with their answers. `dotnet_page` compares the page with the tests and the walks.
+//! under a heading. `walks/dotnet.txt` has most of them: a walk names its snippet. `dotnet_page` compares the page with the tests and the walks.
 //!
-//! What it deliberately does not do: what Envoy does (`tests/envoy`), every case of an algorithm
+//! What it deliberately does not do: test what Envoy does (`tests/envoy`), every case of an algorithm
 //! (the laws of `crates/limiter`).
 
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
+    Code, Descriptor, DescriptorStatus, descriptor, hits, request,
 };
-use tollgate_test_support::in_process::{START, Service};
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::markdown::{Page, arguments};
 use tollgate_test_support::polling::until_async;
 
-const DOMAIN: &str = "api";
+use crate::headers_of;
+use crate::walks::Walk;
 
-/// Microseconds in half a second; `START` is 10.5 s into a minute, an hour and a day.
-const HALF_US: u64 = 500_000;
+const DOMAIN: &str = "api";
 
 const SECOND_US: u64 = 1_000_000;
 
 /// Requests and their answers: walks, each after a line `== NAME: SNIPPET`.
-pub(crate) const WALKS: &str = include_str!("dotnet_walks.txt");
+pub(crate) const WALKS: &str = include_str!("walks/dotnet.txt");
 
 /// The rules of that name.
 fn snippet(name: &str) -> String {
@@ -69,84 +68,15 @@ fn said(status: &DescriptorStatus) -> (bool, u32, i64) {
     )
 }
 
-/// The headers of an answer as `name: value`.
-fn headers(answer: &RateLimitResponse) -> Vec<String> {
-    let headers = answer.response_headers_to_add.iter();
-    headers
-        .map(|header| format!("{}: {}", header.key, header.value))
-        .collect()
-}
-
-/// A rule's counter; `labels` are its key and value.
-fn counted(service: &Service, counter: &str, labels: (&str, &str)) -> u64 {
-    let (key1, key2) = labels;
-    service.metric(&format!(
-        "ratelimit_service_rate_limit_{counter}{{domain=\"{DOMAIN}\",key1=\"{key1}\",key2=\"{key2}\"}}"
-    ))
-}
-
-/// A descriptor of a walk: `KEY=VALUE, KEY=VALUE`, `*HITS` behind it, `give back` before it.
-fn descriptor_of(text: &str) -> Descriptor {
-    let (text, is_negative_hits) = match text.strip_prefix("give back ") {
-        Some(rest) => (rest, true),
-        None => (text, false),
-    };
-    let (entries, hits) = match text.split_once(" *") {
-        Some((entries, hits)) => (entries, Some(hits.parse().expect(text))),
-        None => (text, None),
-    };
-    let entries = entries.split(", ");
-    let entries: Vec<_> = entries
-        .map(|entry| entry.split_once('=').expect(text))
-        .collect();
-    Descriptor {
-        hits_addend: hits,
-        is_negative_hits,
-        ..descriptor(&entries)
-    }
-}
-
-/// Sends a request of a walk once for each letter of its answer, and returns the answers as the
-/// walk writes them: `o` for each that was allowed and `-` for each refused, then as much of the
-/// first descriptor's remaining hits and seconds as the walk has. `left` has no letters.
-async fn answer(service: &mut Service, asked: &str, expected: &str) -> String {
-    let descriptors: Vec<_> = asked.split(" & ").map(descriptor_of).collect();
-    let words: Vec<_> = expected.split(' ').collect();
-    if words.len() == 1 {
-        return all(service, &descriptors, expected.len()).await;
-    }
-    let answer = service.ask(request(DOMAIN, descriptors)).await;
-    let (passed, left, seconds) = said(&answer.statuses[0]);
-    let code = match words[0] {
-        "left" => "left",
-        _ if passed => "o",
-        _ => "-",
-    };
-    let seen = [code.to_owned(), left.to_string(), seconds.to_string()];
-    seen[..words.len()].join(" ")
-}
-
-/// Microseconds of a number of seconds with up to six decimals.
-fn microseconds(text: &str) -> u64 {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    format!("{whole}{part:0<6}").parse().expect(text)
-}
-
 #[tokio::test]
 async fn every_walk_has_the_answers_that_are_written() {
     for walk in WALKS.split("\n== ").skip(1) {
-        let (head, lines) = walk.split_once('\n').unwrap();
-        let (_, snippet) = head.split_once(": ").unwrap();
-        let mut service = serve(snippet).await;
-        for line in lines.lines() {
-            if let Some(seconds) = line.strip_prefix('+') {
-                service.clock.advance_us(microseconds(seconds));
-            } else if let Some((asked, expected)) = line.split_once(" -> ") {
-                let seen = answer(&mut service, asked, expected).await;
-                assert_eq!(seen, expected, "{head}: {line}");
-            } else {
-                assert!(line.is_empty() || line.starts_with('#'), "{head}: {line}");
-            }
+        let (head, steps) = walk.split_once('\n').unwrap();
+        let (name, from) = head.split_once(": ").unwrap();
+        let rules = snippet(from);
+        let mut walk = Walk::start(&rules, &arguments(&rules)).await;
+        for line in steps.lines() {
+            walk.step(name, line).await;
         }
     }
 }
@@ -200,31 +130,6 @@ async fn limits_of_one_duration_however_written_are_alike() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_limit_is_not_counted() {
-    let mut service = serve("client-policies").await;
-    assert_eq!(
-        asked(&mut service, &[("client_id", "admin")], 20).await,
-        "o".repeat(20)
-    );
-    let status = take(&mut service, "client_id", "admin", 1).await;
-    assert_eq!(status.current_limit, None);
-    assert_eq!(counted(&service, "total_hits", ("client_id", "")), 0);
-}
-
-#[tokio::test]
-async fn refused_hits_count_in_the_limit_that_refused() {
-    let mut service = serve("client-policies").await;
-    assert_eq!(
-        asked(&mut service, &[("client_id", "a")], 8).await,
-        "ooooo---"
-    );
-    // Ten instead of five: eight are used, not five.
-    let rules = snippet("client-policies").replace("requests_per_unit: 5", "requests_per_unit: 10");
-    service.reload(&rules).await;
-    assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "oo-");
-}
-
-#[tokio::test]
 async fn a_refusal_has_its_rules_response() {
     let mut service = serve("over-limit").await;
     let client = || request(DOMAIN, vec![descriptor(&[("client_id", "a")])]);
@@ -251,33 +156,14 @@ async fn each_rule_keeps_its_own_refusal() {
             refused.raw_body,
             br#"{"error":"too many uploads","retry_after":3590}"#[..]
         );
-        assert_eq!(headers(&refused), ["content-type: application/json"]);
+        assert_eq!(headers_of(&refused), ["content-type: application/json"]);
         let limit = refused.statuses[0].current_limit.as_ref().unwrap();
         assert_eq!(limit.name, "uploads");
         let client = vec![descriptor(&[("client_id", "a")])];
         let refused = service.ask(request(DOMAIN, client)).await;
         assert!(refused.raw_body.starts_with(b"API calls quota exceeded!"));
-        assert_eq!(headers(&refused), [""; 0]);
+        assert_eq!(headers_of(&refused), [""; 0]);
     }
-}
-
-#[tokio::test]
-async fn headers_have_the_names_that_clients_know() {
-    let mut service = serve("headers").await;
-    let client = || request(DOMAIN, vec![descriptor(&[("client_id", "a")])]);
-    let three = [
-        "X-Rate-Limit-Limit: 1",
-        "X-Rate-Limit-Remaining: 0",
-        "X-Rate-Limit-Reset: 50",
-    ];
-    assert_eq!(headers(&service.ask(client()).await), three);
-    let refused = headers(&service.ask(client()).await);
-    assert_eq!(refused[..3], three);
-    assert_eq!(refused[3..], ["Retry-After: 50"]);
-    // The last part of a second counts as one.
-    service.clock.advance_us(49 * SECOND_US + HALF_US - 1);
-    let refused = headers(&service.ask(client()).await);
-    assert_eq!(refused[3..], ["Retry-After: 1"]);
 }
 
 #[tokio::test]
@@ -286,7 +172,7 @@ async fn headers_are_off_unless_asked_for() {
     for _ in 0..3 {
         let client = vec![descriptor(&[("client_id", "a")])];
         let answer = service.ask(request(DOMAIN, client)).await;
-        assert_eq!(headers(&answer), [""; 0]);
+        assert_eq!(headers_of(&answer), [""; 0]);
     }
 }
 
@@ -297,67 +183,10 @@ async fn a_limit_of_zero_refuses_without_a_retry_time() {
         let banned = vec![descriptor(&[("client_id", "banned")])];
         let answer = service.ask(request(DOMAIN, banned)).await;
         assert_eq!(answer.overall_code(), Code::OverLimit);
-        assert_eq!(headers(&answer), [""; 0]);
+        assert_eq!(headers_of(&answer), [""; 0]);
         service.clock.advance_us(86_400 * SECOND_US);
     }
     assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "ooo");
-}
-
-#[tokio::test]
-async fn a_shadow_mode_rule_is_counted_and_allows() {
-    let mut service = serve("monitor-mode").await;
-    assert_eq!(asked(&mut service, &[("client_id", "a")], 3).await, "ooo");
-    for (counter, count) in [("total_hits", 3), ("over_limit", 2), ("shadow_mode", 2)] {
-        assert_eq!(counted(&service, counter, ("client_id", "")), count);
-    }
-}
-
-#[tokio::test]
-async fn refusals_are_counted_by_rule() {
-    let mut service = serve("global-and-policy").await;
-    let uploads = [("global", "all"), ("policy", "uploads")].map(|entry| descriptor(&[entry]));
-    assert_eq!(all(&mut service, &uploads, 5).await, "oo---");
-    assert_eq!(counted(&service, "within_limit", ("policy_uploads", "")), 2);
-    assert_eq!(counted(&service, "over_limit", ("policy_uploads", "")), 3);
-    assert_eq!(counted(&service, "over_limit", ("global", "")), 0);
-    let decisions = |code| format!("tollgate_decisions_total{{code=\"{code}\"}}");
-    assert_eq!(service.metric(&decisions("ok")), 2);
-    assert_eq!(service.metric(&decisions("over_limit")), 3);
-}
-
-#[tokio::test]
-async fn periods_are_units_times_a_multiplier() {
-    // START is 10.5 s into each of them but for a second, of which it is half, and 7 days, of which
-    // it is the last.
-    for (period, left) in [
-        ("1s", 1),
-        ("15m", 900 - 10),
-        ("1.5h", 5_400 - 10),
-        ("12h", 43_200 - 10),
-        ("7d", 86_400 - 10),
-    ] {
-        let mut service = serve("periods").await;
-        assert_eq!(
-            said(&take(&mut service, period, "a", 1).await),
-            (true, 0, left),
-            "{period}"
-        );
-        assert_eq!(
-            said(&take(&mut service, period, "a", 1).await),
-            (false, 0, left)
-        );
-        let left_us = u64::try_from(left).unwrap() * SECOND_US - HALF_US;
-        service.clock.advance_us(left_us - 1);
-        assert!(
-            !said(&take(&mut service, period, "a", 1).await).0,
-            "{period}"
-        );
-        service.clock.advance_us(1);
-        assert!(
-            said(&take(&mut service, period, "a", 1).await).0,
-            "{period}"
-        );
-    }
 }
 
 #[tokio::test]
@@ -465,89 +294,3 @@ async fn policies_change_at_run_time_and_buckets_stay() {
 }
 
 // System.Threading.RateLimiting
-
-#[tokio::test]
-async fn more_permits_than_the_limit_are_refused_without_a_retry_time() {
-    let mut service = serve("more-than-the-limit").await;
-    let answer = service
-        .ask(request(DOMAIN, vec![hits("partition", "a", 5)]))
-        .await;
-    assert_eq!(answer.overall_code(), Code::OverLimit);
-    assert_eq!(headers(&answer), [""; 0]);
-    // It took nothing; a request that can pass later has a retry time.
-    assert!(said(&take(&mut service, "partition", "a", 4).await).0);
-    let answer = service
-        .ask(request(DOMAIN, vec![hits("partition", "a", 4)]))
-        .await;
-    assert_eq!(said(&answer.statuses[0]), (false, 0, 50));
-    assert_eq!(headers(&answer), ["Retry-After: 50"]);
-}
-
-#[tokio::test]
-async fn statistics_are_remaining_hits_and_counters() {
-    let mut service = serve("statistics").await;
-    assert_eq!(
-        asked(&mut service, &[("partition", "a")], 6).await,
-        "oooo--"
-    );
-    assert_eq!(asked(&mut service, &[("partition", "b")], 1).await, "o");
-    for (partition, left, successful, failed) in [("a", 0, 4, 2), ("b", 3, 1, 0)] {
-        let look = take(&mut service, "partition", partition, 0).await;
-        assert_eq!(look.limit_remaining, left);
-        let label = format!("partition_{partition}");
-        assert_eq!(counted(&service, "within_limit", (&label, "")), successful);
-        assert_eq!(counted(&service, "over_limit", (&label, "")), failed);
-    }
-}
-
-#[tokio::test]
-async fn no_limiter_never_refuses() {
-    let mut service = serve("no-limiter").await;
-    for (partition, codes, left) in [
-        ("internal", "ooo", 0),
-        ("batch", "ooo", u32::MAX),
-        ("a", "o--", 0),
-    ] {
-        assert_eq!(
-            asked(&mut service, &[("partition", partition)], 3).await,
-            codes,
-            "{partition}"
-        );
-        let status = take(&mut service, "partition", partition, 0).await;
-        assert_eq!(status.limit_remaining, left, "{partition}");
-        assert_eq!(status.current_limit.is_some(), partition == "a");
-    }
-}
-
-#[tokio::test]
-async fn a_clock_set_back_gives_nothing_back() {
-    let mut service = serve("fixed-window").await;
-    let now = START;
-    assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
-    // Back into the minute before: another window, but the bucket keeps its own.
-    service.clock.set(now.minus_us(30 * SECOND_US));
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-    service.clock.set(now);
-    assert_eq!(asked(&mut service, &[("partition", "a")], 1).await, "-");
-}
-
-/// A request that takes hits of both.
-fn chain(of_tenant: u64, of_user: u64) -> Vec<Descriptor> {
-    vec![hits("tenant", "t", of_tenant), hits("user", "u", of_user)]
-}
-
-#[tokio::test]
-async fn chained_refusals_have_the_longest_wait() {
-    let mut service = serve("chained").await;
-    assert_eq!(
-        service
-            .ask(request(DOMAIN, chain(2, 5)))
-            .await
-            .overall_code(),
-        Code::Ok
-    );
-    let refused = service.ask(request(DOMAIN, chain(2, 5))).await;
-    assert_eq!(said(&refused.statuses[0]), (false, 0, 50));
-    assert_eq!(said(&refused.statuses[1]), (false, 0, 3_590));
-    assert_eq!(headers(&refused), ["Retry-After: 3590"]);
-}

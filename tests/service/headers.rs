@@ -13,7 +13,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::{START, Service};
 
-use crate::flags;
+use crate::{flags, headers_of, override_of};
 
 const RULES: &str = "
 domain: d
@@ -35,31 +35,15 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 3, name: è }
   - key: monthly
     rate_limit: { unit: month, calendar: true, time_zone: Europe/Paris, requests_per_unit: 9 }
-  - key: closed
-    rate_limit: { unit: minute, requests_per_unit: 0 }
   - key: quota
     quota_mode: true
     rate_limit: { unit: minute, requests_per_unit: 2 }
-  - key: slow_quota
-    quota_mode: true
-    rate_limit: { unit: hour, requests_per_unit: 2 }
-  - key: closed_quota
-    quota_mode: true
-    rate_limit: { unit: minute, requests_per_unit: 0 }
   - key: watched
     shadow_mode: true
     rate_limit: { unit: year, requests_per_unit: 1 }
   - key: free
     rate_limit: { unlimited: true }
 ";
-
-/// The headers of an answer as `name: value`.
-fn headers(answer: &RateLimitResponse) -> Vec<String> {
-    let headers = answer.response_headers_to_add.iter();
-    headers
-        .map(|header| format!("{}: {}", header.key, header.value))
-        .collect()
-}
 
 /// The value of the header of that name, if there is one.
 fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
@@ -127,7 +111,7 @@ async fn header_styles_combine_without_duplicates() {
         // Eleven at once never pass, so there is no wait.
         service.ask(asked(&[("ten", 10)], "a")).await;
         let answer = service.ask(asked(&[("ten", 1)], "a")).await;
-        assert_eq!(headers(&answer), expected, "{arguments:?}");
+        assert_eq!(headers_of(&answer), expected, "{arguments:?}");
     }
 }
 
@@ -245,76 +229,6 @@ async fn names_are_quoted_and_unique() {
     }
 }
 
-#[tokio::test]
-async fn retry_after_is_the_longest_wait_of_the_refusing_limits() {
-    let mut service = Service::start(RULES, ALL).await;
-    // To the end of the minute it is 50 s, of the hour 3,590, of two hours 7,190 (hours are even at
-    // START).
-    for (number, (descriptors, seconds)) in [
-        (&[("ten", 1)][..], None),
-        (&[("ten", 11)], None), // never passes
-        (&[("ten", 10), ("ten", 1)], Some("50")),
-        (
-            &[("ten", 10), ("ten", 1), ("five", 5), ("five", 1)],
-            Some("7190"),
-        ),
-        (
-            &[("five", 5), ("five", 1), ("ten", 10), ("ten", 1)],
-            Some("7190"),
-        ),
-        (&[("closed", 1)], None),
-        (&[("ten", 10), ("ten", 1), ("closed", 1)], None),
-        // A rule in shadow mode refuses nothing.
-        (&[("watched", 1), ("watched", 1)], None),
-        (
-            &[("watched", 1), ("watched", 1), ("ten", 10), ("ten", 1)],
-            Some("50"),
-        ),
-        // The first quota with hits is enough.
-        (&[("quota", 2), ("quota", 1)], None), // one of them passed
-        (&[("ten", 10), ("ten", 1), ("quota", 1)], Some("50")),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let answer = service.ask(asked(descriptors, &number.to_string())).await;
-        assert_eq!(header(&answer, "Retry-After"), seconds, "{descriptors:?}");
-    }
-    // Exhausted, so that one more is over.
-    for (key, count) in [("ten", 10), ("five", 5), ("quota", 2), ("slow_quota", 2)] {
-        service.ask(asked(&[(key, count)], "full")).await;
-    }
-    for (descriptors, seconds) in [
-        (&[("quota", 1)][..], Some("50")),
-        (&[("slow_quota", 1)], Some("3590")),
-        (&[("quota", 1), ("slow_quota", 1)], Some("50")),
-        (&[("slow_quota", 1), ("quota", 1)], Some("50")),
-        (&[("closed_quota", 1)], None),
-        (&[("closed_quota", 1), ("quota", 1)], Some("50")),
-        // Beside a limit both must pass: the limit, and one quota.
-        (&[("ten", 1), ("quota", 1), ("slow_quota", 1)], Some("50")),
-        (&[("ten", 1), ("slow_quota", 1)], Some("3590")),
-        (&[("five", 1), ("slow_quota", 1)], Some("7190")),
-        (&[("ten", 1), ("closed_quota", 1)], None),
-        // A quota with hits left is no reason to wait.
-        (&[("ten", 1), ("slow_quota", 1), ("quota", 0)], Some("50")),
-    ] {
-        let answer = service.ask(asked(descriptors, "full")).await;
-        assert_eq!(answer.overall_code(), Code::OverLimit);
-        assert_eq!(header(&answer, "Retry-After"), seconds, "{descriptors:?}");
-    }
-}
-
-#[tokio::test]
-async fn shadow_mode_sends_no_retry_after() {
-    let arguments = [ALL, &["--shadow-mode", "true"]].concat();
-    let mut service = Service::start(RULES, &arguments).await;
-    service.ask(asked(&[("ten", 10)], "a")).await;
-    let answer = service.ask(asked(&[("ten", 1)], "a")).await;
-    assert_eq!(header(&answer, "Retry-After"), None);
-    assert_eq!(header(&answer, "RateLimit"), Some("\"limit-1\";r=0;t=50"));
-}
-
 const SPOKEN: &str = "
 domain: d
 descriptors:
@@ -357,7 +271,7 @@ async fn a_refusal_has_its_limits_body_and_headers() {
     for _ in 0..2 {
         let answer = service.ask(asked(&[("a", 1)], "v")).await;
         assert_eq!(body(&answer), "");
-        assert_eq!(headers(&answer).len(), 3, "{:?}", headers(&answer));
+        assert_eq!(headers_of(&answer).len(), 3, "{:?}", headers_of(&answer));
     }
     let answer = service.ask(asked(&[("a", 1)], "v")).await;
     assert_eq!(
@@ -365,7 +279,7 @@ async fn a_refusal_has_its_limits_body_and_headers() {
         r#"{"at most": 2, "in": "1 minute", "again": 50, "{other}": {}}"#
     );
     assert_eq!(
-        headers(&answer),
+        headers_of(&answer),
         [
             "X-RateLimit-Limit: 2",
             "X-RateLimit-Remaining: 0",
@@ -439,19 +353,14 @@ async fn allowed_requests_have_no_over_limit_body_or_headers() {
     let answer = service.ask(asked(&[("b", 2)], "v")).await;
     assert_eq!(answer.statuses[0].code(), Code::OverLimit);
     assert_eq!((answer.overall_code(), body(&answer)), (Code::Ok, ""));
-    assert_eq!(headers(&answer), [""; 0]);
+    assert_eq!(headers_of(&answer), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_request_override_does_not_use_the_rules_over_limit() {
-    use tollgate_test_support::grpc_client::RateLimitOverride;
     let mut service = Service::start(SPOKEN, &[]).await;
     let along = Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 1,
-            unit: 1,
-            unit_multiplier: None,
-        }),
+        limit: override_of(1, 1),
         ..hits("b", "v", 2)
     };
     let answer = service.ask(request("d", vec![along])).await;
@@ -470,7 +379,7 @@ async fn denial_by_overload_uses_the_limits_over_limit() {
         (answer.overall_code(), body(&answer)),
         (Code::OverLimit, "b")
     );
-    assert_eq!(headers(&answer), ["Retry-After: 1", "x-b: b"]);
+    assert_eq!(headers_of(&answer), ["Retry-After: 1", "x-b: b"]);
 }
 
 #[tokio::test]

@@ -5,12 +5,10 @@
 //!
 //! What it deliberately does not do: check decisions (`http`).
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
 use tollgate_test_support::corpus;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
+
+use crate::api::Connection;
 
 const MUTATIONS: usize = 4_000;
 
@@ -37,9 +35,6 @@ const PIECES: &str = concat!(
 /// Marsaglia's xorshift: the same numbers on every machine.
 struct Random(u64);
 
-/// A persistent connection.
-struct Asking(BufReader<TcpStream>);
-
 // === impl Random ===
 
 impl Random {
@@ -48,39 +43,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         usize::try_from(self.0 % bound.max(1) as u64).unwrap()
-    }
-}
-
-// === impl Asking ===
-
-impl Asking {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(BufReader::new(stream))
-    }
-
-    fn ask(&mut self, body: &[u8]) -> (u16, String) {
-        let length = body.len();
-        let head = format!("POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
-        let whole = [head.as_bytes(), body].concat();
-        self.0.get_mut().write_all(&whole).unwrap();
-        let (mut status, mut length) = (0, 0);
-        loop {
-            let mut line = String::new();
-            self.0.read_line(&mut line).unwrap();
-            if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
-                status = rest[..3].parse().unwrap();
-            } else if let Some(value) = line.strip_prefix("content-length: ") {
-                length = value.trim().parse().unwrap();
-            } else if line.trim().is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
-        (status, String::from_utf8(body).unwrap())
     }
 }
 
@@ -140,10 +102,10 @@ async fn random_bodies_are_answered_and_so_is_the_next_request() {
     let address = service.http;
     let asking = tokio::task::spawn_blocking(move || {
         let (files, mut random) = (bodies(), Random(0x7011_6a7e_0003));
-        let (mut asking, mut seen) = (Asking::connect(address), [0_usize; 3]);
+        let (mut asking, mut seen) = (Connection::open(address), [0_usize; 3]);
         for _ in 0..MUTATIONS {
             let body = mutated(&files, &mut random);
-            let (status, answer) = asking.ask(&body);
+            let (status, answer) = asking.send("/json", &body);
             let misfit = misfit(status, &answer);
             let asked = String::from_utf8_lossy(&body);
             assert_eq!(misfit, None, "{asked}: {status} {answer}");

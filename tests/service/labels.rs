@@ -10,6 +10,7 @@ use tollgate::metrics::{Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
 use tollgate_limiter::{Key, Tally};
 use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::metrics_text::series_value;
 
 const RULES: &str = "
 domain: d
@@ -28,13 +29,6 @@ fn series(text: &str, name: &str) -> usize {
     text.lines()
         .filter(|line| line.starts_with(&begins))
         .count()
-}
-
-fn value(text: &str, series: &str) -> u64 {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.expect(series).parse().unwrap()
 }
 
 const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
@@ -66,9 +60,9 @@ fn a_million_label_sets_are_a_thousand_series_and_an_overflow() {
     let text = metrics.render().unwrap();
     assert_eq!(series(&text, TOTAL_HITS), REQUEST_LABEL_SETS_MAX + 1);
     let beyond = 1_000_000 - REQUEST_LABEL_SETS_MAX as u64;
-    assert_eq!(value(&text, OVERFLOW), beyond);
+    assert_eq!(series_value(&text, OVERFLOW), beyond);
     assert_eq!(
-        value(
+        series_value(
             &text,
             "tollgate_label_overflow_total{bound=\"request_label_sets\"}"
         ),
@@ -77,7 +71,7 @@ fn a_million_label_sets_are_a_thousand_series_and_an_overflow() {
     // The first ones are still counted by name.
     hit(7);
     let text = metrics.render().unwrap();
-    assert_eq!(value(&text, OVERFLOW), beyond);
+    assert_eq!(series_value(&text, OVERFLOW), beyond);
     let seventh = text
         .lines()
         .find(|line| line.starts_with(&format!("{TOTAL_HITS}{{domain=\"d\",key1=\"key_7_")));
@@ -113,7 +107,7 @@ async fn values_in_labels_are_bounded_whichever_flag_puts_them_there() {
     // The two rules themselves and the overflow have a series as well.
     assert_eq!(series(&text, TOTAL_HITS), REQUEST_LABEL_SETS_MAX + 3);
     assert_eq!(
-        value(&text, OVERFLOW),
+        series_value(&text, OVERFLOW),
         20_000 - REQUEST_LABEL_SETS_MAX as u64
     );
 }
@@ -134,11 +128,11 @@ async fn ten_thousand_unknown_domains_are_a_hundred_series() {
     assert_eq!(series(&text, name), UNKNOWN_DOMAINS_MAX + 1);
     let beyond = 10_000 - UNKNOWN_DOMAINS_MAX as u64;
     assert_eq!(
-        value(&text, &format!("{name}{{domain=\"overflow\"}}")),
+        series_value(&text, &format!("{name}{{domain=\"overflow\"}}")),
         beyond
     );
     assert_eq!(
-        value(
+        series_value(
             &text,
             "tollgate_label_overflow_total{bound=\"unknown_domains\"}"
         ),
@@ -173,23 +167,4 @@ descriptors:
         service.metric("tollgate_label_overflow_total{bound=\"request_label_sets\"}"),
         0
     );
-}
-
-#[tokio::test]
-async fn hits_beyond_32_bits_are_counted_in_full() {
-    // The largest count of a bucket, which a double represents exactly.
-    const HITS_MAX: u64 = (1 << 53) - 1;
-    let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
-    let keys = ["a", "b", "c"].map(|key| format!("{{key: {key}, {limit}}}"));
-    let rules = format!("domain: d\ndescriptors: [{}]\n", keys.join(", "));
-    let mut service = Service::start(&rules, &[]).await;
-    for (key, addend, counted) in [
-        ("a", (1 << 32) + 5, (1 << 32) + 5),
-        ("b", HITS_MAX, HITS_MAX),
-        ("c", u64::MAX, HITS_MAX),
-    ] {
-        service.status("d", hits(key, "v", addend)).await;
-        let series = format!("{TOTAL_HITS}{{domain=\"d\",key1=\"{key}\",key2=\"\"}}");
-        assert_eq!(service.metric(&series), counted, "{addend}");
-    }
 }

@@ -1,6 +1,6 @@
 //! The service over gRPC and HTTP, in this process, on a clock that the test moves.
 //!
-//! What it deliberately does not do: test the limiter's arithmetic (`tests/laws`), or start
+//! What it deliberately does not do: test the limiter's arithmetic (`crates/limiter`), or start
 //! processes (`tests/process`, `tests/envoy`).
 // Tests: a panic is a failure.
 #![allow(
@@ -37,18 +37,17 @@ mod recorded_calls;
 mod recording;
 mod reloading;
 mod requests;
-mod reservations;
 mod reservations_at_bounds;
 mod reservations_counted;
-mod reservations_reloaded;
 mod reservations_seen;
 mod snapshots;
 mod snapshots_refused;
 mod threat_page;
 mod top_keys;
+mod walks;
 mod ways_in;
 
-use tollgate_test_support::grpc_client::hits;
+use tollgate_test_support::grpc_client::{RateLimitOverride, RateLimitResponse, hits};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 
@@ -61,6 +60,22 @@ pub(crate) fn flags(line: &str) -> Vec<&str> {
 pub(crate) async fn remaining(service: &mut Service, key: &str, value: &str, count: u64) -> u32 {
     let status = service.status("d", hits(key, value, count)).await;
     status.limit_remaining
+}
+
+/// A limit that a request brings along.
+pub(crate) fn override_of(requests_per_unit: u32, unit: i32) -> Option<RateLimitOverride> {
+    Some(RateLimitOverride {
+        requests_per_unit,
+        unit,
+        unit_multiplier: None,
+    })
+}
+
+/// The headers of an answer as `name: value`.
+pub(crate) fn headers_of(answer: &RateLimitResponse) -> Vec<String> {
+    let headers = answer.response_headers_to_add.iter();
+    let texts = headers.map(|header| format!("{}: {}", header.key, header.value));
+    texts.collect()
 }
 
 /// Waits until a series has this value. A task of the service may count after an answer.

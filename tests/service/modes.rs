@@ -2,138 +2,17 @@
 //! metadata.
 //!
 //! Each mode is switched on like an operator does it, and one request is compared with its response
-//! and the metrics. Tables of overall codes are in `tests/laws`.
+//! and the metrics. `walks/modes.txt` has tables of codes.
 //!
 //! What it deliberately does not do: headers (`answers`), limits on labels (`labels`).
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use serde_json::{Value as Json, json};
-use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, hits,
-    request,
-};
+use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
 
-use crate::flags;
-
-const RULES: &str = "
-domain: d
-descriptors:
-  - key: rule
-    rate_limit: { unit: minute, requests_per_unit: 1 }
-  - key: quota
-    quota_mode: true
-    rate_limit: { unit: minute, requests_per_unit: 1 }
-  - key: watched
-    shadow_mode: true
-    rate_limit: { unit: minute, requests_per_unit: 1 }
-  - key: free
-    rate_limit: { unlimited: true }
-";
-
-/// Overall code and the codes of all statuses, `o` for OK and `X` for over limit.
-fn codes(answer: &RateLimitResponse) -> String {
-    let letter = |code| if code == Code::Ok { 'o' } else { 'X' };
-    let statuses = answer.statuses.iter().map(|status| letter(status.code()));
-    std::iter::once(letter(answer.overall_code()))
-        .chain([' '])
-        .chain(statuses)
-        .collect()
-}
-
-/// One hit is within each limit above, two are over.
-async fn asked(service: &mut Service, descriptors: &[(&str, u64)], value: &str) -> String {
-    let descriptors = descriptors
-        .iter()
-        .map(|(key, count)| hits(key, value, *count));
-    let answer = service.ask(request("d", descriptors.collect())).await;
-    codes(&answer)
-}
-
-#[tokio::test]
-async fn quotas_refuse_only_when_all_of_them_do() {
-    let mut service = Service::start(RULES, &[]).await;
-    for (number, (descriptors, expected)) in [
-        (&[("quota", 1)][..], "o o"),
-        (&[("quota", 2)], "X X"),
-        (&[("quota", 2), ("quota", 1)], "X XX"), // the same bucket, exhausted by the first
-        (&[("quota", 2), ("free", 9)], "X Xo"),  // unlimited takes no part
-        (&[("quota", 2), ("rule", 1)], "X Xo"),
-        (&[("quota", 2), ("nothing", 1)], "X Xo"),
-        (&[("quota", 1), ("rule", 2)], "X oX"),
-        (&[("quota", 1), ("watched", 2)], "o oo"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let value = number.to_string();
-        assert_eq!(
-            asked(&mut service, descriptors, &value).await,
-            expected,
-            "{descriptors:?}"
-        );
-    }
-    // Two quotas, one of which has hits left.
-    let answer = service
-        .ask(request(
-            "d",
-            vec![hits("quota", "a", 2), hits("quota", "b", 1)],
-        ))
-        .await;
-    assert_eq!(codes(&answer), "o Xo");
-}
-
-#[tokio::test]
-async fn the_services_quota_mode_applies_to_all_including_unmatched_descriptors() {
-    let mut service = Service::start(RULES, &["--quota-mode", "true"]).await;
-    for (number, (descriptors, expected)) in [
-        (&[("rule", 2)][..], "X X"),
-        (&[("rule", 2), ("quota", 1)], "o Xo"),
-        (&[("rule", 2), ("nothing", 1)], "o Xo"),
-        (&[("rule", 2), ("free", 1)], "X Xo"),
-        (&[("rule", 2), ("quota", 2)], "X XX"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let value = number.to_string();
-        assert_eq!(
-            asked(&mut service, descriptors, &value).await,
-            expected,
-            "{descriptors:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn the_services_shadow_mode_allows_and_reports_the_real_codes() {
-    let arguments = flags("--shadow-mode true --limit-response-headers-enabled true");
-    let mut service = Service::start(RULES, &arguments).await;
-    let answer = service.ask(request("d", vec![hits("rule", "a", 2)])).await;
-    assert_eq!(codes(&answer), "o X");
-    assert_eq!(answer.statuses[0].limit_remaining, 0);
-    let headers: Vec<_> = answer
-        .response_headers_to_add
-        .iter()
-        .map(|header| header.value.as_str())
-        .collect();
-    assert_eq!(headers, ["1", "0", "50"]);
-    assert_eq!(service.metric("ratelimit_service_global_shadow_mode"), 1);
-    let series = |name: &str| {
-        format!("ratelimit_service_rate_limit_{name}{{domain=\"d\",key1=\"rule\",key2=\"\"}}")
-    };
-    assert_eq!(service.metric(&series("over_limit")), 1);
-    assert_eq!(
-        service.metric(&series("shadow_mode")),
-        0,
-        "that is for rules in shadow mode"
-    );
-    assert_eq!(service.metric("tollgate_decisions_total{code=\"ok\"}"), 1);
-    // Requests that pass anyway are not counted.
-    assert_eq!(asked(&mut service, &[("rule", 1)], "b").await, "o o");
-    assert_eq!(service.metric("ratelimit_service_global_shadow_mode"), 1);
-}
+use crate::override_of;
 
 /// The labels of the only rule that was hit, as `domain key1 key2`.
 fn labels_hit(service: &Service) -> Vec<String> {
@@ -151,43 +30,6 @@ fn labels_hit(service: &Service) -> Vec<String> {
         .collect();
     labels.sort();
     labels
-}
-
-#[tokio::test]
-async fn values_that_match_a_shared_pattern_share_one_bucket_and_one_label() {
-    let rules = "
-domain: d
-descriptors:
-  - { key: files, value: 'shared/*', share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 3 } }
-  - { key: files, value: 'own/*', rate_limit: { unit: minute, requests_per_unit: 3 } }
-";
-    let mut service = Service::start(rules, &[]).await;
-    for (value, left) in [
-        ("shared/a", 2),
-        ("shared/b", 1),
-        ("shared/*", 0), // the pattern itself is an exact match, and the same bucket
-        ("own/a", 2),
-        ("own/b", 2),
-        ("own/*", 2),
-    ] {
-        let status = service.status("d", hits("files", value, 1)).await;
-        assert_eq!(
-            (status.code(), status.limit_remaining),
-            (Code::Ok, left),
-            "{value}"
-        );
-    }
-    assert_eq!(
-        service
-            .status("d", hits("files", "shared/c", 1))
-            .await
-            .code(),
-        Code::OverLimit
-    );
-    assert_eq!(
-        labels_hit(&service),
-        ["d files_own/* ", "d files_shared/* "]
-    );
 }
 
 /// Labels of a metric, for two levels: the reference's own test vectors, and similar cases. Levels
@@ -340,11 +182,7 @@ async fn metadata_is_off_by_default() {
 async fn metadata_repeats_the_request() {
     let mut service = Service::start(METADATA, WITH_METADATA).await;
     let limited = Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 7,
-            unit: 3,
-            unit_multiplier: None,
-        }),
+        limit: override_of(7, 3),
         hits_addend: Some(2),
         ..descriptor(&[("k", "v"), ("l", "")])
     };

@@ -58,16 +58,6 @@ async fn overload_is_an_error_with_advice() {
 }
 
 #[tokio::test]
-async fn overload_may_allow() {
-    let mut service = overloaded("allow").await;
-    let answer = service.ask(two_checks()).await;
-    assert_eq!(answer.overall_code(), Code::Ok);
-    assert_eq!(answer.statuses.len(), 2);
-    assert_eq!(answer.statuses[0].current_limit, None);
-    assert_eq!(service.metric("tollgate_overload_answers_total"), 1);
-}
-
-#[tokio::test]
 async fn overload_may_deny_except_in_shadow_mode() {
     let mut service = overloaded("deny").await;
     let asked = vec![

@@ -20,7 +20,6 @@ use tollgate::proto::envoy::service::rate_limit_quota::v3::{
 use tollgate_test_support::grpc_client::{channel, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until_async};
-use tollgate_test_support::seeded_rng::SeededRng;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::until_metric;
@@ -320,32 +319,4 @@ async fn an_id_beyond_its_bytes_is_counted_and_not_answered() {
     let ignored = "tollgate_quota_usages_ignored_total{cause=\"too_long\"}";
     assert_eq!(service.metric(ignored), 1);
     assert_eq!(service.metric("tollgate_quota_shares"), 1);
-}
-
-#[tokio::test]
-async fn random_reports_stop_nothing_and_stay_within_the_bound() {
-    let service = learnt(&["--quota-shares-max", "50"]).await;
-    let mut random = SeededRng::of_seed(7);
-    let mut proxy = Proxy::open(&service).await;
-    for _ in 0..300 {
-        let usages = (0..random.below(20)).map(|_| {
-            let value = random.below(1_000).to_le_bytes();
-            let id: &[(&[u8], &[u8])] = &[(b"route", &value), (b"user", &value[..2])];
-            usage(id, random.below(u64::MAX), random.below(u64::MAX))
-        });
-        let usages = usages.collect();
-        proxy.report(b"edge", usages).await;
-        // Answers of more than a window would have to be read.
-        while let Ok(Ok(Some(_))) =
-            timeout(std::time::Duration::ZERO, proxy.answers.message()).await
-        {}
-    }
-    // One more has no answer, and the stream goes on.
-    let ignored = "tollgate_quota_usages_ignored_total{cause=\"too_many\"}";
-    let one_more = vec![usage(&[(b"name", b"web")], 1, 0)];
-    proxy.report(b"edge", one_more).await;
-    until_metric(&service, "tollgate_quota_reports_total", 301).await;
-    assert_eq!(service.metric("tollgate_quota_shares"), 50);
-    assert_eq!(service.metric("tollgate_quota_streams"), 1);
-    assert!(service.metric(ignored) > 100);
 }

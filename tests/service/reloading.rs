@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::app::{App, Listeners};
 use tollgate::clock::ManualClock;
+use tollgate::settings::Settings;
 use tollgate_test_support::grpc_client::{Code, channel, descriptor, hits, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::{START, Service, settings};
@@ -211,7 +212,7 @@ struct Unready {
     rules: PathBuf,
     ready: oneshot::Receiver<()>,
     reload: mpsc::Sender<()>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 async fn unready(text: Option<&str>, arguments: &[&str]) -> Unready {
@@ -221,7 +222,12 @@ async fn unready(text: Option<&str>, arguments: &[&str]) -> Unready {
         std::fs::write(&rules, text).unwrap();
     }
     let mut settings = settings(arguments);
-    settings.rules = Some(rules.clone());
+    settings.rules = Some(rules);
+    start(settings, directory).await
+}
+
+/// A service with these settings, whose rules are in this directory.
+async fn start(settings: Settings, directory: tempfile::TempDir) -> Unready {
     let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (grpc_at, http_at) = (grpc.local_addr().unwrap(), http.local_addr().unwrap());
@@ -242,10 +248,10 @@ async fn unready(text: Option<&str>, arguments: &[&str]) -> Unready {
     Unready {
         grpc: grpc_at,
         http: http_at,
-        rules,
+        rules: directory.path().join("rules.yaml"),
         ready,
         reload,
-        _directory: directory,
+        directory,
     }
 }
 
@@ -318,46 +324,23 @@ async fn forced_to_start_without_rules_it_is_ready_and_answers_an_error() {
 
 #[tokio::test]
 async fn rules_without_a_domain_may_count_as_none() {
-    // Only the reference's variables can name a directory without any rules.
-    let runtime = |arguments: &[&str]| {
-        let root = tempfile::tempdir().unwrap();
-        let mut settings = settings(arguments);
-        settings.rules_settings.runtime_root = Some(root.path().to_path_buf());
-        (root, settings)
-    };
     for (arguments, healthy) in [
         (&[][..], 200),
         (&["--healthy-with-at-least-one-config-loaded", "true"], 500),
     ] {
-        let (root, settings) = runtime(arguments);
-        let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = http.local_addr().unwrap();
-        let listeners = Listeners {
-            grpc: grpc.into(),
-            http,
-            admin: None,
-            prometheus: None,
-        };
-        let app = App::build(settings, listeners, Arc::new(ManualClock::at(START))).unwrap();
-        let (is_ready, ready) = oneshot::channel();
-        let (reload, reloads) = mpsc::channel(1);
-        tokio::spawn(app.run(
-            |_| is_ready.send(()).expect("the test waits"),
-            reloads,
-            std::future::pending(),
-        ));
-        ready.await.unwrap();
-        assert_eq!(
-            get(address, "/healthcheck").await.0,
-            healthy,
-            "{arguments:?}"
-        );
-        std::fs::create_dir(root.path().join("config")).unwrap();
-        std::fs::write(root.path().join("config/d.yaml"), "domain: d\n").unwrap();
-        for _ in 0..3 {
-            reload.send(()).await.unwrap();
-        }
-        assert_eq!(get(address, "/healthcheck").await.0, 200, "{arguments:?}");
+        // Only the reference's variables can name a directory without any rules.
+        let root = tempfile::tempdir().unwrap();
+        let mut settings = settings(arguments);
+        settings.rules_settings.runtime_root = Some(root.path().to_path_buf());
+        let mut service = start(settings, root).await;
+        (&mut service.ready).await.unwrap();
+        let health = get(service.http, "/healthcheck").await.0;
+        assert_eq!(health, healthy, "{arguments:?}");
+        let config = service.directory.path().join("config");
+        std::fs::create_dir(&config).unwrap();
+        std::fs::write(config.join("d.yaml"), "domain: d\n").unwrap();
+        service.looked().await;
+        let health = get(service.http, "/healthcheck").await.0;
+        assert_eq!(health, 200, "{arguments:?}");
     }
 }

@@ -2,7 +2,7 @@
 //! top keys.
 //!
 //! What it deliberately does not do: test the estimates (`src/estimates/tests.rs`), or what a
-//! reservation takes (`reservations`).
+//! reservation takes (`walks/streams.txt`).
 
 use serde_json::{Value, json};
 use tollgate::admin_api::RankBy;

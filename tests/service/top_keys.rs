@@ -5,11 +5,11 @@
 
 use tollgate::admin_api::{Entry, RankBy, Top, TopKey, ValueMode, Window};
 use tollgate::top_keys::TopQuery;
-use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, descriptor, hits, request,
-};
+use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, hits, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
+
+use crate::override_of;
 
 const RULES: &str = "
 domain: shop
@@ -117,11 +117,7 @@ async fn every_way_in_and_every_kind_of_limit_is_counted() {
         service.status("shop", network).await;
     }
     let brought = Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 1,
-            unit: 3,
-            unit_multiplier: None,
-        }),
+        limit: override_of(1, 3),
         ..hits("plan", "b", 2)
     };
     service.status("shop", brought).await;
@@ -236,11 +232,7 @@ async fn hostile_requests_are_counted_within_the_bounds() {
     service
         .status("shop", descriptor(&[(b"user".as_slice(), binary)]))
         .await;
-    let limit = Some(RateLimitOverride {
-        requests_per_unit: 1,
-        unit: 1,
-        unit_multiplier: None,
-    });
+    let limit = override_of(1, 1);
     let deep: Vec<_> = (0..24)
         .map(|level| (format!("level-{level}-{}", "k".repeat(300)), "v"))
         .collect();

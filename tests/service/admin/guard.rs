@@ -3,6 +3,7 @@
 use tollgate_test_support::in_process::Service;
 
 use super::{RULES, Reply, get, post, request, send};
+use crate::flags;
 
 /// Every path, with a method that it has.
 const PATHS: [(&str, &str); 14] = [
@@ -29,19 +30,10 @@ async fn without_a_token_every_path_needs_a_host_of_loopback() {
     let service = Service::start(RULES, &[]).await;
     let port = service.admin.port();
     for (method, path) in PATHS {
-        for host in [
-            "example.org".to_owned(),
-            format!("example.org:{port}"),
-            "localhost.example.org".to_owned(),
-            "127.0.0.1.example.org".to_owned(),
-            "128.0.0.1".to_owned(),
-            "127.1".to_owned(),
-            "0.0.0.0".to_owned(),
-            "[::2]".to_owned(),
-            "localhost:x".to_owned(),
-            "localhost@example.org".to_owned(),
-            String::new(),
-        ] {
+        let hosts = "example.org example.org:PORT localhost.example.org 127.0.0.1.example.org \
+                     128.0.0.1 127.1 0.0.0.0 [::2] localhost:x localhost@example.org";
+        for host in flags(hosts).into_iter().chain([""]) {
+            let host = host.replace("PORT", &port.to_string());
             let headers = format!("host: {host}\r\n{JSON}");
             let reply = request(service.admin, method, path, &headers, "").await;
             assert_eq!(reply.status, 403, "{method} {path} {host}");
@@ -53,15 +45,9 @@ async fn without_a_token_every_path_needs_a_host_of_loopback() {
         let reply = request(service.admin, method, path, &two, "").await;
         assert_eq!(reply.status, 403, "{method} {path} with two");
     }
-    for host in [
-        "localhost".to_owned(),
-        "LocalHost".to_owned(),
-        format!("localhost:{port}"),
-        "127.0.0.1".to_owned(),
-        "127.255.0.3:1".to_owned(),
-        "[::1]".to_owned(),
-        format!("[::1]:{port}"),
-    ] {
+    let hosts = "localhost LocalHost localhost:PORT 127.0.0.1 127.255.0.3:1 [::1] [::1]:PORT";
+    for host in flags(hosts) {
+        let host = host.replace("PORT", &port.to_string());
         let headers = format!("host: {host}\r\n");
         let reply = request(service.admin, "GET", "/rlconfig", &headers, "").await;
         assert_eq!(reply.status, 200, "{host}: {}", reply.body);

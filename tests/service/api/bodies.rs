@@ -7,6 +7,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 
 use super::{Connection, body, left, post};
+use crate::flags;
 
 const RULES: &str = "
 domain: d
@@ -198,23 +199,9 @@ fn nearly_a_call() -> impl Strategy<Value = Value> {
         Just(json!("d")),
         Just(json!([{"entries": [{"key": "user", "value": "fuzz"}]}])),
     ];
-    let names = prop::sample::select(vec![
-        "domain",
-        "descriptors",
-        "entries",
-        "key",
-        "value",
-        "hits",
-        "reservation",
-        "expires",
-        "on_expiry",
-        "calls",
-        "check",
-        "reserve",
-        "commit",
-        "tag",
-        "surprise",
-    ]);
+    let names = "domain descriptors entries key value hits reservation expires on_expiry calls \
+                 check reserve commit tag surprise";
+    let names = prop::sample::select(flags(names));
     leaf.prop_recursive(4, 32, 6, move |inner| {
         let name = names.clone().prop_map(str::to_owned);
         prop_oneof![

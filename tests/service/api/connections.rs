@@ -301,3 +301,36 @@ async fn a_setting_lets_checks_pass_and_never_says_that_something_was_settled() 
         );
     }
 }
+
+#[tokio::test]
+async fn headers_are_sent_where_the_settings_enable_them() {
+    let service = Service::start(RULES, &["--response-headers", "ietf,retry-after"]).await;
+    let call = body("user", "ann", json!({"hits": 1000})).to_string();
+    let address = service.http;
+    let head = |hits: &'static str| {
+        let call = call.replace("1000", hits);
+        tokio::task::spawn_blocking(move || {
+            raw(
+                address,
+                format!(
+                    "POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{call}",
+                    call.len()
+                )
+                .as_bytes(),
+            )
+        })
+    };
+    let passed = head("1000").await.unwrap().to_ascii_lowercase();
+    assert!(
+        passed.contains("\r\nratelimit: \"limit-1\";r=0;t=3590\r\n"),
+        "{passed}"
+    );
+    assert!(
+        passed.contains("\r\nratelimit-policy: \"limit-1\";q=1000;w=3600\r\n"),
+        "{passed}"
+    );
+    assert!(!passed.contains("\r\nretry-after:"), "{passed}");
+    let refused = head("1").await.unwrap().to_ascii_lowercase();
+    assert!(refused.starts_with("http/1.1 429 "), "{refused}");
+    assert!(refused.contains("\r\nretry-after: 3590\r\n"), "{refused}");
+}

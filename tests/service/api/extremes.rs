@@ -24,16 +24,6 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: token_bucket_interval }
   - key: leaky_bucket
     rate_limit: { unit: hour, requests_per_unit: 1000, burst: 1000, algorithm: leaky_bucket }
-  - key: dear
-    rate_limit: { unit: hour, requests_per_unit: 500000, cost: 1000000 }
-  - key: segments
-    rate_limit: { unit: hour, requests_per_unit: 1000, algorithm: sliding_window, segments: 6 }
-  - key: slots
-    rate_limit: { requests_per_unit: 1000, algorithm: concurrency, slot_seconds: 60 }
-  - key: low
-    rate_limit: { unit: hour, requests_per_unit: 9, name: low }
-  - key: high
-    rate_limit: { unit: hour, requests_per_unit: 1000, replaces: [{ name: low }] }
 ";
 
 const CAN_RESERVE: [&str; 5] = [
@@ -112,33 +102,6 @@ async fn the_largest_amounts_are_refused_or_owed_and_touch_no_other_bucket() {
         0,
         "a bucket owes it"
     );
-}
-
-#[tokio::test]
-async fn a_price_beyond_every_number_is_refused_or_owed() {
-    let service = Service::start(RULES, &[]).await;
-    let dear = |more| body("dear", "v", more);
-    // The price of the second is 2^64 and 448384.
-    for hits in [1, 18_446_744_073_710_u64, 1 << 45, HITS_MAX] {
-        let (status, answer) = post(service.http, "reserve", &dear(json!({"hits": hits}))).await;
-        assert_eq!(
-            (status, &answer["remaining"]),
-            (429, &json!(500_000)),
-            "{hits}"
-        );
-    }
-    done(
-        &service,
-        "reserve",
-        dear(json!({"hits": 0, "reservation": "r"})),
-    )
-    .await;
-    let commit = dear(json!({"hits": HITS_MAX, "reservation": "r"}));
-    let answer = done(&service, "commit", commit).await;
-    has(&answer, json!({"reserved": 0, "remaining": 0}));
-    assert_eq!(left(&service, "dear", "other").await, 500_000);
-    service.clock.advance_us(3_600 * 1_000_000);
-    assert_eq!(left(&service, "dear", "v").await, 500_000);
 }
 
 #[tokio::test]
@@ -221,124 +184,4 @@ async fn an_id_that_is_too_long_or_no_text_changes_nothing() {
         }
     }
     assert_eq!(left(&service, "fixed_window", "v").await, 1_000);
-}
-
-#[tokio::test]
-async fn limits_that_cannot_reserve_are_named_and_take_nothing_beside_others() {
-    let service = Service::start(RULES, &[]).await;
-    for (key, algorithm) in [
-        ("segments", "sliding_window_segments"),
-        ("slots", "concurrency"),
-    ] {
-        let mut reserve = body("fixed_window", "v", json!({"hits": 1, "reservation": "r"}));
-        let beside = body(key, "v", json!({}))["descriptors"][0].clone();
-        reserve["descriptors"].as_array_mut().unwrap().push(beside);
-        let (status, answer) = post(service.http, "reserve", &reserve).await;
-        assert_eq!(
-            (status, &answer["error"]["code"]),
-            (400, &json!("INVALID_ARGUMENT"))
-        );
-        let message = answer["error"]["message"].as_str().unwrap();
-        let why = format!("the rule d.{key} has the algorithm {algorithm}, which cannot reserve");
-        assert!(message.starts_with(&why), "{message}");
-        assert_eq!(left(&service, "fixed_window", "v").await, 1_000);
-        assert_eq!(left(&service, key, "v").await, 1_000);
-    }
-}
-
-#[tokio::test]
-async fn a_replaced_limit_has_no_reservation() {
-    let service = Service::start(RULES, &[]).await;
-    let mut both = body("low", "v", json!({"hits": 500, "reservation": "r"}));
-    let high = body("high", "v", json!({}))["descriptors"][0].clone();
-    both["descriptors"].as_array_mut().unwrap().push(high);
-    done(&service, "reserve", both.clone()).await;
-    assert_eq!(left(&service, "low", "v").await, 9);
-    assert_eq!(left(&service, "high", "v").await, 500);
-    let low_alone = body("low", "v", json!({"hits": 1, "reservation": "r"}));
-    assert_eq!(status(&service, "commit", low_alone).await, 404);
-    both["hits"] = json!(20);
-    done(&service, "commit", both).await;
-    assert_eq!(left(&service, "low", "v").await, 9);
-    assert_eq!(left(&service, "high", "v").await, 980);
-}
-
-#[tokio::test]
-async fn other_descriptors_than_those_of_the_reservation_settle_what_both_have() {
-    let service = Service::start(RULES, &[]).await;
-    let of = |keys: &[&str], more: Value| {
-        let mut call = body(keys[0], "v", more);
-        for key in &keys[1..] {
-            let beside = body(key, "v", json!({}))["descriptors"][0].clone();
-            call["descriptors"].as_array_mut().unwrap().push(beside);
-        }
-        call
-    };
-    let (one, two) = ("fixed_window", "sliding_window");
-    let lefts = async || {
-        (
-            left(&service, one, "v").await,
-            left(&service, two, "v").await,
-        )
-    };
-    let reserve =
-        json!({"hits": 100, "reservation": "r", "expires": "60s", "on_expiry": "release"});
-    done(&service, "reserve", of(&[one, two], reserve)).await;
-    // Fewer: the other limit keeps its part until that expires.
-    let commit = json!({"hits": 30, "reservation": "r"});
-    let answer = done(&service, "commit", of(&[one], commit.clone())).await;
-    has(&answer, json!({"reserved": 100, "repeated": false}));
-    assert_eq!(lefts().await, (970, 900));
-    // More: a limit that does not know the id is left alone.
-    let answer = done(&service, "commit", of(&[two, "token_bucket"], commit)).await;
-    assert_eq!(answer["reserved"], 100);
-    assert_eq!(lefts().await, (970, 970));
-    assert_eq!(left(&service, "token_bucket", "v").await, 1_000);
-    let reserve =
-        json!({"hits": 100, "reservation": "s", "expires": "60s", "on_expiry": "release"});
-    done(&service, "reserve", of(&[one, two], reserve)).await;
-    let commit = json!({"hits": 100, "reservation": "s"});
-    done(&service, "commit", of(&[one], commit)).await;
-    service.clock.advance_us(60_000_000);
-    assert_eq!(lefts().await, (870, 970));
-}
-
-#[tokio::test]
-async fn an_extension_ends_at_a_day_and_moves_no_settled_or_unknown_id() {
-    let service = Service::start(RULES, &[]).await;
-    let of = |more| body("fixed_window", "v", more);
-    for id in ["open", "settled"] {
-        done(
-            &service,
-            "reserve",
-            of(json!({"hits": 10, "reservation": id})),
-        )
-        .await;
-    }
-    done(&service, "release", of(json!({"reservation": "settled"}))).await;
-    let extend = |id, expires| of(json!({"reservation": id, "expires": expires}));
-    for (id, expires, expected) in [
-        ("open", "86400.001s", 400),
-        ("open", "25h", 400),
-        ("open", "584942417355y", 400),
-        ("open", "0ms", 400),
-        ("open", "-5m", 400),
-        ("open", "1d", 200),
-        ("open", "86400s", 200),
-        ("settled", "60s", 404),
-        ("never", "60s", 404),
-    ] {
-        assert_eq!(
-            status(&service, "extend", extend(id, expires)).await,
-            expected,
-            "{id} {expires}"
-        );
-    }
-    // The day ends a later window, too.
-    service.clock.advance_us(86_399_999_999);
-    let commit = of(json!({"hits": 1, "reservation": "open"}));
-    done(&service, "extend", extend("open", "1ms")).await;
-    service.clock.advance_us(1_000);
-    assert_eq!(status(&service, "commit", commit).await, 404);
-    assert_eq!(status(&service, "extend", extend("open", "60s")).await, 404);
 }

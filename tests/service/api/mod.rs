@@ -5,9 +5,6 @@ mod bodies;
 mod concurrency;
 mod connections;
 mod extremes;
-mod limits;
-mod prices;
-mod repeats;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,12 +16,12 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
 
 /// A keep-alive connection.
-struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection(BufReader<TcpStream>);
 
 // === impl Connection ===
 
 impl Connection {
-    fn open(address: SocketAddr) -> Self {
+    pub(crate) fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -32,9 +29,13 @@ impl Connection {
     }
 
     fn post(&mut self, call: &str, body: &[u8]) -> (u16, Value) {
+        let (status, answer) = self.send(&format!("/v1/{call}"), body);
+        (status, serde_json::from_str(&answer).expect(&answer))
+    }
+
+    pub(crate) fn send(&mut self, path: &str, body: &[u8]) -> (u16, String) {
         let length = body.len();
-        let head =
-            format!("POST /v1/{call} HTTP/1.1\r\nhost: t\r\ncontent-length: {length}\r\n\r\n");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {length}\r\n\r\n");
         let whole = [head.as_bytes(), body].concat();
         self.0.get_mut().write_all(&whole).unwrap();
         let (mut status, mut length) = (0, 0);
@@ -51,7 +52,7 @@ impl Connection {
         }
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
-        (status, serde_json::from_slice(&body).unwrap())
+        (status, String::from_utf8(body).unwrap())
     }
 }
 

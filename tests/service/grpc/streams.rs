@@ -6,6 +6,7 @@
 
 use h2::Reason;
 use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
 use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, hits, request};
 use tollgate_test_support::in_process::Service;
 use tonic_health::pb::HealthCheckRequest;
@@ -82,22 +83,6 @@ async fn half_sent_messages_that_fill_the_connection_window_are_read() {
 }
 
 #[tokio::test]
-async fn the_connection_window_is_replenished() {
-    let service = service(&[]).await;
-    let mut raw = Raw::connect(service.grpc).await;
-    let mut answers = JoinSet::new();
-    for number in 0..200 {
-        // In one frame, in two, and with more data in total than the window of the connection.
-        let body = question(&one(&"x".repeat(8_000 + number * 100), 1));
-        let call = raw.open(call().body(()).unwrap()).await;
-        answers.spawn(async move { call.end(&body).await });
-    }
-    for seen in answers.join_all().await {
-        assert_eq!(seen.left(), 999_999);
-    }
-}
-
-#[tokio::test]
 async fn a_call_cancelled_before_its_body_takes_nothing() {
     let mut service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
@@ -135,20 +120,6 @@ async fn a_call_cancelled_after_its_body_disturbs_no_other() {
     // Each was decided at most once.
     assert!(left(&mut service, "gone").await >= 1_000_000 - 20 * 50);
     assert_eq!(waiting(&service), 0);
-}
-
-/// A stream of requests that the test sends while answers arrive.
-struct Questions(tokio::sync::mpsc::Receiver<ServerReflectionRequest>);
-
-impl tokio_stream::Stream for Questions {
-    type Item = ServerReflectionRequest;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx)
-    }
 }
 
 /// Number of checks that wait in all mailboxes.
@@ -233,7 +204,7 @@ async fn health_and_reflection_answer_between_checks_on_the_same_connection() {
     let first = watching.message().await.unwrap().unwrap();
     assert_eq!(first.status(), ServingStatus::Serving);
     let (questions, asking) = tokio::sync::mpsc::channel(1);
-    let stream = Questions(asking);
+    let stream = ReceiverStream::new(asking);
     let mut reflecting = reflection
         .server_reflection_info(stream)
         .await

@@ -1,23 +1,18 @@
-//! Amounts and ids at the edge of what a reservation can have, over Envoy's protocol.
-//! `api/extremes` has those of the API.
+//! Ids at the edge of what a reservation can have, over Envoy's protocol. `walks/streams.txt` has
+//! amounts, and `api/extremes` both for the API.
 
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor as Stream, RateLimitRequest, descriptor as stream_entries, request,
+    Code, Descriptor as Stream, descriptor as stream_entries, request,
 };
 use tollgate_test_support::in_process::Service;
 
-use super::{SECOND, check, client, left};
-
-/// The largest number of hits in a call of the API.
-const HITS_MAX: u64 = 9_007_199_254_740_991;
+use super::left;
 
 const RULES: &str = "
 domain: d
 descriptors:
   - key: user
     rate_limit: { unit: hour, requests_per_unit: 1000, reserve: { key: id, amount: 100 } }
-  - key: dear
-    rate_limit: { unit: hour, requests_per_unit: 500000, cost: 1000000, reserve: { key: id, amount: 100 } }
 ";
 
 /// A start or an end over Envoy's protocol, by its hits.
@@ -30,60 +25,6 @@ async fn stream(service: &mut Service, entries: &[(&[u8], &[u8])], hits: u64) ->
         .ask(request("d", vec![descriptor]))
         .await
         .overall_code()
-}
-
-#[tokio::test]
-async fn ends_of_any_amount_are_charged_once_up_to_a_bound() {
-    let mut service = Service::start(RULES, &[]).await;
-    for key in [&b"user"[..], b"dear"] {
-        for (id, hits) in [
-            (&b"1"[..], u64::MAX),
-            (b"2", u64::MAX),
-            (b"3", 1 << 39),
-            (b"4", HITS_MAX),
-        ] {
-            let entries = [(key, &b"ann"[..]), (b"id", id)];
-            stream(&mut service, &entries, 0).await;
-            assert_eq!(
-                stream(&mut service, &entries, hits).await,
-                Code::Ok,
-                "{hits}"
-            );
-        }
-        // The hits of the request are a 32-bit number.
-        let whole = RateLimitRequest {
-            hits_addend: u32::MAX,
-            ..request(
-                "d",
-                vec![stream_entries(&[(key, &b"ann"[..]), (b"id", b"5")])],
-            )
-        };
-        assert_eq!(service.ask(whole).await.overall_code(), Code::Ok);
-    }
-    for key in ["user", "dear"] {
-        assert_eq!(left(&service, key).await, 0, "{key}");
-    }
-    service.clock.advance_us(3_600 * SECOND);
-    for (key, unused) in [("user", 1_000), ("dear", 500_000)] {
-        assert_eq!(left(&service, key).await, unused, "{key}");
-    }
-    // The service goes on, and a plain check passes.
-    service
-        .client
-        .should_rate_limit(request("d", vec![stream_entries(&[("user", "ann")])]))
-        .await
-        .unwrap();
-    assert_eq!(left(&service, "user").await, 999);
-    assert_eq!(
-        client(&service)
-            .await
-            .check(check("user", 9))
-            .await
-            .unwrap()
-            .into_inner()
-            .remaining,
-        Some(990)
-    );
 }
 
 #[tokio::test]
