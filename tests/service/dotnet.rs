@@ -12,6 +12,7 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::markdown::{Page, arguments};
+use tollgate_test_support::metrics_text::series_sum;
 use tollgate_test_support::polling::until_async;
 
 use crate::headers_of;
@@ -227,12 +228,7 @@ async fn one_service_decides_exactly_for_many_callers() {
 
 /// Number of buckets.
 fn buckets(service: &Service) -> u64 {
-    let text = service.metrics.render().unwrap();
-    let lines = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("tollgate_buckets{"));
-    let values = lines.map(|line| line.split_once(' ').unwrap().1.parse::<u64>().unwrap());
-    values.sum()
+    series_sum(&service.metrics.render().unwrap(), "tollgate_buckets{")
 }
 
 /// Waits until there are `count` buckets. A partition updates its metrics after the answers of its

@@ -63,6 +63,7 @@ pub(crate) async fn remaining(service: &mut Service, key: &str, value: &str, cou
 }
 
 /// A limit that a request brings along.
+#[allow(clippy::unnecessary_wraps)] // the field is optional
 pub(crate) fn override_of(requests_per_unit: u32, unit: i32) -> Option<RateLimitOverride> {
     Some(RateLimitOverride {
         requests_per_unit,

@@ -75,11 +75,10 @@ fn nested(levels: &str) -> (String, Vec<&str>) {
     let mut keys = Vec::new();
     for level in levels.split(' ').rev() {
         let (level, flags) = level.split_once(':').unwrap_or((level, ""));
-        let (key, value) = level.split_once('=').unwrap_or((level, ""));
-        let mut fields = format!("key: {key}");
-        if !value.is_empty() {
-            fields += &format!(", value: '{value}'");
-        }
+        let (key, mut fields) = match level.split_once('=') {
+            Some((key, value)) => (key, format!("key: {key}, value: '{value}'")),
+            None => (level, format!("key: {level}")),
+        };
         for flag in flags.chars() {
             fields += match flag {
                 'd' => ", detailed_metric: true",

@@ -16,15 +16,12 @@ use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::recording::Reader;
 use tollgate::replay::report::ReplayReport;
 use tollgate::replay::{Options, Side, replay};
-use tollgate::rules::file;
-use tollgate::rules::path::Source;
-use tollgate::rules::reload::Rules;
 use tollgate_test_support::grpc_client::{Code, Descriptor, channel, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::seeded_rng::SeededRng;
 
 use crate::api::post;
-use crate::recording::{Stream, items};
+use crate::recording::{Stream, items, rules_of};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -36,23 +33,10 @@ descriptors:
       - {unit: hour, requests_per_unit: 3000, algorithm: sliding_window, reserve: {key: id, amount: 80}}
 ";
 
-/// Where recordings are of the same rules, and the report says why they may not be.
-fn rules(text: &str) -> Rules {
-    let source = Source {
-        name: "rules.yaml".to_owned(),
-        text: text.to_owned(),
-    };
-    Rules {
-        loaded: file::load(&[source], file::Options::default()).unwrap(),
-        sources: 1,
-        hash: 0,
-    }
-}
-
 fn side(text: &str) -> Side {
     Side {
         path: PathBuf::from("rules.yaml"),
-        rules: rules(text),
+        rules: rules_of(text),
     }
 }
 
@@ -136,18 +120,12 @@ async fn calls_are_recorded_with_their_operation() {
     service.stop().await.unwrap();
     let bytes = recording.rest().await;
     let calls = calls(&bytes);
-    let operations: Vec<_> = calls.iter().map(ApiCall::operation).collect();
-    let expected = [
-        Operation::Reserve,
-        Operation::Extend,
-        Operation::Peek,
-        Operation::Reserve,
-        Operation::Check,
-        Operation::Commit,
-        Operation::Release,
-        Operation::Release,
-    ];
-    assert_eq!(operations, expected);
+    let operations: Vec<_> = calls
+        .iter()
+        .map(|call| call.operation().as_str_name())
+        .collect();
+    let expected = "RESERVE EXTEND PEEK RESERVE CHECK COMMIT RELEASE RELEASE";
+    assert_eq!(operations.join(" "), expected);
     let ids: Vec<_> = calls.iter().map(|call| &*call.reservation).collect();
     let expected: [&[u8]; 8] = [b"a", b"a", b"", b"b", b"", b"a", b"b", b"never"];
     assert_eq!(ids, expected);

@@ -203,19 +203,24 @@ fn timeline<'i>(
     (events, replayed)
 }
 
-/// Decides the recording again, check by check in the order of their numbers. Gives how many
-/// verdicts were compared, and how many refunds were carried out.
-fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
+/// Rules as a replay takes them.
+pub(super) fn rules_of(text: &str) -> Rules {
     let source = Source {
         name: "rules.yaml".to_owned(),
-        text: rules.to_owned(),
+        text: text.to_owned(),
     };
-    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
-    simulation.set_rules(Rules {
+    Rules {
         loaded: file::load(&[source], Options::default()).unwrap(),
         sources: 1,
         hash: 0,
-    });
+    }
+}
+
+/// Decides the recording again, check by check in the order of their numbers. Gives how many
+/// verdicts were compared, and how many refunds were carried out.
+fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
+    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
+    simulation.set_rules(rules_of(rules));
     let requests = requests(items);
     let (events, mut replayed) = timeline(items, &requests);
     let (mut compared, mut refunded) = (0, 0);

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, hits, request};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::metrics_text::series_sum;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -124,12 +125,10 @@ async fn a_call_cancelled_after_its_body_disturbs_no_other() {
 
 /// Number of checks that wait in all mailboxes.
 fn waiting(service: &Service) -> u64 {
-    let text = service.metrics.render().unwrap();
-    let lines = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("tollgate_mailbox_checks{"));
-    let values = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
-    values.sum()
+    series_sum(
+        &service.metrics.render().unwrap(),
+        "tollgate_mailbox_checks{",
+    )
 }
 
 #[tokio::test]
