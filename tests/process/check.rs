@@ -15,6 +15,7 @@ use tollgate_test_support::tollgate_process::tollgate_binary;
 use crate::commands::tollgate;
 use crate::python::schema_errors;
 
+// window: parsed only.
 const GOOD: &str =
     "domain: good\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
 const BAD: &str =

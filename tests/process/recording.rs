@@ -209,9 +209,9 @@ fn the_pages_access_log_is_replayed_as_it_says() {
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("access.log", block(&page, "json", "start_time"));
     write("mapping.yaml", block(&page, "yaml", "verdict"));
-    // window: a replay decides at the times of the log.
     write(
         "rules.yaml",
+        // window: a replay decides at the times of the log.
         "domain: edge\ndescriptors:\n- key: service\n  descriptors:\n  - key: user\n    \
          rate_limit: {unit: minute, requests_per_unit: 2}\n",
     );

@@ -13,6 +13,7 @@ use tollgate_test_support::tollgate_process::tollgate_binary;
 use crate::python::python;
 use crate::running::Running;
 
+// window: `tollgate test` has a clock of its own.
 const RULES: &str = "\
 domain: edge
 descriptors:

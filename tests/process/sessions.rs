@@ -10,7 +10,7 @@
 //!
 //! The addresses of the second service are `$GRPC2` and so on. A time until a reset is `TIME`.
 //! A command may take as long as a test waits for anything; `? 124` is a time-out.
-//! `WRITE_SESSIONS=1` writes what the commands print into the files.
+//! `WRITE_SNAPSHOTS=1` writes what the commands print into the files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -171,7 +171,7 @@ fn play(name: &str) {
     let path = repository().join(FOLDER).join(format!("{name}.txt"));
     let text = fs::read_to_string(&path).unwrap();
     let played = played(&text);
-    if std::env::var_os("WRITE_SESSIONS").is_some() {
+    if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
         fs::write(path, played).unwrap();
         return;
     }

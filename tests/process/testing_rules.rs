@@ -94,6 +94,7 @@ fn a_changed_rule_fails_as_the_page_shows_and_so_does_a_rule_without_a_test() {
     assert!(printed.contains("rule shop.user\n"), "{printed}");
 
     change(folder.path(), "burst: 30 ", "burst: 40 ");
+    // window: `tollgate test` has a clock of its own.
     let with_another =
         "descriptors:\n  - { key: other, rate_limit: { unit: day, requests_per_unit: 1 } }";
     change(folder.path(), "descriptors:", with_another);

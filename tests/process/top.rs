@@ -84,20 +84,24 @@ impl Terminal {
     /// one with Alt.
     fn leave(&self, words: &str) {
         self.press(&["Escape"]);
-        until(&format!("`{words}` is gone"), || {
-            let screen = self.screen();
-            let is_gone = !screen.join("\n").contains(words);
-            is_gone.then_some(()).ok_or(screen)
+        self.wait_for(&format!("`{words}` is gone"), |screen| {
+            !screen.join("\n").contains(words)
         });
     }
 
     /// Waits for a screen with these words.
     pub(crate) fn wait(&self, words: &[&str]) -> Vec<String> {
-        until(&format!("{words:?} are shown"), || {
-            let screen = self.screen();
+        self.wait_for(&format!("{words:?} are shown"), |screen| {
             let text = screen.join("\n");
-            let all = words.iter().all(|words| text.contains(words));
-            all.then(|| screen.clone()).ok_or(screen)
+            words.iter().all(|words| text.contains(words))
+        })
+    }
+
+    /// Waits for a screen of which this is true: it may be seen while it is drawn.
+    fn wait_for(&self, what: &str, is_drawn: impl Fn(&[String]) -> bool) -> Vec<String> {
+        until(what, || {
+            let screen = self.screen();
+            is_drawn(&screen).then(|| screen.clone()).ok_or(screen)
         })
     }
 }
@@ -134,7 +138,8 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
         hit(service, "team=値", 2);
     }
     let terminal = Terminal::top(&urls, "", "");
-    let screen = terminal.wait(&["2 of 2 replicas", "edge.user", "edge.team"]);
+    let words = ["2 of 2 replicas", "edge.user", "edge.team", "tab view"];
+    let screen = terminal.wait(&words);
     assert_eq!(screen.len(), 24);
     assert!(
         masked(&screen[0]).starts_with(" tollgate top  9 of 9 replicas  "),
@@ -187,24 +192,21 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     terminal.wait(&[">user=a"]);
 
     terminal.press(&["3"]);
-    let screen = terminal.wait(&["[3 Partitions]", "BUCKETS"]);
-    let rows = screen
-        .iter()
-        .filter(|line| line.contains("http://127.0.0.1:"))
-        .count();
-    assert_eq!(rows, 4, "{screen:?}");
+    let rows = |screen: &[String]| {
+        let is_row = |line: &&String| line.contains("http://127.0.0.1:");
+        screen.iter().filter(is_row).cloned().collect::<Vec<_>>()
+    };
+    terminal.wait(&["[3 Partitions]", "BUCKETS"]);
+    terminal.wait_for("two partitions of two replicas are shown", |screen| {
+        rows(screen).len() == 4
+    });
     terminal.press(&["4"]);
-    let screen = terminal.wait(&["[4 Replicas]", "memory"]);
-    let rows: Vec<_> = screen
-        .iter()
-        .filter(|line| line.contains("http://127.0.0.1:"))
-        .collect();
-    assert_eq!(rows.len(), 2);
-    assert!(
-        rows.iter()
-            .all(|row| row.contains(" ready ") && row.contains("2 (gen. 1)")),
-        "{rows:?}"
-    );
+    terminal.wait(&["[4 Replicas]", "memory"]);
+    terminal.wait_for("two replicas are ready", |screen| {
+        let rows = rows(screen);
+        let is_ready = |row: &String| row.contains(" ready ") && row.contains("2 (gen. 1)");
+        rows.len() == 2 && rows.iter().all(is_ready)
+    });
     terminal.press(&["?"]);
     terminal.wait(&["pause the screen, and go on"]);
     terminal.leave("pause the screen");
@@ -212,10 +214,8 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     // Smaller and larger.
     terminal.tmux(&["resize-window", "-x", "120", "-y", "40"]);
     terminal.press(&["1"]);
-    until("the larger screen is drawn", || {
-        let screen = terminal.screen();
-        let is_drawn = screen.len() == 40 && screen[39].contains("? help");
-        is_drawn.then_some(()).ok_or(screen)
+    terminal.wait_for("the larger screen is drawn", |screen| {
+        screen.len() == 40 && screen[39].contains("? help")
     });
     terminal.press(&["q"]);
     terminal.wait(&["exit 0", "after"]);
@@ -324,15 +324,12 @@ fn top_shows_the_rule_of_the_file_and_the_values_with_the_most_hits() {
     hit(&service, "user=ann", 5);
     hit(&service, "user=cid", 1);
     let terminal = Terminal::top(&admin(&service), "", "");
-    let screen = terminal.wait(&["edge.user"]).join("\n");
-    assert!(screen.contains("by value"), "{screen}");
+    terminal.wait(&["edge.user", "by value"]);
     terminal.press(&["Enter"]);
-    let screen = terminal.wait(&["others"]).join("\n");
-    assert!(screen.contains("limit     by value, 2 in /"), "{screen}");
-    assert!(
-        screen.contains("others    7 per year, fixed_window"),
-        "{screen}"
-    );
+    terminal.wait(&[
+        "limit     by value, 2 in /",
+        "others    7 per year, fixed_window",
+    ]);
     terminal.leave("others");
     terminal.press(&["Tab"]);
     terminal.wait(&["[2 Keys]", "user=ann"]);
