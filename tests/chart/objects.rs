@@ -104,7 +104,7 @@ fn what_changes_is_not_mounted_by_sub_path() {
         for mount in mounts.into_iter().flatten() {
             let fixed = mount["subPath"].is_string() || mount["subPathExpr"].is_string();
             let expected = by_rollout && mount["name"] == "rules";
-            assert_eq!(fixed, expected, "{}: {mount}", values);
+            assert_eq!(fixed, expected, "{values}: {mount}");
         }
     }
 }
@@ -116,7 +116,7 @@ fn secrets_are_files_named_by_variables() {
     let mut mounted = 0;
     for values in values_files() {
         let rendered = rendered(&[&values]);
-        assert!(rendered.all("Secret").is_empty(), "{}", values);
+        assert!(rendered.all("Secret").is_empty(), "{values}");
         let variables = rendered.container()["env"].as_array().unwrap();
         let volumes = rendered.pod()["volumes"].as_array();
         for volume in volumes.into_iter().flatten() {
@@ -129,11 +129,11 @@ fn secrets_are_files_named_by_variables() {
                 continue;
             }
             mounted += 1;
-            assert_eq!(mount.unwrap()["name"], name, "{}", values);
+            assert_eq!(mount.unwrap()["name"], name, "{values}");
             let begin = format!("{folder}/");
             let named = variables.iter().filter_map(|it| it["value"].as_str());
             let files = named.filter_map(|value| value.strip_prefix(&begin));
-            assert!(files.count() > 0, "{}: {name}", values);
+            assert!(files.count() > 0, "{values}: {name}");
         }
     }
     assert!(mounted >= 10, "{mounted}");
@@ -148,30 +148,30 @@ fn services_reach_the_pods_by_named_ports() {
         let ports = rendered.container()["ports"].as_array().unwrap();
         for service in rendered.all("Service") {
             let spec = &service["spec"];
-            assert_eq!(&spec["selector"], selector, "{}", values);
+            assert_eq!(&spec["selector"], selector, "{values}");
             for port in spec["ports"].as_array().unwrap() {
                 let mut named = ports.iter().filter(|it| it["name"] == port["targetPort"]);
                 let container = named.next().expect("a port of the pod");
                 // A headless name has no port mapping.
-                assert_eq!(container["containerPort"], port["port"], "{}", values);
+                assert_eq!(container["containerPort"], port["port"], "{values}");
             }
             // A pod that drains, or has no rules, is one to look at, but serves no checks.
             let unready = spec["publishNotReadyAddresses"] == true;
             let admin = texts(&spec["ports"], "name") == ["admin"];
-            assert_eq!(unready, admin, "{}", values);
+            assert_eq!(unready, admin, "{values}");
         }
         let selected = |labels: &Value| {
             let mut all = selector.as_object().unwrap().iter();
             all.all(|(name, value)| labels[name] == *value)
         };
-        assert!(selected(labels), "{}", values);
+        assert!(selected(labels), "{values}");
         // Pods that do not serve get no requests.
         for alone in rendered.all("Pod").into_iter().chain(rendered.all("Job")) {
             let labels = match alone["kind"].as_str() {
                 Some("Job") => &alone["spec"]["template"]["metadata"]["labels"],
                 _ => &alone["metadata"]["labels"],
             };
-            assert!(!selected(labels), "{}: {labels}", values);
+            assert!(!selected(labels), "{values}: {labels}");
         }
     }
 }

@@ -94,6 +94,8 @@ fn no_link_of_a_packaged_readme_leaves_the_package() {
 
 #[test]
 fn the_chart_has_the_fields_of_catalogues() {
+    const ENCODE: &str = "import base64, json, sys; \
+        json.dump(base64.b64encode(sys.stdin.buffer.read()).decode(), sys.stdout)";
     let metadata: Value = yaml(&Package::by(HELMS[1]).text("Chart.yaml")).remove(0);
     let texts = |list: &Value| {
         let list = list.as_array().expect("a list").iter();
@@ -114,8 +116,6 @@ fn the_chart_has_the_fields_of_catalogues() {
     let encoded = icon
         .strip_prefix("data:image/svg+xml;base64,")
         .expect("an SVG");
-    const ENCODE: &str = "import base64, json, sys; \
-        json.dump(base64.b64encode(sys.stdin.buffer.read()).decode(), sys.stdout)";
     let icon = read("helm/tollgate/files/icon.svg");
     assert_eq!(encoded, python(&["-c", ENCODE], &icon));
 
