@@ -4,9 +4,9 @@
 //! How: siblings are a list, searched once for each kind from the top. An address is a string of
 //! bits, and a prefix is its beginning. Regular expressions come from a small language of their
 //! own, whose matcher tries everything: from each position the set of positions where a part can
-//! end.
+//! end. A `*` is tried at every length.
 //!
-//! What it deliberately does not do: be fast, or go deeper than one level (`naive_matcher` does).
+//! What it deliberately does not do: be fast, or go deeper than two levels.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,8 +18,8 @@ use tollgate::rules::patterns::Automata;
 use tollgate_limiter::{Entry, Level, MatchKind, Parent, Prefix, RuleSet, Unit, Values};
 
 use super::found_by;
-use tollgate_test_model::fixtures::glob;
-use tollgate_test_model::fixtures::{Tree, called, limited};
+use tollgate_test_model::fixtures::{Tree, called, glob, limited};
+use tollgate_test_model::random_cases;
 
 /// A regular expression.
 #[derive(Clone, Debug)]
@@ -243,20 +243,33 @@ fn spelled(address: IpAddr, which: usize) -> String {
 pub(super) fn configured(siblings: &[Sibling]) -> (RuleSet, Vec<&Sibling>) {
     let mut rules = RuleSet::default();
     rules.add_domain(Tree::DOMAIN);
+    let nodes = add(&mut rules, Parent::Domain(Tree::DOMAIN), siblings);
+    rules.compile(&mut Automata::default()).unwrap();
+    (
+        rules,
+        nodes.into_iter().map(|(_, sibling)| sibling).collect(),
+    )
+}
+
+/// Adds siblings below a parent, and their nodes, except duplicates.
+fn add<'s>(
+    rules: &mut RuleSet,
+    parent: Parent<'_>,
+    siblings: impl IntoIterator<Item = &'s Sibling>,
+) -> Vec<(usize, &'s Sibling)> {
     let mut kept = Vec::new();
     for sibling in siblings {
         let level = Level {
             values: sibling.1.values().into(),
             ..Level::new(&sibling.0, "")
         };
-        if let Ok(node) = rules.add_node(Parent::Domain(Tree::DOMAIN), level) {
-            let name = kept.len().to_string();
+        if let Ok(node) = rules.add_node(parent, level) {
+            let name = rules.rules().len().to_string();
             rules.set_rules(node, [called(&name, limited(1, Unit::Minute))]);
-            kept.push(sibling);
+            kept.push((node, sibling));
         }
     }
-    rules.compile(&mut Automata::default()).unwrap();
-    (rules, kept)
+    kept
 }
 
 // === what proptest makes ===
@@ -351,11 +364,7 @@ pub(super) fn sampled(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 3_000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(random_cases(3_000))]
 
     #[test]
     fn an_entry_finds_the_rule_of_the_naive_search(
@@ -379,6 +388,57 @@ proptest! {
             let expected: Vec<Values> = expected.iter().map(|place| kept[*place].1.values()).collect();
             prop_assert_eq!(told, expected, "{:?} of {:?}", value.escape_ascii().to_string(), kept);
         }
+    }
+
+    #[test]
+    fn a_second_entry_is_searched_below_the_first_alone(
+        parents in vec((siblings(), vec(siblings(), 0..=3)), 1..=4),
+        first in (values(), select(&["k", "kk", "k*"][..])),
+        second in (values(), select(&["k", "kk", "k*"][..])),
+    ) {
+        let (level, below): (Vec<_>, Vec<_>) = parents.into_iter().unzip();
+        let mut rules = RuleSet::default();
+        rules.add_domain(Tree::DOMAIN);
+        let parents = add(&mut rules, Parent::Domain(Tree::DOMAIN), &level);
+        let children: Vec<_> = parents
+            .iter()
+            .map(|(node, parent)| {
+                let place = level.iter().position(|one| std::ptr::eq(one, *parent)).unwrap();
+                let first_rule = rules.rules().len();
+                (first_rule, add(&mut rules, Parent::Node(*node), &below[place]))
+            })
+            .collect();
+        rules.compile(&mut Automata::default()).unwrap();
+        let all: Vec<_> = below.concat();
+        let value = sampled(&level, first.0);
+        let value_below = sampled(if all.is_empty() { &level } else { &all }, second.0);
+        let path = [
+            Entry { key: first.1.as_bytes(), value: &value },
+            Entry { key: second.1.as_bytes(), value: &value_below },
+        ];
+        let search = |siblings: &[(usize, &Sibling)], entry: &Entry<'_>| {
+            let siblings: Vec<_> = siblings.iter().map(|(_, sibling)| *sibling).collect();
+            fitting(&siblings, entry.key, entry.value).first().copied()
+        };
+        let parent = search(&parents, &path[0]);
+        prop_assert_eq!(found_by(&rules, &path[..1]), parent);
+        let expected = parent.and_then(|parent| {
+            let (first_rule, children) = &children[parent];
+            Some(first_rule + search(children, &path[1])?)
+        });
+        prop_assert_eq!(found_by(&rules, &path), expected, "{:?}", rules);
+    }
+
+    #[test]
+    fn a_pattern_matches_as_the_naive_matcher_does(
+        pattern in "[ab_*]{0,6}",
+        text in "[ab_]{0,8}",
+    ) {
+        let siblings = [("k".to_owned(), Kind::Value(pattern.clone()))];
+        let (rules, _) = configured(&siblings);
+        let found = found_by(&rules, &[Entry { key: b"k", value: text.as_bytes() }]);
+        let matches = pattern.is_empty() || glob(pattern.as_bytes(), text.as_bytes());
+        prop_assert_eq!(found.is_some(), matches, "{:?} and {:?}", pattern, text);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Which rule a descriptor finds, by hand from the reference service's rules. `naive_matcher` has
-//! the random cases.
+//! Which rule a descriptor finds, by hand from the reference service's rules. `every_kind` has the
+//! random cases.
 //!
 //! The rules: one level of the tree for each entry. At each level an exact value wins over the
 //! patterns of that level in the order configured, and these over the key's default. The branch
@@ -23,7 +23,6 @@
 mod every_kind;
 mod growth;
 mod kinds;
-mod naive_matcher;
 mod reference_keys;
 mod shadowed;
 

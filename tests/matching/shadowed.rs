@@ -20,6 +20,7 @@ use tollgate_limiter::{
 use super::every_kind::{configured, sampled, siblings, values};
 use super::found_by;
 use tollgate_test_model::fixtures::Tree;
+use tollgate_test_model::random_cases;
 
 fn shadowed(rules: &RuleSet, regexes: &[String]) -> Vec<Shadowed> {
     let regexes = regexes.iter();
@@ -54,11 +55,7 @@ fn contradicts(one: &Shadowed, level: &Level, entry: &Entry<'_>, kind: MatchKind
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 3_000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(random_cases(3_000))]
 
     #[test]
     fn no_entry_reaches_what_is_reported(
@@ -90,11 +87,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 2_000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(random_cases(2_000))]
 
     #[test]
     fn without_a_node_that_changes_nothing_no_sibling_matches(

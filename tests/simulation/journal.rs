@@ -2,8 +2,7 @@
 //! store's replies.
 //!
 //! How, without a hook in `src/`: a [`Tap`] wraps the store. It gives each check a ticket by
-//! replacing the check's algorithm with a [`Ticketed`] one, which delegates and records its ticket
-//! and outcome when a partition decides. A refund is a check of its own with the ticket of the take
+//! wrapping the check's algorithm ([`Wrapped`]), which records its ticket and outcome when a partition decides. A refund is a check of its own with the ticket of the take
 //! that it undoes. Bugs are planted below the tap, so the journal records their effects.
 //!
 //! What it deliberately does not do: judge (`judge`), or change an answer.
@@ -15,10 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate::store::{
     ApplyFuture, CheckResult, CommitMode, Deadline, ResetFuture, Store, StoreError,
 };
-use tollgate_limiter::{
-    ALGORITHMS, Algorithm, AlgorithmOption, Check, CountRefused, Limit, Operation, Outcome, State,
-    Timestamp,
-};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Limit, Operation, Outcome, State, Timestamp};
+use tollgate_test_model::Wrapped;
 
 /// One check of one caller.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -103,15 +100,10 @@ pub(crate) struct Tap {
     store: Arc<dyn Store>,
 }
 
-/// An algorithm that records which check it decides.
-struct Ticketed {
-    base: &'static dyn Algorithm,
-    ticket: Ticket,
-}
-
-/// The algorithm with that ticket. A check needs a `'static` algorithm, so runs reuse these.
+/// The algorithm, noting what it decides under that ticket. A check needs a `'static` algorithm, so
+/// runs reuse these.
 fn ticketed(base: &dyn Algorithm, ticket: Ticket) -> &'static dyn Algorithm {
-    static KEPT: Mutex<Option<HashMap<(usize, Ticket), &'static Ticketed>>> = Mutex::new(None);
+    static KEPT: Mutex<Option<HashMap<(usize, Ticket), &'static dyn Algorithm>>> = Mutex::new(None);
     let same = |known: &&dyn Algorithm| known.name() == base.name();
     let number = ALGORITHMS.iter().position(same).unwrap();
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +112,16 @@ fn ticketed(base: &dyn Algorithm, ticket: Ticket) -> &'static dyn Algorithm {
         .entry((number, ticket))
         .or_insert_with(|| {
             let base = ALGORITHMS[number];
-            Box::leak(Box::new(Ticketed { base, ticket }))
+            let decide = move |limit: &Limit, state: &mut State, ask: Operation, now: Timestamp| {
+                let outcome = base.decide(limit, state, ask, now);
+                note(Entry::Decided {
+                    ticket,
+                    ask,
+                    outcome,
+                });
+                outcome
+            };
+            Box::leak(Box::new(Wrapped { base, decide }))
         })
 }
 
@@ -195,62 +196,5 @@ impl Ticket {
     /// This ticket and the following ones.
     pub(crate) fn and_after(self) -> impl Iterator<Item = Self> {
         (self.position..).map(move |position| Self { position, ..self })
-    }
-}
-
-// === impl Ticketed ===
-
-impl Algorithm for Ticketed {
-    fn name(&self) -> &'static str {
-        self.base.name()
-    }
-
-    fn promise(&self) -> &'static str {
-        self.base.promise()
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        self.base.options()
-    }
-
-    fn has_marks(&self) -> bool {
-        self.base.has_marks()
-    }
-
-    fn can_reserve(&self) -> bool {
-        self.base.can_reserve()
-    }
-
-    fn refills(&self) -> bool {
-        self.base.refills()
-    }
-
-    fn default_count_refused(&self) -> CountRefused {
-        self.base.default_count_refused()
-    }
-
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        let outcome = self.base.decide(limit, state, ask, now);
-        note(Entry::Decided {
-            ticket: self.ticket,
-            ask,
-            outcome,
-        });
-        outcome
-    }
-
-    fn changed(
-        &self,
-        limit: &Limit,
-        was: (Timestamp, [u64; 2]),
-        state: &State,
-        ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        self.base.changed(limit, was, state, ask, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        self.base.ttl_us(limit)
     }
 }

@@ -484,7 +484,7 @@ impl<'s> World<'s> {
             .finish(waiting, shed, self.metrics.buckets.given_back.get());
         self.print_violations();
         Report {
-            event_counts: self.judge.event_counts,
+            event_counts: self.judge.event_counts.clone(),
             broken: self.judge.into_broken(),
             trace: self.trace.hash,
         }

@@ -6,21 +6,12 @@
 //! it; these few show that a test can fail at all.
 
 use tollgate_limiter::algorithm::{Concurrency, FixedWindow, SlidingWindow, TokenBucket};
-use tollgate_limiter::{
-    Algorithm, AlgorithmOption, CountRefused, Hits, Limit, Operation, Outcome, State, Timestamp,
-};
+use tollgate_limiter::{Algorithm, Hits, Outcome};
 
-/// An algorithm with a fault.
-pub struct Faulty {
-    /// What the fault does.
-    pub fault: &'static str,
-    base: &'static dyn Algorithm,
-    decide: fn(&Limit, &mut State, Operation, Timestamp) -> Outcome,
-}
+use crate::Wrapped;
 
 /// Admits hits of which only a part fits.
-pub static STRADDLING_HITS_PASS: Faulty = Faulty {
-    fault: "straddling hits pass",
+pub static STRADDLING_HITS_PASS: Wrapped = Wrapped {
     base: &FixedWindow,
     decide: |limit, state, ask, now| {
         let mut outcome = FixedWindow.decide(limit, state, ask, now);
@@ -33,8 +24,7 @@ pub static STRADDLING_HITS_PASS: Faulty = Faulty {
 };
 
 /// Tells callers to retry a microsecond before their hits fit.
-pub static RETRY_IS_EARLY: Faulty = Faulty {
-    fault: "retry is early",
+pub static RETRY_IS_EARLY: Wrapped = Wrapped {
     base: &SlidingWindow,
     decide: |limit, state, ask, now| {
         let outcome = SlidingWindow.decide(limit, state, ask, now);
@@ -46,8 +36,7 @@ pub static RETRY_IS_EARLY: Faulty = Faulty {
 };
 
 /// Forgets the part of a hit that is missing from the bucket, at each operation.
-pub static PARTS_OF_HITS_ARE_LOST: Faulty = Faulty {
-    fault: "parts of hits are lost",
+pub static PARTS_OF_HITS_ARE_LOST: Wrapped = Wrapped {
     base: &TokenBucket,
     decide: |limit, state, ask, now| {
         let outcome = TokenBucket.decide(limit, state, ask, now);
@@ -57,8 +46,7 @@ pub static PARTS_OF_HITS_ARE_LOST: Faulty = Faulty {
 };
 
 /// Frees the oldest slot of a holder in place of the one that was taken.
-pub static UNDO_FREES_THE_OLDEST_SLOT: Faulty = Faulty {
-    fault: "undo frees the oldest slot",
+pub static UNDO_FREES_THE_OLDEST_SLOT: Wrapped = Wrapped {
     base: &Concurrency,
     decide: |limit, state, mut ask, now| {
         if let Hits::Undo { hits, .. } = ask.hits {
@@ -68,63 +56,10 @@ pub static UNDO_FREES_THE_OLDEST_SLOT: Faulty = Faulty {
     },
 };
 
-/// All of them.
-pub static FAULTS: [&Faulty; 4] = [
-    &STRADDLING_HITS_PASS,
-    &RETRY_IS_EARLY,
-    &PARTS_OF_HITS_ARE_LOST,
-    &UNDO_FREES_THE_OLDEST_SLOT,
+/// All of them, with their names.
+pub static FAULTS: [(&str, &Wrapped); 4] = [
+    ("straddling hits pass", &STRADDLING_HITS_PASS),
+    ("retry is early", &RETRY_IS_EARLY),
+    ("parts of hits are lost", &PARTS_OF_HITS_ARE_LOST),
+    ("undo frees the oldest slot", &UNDO_FREES_THE_OLDEST_SLOT),
 ];
-
-impl Algorithm for Faulty {
-    fn name(&self) -> &'static str {
-        self.base.name()
-    }
-
-    fn promise(&self) -> &'static str {
-        self.base.promise()
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        self.base.options()
-    }
-
-    fn requests_max(&self) -> u32 {
-        self.base.requests_max()
-    }
-
-    fn has_marks(&self) -> bool {
-        self.base.has_marks()
-    }
-
-    fn window_max_us(&self) -> u64 {
-        self.base.window_max_us()
-    }
-
-    fn default_burst(&self, requests_per_unit: u32) -> u32 {
-        self.base.default_burst(requests_per_unit)
-    }
-
-    fn default_count_refused(&self) -> CountRefused {
-        self.base.default_count_refused()
-    }
-
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        (self.decide)(limit, state, ask, now)
-    }
-
-    fn changed(
-        &self,
-        limit: &Limit,
-        was: (Timestamp, [u64; 2]),
-        state: &State,
-        ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        self.base.changed(limit, was, state, ask, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        self.base.ttl_us(limit)
-    }
-}

@@ -9,9 +9,29 @@ pub mod faults;
 pub mod fixtures;
 mod models;
 pub mod promises;
+mod wrapped;
 
 // Used by `tests/support`, too.
 #[path = "../../support/src/bucket_histories/mod.rs"]
 pub mod bucket_histories;
 
 pub use models::{Model, model_of};
+pub use wrapped::Wrapped;
+
+use proptest::test_runner::{Config, RngSeed};
+
+/// This many random cases, the same at every run. With `PROPTEST_CASES`, that many new ones.
+pub fn random_cases(cases: u32) -> Config {
+    let config = Config {
+        failure_persistence: None,
+        ..Config::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return config;
+    }
+    Config {
+        cases,
+        rng_seed: RngSeed::Fixed(0),
+        ..config
+    }
+}

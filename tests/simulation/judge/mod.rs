@@ -75,40 +75,35 @@ pub(crate) struct Now {
     pub(crate) uptime_us: u64,
 }
 
-/// Counts of events in a run. A simulation that never sheds would test nothing about shedding.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EventCounts {
-    pub(crate) passed: u64,
-    pub(crate) refused: u64,
-    pub(crate) errors: u64,
-    /// Refunds that callers sent.
-    pub(crate) refunded: u64,
-    pub(crate) shed: u64,
-    pub(crate) late: u64,
-    pub(crate) table_full: u64,
-    /// Callers that left before their checks were decided, and after.
-    pub(crate) left_before: u64,
-    pub(crate) left_after: u64,
-    /// Requests answered after a reload replaced their rules.
-    pub(crate) answered_after_reload: u64,
-    /// Checks of shadow rules that were over their limit.
-    pub(crate) shadowed: u64,
-    /// Checks that were refunded because their request was refused, or because its caller left.
-    pub(crate) refunded_takes: u64,
-    pub(crate) refunded_unanswered: u64,
-    /// Checks that were refunded after the end of their window, by the clock.
-    pub(crate) refunded_late: u64,
-    /// Checks of refused requests whose limits count what other limits deny.
-    pub(crate) kept: u64,
-    /// Checks of shadow rules and of quotas that were over, in tentative requests that passed
-    /// nevertheless.
-    pub(crate) spared: u64,
-    /// Buckets whose remaining hits were compared with the sum of admitted hits.
-    pub(crate) remaining_compared: u64,
-    /// Buckets that were reset, and refunds that a reset made void.
-    pub(crate) resets: u64,
-    pub(crate) void_refunds: u64,
-}
+/// Counts of events in a run, by name. A simulation that never sheds would test nothing about
+/// shedding.
+#[derive(Clone, Debug)]
+pub(crate) struct EventCounts(pub(crate) BTreeMap<&'static str, u64>);
+
+/// The events that are counted, each of which must be frequent in the default seeds.
+const COUNTED: [&str; 19] = [
+    "passed",
+    "refused",
+    "errors",
+    "refunds by callers",
+    "shed",
+    "late",
+    "table full",
+    "left before the decision",
+    "left after the decision",
+    "answered after a reload",
+    "over in shadow mode",
+    "refunded because the request was refused",
+    "refunded because the caller left",
+    "refunded after the end of the window",
+    // By limits that count what other limits deny.
+    "kept although the request was refused",
+    // Checks of shadow rules and of quotas, in tentative requests that passed nevertheless.
+    "over in a request that passed",
+    "remaining compared",
+    "resets",
+    "refunds made void by a reset",
+];
 
 /// The state of one caller.
 struct Caller {
@@ -271,9 +266,9 @@ impl<'s> Judge<'s> {
         caller.left = true;
         let decided = |check: &CheckRecord| check.decided.is_some();
         if caller.checks.iter().any(decided) {
-            self.event_counts.left_after += 1;
+            self.event_counts.add("left after the decision", 1);
         } else if !caller.checks.is_empty() {
-            self.event_counts.left_before += 1;
+            self.event_counts.add("left before the decision", 1);
         }
     }
 
@@ -401,10 +396,10 @@ impl<'s> Judge<'s> {
             return; // the recount applies it once
         }
         if matches!(hits, Hits::Refund(hits) if hits > 0) {
-            self.event_counts.refunded += 1;
+            self.event_counts.add("refunds by callers", 1);
         }
         if terms.mode == Mode::Shadow && !outcome.allowed {
-            self.event_counts.shadowed += 1;
+            self.event_counts.add("over in shadow mode", 1);
         }
         self.recount(ticket, operation, outcome, now);
     }
@@ -428,11 +423,12 @@ impl<'s> Judge<'s> {
         let Some(taken) = taken.filter(|_| first) else {
             return; // the recount undoes each take once
         };
-        self.event_counts.refunded_late +=
-            u64::from(now.now_us / window_us != taken.now_us / window_us);
+        let is_late = now.now_us / window_us != taken.now_us / window_us;
+        let late = "refunded after the end of the window";
+        self.event_counts.add(late, u64::from(is_late));
         let taken_at = taken.outcome.bucket_time;
         let hits = if self.resets.void(bucket, taken_at.as_us(), now) {
-            self.event_counts.void_refunds += 1;
+            self.event_counts.add("refunds made void by a reset", 1);
             Hits::Refund(0)
         } else {
             Hits::Undo { hits, taken_at }
@@ -521,7 +517,7 @@ impl<'s> Judge<'s> {
                 });
             }
             Err(StoreError::DeadlineExceeded) => {
-                self.event_counts.late += 1;
+                self.event_counts.add("late", 1);
                 let late = deadline_us.is_some_and(|deadline_us| now.uptime_us >= deadline_us);
                 self.ensure(Law::BeforeDeadline, late, || {
                     format!(
@@ -553,7 +549,7 @@ impl<'s> Judge<'s> {
 
     /// A check was not decided for lack of memory.
     fn was_shed(&mut self, ticket: Ticket) {
-        self.event_counts.table_full += 1;
+        self.event_counts.add("table full", 1);
         let may_be_full = self.scenario.may_be_full();
         let Some((_, check)) = find(&mut self.callers, ticket) else {
             return;
@@ -571,7 +567,7 @@ impl<'s> Judge<'s> {
 
     /// A request is shed because a mailbox is full.
     fn shed(&mut self, first: Ticket, count: usize) {
-        self.event_counts.shed += 1;
+        self.event_counts.add("shed", 1);
         self.waiting.retain(|one| one.first != first);
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
         let most = self.scenario.bounds.queue_checks_max;
@@ -588,12 +584,12 @@ impl<'s> Judge<'s> {
     ) {
         let caller = self.callers.get_mut(&number).unwrap();
         if caller.generation + 1 < self.generations.len() {
-            self.event_counts.answered_after_reload += 1;
+            self.event_counts.add("answered after a reload", 1);
         }
         match answer {
-            Ok(answer) if answer.overall_code == answer::OK => self.event_counts.passed += 1,
-            Ok(_) => self.event_counts.refused += 1,
-            Err(_) => self.event_counts.errors += 1,
+            Ok(answer) if answer.overall_code == answer::OK => self.event_counts.add("passed", 1),
+            Ok(_) => self.event_counts.add("refused", 1),
+            Err(_) => self.event_counts.add("errors", 1),
         }
         let expected = expected(
             caller,
@@ -609,7 +605,9 @@ impl<'s> Judge<'s> {
         if caller.on_trial && result == RequestOutcome::Passed {
             let refused =
                 |check: &&CheckRecord| matches!(&check.reply, Some(Ok(reply)) if !reply.allowed);
-            self.event_counts.spared += caller.checks.iter().filter(refused).count() as u64;
+            let spared = caller.checks.iter().filter(refused).count() as u64;
+            self.event_counts
+                .add("over in a request that passed", spared);
         }
         let got = answer::compared(answer);
         self.ensure(Law::Statuses, got == expected, || {
@@ -637,11 +635,15 @@ impl<'s> Judge<'s> {
             for (position, check) in caller.checks.iter().enumerate() {
                 refunded_takes += check.refunded_takes as u64;
                 let (refunded_hits, kept) = (caller.must_refund(check), caller.keeps(check));
-                self.event_counts.kept += u64::from(kept);
+                let count = u64::from(kept);
+                self.event_counts
+                    .add("kept although the request was refused", count);
                 if refunded_hits {
                     match caller.result {
-                        Some(RequestOutcome::Refused) => self.event_counts.refunded_takes += 1,
-                        _ => self.event_counts.refunded_unanswered += 1,
+                        Some(RequestOutcome::Refused) => self
+                            .event_counts
+                            .add("refunded because the request was refused", 1),
+                        _ => self.event_counts.add("refunded because the caller left", 1),
                     }
                 }
                 if refunded_hits != (check.refunded_takes > 0) {
@@ -682,7 +684,8 @@ impl<'s> Judge<'s> {
         }
         if self.scenario.promises_hold() {
             let (remaining_compared, wrong) = remaining::mismatches(&self.callers, &self.resets);
-            self.event_counts.remaining_compared += remaining_compared;
+            self.event_counts
+                .add("remaining compared", remaining_compared);
             broken.extend(wrong.into_iter().map(|words| (Law::Remaining, words)));
             let exceeded = promise::exceeded(&self.callers, &self.generations, &self.resets);
             broken.extend(exceeded.into_iter().map(|words| (Law::Promise, words)));
@@ -752,58 +755,20 @@ impl fmt::Display for Violation {
 
 // === impl EventCounts ===
 
+impl Default for EventCounts {
+    fn default() -> Self {
+        Self(COUNTED.map(|event| (event, 0)).into())
+    }
+}
+
 impl EventCounts {
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.each().into_iter().zip(other.named()) {
-            *mine += theirs.1;
+    fn add(&mut self, event: &'static str, count: u64) {
+        *self.0.get_mut(event).expect("a counted event") += count;
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for (event, count) in &other.0 {
+            self.add(event, *count);
         }
-    }
-
-    fn each(&mut self) -> [&mut u64; 19] {
-        [
-            &mut self.passed,
-            &mut self.refused,
-            &mut self.errors,
-            &mut self.refunded,
-            &mut self.shed,
-            &mut self.late,
-            &mut self.table_full,
-            &mut self.left_before,
-            &mut self.left_after,
-            &mut self.answered_after_reload,
-            &mut self.shadowed,
-            &mut self.refunded_takes,
-            &mut self.refunded_unanswered,
-            &mut self.refunded_late,
-            &mut self.kept,
-            &mut self.spared,
-            &mut self.remaining_compared,
-            &mut self.resets,
-            &mut self.void_refunds,
-        ]
-    }
-
-    pub(crate) fn named(&self) -> [(&'static str, u64); 19] {
-        [
-            ("passed", self.passed),
-            ("refused", self.refused),
-            ("errors", self.errors),
-            ("refunded", self.refunded),
-            ("shed", self.shed),
-            ("late", self.late),
-            ("table full", self.table_full),
-            ("left before", self.left_before),
-            ("left after", self.left_after),
-            ("answered after a reload", self.answered_after_reload),
-            ("shadowed", self.shadowed),
-            ("refunded", self.refunded_takes),
-            ("refunded without an answer", self.refunded_unanswered),
-            ("refunded late", self.refunded_late),
-            ("kept", self.kept),
-            ("spared", self.spared),
-            ("remaining compared", self.remaining_compared),
-            ("resets", self.resets),
-            ("refunds made void", self.void_refunds),
-        ]
     }
 }

@@ -86,7 +86,7 @@ impl Judge<'_> {
         let reset = &mut self.resets.all[number];
         let before = reset.done.replace((decisions, outcome.used_before > 0));
         let (bucket, terms) = (reset.bucket, reset.terms);
-        self.event_counts.resets += 1;
+        self.event_counts.add("resets", 1);
         self.ensure(Law::DecidedOnce, before.is_none(), || {
             format!("reset {number} is done twice")
         });

@@ -18,7 +18,8 @@
 //! Which rule a descriptor finds is tested in `tests/matching`, with the service's automata.
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first.
-//! `PROPTEST_CASES=100000 cargo test --test laws` searches longer than the default.
+//! The others are the same at every run; `PROPTEST_CASES=100000 cargo test --test laws` searches
+//! among so many new ones.
 //!
 //! What it deliberately does not do: sleep, read a clock, test concurrency (a store's own tests
 //! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed.

@@ -12,6 +12,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use tollgate_limiter::algorithm::{can_admit_more, from_name};
 use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Limit, State, Timestamp, Unit};
+use tollgate_test_model::random_cases;
 
 const WINDOW_US: u64 = 1_000_000;
 
@@ -181,11 +182,7 @@ fn times() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(random_cases(300))]
 
     /// Random traffic under a new limit never admits more than the old one can, in any interval,
     /// unless the comparison says that it may.

@@ -7,9 +7,9 @@
 use num_bigint::BigUint;
 use proptest::prelude::*;
 use tollgate_limiter::{Cost, Hits, Plan, Request, ReserveAmount, Rule, Step, Unit};
-use tollgate_test_model::bucket_histories::cases_or;
 
 use tollgate_test_model::fixtures::{Path, Tree, TwoHashes, entries, limited, reserving};
+use tollgate_test_model::random_cases;
 
 const IN: Path<'static> = &[("user", "bob"), ("kind", "in"), ("id", "1")];
 const OUT: Path<'static> = &[("user", "bob"), ("kind", "out"), ("id", "1")];
@@ -73,7 +73,7 @@ fn charged(prices: &[String; 2], sold: &[(bool, u64)], shared: bool) -> Vec<u64>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases_or(2_000)))]
+    #![proptest_config(random_cases(2_000))]
 
     #[test]
     fn a_settle_of_one_budget_costs_the_exact_sum_rounded_up_once(

@@ -7,7 +7,7 @@
 
 use tollgate_limiter::{Hits, Holder, Operation, Outcome};
 
-use super::{Counter, Terms, first_instant, in_the_present, instant, told};
+use super::{Counter, Operated, Terms, in_the_present};
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Concurrency {
@@ -72,9 +72,6 @@ impl Counter for Concurrency {
 
         let Operation { hits, holder } = in_the_present(ask, now);
         let before = self.in_flight(terms, now);
-        let fits = |model: &Self, time: i128, taken: u64| {
-            model.in_flight(terms, time) + i128::from(taken) <= terms.requests
-        };
         let allowed = match hits {
             Hits::Take(0) => {
                 for held in &mut self.held {
@@ -83,10 +80,10 @@ impl Counter for Concurrency {
                         self.renewed += held.slots;
                     }
                 }
-                fits(self, now, 0)
+                before <= terms.requests
             }
             Hits::Take(taken) => {
-                let allowed = fits(self, now, taken);
+                let allowed = before + i128::from(taken) <= terms.requests;
                 if allowed {
                     self.held.push(Held {
                         by: holder,
@@ -111,29 +108,14 @@ impl Counter for Concurrency {
                 unreachable!("these histories have no reservations")
             }
         };
-
-        let after = self.in_flight(terms, now);
-        let first = |passes: &dyn Fn(i128) -> bool| {
-            told(first_instant(now, now + terms.window_us, passes) - asked_at)
-        };
-        Outcome {
-            reservation: tollgate_limiter::ReservationOutcome::None,
-            bucket_time: instant(now),
+        Operated {
+            hits,
             allowed,
-            used_before: told(before),
-            remaining: told((terms.requests - after).max(0)),
-            reset_us: if after == 0 {
-                0
-            } else {
-                first(&|time| self.in_flight(terms, time) == 0)
-            },
-            retry_us: match hits {
-                _ if allowed => Some(0),
-                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
-                    Some(first(&|time| fits(self, time, taken)))
-                }
-                _ => None,
-            },
+            before,
+            asked_at,
+            now,
+            gone: now + terms.window_us,
         }
+        .outcome(terms, 1, |time| self.in_flight(terms, time))
     }
 }

@@ -17,17 +17,15 @@
 mod bucket;
 mod concurrency;
 mod fixed_window;
-mod leaky_bucket;
 mod sliding_log;
 mod sliding_window;
-mod sliding_window_segments;
 mod token_bucket;
 mod token_bucket_interval;
 
 use std::any::Any;
 
 use tollgate_limiter::algorithm::CHARGED_MAX;
-use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
+use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, ReservationOutcome, Timestamp};
 
 use self::bucket::{Bucket, GivesBack};
 use crate::bucket_histories::Terms;
@@ -71,11 +69,11 @@ pub fn model_of(algorithm: &str) -> Box<dyn Model> {
     match algorithm {
         "fixed_window" => model::<fixed_window::FixedWindow>(window),
         "sliding_window" => model::<sliding_window::SlidingWindow>(window),
-        "sliding_window_segments" => model::<sliding_window_segments::SlidingWindowSegments>(full),
+        "sliding_window_segments" => model::<sliding_log::SlidingWindowSegments>(full),
         "sliding_log" => model::<sliding_log::SlidingLog>(full),
-        "token_bucket" => model::<token_bucket::TokenBucket>(full),
+        // What leaks is what a token bucket refills.
+        "token_bucket" | "leaky_bucket" => model::<token_bucket::TokenBucket>(full),
         "token_bucket_interval" => model::<token_bucket_interval::TokenBucketInterval>(full),
-        "leaky_bucket" => model::<leaky_bucket::LeakyBucket>(full),
         "concurrency" => model::<concurrency::Concurrency>(full),
         other => panic!("{other} has no model: write one, the naive way"),
     }
@@ -103,6 +101,47 @@ fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
 /// How many of the charged `hits` are added to `used`: all, up to a total that no limit reaches.
 fn charged(used: i128, hits: i128) -> i128 {
     hits.min((i128::from(CHARGED_MAX) - used).max(0))
+}
+
+/// An operation on a counter whose hits stop counting by themselves, all of them when `gone`.
+struct Operated {
+    hits: Hits,
+    allowed: bool,
+    /// Used before it.
+    before: i128,
+    asked_at: i128,
+    now: i128,
+    gone: i128,
+}
+
+impl Operated {
+    /// The outcome, where `used` is what counts at an instant, in parts of a hit.
+    fn outcome(self, terms: &Terms, parts: i128, used: impl Fn(i128) -> i128) -> Outcome {
+        let most = terms.requests * parts;
+        let after = used(self.now);
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            told(first_instant(self.now, self.gone, passes) - self.asked_at)
+        };
+        Outcome {
+            reservation: ReservationOutcome::None,
+            bucket_time: instant(self.now),
+            allowed: self.allowed,
+            used_before: told(rounded_up(self.before, parts)),
+            remaining: told((most - after).max(0).div_euclid(parts)),
+            reset_us: match after {
+                0 => 0,
+                _ => first(&|time| used(time) == 0),
+            },
+            retry_us: match self.hits {
+                _ if self.allowed => Some(0),
+                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
+                    let taken = i128::from(taken) * parts;
+                    Some(first(&|time| used(time) + taken <= most))
+                }
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The first instant from `from` to `until` at which `passes` becomes true and stays true.

@@ -1,29 +1,48 @@
-//! A naive model of the sliding log: a list of every hit counted and its time, of which those
-//! younger than a window count.
+//! A naive model of the sliding log, and of the sliding window in segments: a list of every hit
+//! counted and the time from which it counts for a window.
 //!
-//! How: retry and reset are found by trying instants. Law 2 moves every time in the list.
+//! How: in a log that is the time of the hit; in segments the start of its segment. Segments are
+//! numbered from 1970. The number of an instant is the instant times n over the window, rounded
+//! down. A segment begins with the first instant that has its number, found by trying.
+//!
+//! Why the start is kept and not the number: a reload to another n renumbers segments, and earlier
+//! hits still leave with the segment they came in.
 //!
 //! What it deliberately does not do: keep a sum, or merge hits of one instant.
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
-use super::{Counter, Terms, first_instant, in_the_present, instant, owed, told};
+use super::{Counter, Operated, Terms, first_instant, in_the_present, owed};
 
+/// With or without segments.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct SlidingLog {
+pub(super) struct Log<const SEGMENTS: bool> {
     newest: i128,
     /// Time and hits, oldest first.
     log: Vec<(i128, i128)>,
 }
 
-// === impl SlidingLog ===
+pub(super) type SlidingLog = Log<false>;
 
-impl SlidingLog {
+pub(super) type SlidingWindowSegments = Log<true>;
+
+// === impl Log ===
+
+impl<const SEGMENTS: bool> Log<SEGMENTS> {
+    /// The time from which a hit of `time` counts.
+    fn begin(terms: &Terms, time: i128) -> i128 {
+        if !SEGMENTS {
+            return time;
+        }
+        let number = |time: i128| (time * terms.segments).div_euclid(terms.window_us);
+        first_instant(time - terms.window_us, time, |earlier| {
+            number(earlier) == number(time)
+        })
+    }
+
     fn used(&self, terms: &Terms, time: i128) -> i128 {
-        let young = self
-            .log
-            .iter()
-            .filter(|(at, _)| time < at + terms.window_us);
+        let young = |at: i128| time < at + terms.window_us;
+        let young = self.log.iter().filter(|(at, _)| young(*at));
         young.map(|(_, hits)| hits).sum()
     }
 
@@ -38,7 +57,7 @@ impl SlidingLog {
     }
 }
 
-impl Counter for SlidingLog {
+impl<const SEGMENTS: bool> Counter for Log<SEGMENTS> {
     /// A hit that is a window old never counts again, whatever the clock does.
     fn forget_expired(&mut self, terms: &Terms, now: i128) {
         self.log.retain(|(at, _)| now < at + terms.window_us);
@@ -58,19 +77,19 @@ impl Counter for SlidingLog {
 
         let hits = in_the_present(ask, now).hits;
         let before = self.used(terms, now);
-        let fits = |model: &Self, time: i128, taken: u64| {
-            model.used(terms, time) + i128::from(taken) <= terms.requests
-        };
         let allowed = match hits {
             Hits::Take(taken) => {
-                let allowed = fits(self, now, taken);
+                let allowed = before + i128::from(taken) <= terms.requests;
                 let counted = if allowed {
                     taken.into()
                 } else {
                     owed(terms, before, taken.into())
                 };
+                // After law 2 a stored time can be in the present segment, later than its start.
+                let begin = Self::begin(terms, now);
+                let older = self.log.iter().filter(|(at, _)| *at <= begin).count();
                 if counted > 0 {
-                    self.log.push((now, counted));
+                    self.log.insert(older, (begin, counted));
                 }
                 allowed
             }
@@ -79,36 +98,22 @@ impl Counter for SlidingLog {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                self.give_back(hits.into(), |at| at == i128::from(taken_at.as_us()));
+                let begin = Self::begin(terms, taken_at.as_us().into());
+                self.give_back(hits.into(), |at| at == begin);
                 true
             }
             Hits::Charge(_) | Hits::Reservation(_) => {
                 unreachable!("these histories have no reservations")
             }
         };
-
-        let after = self.used(terms, now);
-        let first = |passes: &dyn Fn(i128) -> bool| {
-            told(first_instant(now, now + terms.window_us, passes) - asked_at)
-        };
-        Outcome {
-            reservation: tollgate_limiter::ReservationOutcome::None,
-            bucket_time: instant(now),
+        Operated {
+            hits,
             allowed,
-            used_before: told(before),
-            remaining: told((terms.requests - after).max(0)),
-            reset_us: if after == 0 {
-                0
-            } else {
-                first(&|time| self.used(terms, time) == 0)
-            },
-            retry_us: match hits {
-                _ if allowed => Some(0),
-                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
-                    Some(first(&|time| fits(self, time, taken)))
-                }
-                _ => None,
-            },
+            before,
+            asked_at,
+            now,
+            gone: now + terms.window_us,
         }
+        .outcome(terms, 1, |time| self.used(terms, time))
     }
 }

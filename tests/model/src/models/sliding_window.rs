@@ -9,9 +9,7 @@
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
-use super::{
-    Counter, Terms, charged, first_instant, in_the_present, instant, owed, rounded_up, told,
-};
+use super::{Counter, Operated, Terms, charged, in_the_present, owed, rounded_up};
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindow {
@@ -75,12 +73,9 @@ impl Counter for SlidingWindow {
         let hits = in_the_present(ask, now).hits;
         let most = terms.requests * terms.window_us;
         let before = self.used(terms, now);
-        let fits = |model: &Self, time: i128, hits: u64| {
-            model.used(terms, time) + i128::from(hits) * terms.window_us <= most
-        };
         let allowed = match hits {
             Hits::Take(taken) => {
-                let allowed = fits(self, now, taken);
+                let allowed = before + i128::from(taken) * terms.window_us <= most;
                 let counted = if allowed {
                     taken.into()
                 } else {
@@ -115,29 +110,14 @@ impl Counter for SlidingWindow {
         let previous = now.div_euclid(terms.window_us) - 1;
         self.counted
             .retain(|(time, _)| time.div_euclid(terms.window_us) >= previous);
-
-        let after = self.used(terms, now);
-        let gone = now + 2 * terms.window_us;
-        let from_asked = |instant: i128| told(instant - asked_at);
-        Outcome {
-            reservation: tollgate_limiter::ReservationOutcome::None,
-            bucket_time: instant(now),
+        Operated {
+            hits,
             allowed,
-            used_before: told(rounded_up(before, terms.window_us)),
-            remaining: told((most - after).max(0).div_euclid(terms.window_us)),
-            reset_us: if after == 0 {
-                0
-            } else {
-                from_asked(first_instant(now, gone, |time| self.used(terms, time) == 0))
-            },
-            retry_us: match hits {
-                _ if allowed => Some(0),
-                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
-                    let passes = |time| fits(self, time, taken);
-                    Some(from_asked(first_instant(now, gone, passes)))
-                }
-                _ => None,
-            },
+            before,
+            asked_at,
+            now,
+            gone: now + 2 * terms.window_us,
         }
+        .outcome(terms, terms.window_us, |time| self.used(terms, time))
     }
 }

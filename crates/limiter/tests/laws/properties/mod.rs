@@ -21,12 +21,13 @@ pub(crate) mod reservations;
 mod undo;
 
 use proptest::test_runner::{
-    Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
+    Config, FileFailurePersistence, RngSeed, TestCaseError, TestError, TestRunner,
 };
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Mark, Operation, Outcome, State, Timestamp,
 };
-use tollgate_test_model::bucket_histories::{History, Question, cases_or, histories};
+use tollgate_test_model::bucket_histories::{History, Question, histories};
+use tollgate_test_model::random_cases;
 
 /// What is tested: the real algorithm, or one with a planted fault.
 #[derive(Clone, Copy)]
@@ -98,8 +99,6 @@ impl Candidate {
 // === impl Property ===
 
 impl Property {
-    pub(crate) const ALL: [Self; 4] = [Self::Agreement, Self::Laws, Self::Undo, Self::Promise];
-
     /// Whether it holds for this candidate in this history.
     pub(crate) fn hold(self, candidate: &Candidate, history: &History) -> Verdict {
         match self {
@@ -138,7 +137,7 @@ fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
     (at < Timestamp::MAX_US).then(|| Timestamp::from_us(at))
 }
 
-/// New histories at every run, after those that failed before.
+/// Histories that failed before, and then random ones.
 fn searching() -> TestRunner {
     searching_for(4_000)
 }
@@ -146,11 +145,10 @@ fn searching() -> TestRunner {
 /// The same with another default number of histories.
 fn searching_for(cases: u32) -> TestRunner {
     TestRunner::new(Config {
-        cases: cases_or(cases),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/laws/regressions.txt",
         ))),
-        ..Config::default()
+        ..random_cases(cases)
     })
 }
 
@@ -161,38 +159,27 @@ pub(crate) fn repeatable() -> TestRunner {
 
 /// The same with another number of histories.
 pub(crate) fn repeatable_for(cases: u32) -> TestRunner {
-    let config = Config {
+    TestRunner::new(Config {
         cases,
         failure_persistence: None,
         max_shrink_iters: 200,
+        rng_seed: RngSeed::Fixed(0),
         ..Config::default()
-    };
-    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
-}
-
-/// Looks for a history in which one of these properties does not hold for one of the algorithms.
-///
-/// All of them share each history, because to generate it takes longer than to check it.
-pub(crate) fn every_algorithm(
-    properties: &[Property],
-    mut runner: TestRunner,
-) -> Result<(), TestError<History>> {
-    runner.run(&histories(), |history| {
-        for algorithm in ALGORITHMS {
-            let candidate = Candidate::honest(*algorithm);
-            for property in properties {
-                property.hold(&candidate, &history).map_err(|error| {
-                    TestCaseError::fail(format!("{algorithm:?}, {property:?}: {error}"))
-                })?;
-            }
-        }
-        Ok(())
     })
 }
 
 /// Fails if a random history breaks the property for one of the algorithms.
+///
+/// All of them share each history, because to generate it takes longer than to check it.
 fn check(property: Property) {
-    if let Err(error) = every_algorithm(&[property], searching()) {
+    let held = searching().run(&histories(), |history| {
+        for algorithm in ALGORITHMS {
+            let held = property.hold(&Candidate::honest(*algorithm), &history);
+            held.map_err(|error| TestCaseError::fail(format!("{algorithm:?}: {error}")))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = held {
         panic!("{error}");
     }
 }

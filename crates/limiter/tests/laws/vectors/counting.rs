@@ -6,7 +6,7 @@
 //! What it deliberately does not do: move the clock (`smooth` and `clock` do).
 
 use tollgate_limiter::algorithm::{FixedWindow, REGISTER_MAX};
-use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
+use tollgate_limiter::{ALGORITHMS, Hits, State, Unit};
 
 use tollgate_test_model::fixtures::{at, per};
 
@@ -204,32 +204,4 @@ fn every_algorithm_refuses_everything_at_a_limit_of_zero() {
             assert_eq!(outcome.retry_us, None, "{algorithm:?}");
         }
     }
-}
-
-#[test]
-fn the_table_knows_its_names() {
-    let table: Vec<&str> = ALGORITHMS.iter().map(|one| one.name()).collect();
-    assert_eq!(table[0], "fixed_window", "the default");
-    // Names in use in rules files. A new algorithm need not be added here.
-    let in_use = [
-        "fixed_window",
-        "sliding_window",
-        "sliding_window_segments",
-        "sliding_log",
-        "token_bucket",
-        "token_bucket_interval",
-        "leaky_bucket",
-        "concurrency",
-    ];
-    for name in in_use {
-        assert!(table.contains(&name), "{name}");
-    }
-    for (index, name) in table.iter().enumerate() {
-        assert!(!table[..index].contains(name), "{name} is there twice");
-    }
-    let named = |name| tollgate_limiter::algorithm::from_name(name).map(Algorithm::name);
-    assert_eq!(named("gcra"), Some("token_bucket"));
-    assert_eq!(named("sliding_window"), Some("sliding_window"));
-    assert_eq!(named("Fixed_Window"), None);
-    assert_eq!(named(""), None);
 }

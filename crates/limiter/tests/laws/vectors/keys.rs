@@ -17,6 +17,7 @@ use tollgate_limiter::key::BucketIdentity;
 use tollgate_limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
 
 use tollgate_test_model::fixtures::{TwoHashes, called, limited, per, with_burst};
+use tollgate_test_model::random_cases;
 
 /// An identity that owns its texts.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -266,7 +267,7 @@ fn buckets() -> impl Strategy<Value = Bucket> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(random_cases(300))]
 
     #[test]
     fn two_buckets_share_a_key_only_when_they_are_one(buckets_seen in vec(buckets(), 2..=50)) {

@@ -6,6 +6,7 @@
 //! What they deliberately do not do: random inputs, or cases that need a calculation of several
 //! steps.
 
+mod algorithms;
 mod calendars;
 mod clock;
 mod counting;
