@@ -249,36 +249,37 @@ fn an_error_in_the_rules_is_an_annotation_and_ends_the_run() {
 }
 
 #[test]
-fn a_failing_test_and_a_low_coverage_fail_the_run() {
+fn a_failing_test_fails_the_run() {
     let action = Action::new(&[("rules", "rules"), ("tests", "rules")]);
     let path = action.workspace.path().join("rules/shop.yaml");
     let rules = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, rules.replace("burst: 40 ", "burst: 30 ")).unwrap();
     let outputs = action.run();
     assert_eq!(outputs.len(), 3);
-    assert_eq!(
-        outputs[2].status.code(),
-        Some(1),
-        "{}",
-        printed(&outputs[2])
-    );
-
-    let action = Action::new(&[
-        ("rules", "rules"),
-        ("tests", "rules"),
-        ("arguments", "--filter midnight --coverage-min 90"),
-    ]);
-    let outputs = action.run();
     let text = printed(&outputs[2]);
     assert_eq!(outputs[2].status.code(), Some(1), "{text}");
-    assert!(text.contains("1 of 2 rules reached"), "{text}");
 }
 
 #[test]
-fn without_tests_only_the_rules_are_checked() {
-    let outputs = Action::new(&[("rules", "rules")]).run();
-    assert_eq!(outputs.len(), 2);
-    assert!(outputs.iter().all(|output| output.status.success()));
+fn inputs_decide_which_steps_run_and_how_the_last_one_ends() {
+    let version = env!("CARGO_PKG_VERSION");
+    let other = format!("::error::found tollgate {version}, and the input version is 9.9.9");
+    let arguments = "--filter midnight --coverage-min 90";
+    let low = [("tests", "rules"), ("arguments", arguments)];
+    for (inputs, steps, code, words) in [
+        // Without tests, only the rules are checked.
+        (&[][..], 2, 0, ""),
+        (&[("version", version)], 2, 0, ""),
+        (&[("version", "9.9.9")], 1, 1, &other),
+        (&low, 3, 1, "1 of 2 rules reached"),
+    ] {
+        let outputs = Action::new(&[&[("rules", "rules")], inputs].concat()).run();
+        assert_eq!(outputs.len(), steps, "{inputs:?}");
+        let last = outputs.last().unwrap();
+        let text = printed(last);
+        assert_eq!(last.status.code(), Some(code), "{inputs:?}: {text}");
+        assert!(text.contains(words), "{inputs:?}: {text}");
+    }
 }
 
 #[test]
@@ -289,22 +290,6 @@ fn inputs_run_no_commands() {
     assert_eq!(outputs.len(), 2);
     assert!(!outputs[1].status.success());
     assert!(!action.workspace.path().join("hacked").exists());
-}
-
-#[test]
-fn another_version_than_the_given_one_is_an_error() {
-    let version = env!("CARGO_PKG_VERSION");
-    let good = Action::new(&[("rules", "rules"), ("version", version)]).run();
-    assert_eq!(good.len(), 2);
-    let bad = Action::new(&[("rules", "rules"), ("version", "9.9.9")]).run();
-    assert_eq!(bad.len(), 1);
-    let text = printed(&bad[0]);
-    assert!(
-        text.contains(&format!(
-            "::error::found tollgate {version}, and the input version is 9.9.9"
-        )),
-        "{text}"
-    );
 }
 
 #[test]

@@ -122,41 +122,6 @@ fn top_once_merges_two_replicas_and_fits_the_schema() {
 }
 
 #[test]
-fn hashed_keys_of_replicas_with_secrets_of_their_own_are_rows_of_their_own() {
-    let services: Vec<_> = (0..2).map(|_| Tollgate::start(LIMITS, &[])).collect();
-    for service in &services {
-        hit(service, "user=a", 3);
-    }
-    let urls: Vec<_> = services.iter().map(admin).collect();
-    let (code, top, stderr) = once(&urls.join(","), &[]);
-    assert_eq!(code, 0);
-    assert_eq!(top["values"], "hashed");
-    let keys = top["keys"].as_array().unwrap();
-    assert_eq!(keys.len(), 2, "{top:#}");
-    for key in keys {
-        let value = key["descriptor"][0]["value"].as_str().unwrap();
-        assert!(value.starts_with('#') && value.len() == 17, "{value}");
-    }
-    assert!(stderr.contains("set --value-hash-key-file"), "{stderr}");
-    // With one key file it is one row.
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("key");
-    std::fs::write(&file, "0123456789abcdef0123456789abcdef").unwrap();
-    let file = file.display().to_string();
-    let services: Vec<_> = (0..2)
-        .map(|_| Tollgate::start(LIMITS, &["--value-hash-key-file", &file]))
-        .collect();
-    for service in &services {
-        hit(service, "user=a", 3);
-    }
-    let urls: Vec<_> = services.iter().map(admin).collect();
-    let (_, top, stderr) = once(&urls.join(","), &[]);
-    assert_eq!(top["keys"].as_array().unwrap().len(), 1, "{top:#}");
-    assert_eq!(top["keys"][0]["refused"], 2);
-    assert_eq!(stderr, "");
-}
-
-#[test]
 fn errors_name_the_replica_and_what_to_do() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -29,20 +29,6 @@ pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn serve_without_rules_prints_five_lines_of_help() {
-    let (code, _, stderr) = tollgate(&["serve"]);
-    assert_eq!((code, stderr.lines().count()), (2, 5), "{stderr}");
-    // The example rules in the help are valid.
-    let rules = stderr
-        .lines()
-        .find(|line| line.contains("{domain"))
-        .unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), rules).unwrap();
-    assert_eq!(tollgate(&["check", file.path().to_str().unwrap()]).0, 0);
-}
-
-#[test]
 fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
     let tried = until("a command to try is printed", || {

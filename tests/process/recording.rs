@@ -99,8 +99,13 @@ fn a_lost_service_leaves_a_file_that_can_be_replayed() {
     let rules = folder.path().join("rules.yaml");
     fs::write(&rules, LIMITS).unwrap();
     let (out, rules) = (out.to_str().unwrap(), rules.to_str().unwrap());
-    let (code, _, said) = tollgate(&["replay", out, "--rules", rules]);
+    let (code, text, said) = tollgate(&["replay", out, "--rules", rules]);
     assert_eq!(code, 6, "{said}");
+    assert!(said.contains("was cut off; the report is about"), "{said}");
+    assert!(
+        text.contains("it was cut off: its end is missing"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! `tollgate test`: JSON, JUnit and TAP, `--watch`, its schema, the examples of
-//! `docs/rule-tests.md`.
+//! `tollgate test`: `--watch`, and the example of `docs/rule-tests.md`.
 //!
 //! What it deliberately does not do: hold the texts of diagnostics (`tests/rules/broken_tests`) or
 //! results (`sessions/test.txt`), or test what steps do (`src/rule_tests/tests.rs`).
@@ -10,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::python::python;
 use crate::running::Running;
 
 // window: `tollgate test` has a clock of its own.
@@ -41,8 +39,6 @@ tests:
       - {ask: edge user=ada, times: 4, expect: {admitted: 4, remaining: 1}}
 ";
 
-const BROKEN: &str = "rules: rules.yaml\ntests: [{nam: a, start: today, steps: [{wait: 1s}]}]\n";
-
 /// A folder with rules and these files of tests.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -68,62 +64,6 @@ fn test(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
         text(output.stdout),
         text(output.stderr),
     )
-}
-
-#[test]
-fn junit_and_tap_are_read_by_parsers() {
-    let folder = folder(&[
-        ("good.test.yaml", GOOD),
-        ("bad.test.yaml", BAD),
-        ("broken.test.yaml", BROKEN),
-    ]);
-    let arguments = [".", "--coverage-min", "90", "--format"];
-    let run = |format| test(folder.path(), &[&arguments[..], &[format]].concat()).1;
-    // The attributes and elements of JUnit's schema, as Jenkins has it.
-    let read = "import sys, xml.etree.ElementTree as tree
-root = tree.fromstring(sys.stdin.buffer.read())
-assert root.tag == 'testsuites' and set(root.attrib) == {'name', 'tests', 'failures', 'errors'}
-for suite in root:
-    assert suite.tag == 'testsuite' and set(suite.attrib) == {'name', 'tests', 'failures', 'errors'}
-    assert int(suite.get('tests')) == len(suite)
-    assert int(suite.get('failures')) == len(suite.findall('testcase/failure'))
-    assert int(suite.get('errors')) == len(suite.findall('testcase/error'))
-    for case in suite:
-        assert case.tag == 'testcase' and set(case.attrib) == {'name', 'classname'}
-        print(case.get('name'), [(e.tag, e.get('message')) for e in case])
-print([root.get(name) for name in ('tests', 'failures', 'errors')])";
-    let cases = python(read, &run("junit"));
-    let lines: Vec<_> = cases.lines().collect();
-    assert_eq!(
-        lines[0],
-        "<four> & 'more' # a minute [('failure', 'step 1: ask edge user=ada')]"
-    );
-    assert_eq!(lines[1], "three a minute []");
-    assert!(
-        lines[2].starts_with("the file can run [('error', "),
-        "{cases}"
-    );
-    assert!(lines[3].starts_with("the tests reach 90% of the rules [('failure', "));
-    assert_eq!(lines[4], "['4', '2', '1']");
-
-    let tap = run("tap");
-    let lines: Vec<_> = tap.lines().collect();
-    assert_eq!(lines[..2], ["TAP version 14", "1..4"]);
-    assert_eq!(
-        lines[2],
-        "not ok 1 - ./bad.test.yaml: <four> & 'more' \\# a minute"
-    );
-    let results: Vec<_> = lines
-        .iter()
-        .filter(|line| line.starts_with("ok ") || line.starts_with("not ok "))
-        .map(|line| line.split(" - ").next().unwrap())
-        .collect();
-    assert_eq!(results, ["not ok 1", "ok 2", "not ok 3", "not ok 4"]);
-    // What follows a failure is YAML.
-    let read = "import sys, yaml
-blocks = sys.stdin.read().split('  ---\\n')[1:]
-print([yaml.safe_load(block.split('  ...\\n')[0])['message'][0] for block in blocks])";
-    assert!(python(read, &format!("{tap}\n")).contains("step 1: ask edge user=ada"));
 }
 
 #[test]
