@@ -2,8 +2,9 @@
 //! store's replies.
 //!
 //! How, without a hook in `src/`: a [`Tap`] wraps the store. It gives each check a ticket by
-//! wrapping the check's algorithm ([`Wrapped`]), which records its ticket and outcome when a partition decides. A refund is a check of its own with the ticket of the take
-//! that it undoes. Bugs are planted below the tap, so the journal records their effects.
+//! wrapping the check's algorithm ([`Wrapped`]), which records its ticket and outcome when a
+//! partition decides. A refund is a check of its own with the ticket of the take that it undoes.
+//! Faults are planted below the tap, so the journal records their effects.
 //!
 //! What it deliberately does not do: judge (`judge`), or change an answer.
 

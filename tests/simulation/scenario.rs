@@ -6,8 +6,8 @@
 //! generations; no fixed mixture would do both.
 //!
 //! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars.
-//! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is ever reached
-//! (`tests/store`).
+//! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is
+//! ever reached (`tests/store`).
 
 use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};

@@ -5,8 +5,8 @@
 //! error. Neither the setting nor an error outweighs a check that was decided against the request.
 //! Of several limits on one descriptor the tightest is reported, after refunds.
 //!
-//! What it deliberately does not do: check retry times (the limiter's laws). It checks only whether the
-//! answer has one, and which of two refusals waits longer.
+//! What it deliberately does not do: check retry times (the limiter's laws). It checks only whether
+//! the answer has one, and which of two refusals waits longer.
 
 use tollgate::pipeline::RequestError;
 use tollgate::settings::Verdict;

@@ -2,9 +2,10 @@
 //! searched from its start at each step.
 //!
 //! How: an operation that leaves the same as a peek at the same instant leaves no trace, unless the
-//! second clock law sets the bucket back, or the bucket has reservations. What a step changes in the bucket is a take, a refund, an undo or a charge of the
-//! counter. A reservation that gives its hits back when it expires does so at the instant
-//! of its expiry, not at that of the next operation.
+//! second clock law sets the bucket back, or the bucket has reservations. What a step changes in
+//! the bucket is a take, a refund, an undo or a charge of the counter. A reservation that gives its
+//! hits back when it expires does so at the instant of its expiry, not at that of the next
+//! operation.
 //!
 //! What it deliberately does not do: bound the list as a whole, or order it by id or by time.
 

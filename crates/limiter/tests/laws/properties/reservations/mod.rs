@@ -5,8 +5,8 @@
 //! | `Agreement` | every outcome is that of the naive model |
 //! | `Promise` | what is committed and reserved is at most the limit, plus the excess of commits |
 //!
-//! How: the operations are applied to a [`Bucket`], so that one with a planted fault can replace the
-//! real one.
+//! How: the operations are applied to a [`Bucket`], so that one with a planted fault can replace
+//! the real one.
 //!
 //! What they deliberately do not do: compare with Redis (`tests/twin/reservations` does).
 
