@@ -27,35 +27,58 @@ pub(crate) struct Packages {
 impl Packages {
     /// The packages that another process built in this folder.
     pub(crate) fn in_folder(folder: &Path) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            current: find(folder, env!("CARGO_PKG_VERSION")),
-            newer: find(folder, NEWER_VERSION),
-        }
+        Self::find(folder).unwrap_or_else(|| panic!("no packages in {}", folder.display()))
     }
 
-    /// Builds both, once for all tests of this process.
+    fn find(folder: &Path) -> Option<Self> {
+        Some(Self {
+            folder: folder.to_owned(),
+            current: find(folder, env!("CARGO_PKG_VERSION"))?,
+            newer: find(folder, NEWER_VERSION)?,
+        })
+    }
+
+    /// Builds both, unless an earlier test has, of this process or another.
     pub(crate) fn built() -> Self {
         static FOLDER: OnceLock<PathBuf> = OnceLock::new();
         let folder = FOLDER.get_or_init(|| {
-            let folder = build("packages");
-            make_newer(&folder, &find(&folder, env!("CARGO_PKG_VERSION")));
+            let folder = folder("packages");
+            if !Self::find(&folder).is_some_and(|packages| packages.is_fresh()) {
+                build("packages");
+                let current = find(&folder, env!("CARGO_PKG_VERSION")).expect("a package");
+                make_newer(&folder, &current);
+            }
             folder
         });
         Self::in_folder(folder)
     }
+
+    /// Whether they are newer than these tests and their binary. The newer one is built last.
+    fn is_fresh(&self) -> bool {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let this = std::env::current_exe().expect("this test binary");
+        let sources = [this.as_path(), Path::new(tollgate_binary())].map(changed);
+        sources
+            .into_iter()
+            .all(|source| source < changed(&self.newer))
+    }
 }
 
 /// The package of that version in a folder.
-fn find(folder: &Path, version: &str) -> PathBuf {
+fn find(folder: &Path, version: &str) -> Option<PathBuf> {
     let begin = format!("tollgate_{version}-1_");
-    let mut files = fs::read_dir(folder).expect("the folder");
-    let found = files.find_map(|file| {
+    fs::read_dir(folder).ok()?.find_map(|file| {
         let path = file.expect("a file").path();
         let name = path.file_name()?.to_str()?;
         name.starts_with(&begin).then_some(path)
-    });
-    found.unwrap_or_else(|| panic!("no package {version} in {}", folder.display()))
+    })
+}
+
+/// Where packages of that name are built.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("debian")
+        .join(name)
 }
 
 /// The version of the newer package.
@@ -69,9 +92,7 @@ pub(crate) fn build(name: &str) -> PathBuf {
         let make = make.arg("docs-cli").current_dir(repository());
         run(without_cargo_variables(make));
     });
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("debian")
-        .join(name);
+    let folder = folder(name);
     // Left behind by an earlier run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
