@@ -11,7 +11,7 @@
 //! more to a service with the changed rules. A replay of the same change must name the same keys,
 //! as often.
 //!
-//! `TOLLGATE_RECORD_REQUESTS` is the length of the recording (default: 6000; `make test-record`:
+//! `TOLLGATE_RECORD_REQUESTS` is the length of the recording (default: 3000; `make test-record`:
 //! 200,000).
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ fn tollgate(arguments: &[&str]) -> Output {
 
 /// The number of requests that are recorded.
 fn requests() -> u64 {
-    std::env::var("TOLLGATE_RECORD_REQUESTS").map_or(6_000, |text| text.parse().unwrap())
+    std::env::var("TOLLGATE_RECORD_REQUESTS").map_or(3_000, |text| text.parse().unwrap())
 }
 
 /// Has each of the short limits admit a request and refuse one. Slots of the value `v0` stay held.

@@ -433,7 +433,8 @@ async fn handshakes_stay_within_their_cpu_share() {
 async fn sessions_of_many_clients_are_resumed() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
-    let tollgate = start(&arguments(&secret), &[]);
+    let share = ["--tls-handshakes-cpu-percent-max", "100"];
+    let tollgate = start(&arguments(&secret), &share);
     let client = TlsClient::new(&authority, None);
     let come = async |config: &std::sync::Arc<rustls::ClientConfig>| {
         let stream = TcpStream::connect(tollgate.grpc).await.unwrap();
