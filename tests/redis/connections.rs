@@ -3,12 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use tollgate::store::SharedSettings;
+use tollgate::store::redis::BACKEND;
 use tollgate_test_support::certificates::Authority;
 use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
-use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+use tollgate_test_support::tollgate_process::Tollgate;
 
+use super::rate_leases::settings;
 use super::{RULES, ask, buckets, decides, shared, shows, verbose};
 
 /// Sends a request to a replica with this store and checks that a bucket was created there.
@@ -112,9 +115,12 @@ async fn a_certificate_of_another_name_only_where_that_is_allowed() {
     shares(&redis, &url, &[&all[..], &skip].concat()).await;
 }
 
+/// Replaces a file at once: no reader finds a part of it.
 fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, text).unwrap();
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, &path).unwrap();
     path
 }
 
@@ -192,38 +198,22 @@ async fn a_rotated_password_is_read_again() {
     }
 }
 
-/// The error of a process that does not start with these arguments.
-fn refused(arguments: &[&str]) -> String {
-    let rules = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(rules.path(), RULES).unwrap();
-    let ended = std::process::Command::new(tollgate_binary())
-        .arg("serve")
-        .arg(rules.path())
-        .args(arguments)
-        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
-        .env_clear()
-        .output()
-        .unwrap();
-    assert!(!ended.status.success());
-    String::from_utf8(ended.stderr).unwrap()
-}
-
 #[test]
-fn arguments_that_cannot_work_are_refused_and_no_password_is_repeated() {
-    let cluster = "redis+cluster://127.0.0.1:1";
-    for (arguments, words) in [
+fn settings_that_cannot_work_are_refused_and_no_password_is_repeated() {
+    let reference_in_a_cluster = SharedSettings {
+        reference_keys: true,
+        ..settings("redis+cluster://me@127.0.0.1:1")
+    };
+    for (settings, words) in [
         (
-            &["--store", "redis://me:hunter2@127.0.0.1:1"][..],
+            settings("redis://me:hunter2@127.0.0.1:1"),
             "--store-password-file",
         ),
-        (
-            &["--store", cluster, "--store-keys", "reference"],
-            "does not work in a cluster",
-        ),
+        (reference_in_a_cluster, "does not work in a cluster"),
     ] {
-        let said = refused(arguments);
-        assert!(said.contains(words), "{said}");
-        assert!(!said.contains("hunter2"), "{said}");
+        let refused = (BACKEND.configure)(&settings).err().unwrap().to_string();
+        assert!(refused.contains(words), "{refused}");
+        assert!(!refused.contains("hunter2"), "{refused}");
     }
 }
 

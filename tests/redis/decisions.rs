@@ -8,6 +8,7 @@ use super::{Code, RULES, RedisServer, buckets, http, in_process};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_denial_cache_answers_for_a_bounded_time_and_says_so() {
+    use Code::{Ok, OverLimit};
     let redis = RedisServer::start(&[]);
     let rules = RULES.replace("1000", "1");
     let mut service = in_process(&rules, &redis, &["--top-keys", "plain"]).await;
@@ -35,7 +36,6 @@ async fn the_denial_cache_answers_for_a_bounded_time_and_says_so() {
         service.clock.advance_us(us);
         answers.push(service.status("d", descriptor(&[("k", "a")])).await.code);
     }
-    use Code::{Ok, OverLimit};
     let expected = [Ok, OverLimit, OverLimit, OverLimit, Ok];
     assert_eq!(answers, expected.map(i32::from));
     let cached = service.metric("tollgate_store_over_limit_cache_answers_total");

@@ -18,6 +18,7 @@ const EACH: usize = 10;
 fn rules() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     for algorithm in ALGORITHMS {
+        // window: replaced by years
         let limit = limit_of(1_000, *algorithm).replace("unit: hour", "unit: year");
         let name = algorithm.name();
         let _ = writeln!(rules, "- {{ key: k, value: {name}, rate_limit: {limit} }}");

@@ -3,8 +3,6 @@
 //!
 //! `make test-quota` does the same with real Envoys.
 
-use serde_json::Value;
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::quota_client::{Id, QuotaStream};
 use tollgate_test_support::redis_server::RedisServer;
@@ -22,17 +20,13 @@ descriptors:
 
 const ID: Id<'_> = &[("name", "api")];
 
-/// The figures of the bucket at one replica, once it has one.
-fn figures(tollgate: &Tollgate) -> Option<Value> {
-    let (status, body) = http(tollgate.admin, "GET", "/quotas", "");
-    assert_eq!(status, 200, "{body}");
-    let quotas: Value = serde_json::from_str(&body).unwrap();
-    let bucket = quotas["buckets"].as_array()?.first()?.clone();
-    Some(bucket["figures"].clone())
-}
-
-fn rate(figures: Option<&Value>, name: &str) -> f64 {
-    figures.map_or(0.0, |figures| figures[name].as_f64().unwrap())
+/// The rate that a replica has assigned; 0 before there is a bucket.
+fn assigned(tollgate: &Tollgate) -> f64 {
+    let page = tollgate.get("/metrics");
+    let mut lines = page.lines();
+    let line = lines.find(|line| line.starts_with("tollgate_quota_assigned_per_second{"));
+    let rate = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    rate.unwrap_or(0.0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,12 +49,11 @@ async fn two_replicas_share_one_quota() {
             }
         }
         looks += 1;
-        let figures = replicas.each_ref().map(figures);
-        let fair = |one: &Option<Value>| rate(one.as_ref(), "assigned") > 130.0;
-        if figures.iter().all(fair) {
+        let assigned = replicas.each_ref().map(assigned);
+        if assigned.iter().all(|rate| *rate > 130.0) {
             Ok(())
         } else {
-            Err(figures)
+            Err(assigned)
         }
     })
     .await;

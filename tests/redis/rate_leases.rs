@@ -74,10 +74,10 @@ impl Replica {
 
     /// The same, connected.
     pub(super) async fn connected(settings: &SharedSettings) -> Self {
-        Self::start(&*builder(settings)).is_connected().await
+        Self::start(&*builder(settings)).connect().await
     }
 
-    pub(super) async fn is_connected(self) -> Self {
+    pub(super) async fn connect(self) -> Self {
         until_async("the store decides", async || match self.store.health() {
             Some(health) if !health.healthy => Err(health),
             _ => Ok(()),

@@ -170,23 +170,6 @@ async fn a_restarted_redis_has_what_it_wrote_to_disk() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_with_its_own_memory_loses_all_when_it_ends() {
-    let mut first = Tollgate::start(RULES, &[]);
-    let mut before = client(&first).await;
-    before
-        .reserve(reserve("fixed_window", "a", 800))
-        .await
-        .unwrap();
-    first.signal("KILL");
-    until("the process has ended", || !first.running());
-    let second = Tollgate::start(RULES, &[]);
-    let mut after = client(&second).await;
-    let answer = after.commit(commit("fixed_window", "a", 300)).await;
-    assert_eq!(settled(answer), Err(Code::NotFound));
-    assert_eq!(left(&mut after, "k", "fixed_window").await, LIMIT);
-}
-
 /// Redis stands still, so the answer to a commit comes after its deadline, or never.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_was_lost_is_repeated() {
@@ -206,7 +189,7 @@ async fn a_commit_whose_answer_was_lost_is_repeated() {
     assert_eq!(left(&mut client, "k", "fixed_window").await, LIMIT - 300);
 }
 
-/// Keys of reservations do not stay in Redis for ever.
+/// Keys of reservations do not stay in Redis forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_key_of_reservations_expires() {
     let redis = RedisServer::start(&[]);

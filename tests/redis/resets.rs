@@ -23,8 +23,8 @@ const LIMIT: u32 = 10;
 
 impl Replica {
     async fn two(redis: &dyn StoreBuilder) -> [Self; 2] {
-        let one = Self::start(redis).is_connected().await;
-        [one, Self::start(redis).is_connected().await]
+        let one = Self::start(redis).connect().await;
+        [one, Self::start(redis).connect().await]
     }
 
     async fn ask(&self, check: &Check) -> Outcome {

@@ -68,6 +68,12 @@ async fn sentinels_give_the_primary_before_and_after_a_failover() {
     let port = first.port().to_string();
     let _: redis::Value = second.say(&["REPLICAOF", "127.0.0.1", &port]);
     let sentinel = RedisServer::sentinel("main", first.port());
+    let down_after = |ms: &str| {
+        let words = ["SENTINEL", "SET", "main", "down-after-milliseconds", ms];
+        let _: redis::Value = sentinel.say(&words);
+    };
+    // The primary is not taken for dead because the machine is busy.
+    down_after("60000");
     let url = format!(
         "redis+sentinel://127.0.0.1:1,127.0.0.1:{}/main",
         sentinel.port()
@@ -80,6 +86,7 @@ async fn sentinels_give_the_primary_before_and_after_a_failover() {
     });
     follow(&first);
     first.kill();
+    down_after("500");
     passes(&mut client, "a").await;
     let role: Vec<redis::Value> = second.say(&["ROLE"]);
     assert_eq!(role[0], redis::Value::BulkString(b"master".to_vec()));

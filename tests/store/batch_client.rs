@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use std::thread::ScopedJoinHandle;
 
 use tollgate::store::{
     BatchClient, CheckResult, CommitMode, Deadline, StoreError, TentativeTake, Ticket, memory,
 };
 use tollgate_limiter::Check;
 
-use super::{BOUNDS, Running, check, futures_poll, idle, wait_for_answers};
+use super::{BOUNDS, Running, StoreExt as _, check, futures_poll, idle, wait_for_answers};
 
 /// The replies: each request's answers by position, and its tentative takes.
 #[derive(Default)]
@@ -304,10 +305,7 @@ async fn workers_that_end_answer_all_waiting_requests() {
         // The workers end with a request in their queue; later requests find them gone.
         add(&mut client, 1, &twenty).unwrap();
         client.send();
-        let mut applying =
-            running
-                .store
-                .apply(twenty.clone(), Deadline::NEVER, CommitMode::Immediate);
+        let mut applying = running.store.apply_now(twenty.clone());
         assert!(futures_poll(&mut applying).is_none());
         running.workers.clear();
         add(&mut client, 2, &twenty).unwrap();
@@ -388,7 +386,7 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 }
                 most
             });
-            let joined = threads_asking.into_iter().map(|thread| thread.join());
+            let joined = threads_asking.into_iter().map(ScopedJoinHandle::join);
             let joined: Vec<_> = joined.collect();
             done.store(true, Ordering::Relaxed);
             let mut sums = (0, 0);

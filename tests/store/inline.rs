@@ -17,7 +17,7 @@ use tollgate::store::{
 use tollgate_limiter::{Check, Otherwise, ReservationOutcome};
 
 use super::reservations::{commit, reserve};
-use super::{BOUNDS, Running, check, futures_poll, idle};
+use super::{BOUNDS, Running, StoreExt as _, check, futures_poll, idle};
 
 /// More checks than are decided without the worker.
 pub(super) const MANY: usize = 40;
@@ -188,7 +188,7 @@ async fn a_commit_is_decided_behind_its_reservation() {
     // The reservation waits for the worker, and so does what ends it.
     let store = Arc::clone(&bench.running.store);
     let one = vec![reserve(1, 10, 8, 5)];
-    let mut reserving = store.apply(one, Deadline::NEVER, CommitMode::Immediate);
+    let mut reserving = store.apply_now(one);
     assert!(futures_poll(&mut reserving).is_none());
     let ends = commit(1, 10, 8, 2, Otherwise::ChargeOnce);
     send(&mut client, &[ends], CommitMode::Immediate);
@@ -219,7 +219,7 @@ async fn a_check_without_space_in_the_queue_is_rejected() {
     assert_eq!(bench.waiting(), "0");
     let store = Arc::clone(&bench.running.store);
     let two = vec![check(1, 100, 1); 2];
-    let mut waiting = store.apply(two, Deadline::NEVER, CommitMode::Immediate);
+    let mut waiting = store.apply_now(two);
     assert!(futures_poll(&mut waiting).is_none());
     let added = client.add(1, &one, Deadline::NEVER, CommitMode::Immediate);
     assert_eq!(added, overloaded);

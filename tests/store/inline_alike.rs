@@ -11,7 +11,7 @@ use tollgate_test_support::seeded_rng::SeededRng;
 
 use super::inline::{Bench, ONE_PARTITION};
 use super::reservations::{commit, reserve};
-use super::{futures_poll, hourly as check};
+use super::{StoreExt as _, futures_poll, hourly as check};
 
 const TWO_PARTITIONS: memory::MemoryLimits = memory::MemoryLimits {
     partitions: 2,
@@ -58,7 +58,7 @@ impl Side {
             let of_partition = |look: &Check| self.partition_of(look) == partition;
             let mut looks = (900..).map(|key| check(key, 10, 0));
             let look = vec![looks.find(of_partition).unwrap()];
-            let mut look = store.apply(look, Deadline::NEVER, CommitMode::Immediate);
+            let mut look = store.apply_now(look);
             assert!(futures_poll(&mut look).is_none());
             looking.push(look);
             if partition >= self.busy {

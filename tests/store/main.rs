@@ -20,7 +20,9 @@ mod flood;
 mod inline;
 mod inline_alike;
 mod inline_threads;
+mod lease_replicas;
 mod leased;
+mod leased_changes;
 mod reservations;
 mod reservations_failover;
 mod resets;
@@ -37,8 +39,8 @@ use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::{
-    BACKENDS, Backend, BatchClient, CheckResult, CommitMode, Deadline, Setup, SharedSettings,
-    Store, StoreError, StoreReply, memory,
+    ApplyFuture, BACKENDS, Backend, BatchClient, CheckResult, CommitMode, Deadline, Setup,
+    SharedSettings, Store, StoreError, StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::polling::{PATIENCE, until_async};
@@ -54,6 +56,20 @@ struct Running {
     /// Stopped when the test ends.
     _redis: Option<RedisServer>,
 }
+
+/// Checks without a deadline.
+trait StoreExt: Store {
+    /// Takes are final.
+    fn apply_now(&self, checks: Vec<Check>) -> ApplyFuture<'_> {
+        self.apply(checks, Deadline::NEVER, CommitMode::Immediate)
+    }
+
+    fn apply_tentatively(&self, checks: Vec<Check>) -> ApplyFuture<'_> {
+        self.apply(checks, Deadline::NEVER, CommitMode::Tentative)
+    }
+}
+
+impl<S: Store + ?Sized> StoreExt for S {}
 
 /// Builds a backend; its workers are not spawned.
 fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
@@ -118,11 +134,7 @@ impl Running {
 
     /// Sends checks whose takes are final.
     async fn ask(&self, checks: Vec<Check>) -> Result<Vec<CheckResult>, StoreError> {
-        answers(
-            self.store
-                .apply(checks, Deadline::NEVER, CommitMode::Immediate)
-                .await,
-        )
+        answers(self.store.apply_now(checks).await)
     }
 
     /// What is left of a bucket of this limit.
@@ -192,9 +204,7 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                             algorithm,
                             ..check(number as u64, 1_000, 1)
                         };
-                        let applied = store
-                            .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
-                            .await;
+                        let applied = store.apply_now(vec![check]).await;
                         let outcomes = answers(applied).unwrap();
                         allowed += u32::from(outcomes[0].as_ref().unwrap().allowed);
                     }

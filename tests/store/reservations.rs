@@ -56,9 +56,7 @@ pub(super) fn commit(key: u64, limit: u32, id: u64, hits: u64, otherwise: Otherw
 }
 
 async fn one(store: &dyn Store, check: Check) -> Outcome {
-    let applied = store
-        .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
-        .await;
+    let applied = store.apply_now(vec![check]).await;
     answers(applied).unwrap().remove(0).unwrap()
 }
 
@@ -179,10 +177,7 @@ async fn a_reservation_of_several_buckets_is_all_or_nothing() {
             others.chain([reserve(8, 20, 7, 30)]).collect()
         };
         for drops in [false, true] {
-            let applied = store
-                .apply(checks(), Deadline::NEVER, CommitMode::Tentative)
-                .await
-                .unwrap();
+            let applied = store.apply_tentatively(checks()).await.unwrap();
             let last = applied.answers[8].as_ref().unwrap();
             assert_eq!(last.reservation, ReservationOutcome::Refused);
             let take = applied.tentative.unwrap();
@@ -226,9 +221,7 @@ async fn reservations_of_a_passed_request_stay() {
     for running in every_store().await {
         let store = &*running.store;
         let checks = (0..8).map(|key| reserve(key, 100, 7, 30)).collect();
-        let applied = store
-            .apply(checks, Deadline::NEVER, CommitMode::Tentative)
-            .await;
+        let applied = store.apply_tentatively(checks).await;
         applied.unwrap().tentative.unwrap().commit();
         for key in 0..8 {
             assert_eq!(left_of(store, key, 100).await, 70);
@@ -250,9 +243,7 @@ async fn any_number_of_partitions_keeps_the_reservations_of_a_request_together()
             let store = &*running.store;
             for id in 0..20 {
                 let checks = (0..20).map(|key| reserve(key, 100, id, 5)).collect();
-                let applied = store
-                    .apply(checks, Deadline::NEVER, CommitMode::Tentative)
-                    .await;
+                let applied = store.apply_tentatively(checks).await;
                 applied.unwrap().tentative.unwrap().commit();
             }
             for key in 0..20 {

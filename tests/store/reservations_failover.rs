@@ -11,6 +11,8 @@ use super::*;
 
 #[tokio::test]
 async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_store() {
+    use Otherwise::{Charge, ChargeOnce};
+    use ReservationOutcome::{Charged, Ignored, Settled, SettledBefore};
     let (store, out_of_order, first, second) = pair();
     let (first, second) = (&*first.store, &*second.store);
     // One in the shared store; then Redis is away, and the fallback makes two.
@@ -29,11 +31,7 @@ async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_st
     let asked = step(1, 400, 3, Step::Release);
     assert_eq!(became(&store, asked).await, ReservationOutcome::Settled);
     let asked = store
-        .apply(
-            vec![commit(1, 400, 1, 60, Otherwise::Unknown)],
-            Deadline::NEVER,
-            CommitMode::Immediate,
-        )
+        .apply_now(vec![commit(1, 400, 1, 60, Otherwise::Unknown)])
         .await;
     assert!(matches!(
         asked.unwrap().answers[0],
@@ -44,37 +42,17 @@ async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_st
     let left = async || (left_of(first, 1, 400).await, left_of(second, 1, 100).await);
     assert_eq!(left().await, (350, 70));
     for (asked, became_, expected) in [
-        (
-            commit(1, 400, 2, 10, Otherwise::Charge),
-            ReservationOutcome::Settled,
-            (350, 90),
-        ),
+        (commit(1, 400, 2, 10, Charge), Settled, (350, 90)),
         // A refusal of the fallback is used up there; then the end is charged, once.
-        (
-            commit(1, 400, 4, 20, Otherwise::Charge),
-            ReservationOutcome::Ignored,
-            (350, 90),
-        ),
-        (
-            commit(1, 400, 4, 20, Otherwise::Charge),
-            ReservationOutcome::Charged,
-            (330, 90),
-        ),
+        (commit(1, 400, 4, 20, Charge), Ignored, (350, 90)),
+        (commit(1, 400, 4, 20, Charge), Charged, (330, 90)),
         (
             commit(1, 400, 2, 10, Otherwise::Unknown),
-            ReservationOutcome::SettledBefore,
+            SettledBefore,
             (330, 90),
         ),
-        (
-            commit(1, 400, 2, 10, Otherwise::ChargeOnce),
-            ReservationOutcome::SettledBefore,
-            (330, 90),
-        ),
-        (
-            commit(1, 400, 9, 10, Otherwise::ChargeOnce),
-            ReservationOutcome::Charged,
-            (320, 90),
-        ),
+        (commit(1, 400, 2, 10, ChargeOnce), SettledBefore, (330, 90)),
+        (commit(1, 400, 9, 10, ChargeOnce), Charged, (320, 90)),
         (
             commit(1, 400, 9, 10, Otherwise::Unknown),
             ReservationOutcome::Unknown,
@@ -82,7 +60,7 @@ async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_st
         ),
         (
             commit(1, 400, 1, 60, Otherwise::Unknown),
-            ReservationOutcome::Settled,
+            Settled,
             (310, 90),
         ),
     ] {

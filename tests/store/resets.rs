@@ -61,9 +61,7 @@ async fn hits_taken_before_a_reset_are_not_given_back_after_it() {
             let take = |key, hits| five(key, *algorithm, Hits::Take(hits));
             let tentative = async |key| {
                 let checks = vec![take(key, 2), take(key + 1, 2)];
-                let applied = running
-                    .store
-                    .apply(checks, Deadline::NEVER, CommitMode::Tentative);
+                let applied = running.store.apply_tentatively(checks);
                 applied.await.unwrap().tentative.unwrap()
             };
             let before = tentative(key).await;
@@ -120,7 +118,7 @@ async fn a_reset_waits_in_the_queue_between_the_checks() {
         let apply = || {
             let store = Arc::clone(&running.store);
             Box::pin(async move {
-                let applied = store.apply(take(), Deadline::NEVER, CommitMode::Immediate);
+                let applied = store.apply_now(take());
                 answers(applied.await).unwrap()[0]
                     .clone()
                     .unwrap()

@@ -178,7 +178,7 @@ fn local(check: Check) -> Check {
 #[tokio::test]
 async fn the_second_store_decides_with_its_part_of_the_limit_when_the_first_fails() {
     let (fallback, out_of_order, first, second) = pair();
-    let ask = |check| fallback.apply(vec![check], Deadline::NEVER, CommitMode::Immediate);
+    let ask = |check| fallback.apply_now(vec![check]);
     let remaining = |applied: Result<StoreReply, StoreError>| {
         applied.unwrap().answers[0].as_ref().unwrap().remaining
     };
@@ -233,9 +233,7 @@ async fn tentative_takes_of_two_stores_are_refunded_to_each() {
     for out in [false, true] {
         out_of_order.store(out, Ordering::Relaxed);
         let checks = vec![local(check(1, 20, 2)), local(check(2, 20, 2))];
-        let applied = fallback
-            .apply(checks, Deadline::NEVER, CommitMode::Tentative)
-            .await;
+        let applied = fallback.apply_tentatively(checks).await;
         TentativeTake::merge(&mut tentatives, applied.unwrap().tentative);
     }
     assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (18, 3));
@@ -261,7 +259,7 @@ async fn a_reset_that_the_first_store_cannot_carry_out_leaves_the_second_as_it_i
     let (fallback, out_of_order, _first, second) = pair();
     let ask = |hits| {
         let checks = vec![local(check(1, 20, hits))];
-        fallback.apply(checks, Deadline::NEVER, CommitMode::Immediate)
+        fallback.apply_now(checks)
     };
     ask(2).await.unwrap();
     out_of_order.store(true, Ordering::Relaxed);

@@ -3,17 +3,14 @@
 
 use std::sync::Arc;
 
-use tollgate::store::{CommitMode, Deadline, StoreReply};
+use tollgate::store::StoreReply;
 use tollgate_limiter::CountRefused;
 
-use super::{BOUNDS, Check, Running, check, futures_poll, idle, running};
+use super::{BOUNDS, Check, Running, StoreExt as _, check, futures_poll, idle, running};
 
 /// Takes tentatively from buckets in several partitions.
 async fn take_tentatively(running: &Running, checks: Vec<Check>) -> StoreReply {
-    let applying = running
-        .store
-        .apply(checks, Deadline::NEVER, CommitMode::Tentative)
-        .await;
+    let applying = running.store.apply_tentatively(checks).await;
     applying.unwrap()
 }
 
@@ -99,7 +96,7 @@ async fn limits_that_count_all_denied_hits_keep_them_except_of_callers_that_left
 async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
     for mut running in idle(BOUNDS) {
         let store = Arc::clone(&running.store);
-        let ask = || store.apply(twenty(3), Deadline::NEVER, CommitMode::Tentative);
+        let ask = || store.apply_tentatively(twenty(3));
         // Before any worker has run.
         let mut before = ask();
         assert!(futures_poll(&mut before).is_none());
@@ -150,9 +147,7 @@ async fn workers_end_when_the_store_is_dropped_with_a_tentative_take_open() {
     for running in idle(BOUNDS) {
         let store = Arc::clone(&running.store);
         let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
-        let applied = store
-            .apply(twenty(1), Deadline::NEVER, CommitMode::Tentative)
-            .await;
+        let applied = store.apply_tentatively(twenty(1)).await;
         drop((store, running.store));
         drop(applied);
         for worker in workers {

@@ -1,0 +1,206 @@
+//! Replicas that hold hits of one shared store, here a memory store.
+//!
+//! The test sets the clock, and tokio's time is paused, so a worker's tick takes no real time.
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tollgate::store::ResetFuture;
+use tollgate::store::lease::{LeaseLimits, LeasedStore};
+use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::Outcome;
+
+use super::*;
+
+pub(super) const AGE_US: u64 = 2_000_000;
+
+pub(super) const LEASES: LeaseLimits = LeaseLimits {
+    age_max_us: AGE_US,
+    ahead_hits_max: 1_000,
+    leases_max: 10_000,
+};
+
+/// A shared store that records its checks and can stop answering.
+pub(super) struct Shared {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    /// When hits were granted, and how many.
+    pub(super) granted: Mutex<Vec<(u64, u64)>>,
+    /// How many hits were given back, and when they had been taken.
+    pub(super) given_back: Mutex<Vec<(u64, Timestamp)>>,
+    /// How long the next call takes, in microseconds.
+    pub(super) delay_us: Mutex<u64>,
+    pub(super) calls: Mutex<u64>,
+    pub(super) fails: Mutex<bool>,
+    pub(super) panics: Mutex<bool>,
+}
+
+impl Store for Shared {
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        terms: CommitMode,
+    ) -> Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + '_>> {
+        Box::pin(async move {
+            *self.calls.lock().unwrap() += 1;
+            let panics = *self.panics.lock().unwrap();
+            assert!(!panics, "a defect in a store");
+            if *self.fails.lock().unwrap() {
+                return Err(StoreError::Stopped);
+            }
+            self.clock
+                .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
+            for check in &checks {
+                if let Hits::Undo { hits, taken_at } = check.operation.hits {
+                    self.given_back.lock().unwrap().push((hits, taken_at));
+                }
+            }
+            let applied = self.store.apply(checks.clone(), deadline, terms).await?;
+            let now_us = self.clock.uptime_us();
+            for (check, answer) in checks.iter().zip(&applied.answers) {
+                let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
+                let hits = match check.operation.hits {
+                    Hits::Take(hits) if allowed => hits,
+                    _ => 0,
+                };
+                self.granted.lock().unwrap().push((now_us, hits));
+            }
+            Ok(applied)
+        })
+    }
+
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        if *self.fails.lock().unwrap() {
+            return Box::pin(async { Err(StoreError::Stopped) });
+        }
+        self.store.reset(checks)
+    }
+}
+
+/// Lets the workers run for this long. Time is paused, so it takes none.
+pub(super) async fn tick(ms: u64) {
+    // sleep: of simulated time
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Replicas of one shared store.
+pub(super) struct Replicas {
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) stores: Vec<Option<Arc<LeasedStore>>>,
+    pub(super) workers: Vec<Vec<JoinHandle<()>>>,
+}
+
+impl Replicas {
+    pub(super) fn new(count: usize, bounds: LeaseLimits) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let dynamic: Arc<dyn tollgate::clock::Clock> = clock.clone();
+        let (store, workers) = MemoryStore::pair(&BOUNDS, &dynamic, &metrics);
+        for worker in workers {
+            tokio::spawn(worker.run());
+        }
+        let shared = Arc::new(Shared {
+            store,
+            clock: Arc::clone(&clock),
+            granted: Mutex::default(),
+            given_back: Mutex::default(),
+            delay_us: Mutex::default(),
+            calls: Mutex::default(),
+            fails: Mutex::default(),
+            panics: Mutex::default(),
+        });
+        let (mut stores, mut running) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let as_store: Arc<dyn Store> = shared.clone();
+            let (store, workers) =
+                LeasedStore::pair(&as_store, bounds, 2, 16_384, &dynamic, &metrics);
+            stores.push(Some(Arc::new(store)));
+            running.push(
+                workers
+                    .into_iter()
+                    .map(|worker| tokio::spawn(worker.run()))
+                    .collect(),
+            );
+        }
+        Self {
+            shared,
+            clock,
+            metrics,
+            stores,
+            workers: running,
+        }
+    }
+
+    pub(super) fn store(&self, replica: usize) -> Arc<LeasedStore> {
+        Arc::clone(self.stores[replica].as_ref().unwrap())
+    }
+
+    pub(super) async fn ask(&self, replica: usize, check: &Check) -> Outcome {
+        let store = self.store(replica);
+        let applied = store.apply_now(vec![check.clone()]);
+        answers(applied.await).unwrap().remove(0).unwrap()
+    }
+
+    /// What the shared store has left.
+    pub(super) async fn left(&self, check: &Check) -> u64 {
+        let look = Check {
+            operation: Hits::Take(0).into(),
+            ..check.clone()
+        };
+        let applied = self.shared.store.apply_now(vec![look]);
+        answers(applied.await).unwrap()[0]
+            .as_ref()
+            .unwrap()
+            .remaining
+    }
+
+    /// Lets leases reach their age, and the workers notice it.
+    pub(super) async fn settle(&self) {
+        self.clock.advance_us(AGE_US);
+        tick(1_000).await;
+        self.clock.advance_us(AGE_US / 4);
+        tick(1_000).await;
+    }
+
+    pub(super) fn held(&self) -> u64 {
+        let text = self.metrics.render().unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_lease_hits_held "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Many tasks send checks at once, on each of these replicas; returns how many hits were
+    /// admitted.
+    pub(super) async fn burst(
+        &self,
+        replicas: &[usize],
+        tasks: usize,
+        each: usize,
+        check: &Check,
+    ) -> u64 {
+        let mut set = JoinSet::new();
+        for replica in replicas {
+            for _ in 0..tasks {
+                let (store, check) = (self.store(*replica), check.clone());
+                set.spawn(async move {
+                    let mut admitted = 0;
+                    for _ in 0..each {
+                        let applied = store.apply_now(vec![check.clone()]);
+                        let outcomes = answers(applied.await).unwrap();
+                        if outcomes[0].as_ref().unwrap().allowed {
+                            admitted += check.operation.hits.requested();
+                        }
+                    }
+                    admitted
+                });
+            }
+        }
+        set.join_all().await.into_iter().sum()
+    }
+}
