@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tollgate_test_support::components::repository;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::{PATIENCE, until};
@@ -31,10 +32,6 @@ descriptors:
 
 // window: the quota is only reported, and no hit is counted against it.
 const QUOTA: &str = "{ unit: second, requests_per_unit: 9, algorithm: token_bucket, rlqs: true }";
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn decide(tollgate: &Tollgate, key: &str, value: &str) -> u16 {
     let body = json!({
@@ -205,8 +202,8 @@ fn the_schema_describes_every_response_and_event() {
 
 #[test]
 fn every_example_of_the_page_runs() {
-    let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
-    let rules = root().join("examples/edge.yaml");
+    let page = fs::read_to_string(repository().join("docs/admin.md")).unwrap();
+    let rules = repository().join("examples/edge.yaml");
     let tollgate = Tollgate::start_at(&rules, &[]);
     let folder = tempfile::tempdir().unwrap();
     let mut examples = page.split("```sh\n").skip(1);

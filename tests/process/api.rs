@@ -2,9 +2,9 @@
 //! `docs/api.md`.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tollgate_test_support::components::repository;
 use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -44,10 +44,6 @@ for call, status, sent, answer in values:
     surprised = {**answer, 'surprise': 1}
     assert any(schema.iter_errors(surprised)), (call, status)
 ";
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn document() -> Value {
     let (code, printed, _) = tollgate(&["schema", "--for", "api"]);
@@ -214,7 +210,7 @@ fn without_times(answer: &mut Value) {
 
 #[test]
 fn every_command_of_the_page_answers_as_it_shows() {
-    let page = fs::read_to_string(root().join("docs/api.md")).unwrap();
+    let page = fs::read_to_string(repository().join("docs/api.md")).unwrap();
     let rules = blocks(&page, "yaml")[0].replace("unit: day", "unit: year");
     let service = Tollgate::start(&rules, &[]);
     let blocks = blocks(&page, "console");
