@@ -216,6 +216,9 @@ impl Node {
                 FORMING_TIMEOUT_MS,
                 "--repl-diskless-sync-delay",
                 "0",
+                // A replica is listed once it has been sent something.
+                "--repl-ping-replica-period",
+                "1",
             ];
             if bus != port.saturating_add(BUS_ABOVE) {
                 all.extend(["--cluster-port", &bus_text]);
