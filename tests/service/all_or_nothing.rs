@@ -17,8 +17,7 @@ use tollgate::clock::{Clock, ManualClock};
 use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::Generations;
-use tollgate::pipeline::{Parts, Pipeline};
+use tollgate::pipeline::{Generations, Parts, Pipeline};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::{Rules, RulesUpdate};
@@ -34,7 +33,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::in_process::{START, limit_of, settings};
 
 const TASKS: usize = 64;
-const CALLS: usize = 150;
+const CALLS: usize = 75;
 
 /// Keys of the descriptors, one per limit. Most are in different partitions.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];

@@ -274,10 +274,7 @@ async fn top_keys_count_a_reservation_and_what_a_commit_exceeds_it_by() {
         assert!(stream(&mut service, "fixed", "v", id, hits).await);
     }
     assert_eq!(asked_of_keys(&service).await, [400 + 400 + 200 + 5]);
-}
-
-#[tokio::test]
-async fn top_keys_count_reservations_of_the_api() {
+    // By the API as well.
     let service = start().await;
     for (name, more) in [
         ("reserve", json!({"hits": 300, "reservation": "a"})),

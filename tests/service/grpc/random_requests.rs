@@ -24,7 +24,7 @@ use super::routes::Pair;
 use crate::flags;
 
 /// Number of calls for each set of arguments.
-const CALLS: usize = 400;
+const CALLS: usize = 250;
 
 /// Limits are small, so that many calls are refused.
 const LIMIT: u32 = 9;
