@@ -1,8 +1,8 @@
 //! Migration from Envoy's reference service: both count in one Redis, under that service's names.
 //!
 //! The reference service is simulated by its commands, `INCRBY` and `EXPIRE`, and by its rule: over
-//! the limit when the returned number is greater. `tests/laws` checks every name, `tests/twin` walks at
-//! random.
+//! the limit when the returned number is greater. `tests/matching` checks every name, and
+//! `tests/twin` walks at random.
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate_test_support::grpc_client::{Code, Descriptor, RateLimitOverride, hits, request};

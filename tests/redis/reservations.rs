@@ -1,6 +1,6 @@
 //! Reservations that replicas share through a real Redis: settled by any replica, and lost only as
-//! `docs/budgets.md` says in its table "What is lost". `tests/twin` shows that Redis decides them as
-//! the laws say, in one step.
+//! `docs/budgets.md` says in its table "What is lost". `tests/twin` shows that Redis decides them
+//! in one step, as the laws of the limiter say.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Resets on a real Redis: two replicas on one server, a second server for limits per second, behind
-//! a sentinel, on a cluster, and with the reference service's keys. Markers of resets.
+//! Resets on a real Redis: two replicas on one server, a second server for limits per second,
+//! behind a sentinel, on a cluster, and with the reference service's keys. Markers of resets.
 //!
 //! The replicas are stores in this process. `tests/store` has the rest of what a reset promises,
 //! also with leases and a fallback.

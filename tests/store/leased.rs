@@ -1,5 +1,5 @@
-//! Leases: replicas that hold hits of one shared store. `leased_changes` has resets and reservations
-//! of leased buckets; `tests/redis` runs leases on Redis.
+//! Leases: replicas that hold hits of one shared store. `leased_changes` has resets and
+//! reservations of leased buckets; `tests/redis` runs leases on Redis.
 
 use tollgate::store::BatchClient;
 use tollgate::store::lease::LeaseLimits;

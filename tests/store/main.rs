@@ -2,10 +2,10 @@
 //!
 //! Most tests run on every backend (`running`), Redis with a real server for each test and its own
 //! clock: their limits are per year. Tests that need a simulated clock, a worker in the test's hand
-//! or the memory store's limits run on memory (`idle`). `tentative_takes` tests tentative takes, `resets` resets, `reservations` reservations,
-//! `batch_client` the batch client, `inline`, `inline_alike` and `inline_threads` checks that are
-//! decided without a worker, `flood` a full store. `tests/laws` tests the arithmetic of the
-//! algorithms.
+//! or the memory store's limits run on memory (`idle`). `tentative_takes` tests tentative takes,
+//! `resets` resets, `reservations` reservations, `batch_client` the batch client, `inline`,
+//! `inline_alike` and `inline_threads` checks that are decided without a worker, `flood` a full
+//! store. The limiter's own tests have the arithmetic of the algorithms.
 // Tests: a panic is a failure.
 #![allow(
     missing_docs,

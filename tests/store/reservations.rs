@@ -1,7 +1,7 @@
 //! Reservations: what every store promises, also with leases or a fallback in front of it, and by
 //! a batch client.
 //!
-//! `tests/laws` and `tests/twin` test what a step does to a bucket.
+//! The laws of the limiter and `tests/twin` test what a step does to a bucket.
 
 use std::sync::atomic::Ordering;
 

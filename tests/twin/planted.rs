@@ -1,5 +1,5 @@
-//! Bugs planted in the script: each must be found, or the twin tests do not work. A few, so that each
-//! kind of comparison is shown to find one.
+//! Bugs planted in the script: each must be found, or the twin tests do not work. A few, so that
+//! each kind of comparison is shown to find one.
 //!
 //! How: a bug replaces one piece of the script. The test fails if the piece is missing, so a change
 //! of the script cannot silently disable a bug. (In the text that is sent, names of numbers are
