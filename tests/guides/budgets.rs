@@ -15,7 +15,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::edge::Parts;
-use crate::guide::{Guide, yaml};
+use crate::guide::{Guide, of_a_year, yaml};
 
 /// Guides with rules, a list of actions, a file of tests and the command that runs it.
 const WITH_TESTS: [&str; 2] = ["exports-in-flight.md", "llm-budgets.md"];
@@ -148,8 +148,7 @@ fn the_program_reserves_and_settles() {
         let found = blocks.iter().find(|block| block.language == language);
         &found.unwrap().text
     };
-    // No day turns during the test.
-    let rules = block("yaml").replace("unit: day", "unit: year");
+    let rules = of_a_year(block("yaml"));
     let tollgate = Tollgate::start(&rules, &[]);
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("call_a_model.py");

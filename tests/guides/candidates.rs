@@ -9,7 +9,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::Guide;
+use crate::guide::{Guide, of_a_year};
 
 /// Sends a request of one user; returns the status.
 fn hit(service: &Tollgate) -> u16 {
@@ -21,9 +21,7 @@ fn hit(service: &Tollgate) -> u16 {
 #[test]
 fn the_rule_of_the_page_is_tried_and_not_enforced() {
     let guide = Guide::of("candidates.md");
-    // No window turns, and no burst refills, during the test.
-    let rules = guide.only("One rule", "yaml");
-    let rules = rules.replace("unit: minute", "unit: year");
+    let rules = of_a_year(&guide.only("One rule", "yaml"));
     let service = Tollgate::start(&rules, &["--top-keys", "plain"]);
     let tap = Command::new(tollgate_binary())
         .args(["tap", "--candidates", "only", "--verdict", "over_limit"])

@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::Guide;
+use crate::guide::{Guide, of_a_year};
 
 /// Requests of each customer: one needs more than the changed limit.
 const TRAFFIC: [(&str, u64); 2] = [("globex", 80), ("initech", 30)];
@@ -51,7 +51,7 @@ impl Page {
 
     fn write(&self, name: &str, text: &str) {
         let text = if self.is_of_a_year {
-            text.replace("unit: minute", "unit: year")
+            of_a_year(text)
         } else {
             text.to_owned()
         };

@@ -16,18 +16,6 @@ const TYPES: &str = "type.googleapis.com/envoy.extensions.filters";
 /// The length of a year in Envoy's headers.
 pub(crate) const YEAR_S: u32 = 31_536_000;
 
-/// The rules of a page with a year as each unit, so that no window turns during the test. They may
-/// be JSON.
-pub(crate) fn of_a_year(rules: &str) -> String {
-    ["second", "minute"]
-        .iter()
-        .fold(rules.to_owned(), |rules, unit| {
-            rules
-                .replace(&format!("unit: {unit}"), "unit: year")
-                .replace(&format!("\"unit\":\"{unit}\""), "\"unit\":\"year\"")
-        })
-}
-
 /// Parts of an Envoy configuration on a page.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {

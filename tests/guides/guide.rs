@@ -31,6 +31,18 @@ pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Rules with a year as each unit, so that no window turns while the real clock runs. They may be
+/// JSON.
+pub(crate) fn of_a_year(rules: &str) -> String {
+    let units = ["second", "minute", "hour", "day"];
+    units.iter().fold(rules.to_owned(), |rules, unit| {
+        let in_json = format!("\"unit\":\"{unit}\"");
+        rules
+            .replace(&format!("unit: {unit}"), "unit: year")
+            .replace(&in_json, "\"unit\":\"year\"")
+    })
+}
+
 /// A page.
 pub(crate) struct Guide {
     text: String,

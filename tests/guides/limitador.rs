@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, yaml};
+use crate::guide::{Guide, of_a_year, yaml};
 
 const PAGE: &str = "from-limitador.md";
 
@@ -80,10 +80,7 @@ fn the_script_carries_spent_hits_over() {
         counter(1, "eve", 999),
         json!({ "limit": limits[2], "set_variables": {}, "remaining": 3, "expires_in_seconds": 1 }),
     ]));
-    // No window may turn during the test.
-    let rules = guide
-        .only("Rules of tollgate", "yaml")
-        .replace("unit: day", "unit: year");
+    let rules = of_a_year(&guide.only("Rules of tollgate", "yaml"));
     let tollgate = Tollgate::start(&rules, &[]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = directory.path().join("carry_over.py");

@@ -20,7 +20,7 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::terminal_picture::{self, PROMPT};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, root};
+use crate::guide::{Guide, of_a_year, root};
 
 const PAGE: &str = "on-call.md";
 const PICTURES: &str = "docs/pictures";
@@ -49,8 +49,7 @@ impl Replicas {
         std::fs::write(&key, "a key of the page's example").unwrap();
         std::fs::write(folder.path().join("rules.yaml"), rules).unwrap();
         let key = key.display().to_string();
-        // No window turns while the page runs.
-        let rules = rules.replace("unit: hour", "unit: year");
+        let rules = of_a_year(rules);
         let start = || Tollgate::start(&rules, &["--value-hash-key-file", &key]);
         Self {
             one: start(),

@@ -16,7 +16,7 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::exposed_metrics::SHOWN;
-use crate::guide::Guide;
+use crate::guide::{Guide, of_a_year};
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 
@@ -37,9 +37,7 @@ fn rules_folder(guide: &Guide) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("ratelimit/config");
     std::fs::create_dir_all(&folder).unwrap();
-    // No window turns during the test.
-    let rules = guide.only("3. Move the callers", "yaml");
-    let rules = rules.replace("unit: day", "unit: year");
+    let rules = of_a_year(&guide.only("3. Move the callers", "yaml"));
     std::fs::write(folder.join("shop.yaml"), rules).unwrap();
     directory
 }

@@ -1,4 +1,5 @@
-//! The admin API of the real binary: the schema of its responses, the examples of docs/admin.md, its audit lines.
+//! The admin API of the real binary: the schema of its responses, the examples of docs/admin.md,
+//! its audit lines.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,7 +10,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::commands::tollgate;
 use crate::python::python;
-use crate::testing_rules::blocks;
+use crate::testing_rules::{blocks, of_a_year};
 
 const RULES: &str = "
 domain: d
@@ -211,7 +211,7 @@ fn without_times(answer: &mut Value) {
 #[test]
 fn every_command_of_the_page_answers_as_it_shows() {
     let page = fs::read_to_string(repository().join("docs/api.md")).unwrap();
-    let rules = blocks(&page, "yaml")[0].replace("unit: day", "unit: year");
+    let rules = of_a_year(&blocks(&page, "yaml")[0]);
     let service = Tollgate::start(&rules, &[]);
     let blocks = blocks(&page, "console");
     assert_eq!(blocks.len(), 7);

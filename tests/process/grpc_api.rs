@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::testing_rules::blocks;
+use crate::testing_rules::{blocks, of_a_year};
 
 const RULES: &str = "
 domain: d
@@ -35,7 +35,7 @@ fn a_python_client_calls_every_rpc_of_both_services() {
 fn the_python_program_of_the_page_prints_what_it_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/api.md")).unwrap();
-    let rules = blocks(&page, "yaml")[0].replace("unit: day", "unit: year");
+    let rules = of_a_year(&blocks(&page, "yaml")[0]);
     let service = Tollgate::start(&rules, &[]);
     let program = &blocks(&page, "python")[0];
     let program = program.replace("localhost:8081", &service.grpc.to_string());

@@ -8,6 +8,8 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tollgate_test_support::wire_bench_options;
 
+use crate::testing_rules::of_a_year;
+
 fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()
 }
@@ -29,13 +31,7 @@ fn commands(text: &str) -> Vec<String> {
 /// Ports are replaced, so that tests can run in parallel.
 fn run(text: &str) -> String {
     let rules = std::fs::read_to_string("examples/edge.yaml").unwrap();
-    // No window turns while the page runs.
-    let of_a_year = ["second", "minute", "hour"]
-        .iter()
-        .fold(rules.clone(), |rules, unit| {
-            rules.replace(&format!("unit: {unit}"), "unit: year")
-        });
-    let mut running = Tollgate::start(&of_a_year, &[]);
+    let mut running = Tollgate::start(&of_a_year(&rules), &[]);
     let mut printed = String::new();
     for command in commands(text) {
         // `cargo run --release --` is replaced by the binary under test.

@@ -83,6 +83,7 @@ fn round(service: &Tollgate) -> Round {
                 }));
             }
         }
+        // sleep: a round has this length.
         tokio::time::sleep(ROUND).await;
         stop.store(true, Ordering::Relaxed);
         let mut all = Vec::new();

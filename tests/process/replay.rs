@@ -1,4 +1,5 @@
-//! `tollgate replay`: a recording of a real service. `sessions/record.txt` has files that are wrong.
+//! `tollgate replay`: a recording of a real service. `sessions/record.txt` has files that are
+//! wrong.
 //!
 //! What it deliberately does not do: decide by every algorithm (`src/replay/tests.rs`).
 

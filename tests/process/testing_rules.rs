@@ -24,6 +24,14 @@ pub(crate) fn blocks(page: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
+/// Rules with a year as each unit, so that no window turns while the real clock runs.
+pub(crate) fn of_a_year(rules: &str) -> String {
+    let units = ["second", "minute", "hour", "day"];
+    units.iter().fold(rules.to_owned(), |rules, unit| {
+        rules.replace(&format!("unit: {unit}"), "unit: year")
+    })
+}
+
 /// A folder with the page's rules and tests.
 pub(crate) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
