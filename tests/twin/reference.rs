@@ -2,8 +2,8 @@
 //! service would give for the number, and the number is what it would have.
 //!
 //! A random walk on a few counters; either service sends the next hits. The other service is two
-//! commands (`INCRBY`, `EXPIRE`); the model is a map of numbers and one comparison. `tests/matching`
-//! and `tests/redis` check the names of counters.
+//! commands (`INCRBY`, `EXPIRE`); the model is a map of numbers and one comparison.
+//! `tests/matching` and `tests/redis` check the names of counters.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
