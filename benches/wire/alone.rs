@@ -11,10 +11,9 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tollgate_test_support::child_process::SpawnTied as _;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tollgate_test_support::wire_bench_options::Options;
 
@@ -290,13 +289,13 @@ impl Strace {
             child: child.ok()?,
             output,
         };
-        let attached = wait_for(PATIENCE, || {
+        let attached = until("strace attaches or ends", || {
             if strace.child.try_wait().expect("its state").is_some() {
                 return Some(false);
             }
             is_traced(process).then_some(true)
         });
-        attached.expect("strace attaches or ends").then_some(strace)
+        attached.then_some(strace)
     }
 
     fn detach(mut self, requests: u64) -> Calls {
@@ -304,10 +303,7 @@ impl Strace {
             .args(["-INT", &self.child.id().to_string()])
             .status();
         assert!(interrupted.expect("kill runs").success());
-        let ended = wait_for(Duration::from_secs(10), || {
-            self.child.try_wait().expect("its state")
-        });
-        ended.expect("strace ends");
+        until("strace ends", || self.child.try_wait().expect("its state"));
         let summary = std::fs::read_to_string(self.output.path()).expect("its summary");
         let mut calls = Calls::default();
         for line in summary.lines() {

@@ -12,7 +12,6 @@
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::axes;
 use crate::generator::{self, Expected, Shape, Target};
@@ -23,7 +22,7 @@ use crate::statistics::Spread;
 use crate::table;
 use tollgate_test_support::components::program;
 use tollgate_test_support::performance_chart::PEERS_FILE;
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
 
@@ -222,7 +221,7 @@ fn start(workload: &Workload, redis: &RedisServer, own: Option<&[(&str, &str)]>)
     let deadline = [("TOLLGATE_STORE_DEADLINE_MS", "1000")];
     let variables = [&shared[..], &deadline, own].concat();
     let server = Server::start_with(workload, 1, &variables);
-    let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
-    wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+    let up = || value(&server, "tollgate_store_up") > 0.0;
+    until("it finds Redis", up);
     server
 }

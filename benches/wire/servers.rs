@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
@@ -222,7 +222,7 @@ impl Server {
             .spawn_tied()
             .expect("it starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        wait_for(PATIENCE, || TcpStream::connect(address).ok()).expect("it listens");
+        until("it listens", || TcpStream::connect(address));
         Self {
             kind,
             address,

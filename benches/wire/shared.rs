@@ -24,7 +24,7 @@ use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsF
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
 
@@ -127,8 +127,8 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         let server = Server::start_with(workload, 1, &variables);
         if mode.is_some() {
             // The service starts without Redis, so the measurement waits until it is connected.
-            let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
-            wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+            let up = || value(&server, "tollgate_store_up") > 0.0;
+            until("it finds Redis", up);
         }
         let workload = workload.clone();
         Candidate::Service { server, workload }

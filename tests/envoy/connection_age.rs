@@ -10,7 +10,7 @@ use tollgate_test_support::background_clients::{
     statuses, wait_for_decisions, wait_for_requests, with_background_load,
 };
 use tollgate_test_support::envoy_process::{Envoy, OnError};
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Each replica admits a few requests of each client, so that both answers occur.
@@ -57,7 +57,7 @@ fn aged_connections_and_a_restart_under_load_cost_no_request() {
             }
         });
         restarted.signal("TERM");
-        let status = restarted.wait(PATIENCE).expect("it stops");
+        let status = restarted.wait();
         assert_eq!(status.code(), Some(0), "{}", restarted.said());
         wait_for_decisions(&envoy, DECISIONS);
 

@@ -9,7 +9,6 @@ use tollgate_test_support::background_clients::{
     statuses, wait_for_decisions, wait_for_requests, with_background_load,
 };
 use tollgate_test_support::envoy_process::{Envoy, OnError};
-use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Each replica admits a few requests of each client, so that both answers occur.
@@ -31,7 +30,7 @@ fn a_replica_stopped_under_load_costs_no_request() {
             wait_for_requests(tollgate);
         }
         leaving.signal("TERM");
-        let status = leaving.wait(PATIENCE).expect("it stops");
+        let status = leaving.wait();
         assert_eq!(status.code(), Some(0), "{}", leaving.said());
         wait_for_decisions(&envoy, DECISIONS);
     });

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tollgate::recording::{Events as _, Reader};
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::repository;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::admin_commands::{LIMITS, admin, hit};
@@ -92,7 +92,7 @@ fn a_lost_service_leaves_a_file_that_can_be_replayed() {
     let child = start(&service, &out, &[]);
     hit_recorded(&service, "user=ann", 3);
     service.signal("KILL");
-    service.wait(PATIENCE).unwrap();
+    service.wait();
     let (code, said) = end(child, None);
     assert_eq!(code, 4, "{said}");
     assert!(said.contains("it is incomplete"), "{said}");

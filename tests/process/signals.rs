@@ -2,7 +2,7 @@
 
 use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -16,7 +16,7 @@ fn sigterm_and_sigint_stop_it_with_success() {
         let mut running = Tollgate::start(RULES, &["--drain-timeout", "10m"]);
         let idle = std::net::TcpStream::connect(running.grpc).unwrap();
         running.signal(name);
-        let status = running.wait(PATIENCE).expect("it stops");
+        let status = running.wait();
         assert_eq!(status.code(), Some(0), "{name}");
         drop(idle);
     }
@@ -45,7 +45,7 @@ fn a_second_signal_stops_it_at_once() {
         http(running.http, "GET", "/readyz", "").0 == 500
     });
     running.signal("INT");
-    let status = running.wait(PATIENCE).expect("it stops");
+    let status = running.wait();
     assert_eq!(status.code(), Some(0));
 }
 

@@ -9,7 +9,7 @@ use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::namespaces::run_test_again;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 /// A limit of each algorithm, whose window does not turn within the test.
@@ -64,7 +64,7 @@ fn exactly_the_limit_passes_across_a_sigterm() {
     let mut service = start(&rules, &snapshot, "86400");
     assert_eq!(admitted(service.http, 6), 6 * ALGORITHMS.len());
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).unwrap().success());
+    assert!(service.wait().success());
     let service = start(&rules, &snapshot, "86400");
     assert_eq!(admitted(service.http, 10), 4 * ALGORITHMS.len());
 }
@@ -80,7 +80,7 @@ fn a_kill_loses_at_most_what_was_counted_since_the_last_snapshot() {
     until("two more snapshots are written", || writes() >= now + 2);
     let since = admitted(service.http, 2);
     service.signal("KILL");
-    service.wait(PATIENCE).unwrap();
+    service.wait();
     let incomplete = folder.path().join("buckets.snapshot.tmp");
     std::fs::write(&incomplete, b"as a kill in the middle of a write leaves it").unwrap();
     let service = start(&rules, &snapshot, "86400");
@@ -106,7 +106,7 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     let mut service = start(&rules, snapshot, "86400");
     assert_eq!(admitted(service.http, 6), 6 * ALGORITHMS.len());
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).unwrap().success());
+    assert!(service.wait().success());
     let good = std::fs::read(snapshot).unwrap();
 
     let mut service = start(&rules, snapshot, "1");
@@ -115,7 +115,7 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     let full = "tollgate_snapshot_write_failures_total{cause=\"disk_full\"}";
     until("the disk is full", || service.metric(full) > 0);
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).unwrap().success());
+    assert!(service.wait().success());
     assert_eq!(std::fs::read(snapshot).unwrap(), good);
     assert!(!Path::new("/mnt/buckets.snapshot.tmp").exists());
     let service = start(&rules, snapshot, "86400");

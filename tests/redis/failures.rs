@@ -3,7 +3,7 @@
 
 use tokio::task::JoinSet;
 use tollgate_test_support::grpc_client::Code;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -88,7 +88,7 @@ async fn a_frozen_redis_does_not_hold_up_a_stop() {
     flood(&tollgate, "frozen", 1_000, answer_of("error")).await;
     tollgate.signal("TERM");
     // Redis is still frozen.
-    assert!(tollgate.wait(PATIENCE).unwrap().success());
+    assert!(tollgate.wait().success());
 }
 
 /// Without Redis the policy of the domain applies, and the server's where the domain has none.

@@ -31,6 +31,7 @@ mod rate_lease_faults;
 mod rate_leases;
 mod reference;
 mod reservations;
+mod reservations_raced;
 mod resets;
 mod sentinels;
 mod slow;

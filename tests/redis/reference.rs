@@ -6,7 +6,7 @@
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate_test_support::grpc_client::{Code, Descriptor, RateLimitOverride, hits, request};
-use tollgate_test_support::polling::{PATIENCE, until_async};
+use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
@@ -180,7 +180,7 @@ async fn leases_are_taken_from_the_reference_s_counter_and_go_back_to_it() {
         );
     }
     tollgate.signal("TERM");
-    assert!(tollgate.wait(PATIENCE).is_some());
+    tollgate.wait();
     assert_eq!(counted(&redis, "k_v").as_deref(), Some("300"));
 }
 

@@ -19,10 +19,10 @@ use tonic::{Code, Response, Status};
 
 use super::{decides, patient, replica};
 
-const LIMIT: u64 = 100_000;
+pub(super) const LIMIT: u64 = 100_000;
 
 /// A bucket of the calendar year and one that refills by a hit in five minutes.
-const RULES: &str = "
+pub(super) const RULES: &str = "
 domain: d
 descriptors:
 - { key: k, value: fixed_window, rate_limit: { unit: year, requests_per_unit: 100000 } }
@@ -34,13 +34,13 @@ descriptors:
     reserve: { key: stream, amount: 800, expires: 5m }
 ";
 
-type Client = RateLimitsClient<Channel>;
+pub(super) type Client = RateLimitsClient<Channel>;
 
-async fn client(tollgate: &Tollgate) -> Client {
+pub(super) async fn client(tollgate: &Tollgate) -> Client {
     RateLimitsClient::new(channel(tollgate.grpc).await)
 }
 
-fn descriptor(key: &str, value: &str) -> Vec<Descriptor> {
+pub(super) fn descriptor(key: &str, value: &str) -> Vec<Descriptor> {
     vec![Descriptor {
         entries: vec![Entry {
             key: key.to_owned(),
@@ -50,7 +50,7 @@ fn descriptor(key: &str, value: &str) -> Vec<Descriptor> {
     }]
 }
 
-fn reserve(value: &str, id: &str, hits: u64) -> ReserveRequest {
+pub(super) fn reserve(value: &str, id: &str, hits: u64) -> ReserveRequest {
     ReserveRequest {
         domain: "d".to_owned(),
         descriptors: descriptor("k", value),
@@ -60,7 +60,7 @@ fn reserve(value: &str, id: &str, hits: u64) -> ReserveRequest {
     }
 }
 
-fn commit(value: &str, id: &str, hits: u64) -> CommitRequest {
+pub(super) fn commit(value: &str, id: &str, hits: u64) -> CommitRequest {
     CommitRequest {
         domain: "d".to_owned(),
         descriptors: descriptor("k", value),
@@ -70,7 +70,7 @@ fn commit(value: &str, id: &str, hits: u64) -> CommitRequest {
 }
 
 /// What a bucket has left.
-async fn left(client: &mut Client, key: &str, value: &str) -> u64 {
+pub(super) async fn left(client: &mut Client, key: &str, value: &str) -> u64 {
     let peek = CheckRequest {
         domain: "d".to_owned(),
         descriptors: descriptor(key, value),

@@ -1,7 +1,7 @@
 //! The fields `reserve`, `cost` and `budget`: with every algorithm, with an id, and below overlays.
 //!
 //! What it deliberately does not do: errors and results of each field (`cases/`), or what
-//! reservations do (`tests/service/reservations`).
+//! reservations do (`tests/service/walks/streams.txt`).
 
 use tollgate::rules::file::{LoadedRules, load_overlaid};
 use tollgate_limiter::{ALGORITHMS, ReserveAmount};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate_test_support::grpc_client::{Code, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -136,7 +136,7 @@ async fn counters_are_sent_by_udp_under_the_references_names() {
         "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_b\",key2=\"c_10_0_0_1\"}";
     assert_eq!(service.metric(series), 1);
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).expect("it ends").success());
+    assert!(service.wait().success());
     let heard = ReceivedCounters::default();
     let mut datagram = vec![0; 65_536];
     socket.set_nonblocking(true).unwrap();
@@ -190,7 +190,7 @@ async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
     // The last changes are flushed at shutdown.
     ask_again(&service, 9).await;
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).expect("it ends").success());
+    assert!(service.wait().success());
     heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 50);
 }
 
@@ -212,5 +212,5 @@ async fn an_unreachable_statsd_server_delays_neither_decisions_nor_shutdown() {
     let said = service.said();
     assert_eq!(said.matches("cannot send to statsd").count(), 1, "{said}");
     service.signal("TERM");
-    assert!(service.wait(PATIENCE).expect("it ends").success());
+    assert!(service.wait().success());
 }

@@ -11,7 +11,6 @@ use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
 };
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -71,7 +70,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Stops the service and returns all its spans.
 fn stop_and_collect(mut service: Tollgate, collector: &Collector) -> Vec<ReceivedSpan> {
     service.signal("TERM");
-    let status = service.wait(PATIENCE).expect("it ends");
+    let status = service.wait();
     assert!(status.success(), "{}", service.said());
     assert!(!service.said().contains(SECRET), "{}", service.said());
     collector.spans()

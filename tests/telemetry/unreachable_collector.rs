@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -96,7 +96,7 @@ async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
             // Some spans still wait at the stop.
             decide(&service, 10).await;
             service.signal("TERM");
-            let status = service.wait(PATIENCE).expect("it ends");
+            let status = service.wait();
             assert!(status.success());
         }
     }
@@ -115,7 +115,7 @@ async fn an_export_that_hangs_holds_up_neither_decisions_nor_the_stop() {
         let dropped = spans(&service, "dropped");
         assert!(dropped >= DECISIONS - 4 * QUEUE, "{protocol:?}: {dropped}");
         service.signal("TERM");
-        let status = service.wait(PATIENCE).expect("it ends");
+        let status = service.wait();
         assert!(status.success(), "{protocol:?}");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::program::Outcome;
@@ -32,7 +32,7 @@ pub(super) fn drain(case: Case) {
     let new = service(&[]);
     relay.lead_to(new.grpc);
     old.signal("TERM");
-    let status = old.wait(PATIENCE).expect("it stops");
+    let status = old.wait();
     assert_eq!(status.code(), Some(0));
     until("the new one is under load", || is_loaded(&new));
     client.send("stop");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex};
 
-use crate::polling::{PATIENCE, wait_for};
+use crate::polling::until;
 
 /// A child process that is killed when dropped.
 pub struct KillOnDrop(pub Child);
@@ -73,13 +73,12 @@ impl SpawnTied for Command {
     }
 }
 
-/// Runs a command; returns its exit code, if it ended in time, and its stderr.
+/// Runs a command that ends by itself; returns its exit code, if it has one, and its stderr.
 pub fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
     let mut process = KillOnDrop(command.stderr(Stdio::piped()).spawn_tied().unwrap());
-    let status = wait_for(PATIENCE, || process.0.try_wait().unwrap());
-    let _ = process.0.kill(); // or stderr would never end
+    let status = until("the command ends", || process.0.try_wait().unwrap());
     let mut said = String::new();
     let mut stderr = process.0.stderr.take().unwrap();
     stderr.read_to_string(&mut said).unwrap();
-    (status.and_then(|status| status.code()), said)
+    (status.code(), said)
 }

@@ -3,6 +3,9 @@
 //! A wait that ends too late fails the test with what it waited for and the last state it saw.
 //! `PATIENCE` is far above what any condition takes, also on a machine that is busy.
 
+// A patience is in the machine's time.
+#![allow(clippy::disallowed_methods)]
+
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -95,19 +98,5 @@ fn pause() {
         tokio::task::block_in_place(|| std::thread::sleep(PAUSE));
     } else {
         std::thread::sleep(PAUSE);
-    }
-}
-
-/// Calls `ask` until it returns a value, for at most `within`.
-pub fn wait_for<T>(within: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + within;
-    loop {
-        if let Some(answer) = ask() {
-            return Some(answer);
-        }
-        if Instant::now() >= deadline {
-            return None;
-        }
-        pause();
     }
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
 use crate::metrics_text::series_value;
-use crate::polling::{PATIENCE, wait_for};
+use crate::polling::until;
 use crate::ports::reserved_port;
 use crate::tollgate_process::tollgate_binary;
 
@@ -76,13 +76,12 @@ impl RatelimitProcess {
             said,
             _bin: bin,
         };
-        let listens = wait_for(PATIENCE, || {
+        until("it listens", || {
             if let Some(status) = replica.child.try_wait().unwrap() {
                 panic!("it ended with {status}: {}", replica.said());
             }
-            std::net::TcpStream::connect(http_port).ok()
+            std::net::TcpStream::connect(http_port).map_err(|_| replica.said())
         });
-        assert!(listens.is_some(), "{}", replica.said());
         replica
     }
 
@@ -96,8 +95,8 @@ impl RatelimitProcess {
 
     /// Waits until the health check passes.
     pub fn wait_until_ready(&self) {
-        let ready = || (self.health() == 200).then_some(());
-        assert!(wait_for(PATIENCE, ready).is_some(), "{}", self.said());
+        let ready = || (self.health() == 200).then_some(()).ok_or(self.said());
+        until("the health check passes", ready);
     }
 
     /// The value of a metric; 0 when it is absent.

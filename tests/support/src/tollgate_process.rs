@@ -9,12 +9,11 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
 
 use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
 use crate::metrics_text::{series_sum, series_value};
-use crate::polling::wait_for;
+use crate::polling::until;
 use crate::process_usage::{cpu_seconds, status_bytes};
 
 /// The path of the `tollgate` binary that cargo built for this test or benchmark.
@@ -240,9 +239,11 @@ impl Tollgate {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Waits for it to end, no longer than `within`.
-    pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
-        wait_for(within, || self.child.try_wait().expect("its status"))
+    /// Waits until it ends.
+    pub fn wait(&mut self) -> ExitStatus {
+        until("tollgate ends", || {
+            self.child.try_wait().expect("its status")
+        })
     }
 
     pub fn running(&mut self) -> bool {
