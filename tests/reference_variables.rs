@@ -8,13 +8,6 @@
 //! `tests/process`).
 
 // A test fails by a panic.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -7,8 +7,8 @@ use serde_json::json;
 use tollgate_test_support::components::{component, repository};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::chromium::Browser;
-use crate::traffic::{hit, hit_each, page, service};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{hit, hit_each, page, service};
 
 /// Largest screenshot, in bytes.
 const PICTURE_BYTES_MAX: usize = 200_000;

@@ -2,8 +2,8 @@
 
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::chromium::Browser;
-use crate::traffic::{RULES, exceed, page, service};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{RULES, exceed, page, service};
 
 #[test]
 fn a_candidate_s_percentages_and_its_decisions_are_shown() {

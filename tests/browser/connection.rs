@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use crate::chromium::Browser;
-use crate::traffic::{exceed, page, service};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{exceed, page, service};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 

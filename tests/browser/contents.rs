@@ -4,8 +4,8 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::chromium::Browser;
-use crate::traffic::{exceed, page, service};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{exceed, page, service};
 
 #[test]
 fn a_refused_key_its_rule_and_its_decision_are_shown() {
@@ -86,8 +86,10 @@ fn hostile_values_are_text() {
 
 #[test]
 fn a_hashed_page_answers_is_it_this_one() {
-    let service =
-        tollgate_test_support::tollgate_process::Tollgate::start(crate::traffic::RULES, &[]);
+    let service = tollgate_test_support::tollgate_process::Tollgate::start(
+        crate::browser::traffic::RULES,
+        &[],
+    );
     let browser = Browser::start(&[]);
     browser.open(&page(&service));
     exceed(&service, "someone");

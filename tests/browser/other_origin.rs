@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
 
-use crate::chromium::Browser;
-use crate::traffic::{exceed, hit, service};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{exceed, hit, service};
 
 /// Serves an empty page, of an origin of its own. Ends with the test's process.
 fn foreign_page() -> SocketAddr {

@@ -4,9 +4,9 @@ use tokio::runtime::Runtime;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::quota_client::{Id, QuotaStream};
 
-use crate::accessibility::{violations, write_picture};
-use crate::chromium::Browser;
-use crate::traffic::{RULES, page, service};
+use crate::browser::accessibility::{violations, write_picture};
+use crate::browser::chromium::Browser;
+use crate::browser::traffic::{RULES, page, service};
 
 // window: the clock is the test's.
 const QUOTAS: &str = "

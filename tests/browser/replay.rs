@@ -11,9 +11,9 @@ use tollgate::replay::page::page;
 use tollgate::replay::report::ReplayReport;
 use tollgate_test_support::components::repository;
 
-use crate::accessibility::{violations, write_picture};
-use crate::chromium::Browser;
-use crate::replay_sample::{hostile, one_set, two_sets};
+use crate::browser::accessibility::{violations, write_picture};
+use crate::browser::chromium::Browser;
+use crate::browser::replay_sample::{hostile, one_set, two_sets};
 
 /// The page of a report in a file.
 struct Page {

@@ -5,8 +5,8 @@
 use allocation_counter::measure;
 use tollgate_limiter::Unit;
 
-use crate::days::{DAY_US, parsed};
-use crate::{at, plain};
+use crate::calendar::days::{DAY_US, parsed};
+use crate::calendar::{at, plain};
 
 #[test]
 fn a_window_is_found_without_allocating() {

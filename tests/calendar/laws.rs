@@ -13,8 +13,8 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::days::{DAY_US, HOUR_US, date, number, parsed, spelled};
-use crate::{at, given, us};
+use crate::calendar::days::{DAY_US, HOUR_US, date, number, parsed, spelled};
+use crate::calendar::{at, given, us};
 
 /// The parameters of a calendar.
 #[derive(Clone, Copy)]

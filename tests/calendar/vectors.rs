@@ -6,8 +6,8 @@ use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
 use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
 use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
-use crate::days::{DAY_US, HOUR_US, parsed, spelled};
-use crate::{asked, at, given, plain, us};
+use crate::calendar::days::{DAY_US, HOUR_US, parsed, spelled};
+use crate::calendar::{asked, at, given, plain, us};
 
 /// The window of `calendar` that holds `now` is `start` to `end`, and so is that of any instant in
 /// it.

@@ -17,8 +17,8 @@ use std::process::Command;
 use tollgate_limiter::{Unit, Weekday};
 use tollgate_test_support::components::component;
 
-use crate::days::spelled;
-use crate::{at, given, plain, us};
+use crate::calendar::days::spelled;
+use crate::calendar::{at, given, plain, us};
 
 #[test]
 fn python_sees_the_same_windows() {

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::rendering::{read, rendered, root};
+use crate::chart::rendering::{read, rendered, root};
 
 /// Instructions of the Dockerfile as keyword and rest, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::rendering::{Case, HELMS, helm, read, refusal, rendered, text_cases};
+use crate::chart::rendering::{Case, HELMS, helm, read, refusal, rendered, text_cases};
 
 /// The error of a version of Helm for a case, which has the texts of the case.
 fn refused(version: &str, (set, texts): &Case) -> String {

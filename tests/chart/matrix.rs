@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::rendering::{HELMS, chart, helm, read, template, validated, values_files, yaml};
+use crate::chart::rendering::{HELMS, chart, helm, read, template, validated, values_files, yaml};
 
 /// The oldest version that Chart.yaml allows, the first with the sleep hook, one in wide use, and
 /// the newest with schemas.

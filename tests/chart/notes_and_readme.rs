@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::rendering::{
+use crate::chart::rendering::{
     EXAMPLE, HELMS, OFF, ON, Rendered, chart, helm, read, rendered, template, text_cases, texts,
     yaml,
 };

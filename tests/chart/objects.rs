@@ -5,7 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::rendering::{HELMS, Rendered, rendered, rendered_by, text_cases, texts, values_files};
+use crate::chart::rendering::{
+    HELMS, Rendered, rendered, rendered_by, text_cases, texts, values_files,
+};
 
 /// A field of the objects, as `fields.txt` names it; null if it is missing.
 fn field<'r>(rendered: &'r Rendered, name: &str) -> &'r Value {

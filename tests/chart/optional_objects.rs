@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate_test_support::components::component;
 
-use crate::rendering::{ON, rendered, yaml};
+use crate::chart::rendering::{ON, rendered, yaml};
 
 /// A job checks the new rules before an upgrade: its `ConfigMap` is created before it, has the new
 /// rules, and is deleted after it.

@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rendering::{HELMS, helm, python, read, yaml};
+use crate::chart::rendering::{HELMS, helm, python, read, yaml};
 
 /// An unpacked package; its folder is removed when dropped.
 struct Package {

@@ -19,7 +19,7 @@ use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::rendering::Rendered;
+use crate::chart::rendering::Rendered;
 
 /// A running pod, killed when dropped.
 pub(crate) struct Pod {

@@ -8,8 +8,8 @@
 
 use serde_json::{Value, json};
 
-use crate::matrix::KUBERNETES;
-use crate::rendering::{ON, Rendered, rendered, values_files};
+use crate::chart::matrix::KUBERNETES;
+use crate::chart::rendering::{ON, Rendered, rendered, values_files};
 
 /// Pods of a render: their owner and spec.
 fn pods(objects: &[Value]) -> Vec<(String, &Value)> {

@@ -9,10 +9,10 @@
 
 use serde_json::Value;
 
-use crate::arbitrary::Arbitrary;
-use crate::invalid_values::guards;
-use crate::matrix::KUBERNETES;
-use crate::rendering::{HELMS, chart, read, template, validated};
+use crate::chart::arbitrary::Arbitrary;
+use crate::chart::invalid_values::guards;
+use crate::chart::matrix::KUBERNETES;
+use crate::chart::rendering::{HELMS, chart, read, template, validated};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     let given = std::env::var(variable).ok();

@@ -111,7 +111,7 @@ pub(crate) fn helm(version: &str, arguments: &[&str]) -> Result<String, String> 
     if output.status.success() {
         Ok(text(&output.stdout))
     } else {
-        Err(text(&output.stdout) + &text(&output.stderr))
+        Err(text(&output.stdout) + text(&output.stderr).as_str())
     }
 }
 

@@ -10,8 +10,8 @@ use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::tls_client::TlsClient;
 
-use crate::pod::Pod;
-use crate::rendering::rendered;
+use crate::chart::pod::Pod;
+use crate::chart::rendering::rendered;
 
 /// A folder in place of a Secret with a token.
 fn token(text: &str) -> tempfile::TempDir {

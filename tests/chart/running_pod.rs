@@ -19,9 +19,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::notes_and_readme::{cluster, notes};
-use crate::pod::{Folders, Pod, check, found};
-use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
+use crate::chart::notes_and_readme::{cluster, notes};
+use crate::chart::pod::{Folders, Pod, check, found};
+use crate::chart::rendering::{EXAMPLE, ON, Rendered, rendered};
 
 /// A running Envoy, killed when dropped.
 struct Envoy(Child);

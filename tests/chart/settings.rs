@@ -14,7 +14,7 @@ use clap::{Arg, CommandFactory as _};
 use serde_json::json;
 use tollgate::cli::Cli;
 
-use crate::rendering::{EXAMPLE, HELMS, read, refusal, rendered, root, texts, values_files};
+use crate::chart::rendering::{EXAMPLE, HELMS, read, refusal, rendered, root, texts, values_files};
 
 const SCHEMA: &str = "helm/tollgate/values.schema.json";
 

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::matrix::{Case, KUBERNETES, cases};
-use crate::rendering::{python, read, root, yaml};
+use crate::chart::matrix::{Case, KUBERNETES, cases};
+use crate::chart::rendering::{python, read, root, yaml};
 
 fn path(name: &str) -> PathBuf {
     root().join(format!("tests/chart/snapshots/{name}.yaml"))

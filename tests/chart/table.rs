@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::rendering::{read, root, yaml};
+use crate::chart::rendering::{read, root, yaml};
 
 const PAGE: &str = "helm/tollgate/README.md";
 

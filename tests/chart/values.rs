@@ -3,8 +3,8 @@
 //! What it deliberately does not do: refusals (`invalid_values`), or whole files of values
 //! (`matrix`).
 
-use crate::matrix::KUBERNETES;
-use crate::rendering::{HELMS, helm, read, refusal, rendered, validated, yaml};
+use crate::chart::matrix::KUBERNETES;
+use crate::chart::rendering::{HELMS, helm, read, refusal, rendered, validated, yaml};
 
 /// Errors of the API server for an object's fields that older helm does not check.
 fn validate(manifests: &str) {

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use tollgate_test_support::components::{program, repository};
 
-use crate::machine::{run, run_to_code};
-use crate::package::{Packages, build};
+use crate::debian::machine::{run, run_to_code};
+use crate::debian::package::{Packages, build};
 
 /// The highest exposure that the unit may have.
 const EXPOSURE_MAX: f64 = 2.0;

@@ -17,7 +17,7 @@ use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 
-use crate::machine::run;
+use crate::debian::machine::run;
 
 /// Where the package has the unit, and where drop-ins of the operator are.
 pub(crate) const UNIT: &str = "/usr/lib/systemd/system/tollgate.service";

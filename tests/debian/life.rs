@@ -14,9 +14,9 @@ use std::process::Command;
 use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::polling::until;
 
-use crate::installed_unit::{Service, UNIT, Unit};
-use crate::machine::{alone, run, run_to_code};
-use crate::package::{NEWER_LINE, NEWER_VERSION, Packages};
+use crate::debian::installed_unit::{Service, UNIT, Unit};
+use crate::debian::machine::{alone, run, run_to_code};
+use crate::debian::package::{NEWER_LINE, NEWER_VERSION, Packages};
 
 const GUIDE: &str = "docs/guides/debian.md";
 const RULES: &str = "/etc/tollgate/rules/example.yaml";

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use tollgate_test_support::components::repository;
 use tollgate_test_support::namespaces::{run_test_again, test_name};
 
-use crate::package::Packages;
+use crate::debian::package::Packages;
 
 /// Set inside, to the folder of the packages.
 const WITHIN: &str = "TOLLGATE_DEBIAN_WITHIN";
@@ -64,6 +64,6 @@ pub(crate) fn run(command: &mut Command) -> String {
 pub(crate) fn run_to_code(command: &mut Command) -> (i32, String) {
     let output = command.output().expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let text = text(&output.stdout) + &text(&output.stderr);
+    let text = text(&output.stdout) + text(&output.stderr).as_str();
     (output.status.code().expect("an exit code"), text)
 }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use tollgate_test_support::components::{component, repository, without_cargo_variables};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::machine::run;
+use crate::debian::machine::run;
 
 /// A line that only the newer package's example rules have.
 pub(crate) const NEWER_LINE: &str = "# Of the newer package.\n";
@@ -115,7 +115,7 @@ fn make_newer(folder: &Path, current: &Path) {
     fs::write(control, text).expect("the control file");
     let rules = root.join("etc/tollgate/rules/example.yaml");
     let text = fs::read_to_string(&rules).expect("the rules");
-    fs::write(rules, NEWER_LINE.to_owned() + &text).expect("the rules");
+    fs::write(rules, NEWER_LINE.to_owned() + text.as_str()).expect("the rules");
     run(Command::new("dpkg-deb")
         .args(["-Zgzip", "-z1", "--root-owner-group", "-b"])
         .arg(&root)

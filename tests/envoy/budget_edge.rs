@@ -13,7 +13,7 @@ use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::yaml::yaml;
 
-use crate::model::{Answer, Model};
+use crate::envoy::model::{Answer, Model};
 
 pub(crate) const PAGE: &str = include_str!("../../docs/guides/budgets-with-envoy.md");
 

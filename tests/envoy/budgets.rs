@@ -18,12 +18,12 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::budget_edge::{
+use crate::envoy::budget_edge::{
     BUDGET, Edge, GATEWAY_DOMAIN, GATEWAY_ROUTE, GATEWAY_USER, PAGE, Run, STREAMS,
     as_model_gateway, rules, with_commas, with_default_cost, without_ids,
 };
-use crate::edge::runtime;
-use crate::model::Answer;
+use crate::envoy::edge::runtime;
+use crate::envoy::model::Answer;
 
 /// Reserved amounts of the runs: too low, about the mean, and the most that a stream costs.
 const AMOUNTS: [u64; 4] = [500, 1_000, 2_000, 4_000];

@@ -8,7 +8,7 @@
 
 use tollgate_test_support::envoy_process::OwnHeaders;
 
-use crate::edge::{DAY_SECONDS, Edge, until_the_end_of};
+use crate::envoy::edge::{DAY_SECONDS, Edge, until_the_end_of};
 
 #[test]
 fn over_limit_responses_have_the_rules_body_and_headers_and_others_do_not() {

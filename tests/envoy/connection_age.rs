@@ -1,7 +1,7 @@
 //! Connections that reach their maximum age under load, without a failed request.
 //!
-//! How: two tollgates whose connections live half a second, and clients that send constantly. A test
-//! ends when each tollgate has aged out enough connections and Envoy has opened new ones.
+//! How: two tollgates whose connections live half a second, and clients that send constantly. A
+//! test ends when each tollgate has aged out enough connections and Envoy has opened new ones.
 //!
 //! What it deliberately does not do: keep a stream open beyond the grace period. Envoy's checks
 //! last milliseconds.

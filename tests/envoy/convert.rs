@@ -10,7 +10,7 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::example_bootstrap::example;
+use crate::envoy::example_bootstrap::example;
 
 /// The example's actions, which the converted ones replace.
 const EXAMPLE_ACTIONS: &str = "                            rate_limits:

@@ -11,7 +11,7 @@ use tollgate_test_support::markdown::{Page, arguments};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::example_bootstrap::example;
+use crate::envoy::example_bootstrap::example;
 
 /// The virtual host of the example and the text that follows it.
 const ROUTES: (&str, &str) = (

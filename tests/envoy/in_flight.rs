@@ -22,9 +22,9 @@ use tollgate_test_support::background_clients::SetOnDrop;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::polling::until;
 
-use crate::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
-use crate::relay::Way;
-use crate::upstream::{Upstream, UpstreamAction};
+use crate::envoy::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
+use crate::envoy::relay::Way;
+use crate::envoy::upstream::{Upstream, UpstreamAction};
 
 /// Time until a slot of the page's rules expires.
 const SLOT_US: u64 = 60_000_000;

@@ -11,9 +11,9 @@ use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until;
 
-use crate::edge::runtime;
-use crate::relay::Relay;
-use crate::upstream::{Upstream, UpstreamAction};
+use crate::envoy::edge::runtime;
+use crate::envoy::relay::Relay;
+use crate::envoy::upstream::{Upstream, UpstreamAction};
 
 pub(crate) const ENDINGS: [Ending; 6] = [
     Ending::Answered,

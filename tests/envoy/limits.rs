@@ -1,12 +1,13 @@
 //! Limits behind Envoy: responses to limited requests, and the features of Envoy's configuration.
 //!
-//! How: the routes of Envoy's bootstrap and the rules below. At the end of each test Envoy must have
-//! counted no error. Calls that Envoy sends after a response are awaited in tollgate's metrics.
+//! How: the routes of Envoy's bootstrap and the rules below. At the end of each test Envoy must
+//! have counted no error. Calls that Envoy sends after a response are awaited in tollgate's
+//! metrics.
 
 use tollgate_test_support::envoy_process::OwnHeaders;
 use tollgate_test_support::http_connection::HttpResponse;
 
-use crate::edge::{DAY_SECONDS, Edge, until_the_end_of};
+use crate::envoy::edge::{DAY_SECONDS, Edge, until_the_end_of};
 
 // window: the clock stands.
 const RULES: &str = "

@@ -181,7 +181,7 @@ impl Version {
             let limit = format!("{{ unit: year, requests_per_unit: {number} }}");
             format!("  - {{ key: another, value: value-{number}, rate_limit: {limit} }}\n")
         });
-        text + &rules.collect::<String>()
+        text + rules.collect::<String>().as_str()
     }
 
     /// The file with the rule of the key `year`. It is valid even in the invalid version.

@@ -12,7 +12,7 @@ use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::{RULES, wait_for_log};
+use crate::gateway::{RULES, wait_for_log};
 
 const TOKEN: &str = "correct-horse-battery";
 

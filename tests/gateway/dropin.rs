@@ -22,8 +22,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::ads::Ads;
-use crate::xds::{domain, limited};
+use crate::gateway::ads::Ads;
+use crate::gateway::xds::{domain, limited};
 
 /// The name of a route, as Envoy Gateway makes it.
 pub(crate) const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";

@@ -17,7 +17,7 @@ use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::{RULES, wait_for_log};
+use crate::gateway::{RULES, wait_for_log};
 
 /// Name in the service's certificate. Its address is 127.0.0.1.
 const NAME: &str = "limits.example";

@@ -18,10 +18,10 @@ use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::ads::Ads;
-use crate::dropin::{ROUTE, start};
-use crate::wait_for_log;
-use crate::xds::{domain, limited};
+use crate::gateway::ads::Ads;
+use crate::gateway::dropin::{ROUTE, start};
+use crate::gateway::wait_for_log;
+use crate::gateway::xds::{domain, limited};
 
 const DOMAIN: &str = "default/eg/http";
 

@@ -14,7 +14,7 @@ use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
-use crate::RULES;
+use crate::gateway::RULES;
 
 fn serve(directory: &Path) -> Command {
     let rules = directory.join("rules.yaml");

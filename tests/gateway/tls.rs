@@ -16,7 +16,7 @@ use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
-use crate::RULES;
+use crate::gateway::RULES;
 
 /// Clients that support one version only.
 const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =

@@ -16,8 +16,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::ads::{Ads, TYPE_URL};
-use crate::wait_for_log;
+use crate::gateway::ads::{Ads, TYPE_URL};
+use crate::gateway::wait_for_log;
 
 /// A descriptor with a limit of `requests` per `unit` for a key.
 pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {

@@ -15,8 +15,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 
-use crate::alerts::promtool;
-use crate::guide::root;
+use crate::guides::alerts::promtool;
+use crate::guides::guide::root;
 
 const RULES: &str = "
 domain: d

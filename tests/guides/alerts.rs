@@ -10,8 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate_test_support::components::component;
 
-use crate::exposed_metrics::{SHOWN, unknown};
-use crate::guide::{Guide, anchor, read, root, yaml};
+use crate::guides::exposed_metrics::{SHOWN, unknown};
+use crate::guides::guide::{Guide, anchor, read, root, yaml};
 
 const FILE: &str = "helm/tollgate/files/alerts.yaml";
 const CASES: &str = "tests/guides/alerts_test.yaml";

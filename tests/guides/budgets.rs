@@ -14,8 +14,8 @@ use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::edge::Parts;
-use crate::guide::{Guide, of_a_year, yaml};
+use crate::guides::edge::Parts;
+use crate::guides::guide::{Guide, of_a_year, yaml};
 
 /// Guides with rules, a list of actions, a file of tests and the command that runs it.
 const WITH_TESTS: [&str; 2] = ["exports-in-flight.md", "llm-budgets.md"];

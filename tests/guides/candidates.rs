@@ -9,7 +9,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, of_a_year};
+use crate::guides::guide::{Guide, of_a_year};
 
 /// Sends a request of one user; returns the status.
 fn hit(service: &Tollgate) -> u16 {
@@ -62,7 +62,7 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
 #[test]
 fn every_metric_and_reason_of_the_page_exists() {
     let page = Guide::of("candidates.md");
-    let reference = crate::guide::read("docs/metrics.md");
+    let reference = crate::guides::guide::read("docs/metrics.md");
     let names = page.text().split('`').skip(1).step_by(2);
     let names: Vec<_> = names
         .filter_map(|text| text.split('{').next())

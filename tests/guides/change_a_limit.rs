@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, of_a_year};
+use crate::guides::guide::{Guide, of_a_year};
 
 /// Requests of each customer: one needs more than the changed limit.
 const TRAFFIC: [(&str, u64); 2] = [("globex", 80), ("initech", 30)];

@@ -11,8 +11,8 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::edge::{Parts, YEAR_S};
-use crate::guide::{Guide, of_a_year, yaml};
+use crate::guides::edge::{Parts, YEAR_S};
+use crate::guides::guide::{Guide, of_a_year, yaml};
 
 fn only(guide: &Guide, heading: &str) -> Value {
     yaml(&guide.only(heading, "yaml")).remove(0)

@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::alerts::promtool;
-use crate::exposed_metrics::unknown;
-use crate::guide::read;
-use crate::promql;
+use crate::guides::alerts::promtool;
+use crate::guides::exposed_metrics::unknown;
+use crate::guides::guide::read;
+use crate::guides::promql;
 
 fn dashboard() -> Value {
     serde_json::from_str(&read("helm/tollgate/files/dashboard.json")).expect("JSON")

@@ -6,8 +6,8 @@ use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::edge::{Parts, YEAR_S};
-use crate::guide::{Guide, of_a_year, yaml};
+use crate::guides::edge::{Parts, YEAR_S};
+use crate::guides::guide::{Guide, of_a_year, yaml};
 
 fn parts(guide: &Guide) -> Parts {
     let list = |heading: &str| {

@@ -16,7 +16,7 @@ use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::promql;
+use crate::guides::promql;
 
 /// Labels of each series, and values of each label.
 pub(crate) type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;

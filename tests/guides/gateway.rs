@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, yaml};
+use crate::guides::guide::{Guide, yaml};
 
 const PAGE: &str = "envoy-gateway.md";
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tollgate_test_support::components::component;
 
-use crate::guide::{Guide, names, root, yaml};
+use crate::guides::guide::{Guide, names, root, yaml};
 
 /// Helm versions that the chart supports.
 const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];

@@ -11,8 +11,8 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::edge::Parts;
-use crate::guide::{Guide, of_a_year, yaml};
+use crate::guides::edge::Parts;
+use crate::guides::guide::{Guide, of_a_year, yaml};
 
 /// Merges like protobuf: lists are appended, messages merged, other values replaced.
 fn merge(into: &mut Value, from: &Value) {

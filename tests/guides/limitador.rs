@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Guide, of_a_year, yaml};
 
 const PAGE: &str = "from-limitador.md";
 
@@ -129,10 +129,10 @@ fn every_replacement_of_limitadors_metrics_exists() {
             // Labels without a value, as the page writes them, only name the label.
             let (name, labels) = expression.split_once('{').unwrap_or((expression, ""));
             if labels.contains('=') {
-                assert_eq!(crate::exposed_metrics::unknown(expression), [""; 0]);
+                assert_eq!(crate::guides::exposed_metrics::unknown(expression), [""; 0]);
             } else {
                 let name = name.trim_start_matches("1 - ");
-                let shown = crate::exposed_metrics::SHOWN
+                let shown = crate::guides::exposed_metrics::SHOWN
                     .get(name)
                     .unwrap_or_else(|| panic!("no {name}"));
                 let named: Vec<_> = labels

@@ -20,7 +20,7 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::terminal_picture::{self, PROMPT};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::{Guide, of_a_year, root};
+use crate::guides::guide::{Guide, of_a_year, root};
 
 const PAGE: &str = "on-call.md";
 const PICTURES: &str = "docs/pictures";

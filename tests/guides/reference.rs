@@ -15,8 +15,8 @@ use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::exposed_metrics::SHOWN;
-use crate::guide::{Guide, of_a_year};
+use crate::guides::exposed_metrics::SHOWN;
+use crate::guides::guide::{Guide, of_a_year};
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 

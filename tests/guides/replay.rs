@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guide::read;
+use crate::guides::guide::read;
 
 /// Rules with a limit of this many requests.
 fn rules(limit: u64) -> String {

@@ -7,8 +7,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::exposed_metrics::unknown;
-use crate::guide::{Guide, read, yaml};
+use crate::guides::exposed_metrics::unknown;
+use crate::guides::guide::{Guide, read, yaml};
 
 /// Rows of the table whose head begins with these cells.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {

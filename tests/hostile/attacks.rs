@@ -14,12 +14,12 @@ use tokio::runtime;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::process_usage::cpu_seconds;
 
-use crate::frames::{
+use crate::hostile::frames::{
     CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
     frame, head, hello,
 };
-use crate::socket::Socket;
-use crate::tls_flood;
+use crate::hostile::socket::Socket;
+use crate::hostile::tls_flood;
 
 /// Default number of attacking connections.
 const CONNECTIONS: usize = 8;
@@ -37,7 +37,8 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Type of the port's TLS key; none without TLS.
     pub(crate) tls: Option<Key>,
-    /// Arguments of the service; `WAIT` is a fifth of half a round, or [`crate::SHORT_WAIT`].
+    /// Arguments of the service; `WAIT` is a fifth of half a round, or
+    /// [`crate::hostile::SHORT_WAIT`].
     pub(crate) arguments: &'static [&'static str],
     /// The counters that show it.
     pub(crate) counters: &'static [&'static str],

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::byte_stream::Line;
-use crate::frames::{
+use crate::hostile::byte_stream::Line;
+use crate::hostile::frames::{
     ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame, hello,
 };
-use crate::processors::go_first;
+use crate::hostile::processors::go_first;
 
 /// Calls per second.
 pub(crate) const PER_SECOND: u32 = 1_000;

@@ -15,9 +15,9 @@ use rustls::{ClientConfig, ClientConnection};
 use tokio::runtime;
 use tollgate_test_support::process_usage::cpu_seconds;
 
-use crate::attacks::{Field, TICK, Tally};
-use crate::byte_stream::expected;
-use crate::socket::Socket;
+use crate::hostile::attacks::{Field, TICK, Tally};
+use crate::hostile::byte_stream::expected;
+use crate::hostile::socket::Socket;
 
 /// Open connections of complete messages: at 500 per second each stays an eighth of a second.
 const STANDING: usize = 64;

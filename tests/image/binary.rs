@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tollgate_test_support::components::without_cargo_variables;
 
-use crate::isolation::run;
+use crate::image::isolation::run;
 
 /// A folder whose `out` holds the files of the image.
 pub(crate) fn context() -> &'static Path {
@@ -60,7 +60,14 @@ fn linked() -> PathBuf {
 fn link(binary: &Path) {
     let mut cargo = Command::new(env!("CARGO"));
     let said = run(without_cargo_variables(&mut cargo)
-        .args(["test", "--no-run", "--test=image", "--locked", "--offline"])
+        .args([
+            "test",
+            "--no-run",
+            "--workspace",
+            "--test=long",
+            "--locked",
+            "--offline",
+        ])
         .arg("--message-format=json")
         .current_dir(env!("CARGO_MANIFEST_DIR")));
     let messages = said

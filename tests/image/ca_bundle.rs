@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tollgate_test_support::polling::PATIENCE;
 
-use crate::isolation::{IMAGE, alone, podman};
+use crate::image::isolation::{IMAGE, alone, podman};
 
 /// Starts a container that connects to an xDS server, with further options; returns the result of
 /// the handshake.

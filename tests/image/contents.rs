@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::isolation::{IMAGE, Machine, alone, build, podman, run};
+use crate::image::isolation::{IMAGE, Machine, alone, build, podman, run};
 
 /// All files: mode, owner, name.
 const FILES: [&str; 9] = [

@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use crate::isolation::{Machine, alone, run};
+use crate::image::isolation::{Machine, alone, run};
 
 #[test]
 fn every_podman_command_of_the_page_runs() {

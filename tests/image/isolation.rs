@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use tollgate_test_support::components::program;
 use tollgate_test_support::namespaces::{run_test_again, test_name};
 
-use crate::binary;
+use crate::image::binary;
 
 /// Set inside, to the folder of the image's files.
 const WITHIN: &str = "TOLLGATE_IMAGE_WITHIN";

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::pod::Pod;
+use crate::image::pod::Pod;
 
 /// CoreDNS' TTL for Services.
 const TTL_SECONDS: u32 = 5;

@@ -23,7 +23,7 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::process_usage::status_field;
 use tollgate_test_support::yaml::yaml;
 
-use crate::isolation::{IMAGE, PODS, podman, run};
+use crate::image::isolation::{IMAGE, PODS, podman, run};
 
 /// Rendered Deployment and ConfigMap.
 pub(crate) struct Rendered {
@@ -219,7 +219,7 @@ impl Pod {
             .output()
             .expect("podman runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        text(&output.stdout) + &text(&output.stderr)
+        text(&output.stdout) + text(&output.stderr).as_str()
     }
 
     /// A field of `/proc/…/status`.

@@ -15,8 +15,8 @@ use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::{Service, limit_of};
 
-use crate::isolation::alone;
-use crate::pod::{Pod, Rendered};
+use crate::image::isolation::alone;
+use crate::image::pod::{Pod, Rendered};
 
 /// Of each limit; the window of a year does not turn within the test.
 const LIMIT: usize = 100;

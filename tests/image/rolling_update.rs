@@ -11,9 +11,9 @@
 
 use std::thread;
 
-use crate::isolation::alone;
-use crate::name_server::Names;
-use crate::pod::{Pod, Rendered};
+use crate::image::isolation::alone;
+use crate::image::name_server::Names;
+use crate::image::pod::{Pod, Rendered};
 use tollgate_test_support::background_clients::{
     statuses, wait_for_decisions, with_background_load,
 };

@@ -6,9 +6,9 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::isolation::alone;
-use crate::pod::{Pod, Rendered};
-use crate::volume::Volume;
+use crate::image::isolation::alone;
+use crate::image::pod::{Pod, Rendered};
+use crate::image::volume::Volume;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until;

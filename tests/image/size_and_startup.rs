@@ -12,9 +12,9 @@ use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 
-use crate::contents::Unpacked;
-use crate::isolation::{IMAGE, Machine, alone};
-use crate::pod::{Pod, Rendered};
+use crate::image::contents::Unpacked;
+use crate::image::isolation::{IMAGE, Machine, alone};
+use crate::image::pod::{Pod, Rendered};
 
 /// Bounds of the unpacked image, with an optimised and an unoptimised binary.
 const IMAGE_BYTES_MAX: u64 = 25_000_000;

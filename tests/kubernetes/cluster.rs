@@ -41,7 +41,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// Output of a command, or its error.
 fn said(output: &Output) -> Result<String, String> {
-    let all = text(&output.stdout) + &text(&output.stderr);
+    let all = text(&output.stdout) + text(&output.stderr).as_str();
     if output.status.success() {
         Ok(all)
     } else {

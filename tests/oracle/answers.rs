@@ -12,10 +12,10 @@ use tollgate::proto::envoy::config::core::v3::HeaderValue;
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 use tonic::{Code as GrpcCode, Status};
 
-use crate::case::{Case, Domain, OracleRequest, UNITS};
-use crate::differences::met;
-use crate::model::{self, apart, joined};
-use crate::run::Setup;
+use crate::oracle::case::{Case, Domain, OracleRequest, UNITS};
+use crate::oracle::differences::met;
+use crate::oracle::model::{self, apart, joined};
+use crate::oracle::run::Setup;
 
 pub(crate) type Answer = Result<RateLimitResponse, Status>;
 

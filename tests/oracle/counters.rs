@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::case::Case;
-use crate::differences::met;
-use crate::run::{Services, TOLLGATES};
+use crate::oracle::case::Case;
+use crate::oracle::differences::met;
+use crate::oracle::run::{Services, TOLLGATES};
 
 /// How the metrics begin that are compared, behind which come the names of what is counted.
 const OF_LIMITS: &str = "ratelimit_service_rate_limit_";

@@ -10,9 +10,9 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::polling::until;
 use tonic::{Code as GrpcCode, Status};
 
-use crate::differences::{Shown, met, seen};
-use crate::reference;
-use crate::run::{SETUPS, Services};
+use crate::oracle::differences::{Shown, met, seen};
+use crate::oracle::reference;
+use crate::oracle::run::{SETUPS, Services};
 
 const RULES: &str = "
 domain: d

@@ -10,11 +10,11 @@ use tollgate::rules::file::{Diagnostic, LoadedRules, Options, Report, load};
 use tollgate::rules::path::Source;
 use tollgate_limiter::{Allowance, Rule};
 
-use crate::case::Case;
-use crate::differences::met;
-use crate::model;
-use crate::reference::Loader;
-use crate::run::without_unused_number;
+use crate::oracle::case::Case;
+use crate::oracle::differences::met;
+use crate::oracle::model;
+use crate::oracle::reference::Loader;
+use crate::oracle::run::without_unused_number;
 
 /// How the reference introduces what its YAML library says.
 const OF_YAML: &str = "error loading config file: ";

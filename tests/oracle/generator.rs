@@ -7,7 +7,7 @@
 //!
 //! What it deliberately does not do: leave out what differs.
 
-use crate::case::{Case, Domain, Limit, Node, OracleDescriptor, OracleRequest};
+use crate::oracle::case::{Case, Domain, Limit, Node, OracleDescriptor, OracleRequest};
 use tollgate_test_support::seeded_rng::SeededRng;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];

@@ -1,7 +1,7 @@
 //! The table of differences in the migration guide, which is made of [`DIFFERENCES`]. `make readme`
 //! writes it.
 
-use crate::differences::DIFFERENCES;
+use crate::oracle::differences::DIFFERENCES;
 
 const PAGE: &str = "docs/guides/from-envoy-ratelimit.md";
 const START: &str = "<!-- differences: make readme -->\n";
@@ -9,7 +9,7 @@ const END: &str = "<!-- /differences -->";
 
 fn table() -> String {
     let head = "| what | the reference | tollgate | why |\n| --- | --- | --- | --- |\n";
-    let row = |one: &crate::differences::Difference| {
+    let row = |one: &crate::oracle::differences::Difference| {
         format!(
             "| {} | {} | {} | {} |\n",
             one.what, one.there, one.here, one.reason
@@ -18,7 +18,7 @@ fn table() -> String {
     DIFFERENCES
         .iter()
         .map(row)
-        .fold(head.to_owned(), |text, row| text + &row)
+        .fold(head.to_owned(), |text, row| text + row.as_str())
 }
 
 #[test]

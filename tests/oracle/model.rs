@@ -6,7 +6,9 @@
 //!
 //! What it deliberately does not do: count.
 
-use crate::case::{Case, Domain, LABEL_BYTES_MAX, Node, OracleDescriptor, OracleRequest, UNITS};
+use crate::oracle::case::{
+    Case, Domain, LABEL_BYTES_MAX, Node, OracleDescriptor, OracleRequest, UNITS,
+};
 
 /// A counter: how the reference names it, and what makes it one in tollgate.
 #[derive(Clone, Debug, Eq, PartialEq)]

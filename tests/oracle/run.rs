@@ -26,14 +26,14 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
-use crate::answers::{self, Answer};
-use crate::case::{Case, Domain};
-use crate::counters::{
+use crate::oracle::answers::{self, Answer};
+use crate::oracle::case::{Case, Domain};
+use crate::oracle::counters::{
     self, Counted, MARKER, NAME_BYTES_MAX, REFERENCE_PREFIX, TOLLGATE_PREFIX, What,
 };
-use crate::differences::met;
-use crate::model::{self, Counter};
-use crate::reference::{Reference, sorted_lines};
+use crate::oracle::differences::met;
+use crate::oracle::model::{self, Counter};
+use crate::oracle::reference::{Reference, sorted_lines};
 
 /// How both services are set up.
 #[allow(clippy::struct_excessive_bools)] // each is a variable

@@ -8,8 +8,8 @@
 
 use std::path::Path;
 
-use crate::case::{Case, Domain, Node};
-use crate::run::{Outcome, Setup, run};
+use crate::oracle::case::{Case, Domain, Node};
+use crate::oracle::run::{Outcome, Setup, run};
 
 /// How many rounds at most, and how many candidates in one.
 const ROUNDS: usize = 60;

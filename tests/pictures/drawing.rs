@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use crate::scene::{
+use crate::pictures::scene::{
     BEGIN_S, Busiest, END_S, LOOKS_A_SECOND, PHASES, REQUESTS, Simulation, WINDOW_S,
 };
 

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Unit};
 
-use crate::leases::{LeaseLimits, Leases};
+use crate::pictures::leases::{LeaseLimits, Leases};
 
 /// Page and file of the picture.
 pub(crate) const PAGE: &str = "docs/shared-limits.md";

@@ -16,7 +16,7 @@ use tollgate_limiter::{
     ReservationOutcome, State, Step, Timestamp, Unit,
 };
 
-use crate::scene::Simulation;
+use crate::pictures::scene::Simulation;
 
 const PAGE: &str = "docs/algorithms.md";
 

@@ -16,7 +16,7 @@ use tollgate_test_support::components::repository;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tollgate_test_support::yaml::yaml;
 
-use crate::testing_rules::{blocks, folder, page};
+use crate::process::testing_rules::{blocks, folder, page};
 
 /// Keys of a step of a composite action, by GitHub's page on the metadata's syntax.
 const STEP_KEYS: [&str; 9] = [

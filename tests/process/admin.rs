@@ -16,9 +16,9 @@ use tollgate_test_support::polling::{PATIENCE, until};
 use tollgate_test_support::quota_client::{Id, QuotaStream};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::logs::parsed;
-use crate::python::schema_errors;
-use crate::running::Running;
+use crate::process::logs::parsed;
+use crate::process::python::schema_errors;
+use crate::process::running::Running;
 
 const RULES: &str = "
 domain: d
@@ -284,7 +284,7 @@ impl Logged {
     fn start(arguments: &[&str]) -> Self {
         let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
         fs::write(rules.path(), RULES).unwrap();
-        let mut command = crate::logs::serve(rules.path(), &[]);
+        let mut command = crate::process::logs::serve(rules.path(), &[]);
         let serving = Running::with_stderr(command.args(arguments));
         let started = parsed(&serving.line_with("tollgate started"));
         Self {

@@ -10,9 +10,9 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::commands::tollgate;
-use crate::python::schema_errors;
-use crate::running::Running;
+use crate::process::commands::tollgate;
+use crate::process::python::schema_errors;
+use crate::process::running::Running;
 
 pub(crate) const LIMITS: &str = "
 domain: edge

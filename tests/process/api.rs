@@ -8,9 +8,9 @@ use tollgate_test_support::components::repository;
 use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::commands::tollgate;
-use crate::python::python;
-use crate::testing_rules::{blocks, of_a_year};
+use crate::process::commands::tollgate;
+use crate::process::python::python;
+use crate::process::testing_rules::{blocks, of_a_year};
 
 const RULES: &str = "
 domain: d

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::commands::tollgate;
-use crate::python::schema_errors;
+use crate::process::commands::tollgate;
+use crate::process::python::schema_errors;
 
 // window: parsed only.
 const GOOD: &str =

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::running::Running;
+use crate::process::running::Running;
 
 pub(crate) const RULES: &str = "
 domain: shop

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::commands::tollgate;
+use crate::process::commands::tollgate;
 
 #[test]
 fn the_example_of_the_page_is_what_the_commands_print() {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::testing_rules::{blocks, of_a_year};
+use crate::process::testing_rules::{blocks, of_a_year};
 
 const RULES: &str = "
 domain: d

@@ -8,7 +8,7 @@ use tollgate::settings::help::{ESSENTIAL, HelpText, KINDS, kind_of};
 use tollgate_test_support::banned_phrases;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::settings_page::declared;
+use crate::process::settings_page::declared;
 
 const LINES_MAX: usize = 60;
 const COLUMNS_MAX: usize = 100;

@@ -4,7 +4,7 @@
 
 use std::net::TcpListener;
 
-use crate::commands::{RULES, tollgate};
+use crate::process::commands::{RULES, tollgate};
 
 #[test]
 fn a_deadline_of_the_client_is_not_reported_as_an_answer() {

@@ -9,7 +9,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::running::Running;
+use crate::process::running::Running;
 
 const RULES: &str = "
 domain: shop

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
 
-use crate::commands::tollgate;
+use crate::process::commands::tollgate;
 
 /// Prints where values differ from their parts of a schema. Also asserts that each value would be
 /// invalid with a field more or without a required one.

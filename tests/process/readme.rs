@@ -8,7 +8,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tollgate_test_support::wire_bench_options;
 
-use crate::testing_rules::of_a_year;
+use crate::process::testing_rules::of_a_year;
 
 fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()

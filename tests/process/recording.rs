@@ -14,8 +14,8 @@ use tollgate_test_support::components::repository;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::admin_commands::{LIMITS, admin, hit};
-use crate::commands::tollgate;
+use crate::process::admin_commands::{LIMITS, admin, hit};
+use crate::process::commands::tollgate;
 
 /// Starts a recording that ends by itself only after an hour.
 fn start(service: &Tollgate, out: &Path, more: &[&str]) -> Child {

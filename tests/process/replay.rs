@@ -13,8 +13,8 @@ use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::admin_commands::{LIMITS, admin, hit};
-use crate::commands::tollgate;
+use crate::process::admin_commands::{LIMITS, admin, hit};
+use crate::process::commands::tollgate;
 
 /// The limit of `user` is 1 instead of 2.
 const CHANGED: &str = "

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::running::Running;
+use crate::process::running::Running;
 
 // window: `tollgate test` has a clock of its own.
 const RULES: &str = "\

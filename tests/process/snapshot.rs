@@ -96,7 +96,7 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     const SETUP: &str =
         "ip link set lo up; mount -t tmpfs -o size=16k tollgate /mnt; exec \"$0\" \"$@\"";
     if std::env::var_os("SMALL_DISK").is_none() {
-        let name = "snapshot::a_full_disk_keeps_the_snapshot_before_it";
+        let name = "process::snapshot::a_full_disk_keeps_the_snapshot_before_it";
         let status = run_test_again(name, SETUP, |command| command.env("SMALL_DISK", "1"));
         assert!(status.success());
         return;

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use tollgate_test_support::components::repository;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::running::Running;
+use crate::process::running::Running;
 
 pub(crate) fn page() -> String {
     std::fs::read_to_string(repository().join("docs/testing-rules.md")).unwrap()

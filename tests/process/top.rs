@@ -8,8 +8,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::admin_commands::{LIMITS, admin, hit};
-use crate::running::signal;
+use crate::process::admin_commands::{LIMITS, admin, hit};
+use crate::process::running::signal;
 
 /// A tmux server with one window. It ends with the test.
 pub(crate) struct Terminal {

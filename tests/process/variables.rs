@@ -4,7 +4,7 @@ use tollgate::settings::reference_variables::{self, REFERENCE_VARIABLES};
 use tollgate_test_support::banned_phrases;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::commands::RULES;
+use crate::process::commands::RULES;
 
 /// Warnings are log lines, and no value of a variable is in them.
 #[test]

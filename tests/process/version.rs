@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::commands::tollgate;
+use crate::process::commands::tollgate;
 
 #[path = "../../build/commit.rs"]
 mod commit;

@@ -192,7 +192,7 @@ async fn a_rotated_password_is_read_again() {
     shows(&tollgate, "it rejects the login");
     file(directory.path(), "password", "correct horse");
     decides(&tollgate);
-    let said = tollgate.said() + &verbose(&tollgate);
+    let said = tollgate.said() + verbose(&tollgate).as_str();
     for secret in ["hunter2", "horse"] {
         assert!(!said.contains(secret), "{said}");
     }

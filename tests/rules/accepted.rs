@@ -4,7 +4,7 @@
 
 use tollgate::rules::file::load;
 
-use crate::reading::{APART, found, good, source};
+use crate::rules::reading::{APART, found, good, source};
 
 #[test]
 fn carriage_returns_and_a_byte_order_mark_are_skipped() {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use tollgate::rules::file::{DIAGNOSTICS_MAX, LEVELS_MAX, TEXT_BYTES_MAX, load};
 
-use crate::reading::{APART, bad, found, good, read, source, words};
+use crate::rules::reading::{APART, bad, found, good, read, source, words};
 
 /// Nested descriptors with `count` levels.
 fn levels(count: usize) -> String {

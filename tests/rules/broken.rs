@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use tollgate::rules::file::{Edit, Report, load};
 
-use crate::reading::{APART, source};
-use crate::snapshots::{Differences, folder, yaml_files};
+use crate::rules::reading::{APART, source};
+use crate::rules::snapshots::{Differences, folder, yaml_files};
 
 /// How many files there are at least.
 const FILES_MIN: usize = 50;

@@ -2,7 +2,7 @@
 
 use tollgate_limiter::{DescriptorPlan, Entry, Hits, Plan, Request};
 
-use crate::reading::{found, good, limit};
+use crate::rules::reading::{found, good, limit};
 use tollgate::keyed_hash::KeyedHash;
 
 const TREE: &str = "

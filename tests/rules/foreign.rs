@@ -4,7 +4,7 @@
 
 use tollgate::rules::file::{Code, Diagnostic, load};
 
-use crate::reading::{APART, source};
+use crate::rules::reading::{APART, source};
 
 /// The only error of a file of this name.
 fn foreign(name: &str, text: &str) -> Diagnostic {

@@ -4,7 +4,7 @@
 
 use tollgate::rules::file::{DIAGNOSTICS_MAX, Report, load};
 
-use crate::reading::{APART, source};
+use crate::rules::reading::{APART, source};
 
 /// The report of an invalid file.
 fn rejected(text: &str) -> Report {

@@ -5,7 +5,7 @@
 
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Placeholder};
 
-use crate::reading::{bad, found, good, limit, only};
+use crate::rules::reading::{bad, found, good, limit, only};
 
 /// A field, a valid value, and the algorithm option that it sets.
 const FIELDS: [(&str, &str, AlgorithmOption); 9] = [

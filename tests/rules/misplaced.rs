@@ -8,7 +8,7 @@
 
 use tollgate::rules::file::load;
 
-use crate::reading::{APART, bad, source};
+use crate::rules::reading::{APART, bad, source};
 
 #[test]
 fn misplaced_names_of_tollgate_are_rejected() {

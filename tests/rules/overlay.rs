@@ -13,8 +13,8 @@ use tollgate::rules::path::Source;
 use tollgate::rules::reload;
 use tollgate_limiter::{Allowance, Entry, Match, OnStoreFailure, Rule};
 
-use crate::reading::{APART, source};
-use crate::snapshots::{Differences, folder, yaml_files};
+use crate::rules::reading::{APART, source};
+use crate::rules::snapshots::{Differences, folder, yaml_files};
 
 /// How many files there are at least.
 const FILES_MIN: usize = 30;

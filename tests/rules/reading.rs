@@ -6,7 +6,7 @@ use tollgate::rules::file::{Diagnostic, LoadedRules, Options, Report, load};
 use tollgate::rules::path::Source;
 use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
-use crate::schema::agreed;
+use crate::rules::schema::agreed;
 
 /// Options: each domain in one file.
 pub(crate) const APART: Options = Options {

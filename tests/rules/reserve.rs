@@ -6,7 +6,7 @@
 use tollgate::rules::file::{LoadedRules, load_overlaid};
 use tollgate_limiter::{ALGORITHMS, ReserveAmount};
 
-use crate::reading::{APART, bad, found, good, source, words};
+use crate::rules::reading::{APART, bad, found, good, source, words};
 
 #[test]
 fn every_algorithm_takes_reserve_or_rejects_it() {

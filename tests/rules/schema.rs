@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tollgate::rules::file::{Code, Diagnostic, LoadedRules, Report, schema};
 
-use crate::reading::read;
-use crate::snapshots::yaml_files;
+use crate::rules::reading::read;
+use crate::rules::snapshots::yaml_files;
 
 use tollgate_test_support::child_process::SpawnTied as _;
 

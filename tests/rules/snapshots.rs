@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tollgate::rules::file::{Diagnostic, LoadedRules, Report, load};
 use tollgate_limiter::{Allowance, Cost, Level, Rule, Values};
 
-use crate::reading::{APART, MERGED, read, source, words};
+use crate::rules::reading::{APART, MERGED, read, source, words};
 
 /// How many cases there are at least: none may be lost when files are moved.
 const CASES_MIN: usize = 450;

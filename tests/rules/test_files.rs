@@ -12,9 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use tollgate::rule_tests::{Coverage, LoadFailure, TestFile, load, run, schema};
 use tollgate::rules::file::{Code, Report};
 
-use crate::fuzz::{Random, mutated};
-use crate::schema::Validator;
-use crate::snapshots::Differences;
+use crate::rules::fuzz::{Random, mutated};
+use crate::rules::schema::Validator;
+use crate::rules::snapshots::Differences;
 
 const FOLDER: &str = "tests/rules/broken_tests";
 

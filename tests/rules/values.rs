@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::reading::{APART, bad, found, good, only, source, words};
+use crate::rules::reading::{APART, bad, found, good, only, source, words};
 use tollgate::rules::file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
 
 /// The printed problems of a file with only this descriptor.

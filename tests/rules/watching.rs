@@ -17,7 +17,7 @@ use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
 
 use tollgate_limiter::Allowance;
 
-use crate::reading::APART;
+use crate::rules::reading::APART;
 
 /// A directory with `rules.yaml`, and its watcher after the first read.
 fn start(text: &str) -> (TempDir, RulesWatcher) {

@@ -11,7 +11,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::in_process::Service;
 use tonic::Code as Grpc;
 
-use crate::{flags, headers_of, override_of, remaining};
+use crate::service::{flags, headers_of, override_of, remaining};
 
 const RULES: &str = "
 domain: d

@@ -15,9 +15,9 @@ use tollgate::decisions::{
 use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::{START, Service};
 
-use crate::admin::get;
-use crate::ways_in::Way;
-use crate::{flags, override_of};
+use crate::service::admin::get;
+use crate::service::ways_in::Way;
+use crate::service::{flags, override_of};
 
 const RULES: &str = "
 domain: d

@@ -2,10 +2,11 @@
 //! documents.
 //!
 //! Why: the page tells users which rules to write, so each test takes its rules from the snippet
-//! under a heading. `walks/dotnet.txt` has most of them: a walk names its snippet. `dotnet_page` compares the page with the tests and the walks.
+//! under a heading. `walks/dotnet.txt` has most of them: a walk names its snippet. `dotnet_page`
+//! compares the page with the tests and the walks.
 //!
-//! What it deliberately does not do: test what Envoy does (`tests/envoy`), every case of an algorithm
-//! (the laws of `crates/limiter`).
+//! What it deliberately does not do: test what Envoy does (`tests/envoy`), every case of an
+//! algorithm (the laws of `crates/limiter`).
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, descriptor, hits, request,
@@ -15,8 +16,8 @@ use tollgate_test_support::markdown::{Page, arguments};
 use tollgate_test_support::metrics_text::series_sum;
 use tollgate_test_support::polling::until_async;
 
-use crate::headers_of;
-use crate::walks::Walk;
+use crate::service::headers_of;
+use crate::service::walks::Walk;
 
 const DOMAIN: &str = "api";
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use tollgate_test_support::markdown::{Page, quoted};
 
-use crate::dotnet::WALKS;
+use crate::service::dotnet::WALKS;
 
 /// The files with the page's tests, and their names in `COVERAGE`.
 const FILES: [(&str, &str); 2] = [

@@ -13,7 +13,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::{START, Service};
 
-use crate::{flags, headers_of, override_of};
+use crate::service::{flags, headers_of, override_of};
 
 const RULES: &str = "
 domain: d

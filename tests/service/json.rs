@@ -8,7 +8,7 @@
 use tollgate_test_support::corpus;
 use tollgate_test_support::in_process::Service;
 
-use crate::api::Connection;
+use crate::service::api::Connection;
 
 const MUTATIONS: usize = 4_000;
 

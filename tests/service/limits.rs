@@ -1,7 +1,7 @@
 //! Limits over gRPC in every algorithm: limits of none, changed limits, slots on the wire.
 //!
-//! What it deliberately does not do: test the algorithms (the laws of `crates/limiter`), the grammar
-//! (`tests/rules`), or several limits on one descriptor (`walks/limits.txt`).
+//! What it deliberately does not do: test the algorithms (the laws of `crates/limiter`), the
+//! grammar (`tests/rules`), or several limits on one descriptor (`walks/limits.txt`).
 
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption};
 

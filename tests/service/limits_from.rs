@@ -18,8 +18,8 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 
-use crate::candidates::{limits, of_domain};
-use crate::until_metric;
+use crate::service::candidates::{limits, of_domain};
+use crate::service::until_metric;
 
 /// How many values the file of the reload has.
 const VALUES: u32 = 20_000;

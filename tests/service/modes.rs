@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
 
-use crate::override_of;
+use crate::service::override_of;
 
 /// The labels of the only rule that was hit, as `domain key1 key2`.
 fn labels_hit(service: &Service) -> Vec<String> {

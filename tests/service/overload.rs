@@ -9,7 +9,7 @@ use tollgate_test_support::grpc_client::{
 use tollgate_test_support::in_process::Service;
 use tonic::Code as Grpc;
 
-use crate::{flags, remaining};
+use crate::service::{flags, remaining};
 
 const RULES: &str = "
 domain: d

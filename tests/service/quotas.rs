@@ -22,7 +22,7 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until_async};
 use tonic::{Code, Request, Status, Streaming};
 
-use crate::until_metric;
+use crate::service::until_metric;
 
 const RULES: &str = "
 domain: edge

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 
-use crate::admin::get;
-use crate::quotas::{API, Proxy, learnt, usage};
+use crate::service::admin::get;
+use crate::service::quotas::{API, Proxy, learnt, usage};
 
 async fn quotas(service: &Service, query: &str) -> Value {
     let reply = get(service.admin, &format!("/quotas{query}")).await;

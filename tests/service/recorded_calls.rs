@@ -20,8 +20,8 @@ use tollgate_test_support::grpc_client::{Code, Descriptor, channel, descriptor, 
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::api::post;
-use crate::recording::{Stream, items, rules_of};
+use crate::service::api::post;
+use crate::service::recording::{Stream, items, rules_of};
 
 const RULES: &str = "domain: d
 descriptors:

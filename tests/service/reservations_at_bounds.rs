@@ -22,8 +22,8 @@ use tollgate_test_support::in_process::Service;
 use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
-use crate::api::{body, post};
-use crate::flags;
+use crate::service::api::{body, post};
+use crate::service::flags;
 
 const RULES: &str = "
 domain: d

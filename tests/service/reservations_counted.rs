@@ -7,7 +7,7 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::{api, flags};
+use crate::service::{api, flags};
 
 const RULES: &str = "
 domain: d

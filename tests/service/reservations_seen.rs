@@ -11,8 +11,8 @@ use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 
-use crate::admin::get;
-use crate::api::{body, post};
+use crate::service::admin::get;
+use crate::service::api::{body, post};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -58,7 +58,8 @@ async fn amount(service: &mut Service, key: &str, value: &str) -> u64 {
     seen(service).await["reserved"].as_u64().unwrap()
 }
 
-/// What a decision says: operation, result, and the hits that were reserved, committed and returned,
+/// What a decision says: operation, result, and the hits that were reserved, committed and
+/// returned,
 /// `-` for none.
 fn record(text: &str) -> Value {
     let [operation, result, reserved, committed, returned] =

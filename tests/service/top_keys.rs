@@ -9,7 +9,7 @@ use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, hits, req
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 
-use crate::override_of;
+use crate::service::override_of;
 
 const RULES: &str = "
 domain: shop

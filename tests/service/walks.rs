@@ -28,7 +28,7 @@ use tollgate_test_support::grpc_client::{
 };
 use tollgate_test_support::in_process::Service;
 
-use crate::api::post;
+use crate::service::api::post;
 
 /// A service on its way through a walk.
 pub(crate) struct Walk {
@@ -44,7 +44,7 @@ async fn walk_all(text: &str) {
         let (name, body) = walk.split_once('\n').expect("steps");
         let (rules, steps) = body.split_once("\n--\n").unwrap_or((shared, body));
         let arguments = body.lines().find_map(|line| line.strip_prefix("flags: "));
-        let arguments = crate::flags(arguments.unwrap_or_default());
+        let arguments = crate::service::flags(arguments.unwrap_or_default());
         let is_rule = |line: &&str| !line.starts_with("flags: ");
         let rules: Vec<_> = rules.lines().filter(is_rule).collect();
         let mut walk = Walk::start(&rules.join("\n"), &arguments).await;

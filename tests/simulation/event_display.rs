@@ -9,10 +9,10 @@ use tollgate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Outcome};
 use tollgate_test_support::grpc_client::Code;
 
-use crate::journal::{Entry, Ticket};
-use crate::judge::Now;
-use crate::run::RequestResult;
-use crate::scenario::{HOLDERS, KEYS, VALUES, Wish};
+use crate::simulation::journal::{Entry, Ticket};
+use crate::simulation::judge::Now;
+use crate::simulation::run::RequestResult;
+use crate::simulation::scenario::{HOLDERS, KEYS, VALUES, Wish};
 
 /// Items, separated by semicolons.
 pub(crate) struct List<'l, T>(pub(crate) &'l [T]);

@@ -17,9 +17,9 @@ use tollgate::store::{
 };
 use tollgate_limiter::{Check, Hits, Step};
 
-use crate::judge::Law;
-use crate::run::run;
-use crate::{DEFAULT_SEEDS, reservations};
+use crate::simulation::judge::Law;
+use crate::simulation::run::run;
+use crate::simulation::{DEFAULT_SEEDS, reservations};
 
 /// How a fault changes [`Store::apply`].
 pub(crate) type Fault = fn(Arc<MemoryStore>, Call) -> Reply;

@@ -33,12 +33,12 @@ use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, re
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::event_display::{AnswerDisplay, List};
-use crate::executor::{BoxedFuture, Task, Timers};
-use crate::journal::{self, Tap};
-use crate::judge::{EventCounts, Judge, Now, Violation};
-use crate::planted::{self, Fault};
-use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
+use crate::simulation::event_display::{AnswerDisplay, List};
+use crate::simulation::executor::{BoxedFuture, Task, Timers};
+use crate::simulation::journal::{self, Tap};
+use crate::simulation::judge::{EventCounts, Judge, Now, Violation};
+use crate::simulation::planted::{self, Fault};
+use crate::simulation::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
 
 /// Number of events before arrivals stop.
 const EVENTS_PER_RUN: usize = 200;

@@ -6,8 +6,8 @@ use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::traces::{ask, key, start_traced};
+use crate::telemetry::collector::{Collector, PROTOCOLS, Protocol};
+use crate::telemetry::traces::{ask, key, start_traced};
 
 const WRITTEN: &str = "tollgate_decision_log_written_total";
 

@@ -3,8 +3,8 @@
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_client::http;
 
-use crate::collector::{Collector, Protocol};
-use crate::traces::start_traced;
+use crate::telemetry::collector::{Collector, Protocol};
+use crate::telemetry::traces::start_traced;
 
 /// Bootstrap of an Envoy that traces every request with OpenTelemetry; names in @ signs are
 /// replaced.

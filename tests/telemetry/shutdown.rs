@@ -16,8 +16,8 @@ use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::polling::PATIENCE;
 
-use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::traces::{ask, key, start_traced};
+use crate::telemetry::collector::{Collector, PROTOCOLS, Protocol};
+use crate::telemetry::traces::{ask, key, start_traced};
 
 /// Spans that wait at shutdown, and the size of a batch.
 const SPANS: usize = 5;

@@ -12,7 +12,7 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::RULES;
+use crate::telemetry::RULES;
 
 /// Sum of each received counter.
 #[derive(Clone, Default)]

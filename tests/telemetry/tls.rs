@@ -13,9 +13,9 @@ use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::RULES;
-use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::traces::{ask, key};
+use crate::telemetry::RULES;
+use crate::telemetry::collector::{Collector, PROTOCOLS, Protocol};
+use crate::telemetry::traces::{ask, key};
 
 fn acceptor(authority: &Authority, ours: &Leaf, protocol: Protocol) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
-use crate::RULES;
-use crate::collector::{Collector, PROTOCOLS, Protocol, ReceivedSpan};
+use crate::telemetry::RULES;
+use crate::telemetry::collector::{Collector, PROTOCOLS, Protocol, ReceivedSpan};
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
 };

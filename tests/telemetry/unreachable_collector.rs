@@ -9,8 +9,8 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::RULES;
-use crate::collector::{Collector, PROTOCOLS, Protocol};
+use crate::telemetry::RULES;
+use crate::telemetry::collector::{Collector, PROTOCOLS, Protocol};
 
 /// Number of decisions, and length of the queue.
 const DECISIONS: u64 = 2_000;

@@ -19,7 +19,7 @@ use tollgate::store::redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Holder, Mark, Outcome, State, Timestamp,
 };
-use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
+use tollgate_test_model::bucket_histories::{History, Question, Walk, cases_or, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
 use super::check_of;

@@ -12,7 +12,6 @@ pub mod promises;
 mod wrapped;
 
 // Used by `tests/support`, too.
-#[path = "../../support/src/bucket_histories/mod.rs"]
 pub mod bucket_histories;
 
 pub use models::{Model, model_of};

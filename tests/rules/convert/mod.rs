@@ -31,7 +31,7 @@ use tollgate::convert::envoy_actions::{KeySources, actions};
 use tollgate::convert::{Conversion, asp_net_core, limitador};
 use tollgate::rules::file::{LoadedRules, load};
 
-use crate::reading::{APART, source};
+use crate::rules::reading::{APART, source};
 
 /// The two origins: a folder each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use tollgate::convert::envoy_actions::KeySources;
 
 use super::{Case, Origin, envoy_actions, loaded};
-use crate::snapshots::{Differences, folder};
+use crate::rules::snapshots::{Differences, folder};
 
 fn outputs(case: &Case) -> Vec<(&'static str, String)> {
     let mut rules = String::new();

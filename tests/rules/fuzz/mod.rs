@@ -17,7 +17,7 @@ use tollgate::rules::file::{DIAGNOSTICS_MAX, load};
 use tollgate::rules::path::Source;
 use tollgate_test_support::corpus;
 
-use crate::reading::{MERGED, read, source};
+use crate::rules::reading::{MERGED, read, source};
 
 /// Number of mutations of the corpus.
 const MUTATIONS: usize = 6_000;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tollgate::rules::file::read_table;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Allowance};
 
-use crate::reading::read;
+use crate::rules::reading::read;
 
 /// What a line of a table may take besides the text of its value, in bytes.
 const LINE_BYTES_MAX: usize = 64;
@@ -105,7 +105,7 @@ fn a_line_means_what_rate_limit_means() {
             let form_first = good
                 .first()
                 .map_or(String::new(), |good| json("first", good));
-            let text = form_first + &json("bad", line);
+            let text = form_first + json("bad", line).as_str();
             assert!(read_table("t.jsonl", text.as_bytes()).is_err(), "{line}");
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tollgate::rules::file::{LINE_ERRORS_MAX, Options, Report, load};
 
 use super::{RULES, directory, read, with_table};
-use crate::reading::source;
+use crate::rules::reading::source;
 
 /// The lines of a report, each with its message.
 fn lines(report: &Report) -> Vec<String> {

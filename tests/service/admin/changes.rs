@@ -9,7 +9,7 @@ use tollgate_test_support::polling::until_async;
 
 use super::events::Events;
 use super::{RULES, get, post, send};
-use crate::until_metric;
+use crate::service::until_metric;
 
 /// Whether one hit passes.
 async fn passes(service: &mut Service, key: &str, value: &str) -> bool {

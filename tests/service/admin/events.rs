@@ -11,7 +11,7 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until_async};
 
 use super::{RULES, Reply, get};
-use crate::until_metric;
+use crate::service::until_metric;
 
 /// An open stream of events.
 pub(crate) struct Events {
@@ -150,7 +150,7 @@ async fn a_state_has_the_hundred_rules_with_the_most_refusals() {
             service.ask(ask).await;
         }
         service.clock.advance_us(1_000_000);
-        let (_, state) = events.next().await.unwrap();
+        let state = events.state_with(|_| true).await;
         let first: Vec<_> = (0..3)
             .map(|at| state["limits"][at]["rule"].clone())
             .collect();

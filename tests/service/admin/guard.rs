@@ -3,7 +3,7 @@
 use tollgate_test_support::in_process::Service;
 
 use super::{RULES, Reply, get, post, request, send};
-use crate::flags;
+use crate::service::flags;
 
 /// Every path, with a method that it has.
 const PATHS: [(&str, &str); 14] = [

@@ -7,7 +7,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 
 use super::{Connection, body, left, post};
-use crate::flags;
+use crate::service::flags;
 
 const RULES: &str = "
 domain: d

@@ -9,7 +9,7 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until};
 
 use super::{body, post};
-use crate::flags;
+use crate::service::flags;
 
 const RULES: &str = "
 domain: d

@@ -14,7 +14,7 @@ use super::hostile::{
 };
 use super::raw::{Raw, question};
 use super::{left, one, service};
-use crate::until_metric;
+use crate::service::until_metric;
 
 /// The initial maximum frame size.
 const FRAME_BYTES: usize = 16_384;

@@ -17,7 +17,7 @@ use super::hostile::{DATA, SETTINGS, frame, head};
 use super::raw::{Raw, call, question};
 use super::{left, one, service};
 
-use crate::flags;
+use crate::service::flags;
 
 /// Waits until the port is closed.
 async fn no_longer_listens(to: SocketAddr) {

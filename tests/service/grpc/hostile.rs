@@ -16,7 +16,7 @@ use tollgate_test_support::polling::{PATIENCE, until_async};
 use super::raw::{PATH, Raw, question};
 use super::{left, one, service};
 
-use crate::flags;
+use crate::service::flags;
 
 /// Kinds of frames, and flags.
 pub(super) const DATA: u8 = 0;

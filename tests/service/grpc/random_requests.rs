@@ -21,7 +21,7 @@ use super::cases::TIMEOUTS;
 use super::gzip::gzipped;
 use super::raw::{Seen, call, frame};
 use super::routes::Pair;
-use crate::flags;
+use crate::service::flags;
 
 /// Number of calls for each set of arguments.
 const CALLS: usize = 250;

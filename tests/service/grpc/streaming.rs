@@ -16,7 +16,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::service;
-use crate::{flags, until_metric};
+use crate::service::{flags, until_metric};
 
 const OPEN: &str = "tollgate_streaming_calls";
 

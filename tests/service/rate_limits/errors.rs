@@ -16,7 +16,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::{RULES, check, client, commit, descriptor, left, reserve};
-use crate::grpc::raw::{Raw, frame};
+use crate::service::grpc::raw::{Raw, frame};
 
 /// Code, reason and field of an error. Its domain is `tollgate`.
 fn error<T>(answered: Result<T, Status>) -> (Code, String, String) {

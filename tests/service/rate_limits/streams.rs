@@ -14,7 +14,7 @@ use tonic::{Code, Request};
 use tonic_types::StatusExt as _;
 
 use super::{RULES, SECOND, check, client, left, reserve};
-use crate::until_metric;
+use crate::service::until_metric;
 
 fn call(tag: u64, call: Sent) -> Call {
     Call {

@@ -14,7 +14,7 @@ use tollgate_test_support::grpc_client::{descriptor as envoy_descriptor, request
 use tollgate_test_support::in_process::Service;
 
 use super::{RULES, check, commit, descriptor, reserve};
-use crate::grpc::raw::{Raw, frame};
+use crate::service::grpc::raw::{Raw, frame};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -15,7 +15,7 @@ use tollgate_limiter::{Hits, Outcome};
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 
 use super::{Caller, CheckRecord};
-use crate::scenario::{Mode, RuleEntry, Rules, Terms, unit_on_the_wire};
+use crate::simulation::scenario::{Mode, RuleEntry, Rules, Terms, unit_on_the_wire};
 
 pub(crate) const OK: i32 = Code::Ok as i32;
 const OVER: i32 = Code::OverLimit as i32;

@@ -40,9 +40,9 @@ use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
 use self::resets::Resets;
-use crate::journal::{Entry, Ticket};
-use crate::recount::{Account, Counted};
-use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Scenario, Terms, Wish};
+use crate::simulation::journal::{Entry, Ticket};
+use crate::simulation::recount::{Account, Counted};
+use crate::simulation::scenario::{Bucket, Mode, RuleEntry, Rules, Scenario, Terms, Wish};
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Law {

@@ -13,7 +13,7 @@ use tollgate_limiter::Hits;
 use tollgate_test_model::promises::{Admitted, is_promise_kept};
 
 use super::{Caller, CheckRecord, RequestOutcome, Resets};
-use crate::scenario::{Bucket, Mode, RuleEntry, Rules, Terms};
+use crate::simulation::scenario::{Bucket, Mode, RuleEntry, Rules, Terms};
 
 /// Descriptions of the buckets that admitted too much.
 pub(super) fn exceeded(

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use tollgate_limiter::{CountRefused, Hits};
 
 use super::{Caller, CheckRecord, Decided, Resets};
-use crate::scenario::{Bucket, Terms};
+use crate::simulation::scenario::{Bucket, Terms};
 
 type Seen<'c> = (&'c Caller, &'c CheckRecord, Decided);
 

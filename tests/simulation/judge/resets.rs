@@ -6,8 +6,8 @@ use tollgate::store::StoreError;
 use tollgate_limiter::{Hits, Outcome};
 
 use super::{Counted, Judge, Law, Now, Ticket, Waiting, find};
-use crate::recount::Account;
-use crate::scenario::{Bucket, Terms};
+use crate::simulation::recount::Account;
+use crate::simulation::scenario::{Bucket, Terms};
 
 /// How long the time of a reset is remembered, in uptime.
 const REMEMBERED_US: u64 = 600_000_000;

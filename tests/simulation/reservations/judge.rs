@@ -13,8 +13,8 @@ use tollgate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Operation, Outcome, Step};
 use tollgate_test_model::bucket_histories::Terms;
 
-use crate::journal::{Entry, Ticket};
-use crate::recount::{Account, Became, Counted};
+use crate::simulation::journal::{Entry, Ticket};
+use crate::simulation::recount::{Account, Became, Counted};
 
 #[derive(Default)]
 pub(crate) struct Judge {

@@ -26,12 +26,12 @@ use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::executor::{Task, Timers};
-use crate::from_environment;
-use crate::journal::{self, Tap};
-use crate::planted::{self, Fault};
-use crate::run::{ask, pipeline, publish};
-use crate::scenario::Jumps;
+use crate::simulation::executor::{Task, Timers};
+use crate::simulation::from_environment;
+use crate::simulation::journal::{self, Tap};
+use crate::simulation::planted::{self, Fault};
+use crate::simulation::run::{ask, pipeline, publish};
+use crate::simulation::scenario::Jumps;
 use judge::Judge;
 use scenario::{ApiStep, DOMAIN, EVENTS, Event, Rules, Scenario, Wish, descriptors};
 

@@ -4,7 +4,7 @@ use tollgate_limiter::{CountRefused, OnExpiry};
 use tollgate_test_support::grpc_client::{Descriptor, Entry};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::scenario::Jumps;
+use crate::simulation::scenario::Jumps;
 
 pub(super) const DOMAIN: &str = "reserved";
 const KEYS: [&str; 2] = ["user", "team"];

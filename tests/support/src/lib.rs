@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | `background_clients` | clients that call Envoy while a test changes something |
 //! | `banned_phrases` | phrases that no text for a reader may contain |
-//! | `bucket_histories` | random histories of one bucket |
 //! | `certificates` | authorities, the certificates that they sign, mounted secrets |
 //! | `child_process` | child processes that are killed when dropped |
 //! | `components` | the repository's folder, and the programs that `make deps` installs |
@@ -27,17 +26,16 @@
 //! | `quota_client` | a stream of the rate limit quota service |
 //! | `ratelimit_process` | a tollgate that is started as Envoy's reference service is |
 //! | `redis_server` | a Redis server or cluster for one test |
-//! | `rules_grammar` | the names that a rules file may have at each place |
 //! | `seeded_rng` | random choices that depend on a seed alone |
 //! | `terminal_picture` | a picture of a terminal, and its lines |
 //! | `tls_client` | a TLS client |
 //! | `tollgate_process` | a `tollgate serve` process |
 //! | `wire_bench_options` | the command line options of `benches/wire` |
+//! | `xml` | XML, parsed by Python |
 //! | `yaml` | YAML, parsed by PyYAML |
 
 pub mod background_clients;
 pub mod banned_phrases;
-pub mod bucket_histories;
 pub mod certificates;
 pub mod child_process;
 pub mod components;
@@ -60,10 +58,10 @@ pub mod process_usage;
 pub mod quota_client;
 pub mod ratelimit_process;
 pub mod redis_server;
-pub mod rules_grammar;
 pub mod seeded_rng;
 pub mod terminal_picture;
 pub mod tls_client;
 pub mod tollgate_process;
 pub mod wire_bench_options;
+pub mod xml;
 pub mod yaml;
