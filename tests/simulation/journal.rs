@@ -101,10 +101,13 @@ pub(crate) struct Tap {
     store: Arc<dyn Store>,
 }
 
+/// Algorithms by their place in `ALGORITHMS` and a ticket.
+type Ticketed = HashMap<(usize, Ticket), &'static dyn Algorithm>;
+
 /// The algorithm, noting what it decides under that ticket. A check needs a `'static` algorithm, so
 /// runs reuse these.
 fn ticketed(base: &dyn Algorithm, ticket: Ticket) -> &'static dyn Algorithm {
-    static KEPT: Mutex<Option<HashMap<(usize, Ticket), &'static dyn Algorithm>>> = Mutex::new(None);
+    static KEPT: Mutex<Option<Ticketed>> = Mutex::new(None);
     let same = |known: &&dyn Algorithm| known.name() == base.name();
     let number = ALGORITHMS.iter().position(same).unwrap();
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -182,6 +182,7 @@ impl Tree {
     }
 
     /// Adds a rule at the end of `path`, and the nodes on the way.
+    #[must_use]
     pub fn with(mut self, path: Path<'_>, rule: Rule) -> Self {
         let node = self.node(path);
         self.rules.set_rules(node, [rule]);
@@ -189,6 +190,7 @@ impl Tree {
     }
 
     /// Several limits on one descriptor.
+    #[must_use]
     pub fn with_all<const N: usize>(mut self, path: Path<'_>, rules: [Rule; N]) -> Self {
         let node = self.node(path);
         self.rules.set_rules(node, rules);
@@ -196,6 +198,7 @@ impl Tree {
     }
 
     /// Adds a node without a rule, which lets everything pass that reaches it.
+    #[must_use]
     pub fn with_bare(mut self, path: Path<'_>) -> Self {
         self.node(path);
         self
@@ -223,6 +226,7 @@ impl Tree {
     }
 
     /// Adds a rule at the end of levels of any kind.
+    #[must_use]
     pub fn with_levels(mut self, levels: &[Level], rule: Rule) -> Self {
         let path: Vec<_> = levels.iter().cloned().map(Arc::new).collect();
         let mut parent = None;

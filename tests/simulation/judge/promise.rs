@@ -15,6 +15,9 @@ use tollgate_test_model::promises::{Admitted, is_promise_kept};
 use super::{Caller, CheckRecord, RequestOutcome, Resets};
 use crate::simulation::scenario::{Bucket, Mode, RuleEntry, Rules, Terms};
 
+/// The largest terms of a bucket, and what it admitted in which check.
+type Taken = (Terms, Vec<(usize, Admitted)>);
+
 /// Descriptions of the buckets that admitted too much.
 pub(super) fn exceeded(
     callers: &BTreeMap<usize, Caller>,
@@ -22,7 +25,7 @@ pub(super) fn exceeded(
     resets: &Resets,
 ) -> Vec<String> {
     // What passes after a reset is judged for itself.
-    let mut buckets: BTreeMap<(Bucket, usize), (Terms, Vec<(usize, Admitted)>)> = BTreeMap::new();
+    let mut buckets: BTreeMap<(Bucket, usize), Taken> = BTreeMap::new();
     for caller in callers.values() {
         for check in &caller.checks {
             let (Some((number, passed)), false) =
@@ -87,7 +90,9 @@ fn most(check: &CheckRecord, generations: &[Rules]) -> Terms {
             let same = terms
                 .iter()
                 .find(|terms| check.wish.bucket(terms) == bucket);
-            same.into_iter().for_each(|terms| enlarge(&mut most, terms));
+            if let Some(terms) = same {
+                enlarge(&mut most, terms);
+            }
         }
     }
     most

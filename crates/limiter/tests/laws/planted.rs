@@ -92,12 +92,15 @@ impl Bucket for FaultyReservations {
     }
 }
 
+/// Makes a bucket with a fault.
+type Make<'f> = &'f dyn Fn() -> Box<dyn Bucket>;
+
 #[test]
 fn the_properties_of_reservations_find_faults() {
     use reservations::Property::{Agreement, Promise};
     let late = || Box::new(FaultyReservations::ExpireAMillisecondLate(State::default())) as _;
     let more = || Box::new(FaultyReservations::SettlesGiveBackOneMore(State::default())) as _;
-    let faults: [(&str, &dyn Fn() -> Box<dyn Bucket>, _); 3] = [
+    let faults: [(&str, Make<'_>, _); 3] = [
         ("expire late", &late, Agreement),
         ("give back one more", &more, Agreement),
         ("give back one more", &more, Promise),

@@ -49,7 +49,7 @@ fn each_algorithm_has_its_row() {
         assert_eq!(algorithm.can_reserve(), can_reserve, "{name}");
         assert_eq!(algorithm.refills(), refills, "{name}");
         assert_eq!(algorithm.has_marks(), has_marks, "{name}");
-        assert!(algorithm.promise().contains("N"), "{name}");
+        assert!(algorithm.promise().contains('N'), "{name}");
     }
     assert_eq!(from_name("gcra").map(Algorithm::name), Some("token_bucket"));
     for unknown in ["Fixed_Window", "unknown", ""] {
