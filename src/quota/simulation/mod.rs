@@ -75,8 +75,13 @@ fn seeds() -> u64 {
 }
 
 fn first_failure(scenario: Scenario) -> Option<String> {
-    // A long run is worth several others.
-    let runs = seeds() * ALONE.seconds / scenario.seconds.max(ALONE.seconds);
+    // A long run is worth several others, and so is one of a thousand streams.
+    let crowd = if scenario.proxies < CROWD.proxies {
+        1
+    } else {
+        4
+    };
+    let runs = (seeds() * ALONE.seconds / scenario.seconds.max(ALONE.seconds)).div_ceil(crowd);
     (0..runs).find_map(|seed| {
         run(seed, scenario)
             .err()
