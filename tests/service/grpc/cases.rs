@@ -207,7 +207,7 @@ async fn compare_cases(arguments: &[&str], beyond: Code) {
             assert_eq!(seen.answer().overall_code(), beyond, "{name}");
         }
     }
-    pair.compare_counters();
+    pair.compare_counters().await;
     assert!(left(&mut pair.server, "x").await < 1_000_000);
     assert_eq!(
         left(&mut pair.server, "x").await,

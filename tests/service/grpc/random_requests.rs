@@ -237,7 +237,7 @@ async fn every_random_call_is_answered_alike() {
                 pair.advance_us(random.next() % 3_600_000_000);
             }
         }
-        pair.compare_counters();
+        pair.compare_counters().await;
     }
     // The calls must have had every kind of outcome.
     let codes = [3, 4, 8, 11, 14].map(|code| format!("gRPC {code}"));
