@@ -297,7 +297,7 @@ fn a_screen_needs_a_terminal_that_can_show_it() {
     let program = Path::new("/proc").join(terminal.program());
     drop(terminal);
     until("the program ends", || {
-        // Its parent may be gone, and nobody else may reap it.
+        // Its parent may be gone, and no other process reaps it.
         let status = std::fs::read_to_string(program.join("status")).unwrap_or_default();
         let has_ended = status.is_empty() || status.contains("State:\tZ");
         has_ended.then_some(()).ok_or(status)

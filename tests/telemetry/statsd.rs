@@ -150,7 +150,7 @@ async fn counters_are_sent_by_udp_under_the_references_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
-    // Bound twice, so nobody else may get it in between.
+    // Bound twice, so no other process gets it in between.
     let port = reserved_port();
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let mut service = start_with_statsd("tcp", port, "50ms");

@@ -102,7 +102,7 @@ async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
     }
 }
 
-/// Whoever waited for the first export would wait for ten minutes.
+/// A wait for the first export would take ten minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_hangs_holds_up_neither_decisions_nor_the_stop() {
     for protocol in PROTOCOLS {
