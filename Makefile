@@ -288,23 +288,23 @@ target/peers/bin/throttlecrab-server:
 
 # Optimised, about two minutes.
 bench-page:
-	$(LONG) --release -E 'test(/^costs::page::/)'
+	$(LONG) --cargo-profile dist -E 'test(/^costs::page::/)'
 
 # Optimised, about six minutes.
 bench-quotas: deps-all
-	$(CARGO) build --release --locked
+	$(CARGO) build --profile dist --locked
 	$(VENV)/bin/python benches/quotas/saves.py $(BENCH)
 
 # Optimised, about two minutes.
 bench-record:
-	$(LONG) --release -E 'test(/^costs::record::/)'
+	$(LONG) --cargo-profile dist -E 'test(/^costs::record::/)'
 
 # About five minutes. BENCH="--each 10000 --shares-max 10000000" has ten million parts.
 bench-quota-load:
 	$(CARGO) bench --locked --bench quotas -- $(BENCH)
 # A million limits by value: load, memory, and checks during a reload. About three minutes.
 bench-tenants: deps-all
-	$(CARGO) build --release --locked
+	$(CARGO) build --profile dist --locked
 	python3 benches/tenants/cost.py $(BENCH)
 
 # The test that compares the figures writes them here.
@@ -513,7 +513,7 @@ demo: deps-all clients target/debug/tollgate
 
 bench-clients: deps-all clients
 	for language in $(CLIENT_LANGUAGES); do $(CLIENT_STEP) $$language bench || exit 1; done
-	$(CARGO) build --release --locked
+	$(CARGO) build --profile dist --locked
 	python3 benches/clients/cost.py $(BENCH)
 
 # What the tests of the clients start. Built as for the tests: `cargo build` has other features of dependencies,

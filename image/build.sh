@@ -56,10 +56,10 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0}
 # The commit that `tollgate --version` shows. It is not read from .git, or a build without .git would have other bytes.
 TOLLGATE_COMMIT=${TOLLGATE_COMMIT:-}
 export TOLLGATE_COMMIT CARGO_ENCODED_RUSTFLAGS CFLAGS CC_SHELL_ESCAPED_FLAGS SOURCE_DATE_EPOCH
-PATH=$tools/bin:$PATH cargo auditable build --release --locked --bin tollgate --target "$target" --target-dir target/static
+PATH=$tools/bin:$PATH cargo auditable build --profile dist --locked --bin tollgate --target "$target" --target-dir target/static
 
 rm -rf "$out"
-install -D -m 755 "target/static/$target/release/tollgate" "$out/usr/bin/tollgate"
+install -D -m 755 "target/static/$target/dist/tollgate" "$out/usr/bin/tollgate"
 # Where the reference service's image has its binary.
 install -d -m 755 "$out/bin"
 ln -s ../usr/bin/tollgate "$out/bin/ratelimit"

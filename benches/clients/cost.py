@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--write", action="store_true", help="write the table into docs/clients.md")
     parser.add_argument("--only", help="one language")
-    parser.add_argument("--tollgate", default=str(ROOT / "target" / "release" / "tollgate"))
+    parser.add_argument("--tollgate", default=str(ROOT / "target" / "dist" / "tollgate"))
     arguments = parser.parse_args()
     children = []
     with tempfile.TemporaryDirectory() as folder:

@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="length of one leg of a round")
     parser.add_argument("--rate", type=int, default=2000, help="requests a second of the legs at a fixed rate")
     parser.add_argument("--write", action="store_true", help="write the table into docs/quotas.md")
-    parser.add_argument("--tollgate", default=str(ROOT / "target" / "release" / "tollgate"))
+    parser.add_argument("--tollgate", default=str(ROOT / "target" / "dist" / "tollgate"))
     parser.add_argument("--envoy", default=str(ROOT / "target" / "venv" / "bin" / "envoy"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Stack(arguments.tollgate, arguments.envoy, folder) as stack:

@@ -120,7 +120,7 @@ def percentile(sorted_numbers, share):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--binary", default=str(ROOT / "target" / "release" / "tollgate"))
+    parser.add_argument("--binary", default=str(ROOT / "target" / "dist" / "tollgate"))
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=8)

@@ -24,10 +24,13 @@ if [ -z "$binary" ]; then
   CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s\037%s' "--remap-path-prefix=$PWD=/src" \
     "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
     "--remap-path-prefix=$(rustc --print sysroot)=/rust") \
-    cargo build --release --locked --bin tollgate --target-dir "$build"
+    cargo build --profile dist --locked --bin tollgate --target-dir "$build"
+  binary=$build/dist/tollgate fast=
 else
-  mkdir -p "$build/release"
-  cp "$binary" "$build/release/tollgate"
+  fast=--fast
 fi
-CARGO_TARGET_DIR=$build "$cargo_deb" --no-build --locked --offline --strip ${binary:+--fast} \
+# Where cargo-deb looks for the file that Cargo.toml names.
+mkdir -p "$build/release"
+cp "$binary" "$build/release/tollgate"
+CARGO_TARGET_DIR=$build "$cargo_deb" --no-build --locked --offline --strip $fast \
   --output "$folder/" ${DEB_MAINTAINER:+--maintainer "$DEB_MAINTAINER"}
