@@ -477,6 +477,7 @@ func runGRPCAnswer(t *testing.T, c *answerCase) {
 
 type sequenceCase struct {
 	Name    string
+	Proxy   bool
 	Options struct {
 		OnError string `json:"on_error"`
 		Local   *struct {
@@ -544,7 +545,11 @@ func TestVectorsSequences(t *testing.T) {
 }
 
 func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
-	t.Parallel()
+	if c.Proxy {
+		nameProxy(t)
+	} else {
+		t.Parallel()
+	}
 	nameOnFailure(t, c.Name)
 	server, clock := testkit.StartServer(t), &testkit.Clock{}
 	deadline := 2 * time.Second
@@ -569,6 +574,14 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 			}
 		}
 	}
+}
+
+// nameProxy names a proxy that takes no connection in the environment.
+func nameProxy(t *testing.T) {
+	for _, scheme := range []string{"http", "https", "grpc", "all"} {
+		t.Setenv(scheme+"_proxy", "http://127.0.0.1:1")
+	}
+	t.Setenv("no_proxy", "")
 }
 
 func sequenceOptions(t *testing.T, c *sequenceCase) []tollgate.Option {

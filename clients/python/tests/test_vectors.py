@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -365,11 +367,24 @@ def make_options(options: dict[str, Any], clock: Clock) -> dict[str, Any]:
     return made
 
 
+@contextmanager
+def proxied_environment(is_wanted: bool) -> Iterator[None]:
+    """Names a proxy that takes no connection in the environment."""
+    with pytest.MonkeyPatch.context() as environment:
+        if is_wanted:
+            for scheme in ("http", "https", "grpc", "all"):
+                environment.setenv(f"{scheme}_proxy", "http://127.0.0.1:1")
+            for name in ("no_proxy", "no_grpc_proxy"):
+                environment.setenv(name, "")
+        yield
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("case", cases("sequences"))
 def test_sequences(case: dict[str, Any], flavour: str) -> None:
     clock = Clock()
     with (
+        proxied_environment(case.get("proxy", False)),
         ScriptedServer(threads=4) as server,
         make_client(
             flavour, server.address, **make_options(case.get("options", {}), clock)

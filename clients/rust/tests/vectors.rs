@@ -24,6 +24,13 @@ use tollgate_limits::{
     OnExpiry, Protocol, Reservation, Reserve, Settlement,
 };
 
+/// A proxy that takes no connection.
+const PROXY: &str = "http://127.0.0.1:1";
+
+fn is_proxied() -> bool {
+    std::env::var_os("grpc_proxy").is_some_and(|proxy| proxy == PROXY)
+}
+
 /// Runs each case of a file, and names those that fail.
 fn run_cases(file: &str, run: impl Fn(&Value)) {
     let folder = std::env::var_os("TOLLGATE_VECTORS").map_or_else(
@@ -66,6 +73,9 @@ fn answers() {
 fn sequences() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     run_cases("sequences.json", |case| {
+        if case["proxy"] == true && !is_proxied() {
+            return run_proxied("sequences");
+        }
         runtime.block_on(sequence_case(case, false));
     });
 }
@@ -74,6 +84,9 @@ fn sequences() {
 fn sequences_with_batching() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     run_cases("sequences.json", |case| {
+        if case["proxy"] == true && !is_proxied() {
+            return run_proxied("sequences_with_batching");
+        }
         if case["options"]["protocol"] != "envoy" {
             runtime.block_on(sequence_case(case, true));
         }
@@ -97,6 +110,17 @@ fn items(value: &Value) -> &[Value] {
 
 fn millis(value: &Value) -> Option<Duration> {
     value.as_u64().map(Duration::from_millis)
+}
+
+/// Runs the cases of this test again where the environment names a proxy that takes no connection.
+fn run_proxied(test: &str) {
+    let again = std::env::current_exe().expect("a program");
+    let mut again = std::process::Command::new(again);
+    again.args(["--exact", test]).env("no_proxy", "");
+    for scheme in ["http", "https", "grpc", "all"] {
+        again.env(format!("{scheme}_proxy"), PROXY);
+    }
+    assert!(again.status().expect("it runs").success());
 }
 
 async fn sequence_case(case: &Value, batching: bool) {

@@ -28,15 +28,17 @@ interface Step {
 
 interface Case {
   options: Fields;
+  proxy?: boolean;
   steps: Step[];
 }
 
-for (const { name, options, steps } of readCases<Case>("sequences.json")) {
+for (const { name, options, proxy, steps } of readCases<Case>("sequences.json")) {
   for (const batching of options.protocol === "envoy" ? [false] : [false, true]) {
     test(`sequences: ${name}${batching ? ", batched" : ""}`, async () => {
       const server = await new ScriptedServer().start();
       const clock = { ms: 0 };
       const fixed = { addresses: server.address, clock: () => clock.ms, batching };
+      if (proxy) nameProxy();
       const client = new Client({ ...optionsOf(options), ...fixed });
       try {
         await new Sequence(server, client, clock).run(steps);
@@ -46,6 +48,12 @@ for (const { name, options, steps } of readCases<Case>("sequences.json")) {
       }
     });
   }
+}
+
+/** Names a proxy that takes no connection in the environment. It stays there: no client uses it. */
+function nameProxy(): void {
+  for (const scheme of ["http", "https", "grpc", "all"]) process.env[`${scheme}_proxy`] = "http://127.0.0.1:1";
+  for (const name of ["no_proxy", "no_grpc_proxy"]) process.env[name] = "";
 }
 
 class Sequence {

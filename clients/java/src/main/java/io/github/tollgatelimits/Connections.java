@@ -117,6 +117,8 @@ final class Connections implements AutoCloseable {
             .offloadExecutor(resolver)
             .defaultLoadBalancingPolicy("round_robin")
             .disableServiceConfigLookUp()
+            // A proxy of the environment does not reach the service.
+            .proxyDetector(server -> null)
             .disableRetry()
             .keepAliveTime(keepaliveTime.toNanos(), TimeUnit.NANOSECONDS)
             .keepAliveTimeout(keepaliveTimeout.toNanos(), TimeUnit.NANOSECONDS)

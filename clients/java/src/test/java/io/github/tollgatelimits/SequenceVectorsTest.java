@@ -24,6 +24,7 @@ import java.util.Deque;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
@@ -63,6 +64,27 @@ class SequenceVectorsTest {
   }
 
   private static void run(JsonNode vector, boolean batching) throws Exception {
+    Properties before = (Properties) System.getProperties().clone();
+    if (vector.path("proxy").asBoolean()) {
+      nameProxy();
+    }
+    try {
+      runSteps(vector, batching);
+    } finally {
+      System.setProperties(before);
+    }
+  }
+
+  /** Names a proxy that takes no connection in the system properties. */
+  private static void nameProxy() {
+    for (String scheme : List.of("http", "https")) {
+      System.setProperty(scheme + ".proxyHost", "127.0.0.1");
+      System.setProperty(scheme + ".proxyPort", "1");
+    }
+    System.setProperty("http.nonProxyHosts", "");
+  }
+
+  private static void runSteps(JsonNode vector, boolean batching) throws Exception {
     AtomicLong clock = new AtomicLong(1_000_000_000_000L);
     try (TollgateClient client = client(vector.path("options"), clock, batching)) {
       assertTrue(client.awaitConnected(Duration.ofSeconds(10)));
