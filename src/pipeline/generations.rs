@@ -352,8 +352,8 @@ impl Generations {
                     );
                 }
                 if was_refused {
-                    // At the level of the refusal, so that a reader of that level sees its end.
-                    tracing::error!(sources, limits, %hash, "rules are valid again and in use");
+                    // A warning, as every end of a failure: it is seen by default and is no error.
+                    tracing::warn!(sources, limits, %hash, "rules are valid again and in use");
                 } else {
                     tracing::info!(sources, limits, %hash, "rules loaded");
                 }

@@ -96,12 +96,11 @@ impl NodeWorker {
         }
     }
 
-    /// Logs that the store decides, at the level at which its failure was logged.
+    /// Logs that the store decides: as a warning after a failure.
     fn log_connected(&self, failure: Option<StoreFault>) {
         let (store, message) = (self.node.place(), "connected to the store");
         match failure {
             None => tracing::info!(%store, "{message}"),
-            Some(StoreFault::UnexpectedReply) => tracing::error!(%store, "{message}"),
             Some(_) => tracing::warn!(%store, "{message}"),
         }
     }
