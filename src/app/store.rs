@@ -103,7 +103,7 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
     let ours = settings.redis_tls_client_cert.clone();
     let deadline_ms = settings.store_deadline_ms;
     let shared = SharedSettings {
-        url: settings.url.clone().unwrap_or_default(),
+        url: settings.url.clone().unwrap_or_default().0,
         user: settings.store_user.clone(),
         password_file: settings.store_password_file.clone(),
         tls_files: TlsFiles {
@@ -114,6 +114,7 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
         key_prefix: settings.naming.cache_key_prefix.clone(),
         reference_keys: settings.naming.store_keys == StoreKeys::Reference,
         deadline: Duration::from_millis(deadline_ms),
+        lookup_timeout: Duration::from_millis(settings.store_lookup_timeout_ms),
         queue_bytes_max: settings.store_queue_max,
         over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
     };

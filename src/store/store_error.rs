@@ -1,6 +1,6 @@
 //! Why a store did not decide a check, each reason in a sentence that says what to look at.
 //!
-//! Faults of a shared store are a closed list: an operator needs one of fifteen sentences and not a
+//! Faults of a shared store are a closed list: an operator needs one of a few sentences and not a
 //! library's words, and the breaker and the counters need a number. The server's own words go to
 //! the log, once per change. `redis/error_class.rs` maps a server's errors to this list.
 
@@ -57,6 +57,10 @@ pub type CheckResult = Result<Outcome, StoreError>;
 pub enum StoreFault {
     /// There is no connection to it.
     NotConnected,
+    /// Its name has no address, or the name server does not answer.
+    NameLookup,
+    /// The TLS handshake failed, or the files for it cannot be used.
+    TlsFailed,
     /// It did not answer in time.
     TimedOut,
     /// The connection broke during the call.
@@ -91,8 +95,10 @@ pub enum StoreFault {
 
 impl StoreFault {
     /// All faults.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NotConnected,
+        Self::NameLookup,
+        Self::TlsFailed,
         Self::TimedOut,
         Self::ConnectionLost,
         Self::QueueTimeout,
@@ -118,6 +124,8 @@ impl StoreFault {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotConnected => "not_connected",
+            Self::NameLookup => "name_lookup",
+            Self::TlsFailed => "tls",
             Self::TimedOut => "late",
             Self::ConnectionLost => "lost",
             Self::QueueTimeout => "waited",
@@ -159,6 +167,8 @@ impl fmt::Display for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
+            Self::NameLookup => "its name was not looked up; check the name, and the name server of this machine",
+            Self::TlsFailed => "the TLS handshake with it failed; it may run all the same",
             Self::TimedOut => {
                 "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }

@@ -17,6 +17,7 @@ mod decisions;
 mod exactness;
 mod failures;
 mod leased;
+mod lookups;
 mod memory;
 mod quotas;
 mod rate_lease_faults;

@@ -106,7 +106,7 @@ impl XdsClient {
         Ok(Self {
             endpoint: XdsEndpoint::new(settings)?,
             node: node(settings)?,
-            headers: headers(&settings.config_grpc_xds_client_additional_headers)?,
+            headers: headers(&settings.config_grpc_xds_client_additional_headers.0)?,
             message_bytes_max,
             snapshot: Snapshot::new(options),
             connecting: backoff(settings.config_grpc_xds_server_connect_retry_interval),

@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | `backend` | which URLs and variables name such a store |
 //! | `target` | addresses and logins, as the operator wrote them |
-//! | `connect` | connections: TLS, login, sentinels |
+//! | `connect` | makes connections: TLS files, login, sentinels |
+//! | `connection`, `connect_error` | one connection, and why there is none |
+//! | `lookups` | lookups of servers' names |
 //! | `script` | the atomic step: every algorithm in Lua, arguments and outcomes |
 //! | `key` | key names |
 //! | `routes` | the queue of a check |
@@ -31,9 +33,12 @@ mod breaker;
 mod call;
 mod cluster;
 mod connect;
+mod connect_error;
+mod connection;
 mod denial_cache;
 mod error_class;
 mod key;
+mod lookups;
 mod node;
 mod rate_leases;
 mod reference_key;
@@ -54,6 +59,8 @@ pub use self::backend::BACKEND;
 use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
+use self::lookups::Lookups;
+pub use self::lookups::{Lookup, Resolver, SystemResolver};
 use self::node::Node;
 use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
@@ -88,6 +95,10 @@ pub struct RedisSetup {
     pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
+    /// Finds the addresses of servers' names.
+    pub resolver: Arc<dyn Resolver>,
+    /// How long the lookup of a name may take.
+    pub lookup_timeout: Duration,
     /// How many bytes the checks that wait for one server may take.
     pub queue_bytes_max: usize,
     /// How long a denied key is remembered at most.
@@ -193,7 +204,9 @@ impl RedisStore {
             (node, receiver)
         };
         for (number, target) in targets.enumerate() {
-            let connector = Arc::new(Connector::new(target.clone(), redis.tls_files.clone()));
+            let lookups = Lookups::new(Arc::clone(&redis.resolver), redis.lookup_timeout);
+            let connector = Connector::new(target.clone(), redis.tls_files.clone(), lookups);
+            let connector = Arc::new(connector);
             let words = connector.words();
             connector
                 .check_files()

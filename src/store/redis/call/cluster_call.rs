@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Pipeline;
-use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
 use super::command;
@@ -27,6 +26,7 @@ use super::progress::{NodeStatus, Progress};
 use super::step_reply::StepReply;
 use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::script;
@@ -74,7 +74,7 @@ impl ClusterCall {
     /// Sends until every check has an answer.
     pub(crate) async fn ask(
         self,
-        connection: MultiplexedConnection,
+        connection: Connection,
         address: Address,
     ) -> NodeStatus {
         let this = Arc::new(self);
@@ -285,7 +285,7 @@ impl ClusterCall {
     /// sends those runs again.
     async fn round(
         self: Arc<Self>,
-        mut connection: MultiplexedConnection,
+        mut connection: Connection,
         address: Address,
         mut steps: Vec<(Step, StepReply)>,
         first: bool,
@@ -321,7 +321,7 @@ impl ClusterCall {
     /// Sends the runs without a reply and records the replies.
     async fn send(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Connection,
         address: &Address,
         steps: &mut [(Step, StepReply)],
     ) {

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use self::cluster_call::ClusterCall;
 use self::command::{Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
+use super::connection::Connection;
 use super::error_class::{ErrorClass, classify, value};
 use super::node::Node;
 use super::script::CheckTerms;
@@ -89,7 +89,7 @@ impl Call {
     }
 
     /// Sends the checks and answers every batch.
-    pub(super) async fn run(mut self, connection: MultiplexedConnection) -> CallReport {
+    pub(super) async fn run(mut self, connection: Connection) -> CallReport {
         let metrics = self.node.metrics.clone();
         metrics.call_checks.observe(to_f64(self.checks() as u64));
         metrics.calls_in_flight.inc();
@@ -300,7 +300,7 @@ async fn one(
     command: &Cmd,
     asked: usize,
     progress: &Progress,
-    mut connection: MultiplexedConnection,
+    mut connection: Connection,
     again: Counter,
 ) -> NodeStatus {
     let all: Vec<usize> = (0..asked).collect();

@@ -23,12 +23,12 @@ mod topology;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::redirect::Redirect;
 use self::slot::{slot_of, slots_of_tags};
 pub(super) use self::topology::Topology;
+use super::connection::Connection;
 use super::key;
 use super::target::Address;
 use crate::store::{RefundSink, StoreFault};
@@ -86,7 +86,7 @@ pub(super) enum Link {
     /// It is being made.
     Connecting,
     /// It is connected.
-    Up(MultiplexedConnection),
+    Up(Connection),
     /// It cannot be reached.
     Down(StoreFault),
 }

@@ -14,13 +14,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
 use crate::store::StoreFault;
 use crate::store::redis::call::command;
 use crate::store::redis::cluster::{ProbeKind, Redirect};
-use crate::store::redis::connect::{CONNECT_WITHIN, ConnectError, Connector, NodeConnection};
+use crate::store::redis::connect::{CONNECT_WITHIN, Connector, NodeConnection};
+use crate::store::redis::connect_error::ConnectError;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::{ErrorClass, classify, value};
 use crate::store::redis::key;
 use crate::store::redis::node::Node;
@@ -170,7 +171,7 @@ fn log_password(node: &Node, logged: &mut Option<String>, problem: Option<String
 
 async fn write_probe(
     node: &Node,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Connection,
     replica: &str,
     within: Duration,
 ) -> Result<Option<u64>, ProbeError> {
@@ -217,7 +218,7 @@ async fn write_probe(
 
 /// Records whether one script run may have checks of all slots of the node. Without a clear answer
 /// it may not.
-async fn spread_probe(node: &Node, connection: &mut MultiplexedConnection, within: Duration) {
+async fn spread_probe(node: &Node, connection: &mut Connection, within: Duration) {
     let Some(member) = &node.member else {
         return;
     };
@@ -244,6 +245,15 @@ fn late(within: Duration) -> ProbeError {
 
 // === impl ProbeError ===
 
+impl ProbeError {
+    pub(super) fn not_connected(words: String) -> Self {
+        Self {
+            fault: StoreFault::NotConnected,
+            words,
+        }
+    }
+}
+
 impl From<RedisError> for ProbeError {
     fn from(error: RedisError) -> Self {
         Self {
@@ -258,18 +268,8 @@ impl From<RedisError> for ProbeError {
 
 impl From<ConnectError> for ProbeError {
     fn from(error: ConnectError) -> Self {
-        let fault = match &error {
-            ConnectError::Redis(error) => match classify(error) {
-                // Without a connection no call was lost.
-                ErrorClass::Fault(StoreFault::ConnectionLost) | ErrorClass::NoScript => {
-                    StoreFault::NotConnected
-                }
-                ErrorClass::Fault(fault) => fault,
-            },
-            _ => StoreFault::NotConnected,
-        };
         Self {
-            fault,
+            fault: error.fault(),
             words: error.to_string(),
         }
     }
