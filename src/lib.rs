@@ -26,6 +26,7 @@
 //! | `protobuf_json` | `proto` | protobuf JSON of requests and responses |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
+//! | `answer_memory` | `metrics` | memory of answers that clients have not read |
 //! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
 //! | `event_rate` | | bounds events a second by the sliding log |
 //! | `capture` | `metrics`, `value_hash`, `event_rate` | captures requests for recordings |
@@ -44,7 +45,7 @@
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings`, `visible_text` | spans and their export |
 //! | `statsd` | `metrics`, `settings`, `visible_text` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates` | the one decision path |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates`, `answer_memory` | the one decision path |
 //! | `quota` | `clock`, `key_map`, `keyed_hash`, `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
@@ -60,6 +61,7 @@
 pub mod admin;
 pub mod admin_api;
 pub mod admin_client;
+mod answer_memory;
 pub mod app;
 pub mod capture;
 pub mod cli;
@@ -80,6 +82,7 @@ pub mod proto;
 pub mod protobuf_json;
 pub mod quota;
 pub mod recording;
+pub mod regular_file;
 pub mod replay;
 pub mod rule_tests;
 pub mod rules;

@@ -56,11 +56,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["recording", "snapshot"],
         "recordings and snapshots are compressed",
     ),
-    (
-        "csv",
-        &["recording/import", "rules/file/limits_from"],
-        "one module reads logs, one reads limits",
-    ),
+    ("csv", &["recording/import"], "one module reads logs"),
     (
         "prost",
         &[
@@ -111,8 +107,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "grpc_client"],
-        "one module layers HTTP, and one builds a client connection",
+        &["admin", "grpc/protocol", "grpc_client"],
+        "two modules layer HTTP, and one builds a client connection",
     ),
     ("axum", &["admin"], "one module routes HTTP"),
     (

@@ -161,7 +161,7 @@ fn authorities(
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
+    crate::regular_file::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| TlsError::Io {
             path: path.display().to_string(),
