@@ -26,10 +26,11 @@ impl Folder {
         self.0.path().join("buckets.snapshot")
     }
 
-    /// Files in it, by name.
+    /// Files in it, by name, without that of the lock.
     pub(super) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|name: &String| !name.ends_with(".lock"));
         let mut names: Vec<String> = names.collect();
         names.sort();
         names
