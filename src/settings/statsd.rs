@@ -48,6 +48,10 @@ pub struct StatsdSettings {
     #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags, value_name = "TAGS")]
     pub extra_tags: Tags,
 
+    /// Replace dots in keys and values by underscores, in names of StatsD and labels of /metrics
+    #[arg(long, env = "SANITIZE_DESCRIPTOR_METRIC_DOTS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub sanitize_descriptor_metric_dots: bool,
+
     /// Interval at which counters are sent to StatsD
     ///
     /// Range: above 0
