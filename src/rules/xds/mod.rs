@@ -219,6 +219,11 @@ fn stream_error(status: &tonic::Status) -> XdsError {
         "" => status.code().to_string(),
         message => format!("{}: {message}", status.code()),
     };
+    let words = if status.code() == Code::OutOfRange && words.contains("length too large") {
+        format!("{words}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+    } else {
+        words
+    };
     let behind = std::error::Error::source(status).map(error_chain);
     XdsError::Ended(match behind {
         Some(behind) if !words.contains(&behind) => format!("{words}: {behind}"),
