@@ -295,24 +295,33 @@ impl CheckResults {
         TentativeTake::merge(&mut self.tentative, tentative);
     }
 
-    /// Records the answers to all checks at once.
-    pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
-        match applied {
-            Ok(StoreReply {
-                answers,
-                tentative,
-                from_denial_cache,
-                local,
-                stamps,
-            }) => {
-                self.stamps = stamps;
-                for (position, answer) in answers.into_iter().enumerate() {
-                    self.record(position, answer);
-                }
-                self.tentative = tentative;
-                self.record_origin(from_denial_cache, &local);
+    /// Records the answers to the checks at these positions.
+    pub(super) fn record_at(
+        &mut self,
+        positions: &[usize],
+        applied: Result<StoreReply, StoreError>,
+    ) {
+        let reply = match applied {
+            Ok(reply) => reply,
+            Err(error) => return self.fail(error),
+        };
+        for (position, answer) in positions.iter().zip(reply.answers) {
+            self.record(*position, answer);
+        }
+        self.join_tentative_take(reply.tentative);
+        let local = reply.local.iter();
+        let local: Vec<_> = local
+            .filter_map(|place| positions.get(*place).copied())
+            .collect();
+        self.record_origin(reply.from_denial_cache, &local);
+        if !reply.stamps.is_empty() {
+            self.stamps
+                .resize(self.outcomes.len(), CheckStamp::default());
+        }
+        for (position, stamp) in positions.iter().zip(reply.stamps) {
+            if let Some(slot) = self.stamps.get_mut(*position) {
+                *slot = stamp;
             }
-            Err(error) => self.fail(error),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{CommitMode, Deadline};
 
-type Pending = PendingRequest<Arc<Generation>>;
+pub(super) type Pending = PendingRequest<Arc<Generation>>;
 
 impl Pipeline {
     /// The deadline of a call that came now with this timeout.
@@ -67,7 +67,15 @@ impl Pipeline {
         {
             pending.stage = Stage::Failed(RequestError::Invalid(why));
         }
-        self.apply_checks(&mut pending, call.deadline).await;
+        let was_settled = match &rules {
+            Some(rules) if call.step.settles_once() => {
+                self.apply_settle(&call, rules, &mut pending).await
+            }
+            _ => {
+                self.apply_checks(&mut pending, call.deadline).await;
+                false
+            }
+        };
         let undecided = pending.results.error.clone();
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek
@@ -89,6 +97,7 @@ impl Pipeline {
                 headers: headers.map(|header| (header.key, header.value)).collect(),
                 response: matches!(call.step, ApiStep::Peek | ApiStep::Report)
                     .then(|| response.message()),
+                was_settled,
             })
         });
         scratch.flush_counts(&self.metrics);

@@ -11,6 +11,7 @@ mod bounds;
 mod call;
 mod operations;
 mod recorded;
+mod settling;
 
 use std::num::NonZeroU32;
 
