@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Hits, Request};
+use tollgate_limiter::{Code, Request};
 
 use super::answer::{CallOutcomes, Decided};
 use super::bounds::validate;
-use super::operations::{Operations, cost_of};
+use super::operations::Operations;
+use super::peeks::refuse_peeks;
 use super::recorded;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
@@ -194,28 +195,6 @@ impl Pipeline {
         pending.put_plan(plan);
         answer
     }
-}
-
-/// Marks as refused what a check of these hits, by descriptor, would be refused.
-pub(crate) fn refuse_peeks(hits: &[Hits], rules: &Generation, pending: &mut Pending) {
-    let mut outcomes = std::mem::take(&mut pending.results.outcomes);
-    let plan = pending.take_plan(&rules.rules);
-    for (descriptor, position) in super::checks_of(&plan) {
-        if let (Some(planned), Some(Some(outcome)), Some(hits)) = (
-            plan.planned_check(position),
-            outcomes.get_mut(position),
-            hits.get(descriptor),
-        ) {
-            let wanted = hits.priced(cost_of(planned.origin)).count();
-            if outcome.allowed && wanted > outcome.remaining {
-                outcome.allowed = false;
-                // Nothing says when so many would pass.
-                outcome.retry_us = None;
-            }
-        }
-    }
-    pending.put_plan(plan);
-    pending.results.outcomes = outcomes;
 }
 
 /// The call as a message: what decision records and candidates read.
