@@ -31,6 +31,8 @@ const FAULTS: LabelValues = LabelValues::OneOf(&[
     "busy",
     "cluster_down",
     "refused",
+    "script_refused",
+    "sharded",
     "not_understood",
     "garbled",
 ]);

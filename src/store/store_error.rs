@@ -85,6 +85,10 @@ pub enum StoreFault {
     ClusterDown,
     /// It rejects the login, or the ACL forbids the command.
     AccessDenied,
+    /// The ACL forbids a command within the script.
+    ScriptDenied,
+    /// It spreads the keys of one script run over several servers, or has the script on some.
+    Sharded,
     /// Its reply is not one that the script sends.
     UnexpectedReply,
     /// The value under the bucket's key is not a bucket.
@@ -95,7 +99,7 @@ pub enum StoreFault {
 
 impl StoreFault {
     /// All faults.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::NotConnected,
         Self::NameLookup,
         Self::TlsFailed,
@@ -111,6 +115,8 @@ impl StoreFault {
         Self::Busy,
         Self::ClusterDown,
         Self::AccessDenied,
+        Self::ScriptDenied,
+        Self::Sharded,
         Self::UnexpectedReply,
         Self::InvalidBucket,
     ];
@@ -138,6 +144,8 @@ impl StoreFault {
             Self::Busy => "busy",
             Self::ClusterDown => "cluster_down",
             Self::AccessDenied => "refused",
+            Self::ScriptDenied => "script_refused",
+            Self::Sharded => "sharded",
             Self::UnexpectedReply => "not_understood",
             Self::InvalidBucket => "garbled",
         }
@@ -158,7 +166,7 @@ impl StoreFault {
     pub const fn outcome_unknown(self) -> bool {
         matches!(
             self,
-            Self::TimedOut | Self::ConnectionLost | Self::UnexpectedReply
+            Self::TimedOut | Self::ConnectionLost | Self::ScriptDenied | Self::UnexpectedReply
         )
     }
 }
@@ -183,6 +191,14 @@ impl fmt::Display for StoreFault {
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
             Self::AccessDenied => "it rejects the login or the command: check the user, the password and its ACL",
+            Self::ScriptDenied => {
+                "its ACL forbids a command of the script; the check may have been counted; \
+                 docs/shared-limits.md lists the commands"
+            }
+            Self::Sharded => {
+                "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
+                 redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
+            }
             Self::UnexpectedReply => "its reply was not understood; see the log",
             Self::InvalidBucket => {
                 "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"

@@ -18,6 +18,7 @@
 //! | `node` | what the callers and the worker of a server share |
 //! | `breaker` | whether a server may be called, and when to probe it |
 //! | `error_class` | classifies a server's errors |
+//! | `decided_share` | the share of checks that a server decided of late |
 //! | `denial_cache` | keys over their limits, remembered briefly |
 //!
 //! The denial cache answers a check, or the check waits in a queue (`store/queue`) for the worker
@@ -35,6 +36,7 @@ mod cluster;
 mod connect;
 mod connect_error;
 mod connection;
+mod decided_share;
 mod denial_cache;
 mod error_class;
 mod key;
@@ -48,7 +50,6 @@ mod target;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
@@ -61,7 +62,7 @@ use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::lookups::Lookups;
 pub use self::lookups::{Lookup, Resolver, SystemResolver};
-use self::node::Node;
+use self::node::{Breakers, Node};
 use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use self::routes::{Endpoint, Routes};
@@ -128,8 +129,7 @@ struct Nodes {
     /// One per queue.
     each: Vec<Arc<Node>>,
     routes: Arc<Routes>,
-    /// How many nodes have an open breaker.
-    closed: Arc<AtomicUsize>,
+    breakers: Arc<Breakers>,
     refused: Arc<DenialCache>,
     answered_by_cache: Counter,
 }
@@ -180,7 +180,7 @@ impl RedisStore {
             metrics.store.cache_full.clone(),
         ));
         let replica = replica_name()?;
-        let closed = Arc::<AtomicUsize>::default();
+        let breakers = Arc::<Breakers>::default();
         let targets = std::iter::once(&redis.target).chain(&redis.per_second);
         let mut endpoints: Vec<Endpoint> = Vec::new();
         let (mut nodes, mut queues, mut workers) = (Vec::new(), Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ impl RedisStore {
                 metrics,
                 Arc::clone(&levels),
                 Arc::clone(&refused),
-                Arc::clone(&closed),
+                Arc::clone(&breakers),
             ));
             let (sender, receiver) = mpsc::unbounded_channel::<Message>();
             queues.push(Queue::new(sender, levels));
@@ -269,7 +269,7 @@ impl RedisStore {
             nodes: Arc::new(Nodes {
                 each: nodes,
                 routes,
-                closed,
+                breakers,
                 refused,
                 answered_by_cache: metrics.store.answered_by_cache.clone(),
             }),
@@ -334,7 +334,8 @@ impl Store for RedisStore {
             .map(|endpoint| endpoint.state(&self.nodes.each))
             .collect();
         Some(StoreHealth {
-            healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
+            healthy: self.nodes.are_healthy(),
+            start: self.nodes.breakers.start(),
             message: words.join("; "),
         })
     }
@@ -355,9 +356,13 @@ impl Store for RedisStore {
 // === impl Nodes ===
 
 impl Nodes {
+    fn are_healthy(&self) -> bool {
+        self.breakers.are_closed() && self.each.iter().all(|node| node.is_healthy())
+    }
+
     /// An error when the breaker of a node that these checks need is open.
     fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
-        if self.closed.load(Ordering::Acquire) == 0 {
+        if self.breakers.are_closed() {
             return Ok(());
         }
         let out = checks.iter().find_map(|check| {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use redis::Pipeline;
 use tokio::task::JoinSet;
 
-use super::command;
+use super::command::{self, LOST_SCRIPT};
 use super::progress::{NodeStatus, Progress};
 use super::step_reply::StepReply;
 use crate::store::StoreFault;
@@ -122,7 +122,12 @@ impl ClusterCall {
                             status.fault.get_or_insert((fault, words));
                         }
                     }
-                    StepReply::NoScript | StepReply::Nothing => {
+                    StepReply::NoScript => {
+                        this.progress.fail(&step.checks, StoreFault::Sharded);
+                        let words = LOST_SCRIPT.to_owned();
+                        status.fault.get_or_insert((StoreFault::Sharded, words));
+                    }
+                    StepReply::Nothing => {
                         this.progress
                             .fail(&step.checks, StoreFault::UnexpectedReply);
                     }

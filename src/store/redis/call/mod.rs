@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use self::cluster_call::ClusterCall;
-use self::command::{Sent, UNEXPECTED_REPLY, load, step};
+use self::command::{LOST_SCRIPT, Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
 use super::connection::Connection;
 use super::error_class::{ErrorClass, classify, value};
@@ -203,7 +203,12 @@ impl Call {
             return from;
         };
         let to = from.saturating_add(self.asked(&part.batch));
-        self.answer(part, &mut progress.answers(from, to).into_iter());
+        let answers = progress.answers(from, to);
+        let undecided = answers.iter().filter_map(|answer| answer.err());
+        let last = undecided.clone().last();
+        let undecided = last.map(|fault| (undecided.count(), fault));
+        self.node.count_share(answers.len(), undecided);
+        self.answer(part, &mut answers.into_iter());
         to
     }
 
@@ -323,20 +328,15 @@ async fn one(
             return NodeStatus::default();
         }
         Ok(_) => (StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
-        Err(error) => (trouble_of(&error), error.to_string()),
+        Err(error) => match classify(&error) {
+            ErrorClass::Fault(fault) => (fault, error.to_string()),
+            ErrorClass::NoScript => (StoreFault::Sharded, LOST_SCRIPT.to_owned()),
+        },
     };
     progress.fail(&all, fault);
     NodeStatus {
         fault: Some((fault, words)),
         elsewhere: false,
-    }
-}
-
-fn trouble_of(error: &RedisError) -> StoreFault {
-    match classify(error) {
-        ErrorClass::Fault(fault) => fault,
-        // The script was sent a moment ago.
-        ErrorClass::NoScript => StoreFault::UnexpectedReply,
     }
 }
 
