@@ -89,6 +89,8 @@ pub struct StoreSettings {
     /// and open connections do not need it.
     ///
     /// Range: 100 to 300000
+    ///
+    /// Example: 60000
     #[arg(long, env = "TOLLGATE_STORE_LOOKUP_TIMEOUT_MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..=300_000), value_name = "MS")]
     pub store_lookup_timeout_ms: u64,
 

@@ -54,8 +54,11 @@ const ADDRESSES: &[&str] = &[
     "/nowhere:S@127.0.0.1:1",
 ];
 
-/// Other settings that may hold a secret, with what is set beside them.
-const OTHERS: &[(&str, &str, &[(&str, &str)])] = &[
+/// A setting, its value, and what is set beside it.
+type Setting = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Other settings that may hold a secret.
+const OTHERS: &[Setting] = &[
     ("REDIS_AUTH", "me:S\n", &[("REDIS_URL", "127.0.0.1:1")]),
     ("REDIS_AUTH", ":S@x", &[("REDIS_URL", "127.0.0.1:1")]),
     (

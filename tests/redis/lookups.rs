@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU16;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tollgate::store::Store as _;
 use tollgate::store::redis::{Lookup, RedisSetup, Resolver, Target};
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;

@@ -206,7 +206,7 @@ impl TopologyTask {
             Err(ProbeError::not_connected(words))
         });
         match read {
-            Err(error) if self.node.fault().is_none() => self.log_unread(error.words),
+            Err(error) if self.node.fault().is_none() => self.log_unread(&error.words),
             Err(error) => self.read_failed(error.fault, error.words),
             Ok(topology) => {
                 if std::mem::take(&mut self.is_unread_logged) {
@@ -241,7 +241,7 @@ impl TopologyTask {
     }
 
     /// Assigned nodes stay unchanged: only a topology tells which slots have no node.
-    fn log_unread(&mut self, words: String) {
+    fn log_unread(&mut self, words: &str) {
         if !std::mem::replace(&mut self.is_unread_logged, true) {
             tracing::warn!(
                 store = %self.node.place(),
