@@ -1,8 +1,8 @@
 //! Every variable of the reference service: a setting, or a warning at start.
 //!
-//! The list below is copied from the reference's documentation and its newest settings (pull request
-//! 1210 of August 2026), not from the code. Settings are taken from the command line's declaration, warnings from the real binary, with secrets in the
-//! environment.
+//! The list below is copied from the reference's documentation and its newest settings (pull
+//! request 1210 of August 2026), not from the code. Settings are taken from the command line's
+//! declaration, warnings from the real binary, with secrets in the environment.
 //!
 //! What it deliberately does not do: test the effect of each setting (`tests/service`,
 //! `tests/process`).

@@ -173,8 +173,14 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "rustix",
-        &["net/handshake_cpu.rs", "decisions/log/file.rs"],
-        "one thread measures its CPU time, and one file is opened without waiting",
+        &[
+            "net/handshake_cpu.rs",
+            "decisions/log/file.rs",
+            "regular_file.rs",
+            "snapshot/file.rs",
+            "cli/mod.rs",
+        ],
+        "CPU time of a thread, files opened without waiting, locks, the number of a signal",
     ),
     (
         "thread_priority",

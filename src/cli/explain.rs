@@ -56,8 +56,8 @@ pub(super) struct Explain {
     #[arg(value_parser = parse_descriptor)]
     descriptor: DescriptorArgument,
 
-    /// Address of a running service with these rules, HOST:PORT or unix:PATH; prints the state of its
-    /// bucket and takes no hit
+    /// Address of a running service with these rules, HOST:PORT or unix:PATH; prints the state of
+    /// its bucket and takes no hit
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<String>,
 

@@ -1,7 +1,7 @@
 //! Output of commands: stdout for data, stderr for messages, and what happens when a write fails.
 //!
-//! A reader that stops early (`tollgate check … | head -1`) changes no exit code: a command does all
-//! its work, and what is left of its output is dropped. Output that is lost for another reason,
+//! A reader that stops early (`tollgate check … | head -1`) changes no exit code: a command does
+//! all its work, and what is left of its output is dropped. Output that is lost for another reason,
 //! such as a full disk, is reported, and the command fails.
 
 use std::fmt::Arguments;
