@@ -37,9 +37,9 @@ type StoreState = Arc<dyn Fn() -> Option<StoreHealth> + Send + Sync>;
 // === impl Readiness ===
 
 impl Readiness {
-    /// Ready as soon as there are rules, or as the settings say, and the shared store was in use. If
-    /// the store cannot be used at the start, it is ready where every domain has a failure policy
-    /// other than `error`.
+    /// Ready as soon as there are rules, or as the settings say, and the shared store was in use.
+    /// If the store cannot be used at the start, it is ready where every domain has a failure
+    /// policy other than `error`.
     pub fn new(
         generations: Arc<Generations>,
         settings: &Settings,

@@ -311,7 +311,7 @@ async fn the_reference_s_variables_and_its_second_server_for_seconds() {
         ("CACHE_KEY_PREFIX", "mine:"),
         ("TOLLGATE_STORE_DEADLINE_MS", "20000"),
     ];
-    // A server is chosen by the unit, not by the window.
+    // window: of 9,000,000 seconds; the unit alone chooses the server.
     let per_second = "- key: s\n  rate_limit: { unit: second, unit_multiplier: 9000000, requests_per_unit: 9 }\n";
     let tollgate = Tollgate::start_with(&format!("{RULES}{per_second}"), &[], &variables);
     decides(&tollgate);

@@ -6,8 +6,8 @@
 //! a lost packet, a reply that cannot be read or a denied command its checks. Only several in a row
 //! open it. While it is open no call is sent until the pause is over; then one probe is sent, which
 //! decides a check and must be answered as fast. A good probe closes the breaker, a failed one
-//! doubles the pause. A breaker that opens again soon after it closed keeps its pause, and doubles it
-//! where calls fail although the probe passed.
+//! doubles the pause. A breaker that opens again soon after it closed keeps its pause, and doubles
+//! it where calls fail although the probe passed.
 //!
 //! Time is an argument. The breaker does not call, wait or count metrics.
 

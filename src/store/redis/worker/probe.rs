@@ -1,8 +1,8 @@
 //! Probes and heartbeats: whether a server would decide, and how many replicas share it.
 //!
 //! Every two seconds each replica writes its name and Redis's time into one sorted set. Names older
-//! than ten seconds are removed, and the size of the set is the number of replicas. In a cluster one
-//! node has that set.
+//! than ten seconds are removed, and the size of the set is the number of replicas. In a cluster
+//! one node has that set.
 //!
 //! Each probe and heartbeat also decides a check of a bucket of its own, by the script of all
 //! decisions. So a server that is read-only or too slow, or that denies a command of the script,
