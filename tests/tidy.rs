@@ -157,7 +157,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "tracing/export_settings.rs",
             "grpc_client",
             "net/tls_acceptor.rs",
-            "store/redis/connect.rs",
+            "store/redis/connect",
         ],
         "certificates end where they are read, and TLS below the connection",
     ),
@@ -168,7 +168,12 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tokio_rustls",
-        &["net/tls_acceptor.rs", "net/stream.rs", "grpc_client"],
+        &[
+            "net/tls_acceptor.rs",
+            "net/stream.rs",
+            "grpc_client",
+            "store/redis/connection.rs",
+        ],
         "as rustls",
     ),
     (

@@ -176,7 +176,7 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
             Self::NameLookup => "its name was not looked up; check the name, and the name server of this machine",
-            Self::TlsFailed => "the TLS handshake with it failed; it may run all the same",
+            Self::TlsFailed => "the TLS handshake with it failed; check the certificates of both sides",
             Self::TimedOut => {
                 "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }

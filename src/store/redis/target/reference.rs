@@ -24,8 +24,9 @@ pub struct ReferenceVariables {
 
 impl Target {
     /// The Redis that the variables name. A URL that begins with a slash is a socket and anything
-    /// else a host, whatever `REDIS_SOCKET_TYPE` says. A list may have URLs in place of `host:port`,
-    /// as the reference's client takes them: those of sentinels have the login of the sentinels.
+    /// else a host, whatever `REDIS_SOCKET_TYPE` says. A list may have URLs in place of
+    /// `host:port`, as the reference's client takes them. A login in those of sentinels is that of
+    /// the sentinels.
     ///
     /// # Errors
     ///
