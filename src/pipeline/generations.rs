@@ -330,13 +330,14 @@ impl Generations {
         match change {
             None => {}
             Some(Ok(rules)) => {
-                let warnings = RulesWarnings::of(&rules.loaded);
+                let current = self.current();
+                let mut warnings = RulesWarnings::of(&rules.loaded);
+                warnings.add_weakened(current.as_deref(), &rules.loaded.rules);
                 warnings.log();
                 let limits = rules.loaded.rules.written_rules().count();
                 let sources = rules.sources;
                 let was_refused = self.refused().is_some();
                 let hash = format!("{:012x}", rules.hash);
-                let current = self.current();
                 let tables = changed_tables(current.as_deref(), &rules.loaded.rules);
                 drop(current);
                 self.publish(rules, warnings);

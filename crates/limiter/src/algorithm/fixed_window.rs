@@ -116,7 +116,7 @@ impl FixedWindow {
             // Like the reference service: all of them, without a bound on the debt, which ends with
             // the window.
             None | Some(CountRefused::Blocking) => hits,
-            Some(CountRefused::None | CountRefused::All) => debt(self, limit, before, hits),
+            Some(_) => debt(self, limit, before, hits),
         };
         before.saturating_add(counted).min(REGISTER_MAX)
     }

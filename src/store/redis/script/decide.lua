@@ -268,7 +268,7 @@ for place = 1, checks do
       if changed or brought_back or kind == CHARGE and hits > 0 then
         local expires
         local keep_for = life
-        if kind >= CHARGE then
+        if kind >= CHARGE or refused == IN_FULL then
           -- Debt and open reservations can last longer.
           if reset > keep_for then keep_for = reset end
           if (kind < COMMIT and is_step or kind == EXTEND) and taken_at > keep_for then keep_for = taken_at end

@@ -45,7 +45,7 @@ impl Counter for FixedWindow {
                     match terms.count_refused {
                         _ if allowed => taken,
                         None | Some(CountRefused::Blocking) => taken,
-                        Some(CountRefused::None | CountRefused::All) => owed(terms, before, taken),
+                        Some(_) => owed(terms, before, taken),
                     },
                 );
                 allowed

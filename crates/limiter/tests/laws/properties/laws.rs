@@ -8,7 +8,7 @@
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::algorithm::{CHARGED_MAX, REGISTER_MAX, count_refused};
 use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_model::bucket_histories::{History, Question, Size, Walk};
 
@@ -113,10 +113,11 @@ impl Asked<'_> {
             // before and those of now separately.
             "sliding_window_segments" => {
                 let eras = past.segments * (1 + past.returns) + past.reloads;
-                eras.min(2 * past.requests)
+                eras.min((2 * past.requests).max(1))
             }
             "concurrency" => past.requests,
-            _ if past.counted_refused => 2 * past.requests,
+            // A limit of 0 keeps one, of a charge.
+            _ if past.counted_refused => (2 * past.requests).max(1),
             _ => past.requests,
         };
         let len = marks.len();
@@ -237,7 +238,7 @@ impl Asked<'_> {
     }
 
     /// A refusal leaves what `count_refused` says: nothing, or at most two bursts in total. Fixed
-    /// windows by their default leave all of it.
+    /// windows by their default leave all of it, and so do limits that are charged afterwards.
     fn refusals_leave_what_is_said(&self) -> Verdict {
         if self.said.allowed {
             return Ok(());
@@ -254,6 +255,9 @@ impl Asked<'_> {
                 ask.hits.requested().min(debt_left)
             }
         };
+            (_, Some(CountRefused::InFull)) => {
+                ask.hits.requested().min(CHARGED_MAX.saturating_sub(used))
+            }
         let expected = used.saturating_add(left).min(REGISTER_MAX);
         let found = self.used(&limit, now);
         ensure(found == expected, || {
@@ -316,10 +320,17 @@ impl Asked<'_> {
         })
     }
 
-    /// A store can drop a bucket that was unchanged for its TTL.
+    /// A store can drop a bucket that was unchanged for its TTL, or until its reset where debt has no
+    /// bound.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
         let limit = &self.question.limit;
-        let life_us = self.candidate.algorithm.ttl_us(limit);
+        let mut life_us = self.candidate.algorithm.ttl_us(limit);
+        if limit.count_refused() == Some(CountRefused::InFull) {
+            life_us = life_us.max(self.said.reset_us);
+            if never_fills(limit, self.candidate) {
+                return Ok(());
+            }
+        }
         ensure(life_us >= limit.window().as_us(), || {
             "lives shorter than a window".to_owned()
         })?;

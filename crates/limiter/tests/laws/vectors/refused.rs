@@ -4,6 +4,8 @@
 //! What it deliberately does not do: ask several limits (`all_or_nothing` is tested with the
 //! store).
 
+use std::num::NonZeroU16;
+
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
@@ -46,6 +48,8 @@ fn refused_hits_consume_what_count_refused_says() {
         assert_eq!(used(name, Some(CountRefused::None)), NOTHING, "{name}");
         assert_eq!(used(name, Some(CountRefused::Blocking)), blocking, "{name}");
         assert_eq!(used(name, Some(CountRefused::All)), all, "{name}");
+        let in_full = if name == "concurrency" { NOTHING } else { ALL };
+        assert_eq!(used(name, Some(CountRefused::InFull)), in_full, "{name}");
     }
 }
 
@@ -82,6 +86,23 @@ fn a_bucket_in_debt_refuses_until_it_is_paid() {
     assert_eq!(ask(Take(0), 0), (false, 0, seconds(36)));
     assert_eq!(ask(Take(0), 36), (true, 0, Some(0)));
     assert_eq!(ask(Refund(1), 36), (true, 1, Some(0)));
+}
+
+/// The marks of a log are bounded although its debt is not.
+#[test]
+fn charges_deep_in_debt_add_no_marks() {
+    for algorithm in ["sliding_log", "sliding_window_segments"] {
+        let algorithm = from_name(algorithm).unwrap();
+        let limit = per(10, Unit::Minute).with_count_refused(CountRefused::InFull);
+        let limit = limit.with_segments(NonZeroU16::new(60).unwrap());
+        let mut state = State::default();
+        for second in 0..50 {
+            state.apply(algorithm, &limit, Take(3), at(1_200 + second));
+        }
+        let looked = state.apply(algorithm, &limit, Hits::PEEK, at(1_250));
+        assert_eq!((looked.allowed, looked.used_before), (false, 150));
+        assert_eq!(state.marks.len(), 7, "three hits each, up to two bursts");
+    }
 }
 
 #[test]
