@@ -13,14 +13,16 @@
 //! A lease ends by this process's uptime, counted from before the take was sent, so never later
 //! than by the store's time.
 //!
-//! A lease does not deny hits unless the store denied as many within the last second.
+//! A lease does not deny hits unless the store denied as many within the last second. Denied hits
+//! that the limit counts are first taken from the lease; the rest is to be sent to the store
+//! ([`Leases::count_refused`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tollgate_limiter::{
     Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome,
-    ReservationOutcome, Timestamp,
+    ReservationOutcome, Timestamp, algorithm,
 };
 
 use crate::key_map::KeyMap;
@@ -95,6 +97,8 @@ struct RecentDenial {
     /// In uptime; none for never.
     retry_us: Option<u64>,
     at: Timestamp,
+    /// Denied hits were counted, and the bucket is over its limit until it resets.
+    is_over: bool,
 }
 
 // === impl Leases ===
@@ -199,7 +203,7 @@ impl Leases {
                 hits: Hits::Take(take),
                 holder: None,
             },
-            // Denied hits are never written.
+            // The checks that wait count for themselves (`count_refused`).
             limit: check.limit.with_count_refused(CountRefused::None),
             ..check.clone()
         }
@@ -271,7 +275,42 @@ impl Leases {
             hits: outcome.remaining.saturating_add(1),
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
             at: outcome.bucket_time,
+            is_over: false,
         });
+    }
+
+    /// How many hits of a denied check the store has to count: 0 where the limit counts none, and
+    /// where it would change nothing.
+    pub(crate) fn count_refused(&mut self, check: &Check) -> u64 {
+        let Hits::Take(hits) = check.operation.hits else {
+            return 0;
+        };
+        if algorithm::count_refused(check.algorithm, &check.limit) == CountRefused::None {
+            return 0;
+        }
+        let Some(held) = self.known.get_mut(&check.key) else {
+            return hits;
+        };
+        if held.denial.is_some_and(|denial| denial.is_over) {
+            return 0;
+        }
+        // These hits are in the store's count already.
+        let from_lease = hits.min(held.unspent);
+        held.unspent = held.unspent.saturating_sub(from_lease);
+        self.unspent = self.unspent.saturating_sub(from_lease);
+        hits.saturating_sub(from_lease)
+    }
+
+    /// Records what the store answered to denied hits that it counted.
+    pub(crate) fn refused_counted(&mut self, check: &Check, outcome: &Outcome) {
+        // By its default, a window that is over its limit stays so, whatever is counted into it.
+        if !outcome.allowed
+            && check.limit.count_refused().is_none()
+            && let Some(held) = self.known.get_mut(&check.key)
+            && let Some(denial) = &mut held.denial
+        {
+            denial.is_over = true;
+        }
     }
 
     /// Forgets that the store denied hits of this key, because hits of it went back.
