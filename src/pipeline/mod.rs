@@ -19,6 +19,7 @@ mod capturing;
 mod count;
 mod decision_log;
 mod decode;
+mod dropped;
 mod dynamic_metadata;
 mod encode;
 mod error;

@@ -61,6 +61,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) captured: Option<CapturedRequest>,
     /// What a call of the API asks, as a recording has it; empty for a request of another way in.
     pub(super) captured_call: Vec<u8>,
+    /// Whether it is a call of the API, in which a look is followed by no charge.
+    pub(super) is_api: bool,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
@@ -224,6 +226,7 @@ impl<G> Default for PendingRequest<G> {
             captured: None,
             captured_call: Vec::new(),
             span: None,
+            is_api: false,
             began_us: 0,
             live: None,
             candidate: CandidateRequest::default(),

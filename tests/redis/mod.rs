@@ -7,6 +7,7 @@
 //! arithmetic.
 
 mod candidates;
+mod charged;
 mod cluster;
 mod cluster_calls;
 mod cluster_log;

@@ -195,6 +195,7 @@ impl Pipeline {
         pending.put_plan(plan);
         answer
     }
+        pending.is_api = true;
 }
 
 /// The call as a message: what decision records and candidates read.
