@@ -308,6 +308,7 @@ async fn a_changed_limit_applies_at_once() {
     let replicas = Replicas::new(1, LEASES);
     replicas.burst(&[0], 16, 10, &check(1, 1_000, 1)).await;
     assert!(!replicas.ask(0, &check(1, 100, 1)).await.allowed);
+    // What the lower limit refused no longer counts.
     assert_eq!(replicas.burst(&[0], 1, 100, &check(1, 200, 1)).await, 40);
 }
 

@@ -5,10 +5,11 @@
 //!
 //! What it deliberately does not do: know how much should be left, or when. The model does.
 
+use std::cmp::Ordering;
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate_limiter::algorithm::{CHARGED_MAX, REGISTER_MAX, count_refused};
+use tollgate_limiter::algorithm::{CHARGED_MAX, REGISTER_MAX};
 use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_model::bucket_histories::{History, Question, Size, Walk};
 
@@ -254,10 +255,10 @@ impl Asked<'_> {
             (_, Some(CountRefused::Blocking | CountRefused::All)) => {
                 ask.hits.requested().min(debt_left)
             }
-        };
             (_, Some(CountRefused::InFull)) => {
                 ask.hits.requested().min(CHARGED_MAX.saturating_sub(used))
             }
+        };
         let expected = used.saturating_add(left).min(REGISTER_MAX);
         let found = self.used(&limit, now);
         ensure(found == expected, || {
@@ -345,7 +346,8 @@ impl Asked<'_> {
 
     /// With another number of requests, or another burst, in the same window, consumed hits stay
     /// consumed, there and back. A refill continues at the new rate from the last change, so the
-    /// bucket is asked at that instant.
+    /// bucket is asked at that instant. A fixed window forgets hits that it only counts because a
+    /// lower limit refused them.
     fn a_reload_keeps_what_was_used(&self, history: &History) -> Verdict {
         let Question { limit, now, .. } = self.question;
         if self.candidate.has_burst() && self.after.updated_at < now {
@@ -375,7 +377,14 @@ impl Asked<'_> {
                 self.candidate.ask(&mut reloaded, &other, Hits::PEEK, now)
             };
             let back = self.look(&mut reloaded, now);
-            ensure(there.used_before == used, || {
+            let algorithm = self.candidate.algorithm;
+            let blocked = algorithm.default_count_refused() == CountRefused::Blocking;
+            let kept = match other.requests().cmp(&limit.requests()) {
+                Ordering::Greater if blocked => used.min(limit.requests())..=used,
+                Ordering::Less if blocked => used..=u64::MAX,
+                _ => used..=used,
+            };
+            ensure(kept.contains(&there.used_before), || {
                 format!("{used} used, and {} under {other:?}", there.used_before)
             })?;
             ensure(back.used_before == used, || {

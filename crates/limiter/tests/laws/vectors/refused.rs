@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
-use Hits::{Refund, Take};
+use Hits::{Charge, Refund, Take};
 use tollgate_test_model::fixtures::{SECOND_US, at, per, with_burst};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Gives what is used after each
@@ -139,4 +139,47 @@ fn a_bucket_is_kept_for_as_long_as_it_may_be_in_debt_and_no_longer() {
             assert_eq!(life_us(limit), fills_us + 60_000_000, "{algorithm:?}");
         }
     }
+}
+
+#[test]
+fn a_fixed_window_forgets_what_only_a_lower_limit_refused() {
+    let mut state = State::default();
+    let mut ask =
+        |requests, hits| state.apply(&FixedWindow, &per(requests, Unit::Minute), hits, at(1_234));
+    let mut seen = Vec::new();
+    // Seven of ten are taken, five refused, two charged, one given back; one is refused by five.
+    for (requests, hits) in [
+        (10, Take(7)),
+        (10, Take(5)),
+        (10, Charge(2)),
+        (10, Refund(1)),
+        (5, Take(1)),
+        (0, Take(9)),
+    ] {
+        ask(requests, hits);
+        // By the limit that refused, and by one that is higher.
+        let used = [10, 30].map(|requests| ask(requests, Hits::PEEK).used_before);
+        seen.push(used);
+    }
+    let expected = [[7, 7], [12, 10], [14, 12], [13, 12], [14, 12], [23, 12]];
+    assert_eq!(seen, expected);
+    // A raise takes effect with the next hit, for good.
+    assert!(ask(13, Take(1)).allowed);
+    assert_eq!(ask(10, Hits::PEEK).used_before, 13);
+}
+
+#[test]
+fn a_limit_raised_from_0_lets_all_of_it_pass() {
+    let mut state = State::default();
+    let mut ask =
+        |requests, hits| state.apply(&FixedWindow, &per(requests, Unit::Minute), hits, at(1_234));
+    assert!(!ask(0, Take(3)).allowed);
+    assert!(ask(2, Take(2)).allowed);
+    // Here refused hits are use that was charged.
+    let charged = per(10, Unit::Minute).with_count_refused(CountRefused::All);
+    let mut state = State::default();
+    state.apply(&FixedWindow, &charged, Take(14), at(1_234));
+    let more = per(20, Unit::Minute).with_count_refused(CountRefused::All);
+    let looked = state.apply(&FixedWindow, &more, Hits::PEEK, at(1_234));
+    assert_eq!(looked.remaining, 6);
 }
