@@ -29,9 +29,13 @@ pub(super) struct HeadFields<'f> {
     scheme: Option<&'f [u8]>,
     path: Option<&'f [u8]>,
     authority: Option<&'f [u8]>,
+    /// Every content type is that of a gRPC call.
     pub(super) grpc: bool,
+    has_content_type: bool,
     compressed: bool,
     pub(super) timeout: Option<Timeout>,
+    /// The first `grpc-timeout` is malformed.
+    malformed_timeout: bool,
     pub(super) content_length: Option<u64>,
     /// Value of the captured header, and how often it occurred.
     captured: Option<&'f [u8]>,
@@ -91,10 +95,16 @@ impl<'f> HeadFields<'f> {
     fn add_header(&mut self, kind: FieldKind, name: &[u8], value: &'f [u8]) -> Option<()> {
         self.headers = true;
         match kind {
-            FieldKind::ContentType => self.grpc = CONTENT_TYPES.contains(&value),
+            FieldKind::ContentType => {
+                self.grpc = CONTENT_TYPES.contains(&value) && self.grpc == self.has_content_type;
+                self.has_content_type = true;
+            }
             FieldKind::GrpcEncoding => self.compressed = true,
             // The first of several counts.
-            FieldKind::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
+            FieldKind::GrpcTimeout if self.timeout.is_none() && !self.malformed_timeout => {
+                self.timeout = Timeout::read(value);
+                self.malformed_timeout = self.timeout.is_none();
+            }
             FieldKind::ContentLength => {
                 let digits = value.iter().all(u8::is_ascii_digit);
                 let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
@@ -137,5 +147,6 @@ impl<'f> HeadFields<'f> {
             && path == unary_path.as_bytes()
             && self.grpc
             && !self.compressed
+            && !self.malformed_timeout
     }
 }

@@ -247,6 +247,8 @@ mod tests {
         for more in [
             ("grpc-encoding", "identity"),
             ("content-type", "text/plain"),
+            ("grpc-timeout", "20"),
+            ("grpc-timeout", ""),
         ] {
             assert!(
                 matches!(call_with(&[more]), ParsedHead::Request(..)),
