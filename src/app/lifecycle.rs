@@ -282,7 +282,9 @@ fn millis(duration: Duration) -> u64 {
 fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
     let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
     opened.map_err(|error| match error {
-        StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        StartError::BodyMemory { .. } | StartError::AnswerMemory { .. } => {
+            AppError::Memory(error.to_string())
+        }
         StartError::Random(error) => AppError::Randomness(error),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })

@@ -28,6 +28,8 @@ pub struct Generation {
     pub counters: RuleCounters,
     /// The names of the rules, by their index.
     pub names: Arc<[Arc<str>]>,
+    /// The most bytes of a limit in an answer of the API.
+    pub(super) limit_bytes_max: usize,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
     /// Where the rules were written.
@@ -57,7 +59,32 @@ pub struct RulesWarnings {
     pub more: usize,
 }
 
+/// The most bytes of a limit in an answer of the API, beside its names. JSON has more than
+/// protobuf.
+const LIMIT_BYTES: usize = 256;
+
+/// The most bytes of a limit in an answer of the API.
+pub(super) fn limit_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
+    let rules = rules.rules().iter();
+    let bytes = rules.map(|rule| limit_bytes(rule, names)).max();
+    bytes.unwrap_or(LIMIT_BYTES)
+}
+
+fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
+    let name = names.get(rule.index).map_or(0, |name| name.len());
+    LIMIT_BYTES
+        .saturating_add(rule.name.len())
+        .saturating_add(name)
+}
+
 // === impl Generation ===
+
+impl Generation {
+    /// The most bytes of this limit in an answer of the API; none is that of a limit of a request.
+    pub(super) fn limit_bytes(&self, rule: Option<&Rule>) -> usize {
+        rule.map_or(LIMIT_BYTES, |rule| limit_bytes(rule, &self.names))
+    }
+}
 
 impl AsRef<Self> for Generation {
     fn as_ref(&self) -> &Self {
@@ -83,6 +110,17 @@ impl RulesWarnings {
         Self { first, more }
     }
 
+    /// Adds what new rules weaken in the current ones.
+    pub(super) fn add_weakened(&mut self, current: Option<&Generation>, rules: &RuleSet) {
+        for weakened in weakened(current, rules) {
+            if self.first.len() < WARNINGS_KEPT_MAX {
+                self.first.push(weakened);
+            } else {
+                self.more = self.more.saturating_add(1);
+            }
+        }
+    }
+
     pub(super) fn log(&self) {
         for warning in &self.first {
             tracing::warn!("{warning}");
@@ -96,40 +134,6 @@ impl RulesWarnings {
     }
 }
 
-/// The tables of new rules that are not those of the current ones, and how each differs from the
-/// one of its file.
-pub(super) fn changed_tables(
-    current: Option<&Generation>,
-    rules: &RuleSet,
-) -> Vec<(Arc<LimitTable>, TableDifference)> {
-    let before = |table: &LimitTable| {
-        let mut known = current?.rules.limit_tables();
-        known.find(|known| known.source() == table.source())
-    };
-    let changed = rules.limit_tables().filter_map(|table| {
-        let difference = match before(table) {
-            Some(before) if Arc::ptr_eq(before, table) => return None,
-            Some(before) => table.difference(before),
-    /// Adds what new rules weaken in the current ones.
-    pub(super) fn add_weakened(&mut self, current: Option<&Generation>, rules: &RuleSet) {
-        for weakened in weakened(current, rules) {
-            if self.first.len() < WARNINGS_KEPT_MAX {
-                self.first.push(weakened);
-            } else {
-                self.more = self.more.saturating_add(1);
-            }
-        }
-    }
-
-            None => TableDifference {
-                added: table.len(),
-                ..TableDifference::default()
-            },
-        };
-        Some((Arc::clone(table), difference))
-    });
-    changed.collect()
-}
 /// The limits of new rules that count fewer refused hits than the current ones, with another
 /// algorithm: hits that are charged after the work would be lost.
 fn weakened(current: Option<&Generation>, rules: &RuleSet) -> Vec<String> {
@@ -169,3 +173,26 @@ fn weakened(current: Option<&Generation>, rules: &RuleSet) -> Vec<String> {
     rules.rules().iter().filter_map(weaker).collect()
 }
 
+/// The tables of new rules that are not those of the current ones, and how each differs from the
+/// one of its file.
+pub(super) fn changed_tables(
+    current: Option<&Generation>,
+    rules: &RuleSet,
+) -> Vec<(Arc<LimitTable>, TableDifference)> {
+    let before = |table: &LimitTable| {
+        let mut known = current?.rules.limit_tables();
+        known.find(|known| known.source() == table.source())
+    };
+    let changed = rules.limit_tables().filter_map(|table| {
+        let difference = match before(table) {
+            Some(before) if Arc::ptr_eq(before, table) => return None,
+            Some(before) => table.difference(before),
+            None => TableDifference {
+                added: table.len(),
+                ..TableDifference::default()
+            },
+        };
+        Some((Arc::clone(table), difference))
+    });
+    changed.collect()
+}

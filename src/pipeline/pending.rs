@@ -77,8 +77,9 @@ pub(super) enum Stage {
     /// There is a plan; its checks, if any, are to be applied.
     #[default]
     Planned,
-    /// A setting answers a request that exceeds a bound.
-    Decided(Code),
+    /// A setting answers a request that exceeds a bound; the error is that of a call that no
+    /// setting answers.
+    Decided(Code, RequestError),
     /// There is no answer.
     Failed(RequestError),
 }
@@ -153,7 +154,7 @@ impl<G> PendingRequest<G> {
     pub(crate) fn checks(&self) -> &[Check] {
         match self.stage {
             Stage::Planned => self.plan.checks(),
-            Stage::Decided(_) | Stage::Failed(_) => &[],
+            Stage::Decided(..) | Stage::Failed(_) => &[],
         }
     }
 
@@ -225,8 +226,8 @@ impl<G> Default for PendingRequest<G> {
             wanted: Wanted::default(),
             captured: None,
             captured_call: Vec::new(),
-            span: None,
             is_api: false,
+            span: None,
             began_us: 0,
             live: None,
             candidate: CandidateRequest::default(),
