@@ -117,7 +117,9 @@ async fn it_starts_without_redis_and_uses_it_once_it_is_up() {
             assert!(!is_ready());
         } else {
             until("it is ready", is_ready);
-            assert!(tollgate.said().contains("ready without the store"));
+            until("the choice is logged", || {
+                tollgate.said().contains("ready without the store")
+            });
         }
         assert_eq!(tollgate.metric("tollgate_store_up"), 0);
         let answers = format!("tollgate_store_failure_answers_total{{answer=\"{policy}\"}}");
