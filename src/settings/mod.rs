@@ -213,9 +213,10 @@ pub struct Settings {
 
     /// Memory for unsent answers of all connections; default: 1/8 of available memory
     ///
-    /// The default is at most 256MiB. One connection may use as much as is free, and some half of it
-    /// at most. Beyond that, its calls wait for the client to read, and calls of other connections
-    /// are refused. Requests that wait, and HTTP bodies that arrive, may use as much again.
+    /// The default is at most 256MiB. One connection may use as much as is free, and about half of
+    /// all at most. Beyond that, its calls wait for the client to read, and calls of other
+    /// connections are refused. Requests that wait, and HTTP bodies that arrive, may use as much
+    /// again.
     ///
     /// Example: 64MiB
     #[arg(long, env = "TOLLGATE_ANSWER_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = REQUEST_LIMITS)]
