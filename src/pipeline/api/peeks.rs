@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{Cost, CountRefused, Hits, Key};
 
-use super::call::Pending;
 use super::checks_of;
 use super::operations::cost_of;
 use crate::pipeline::Generation;
+use crate::pipeline::pending::PendingRequest;
 
 /// Marks as refused what a check of these hits, by descriptor, would be refused.
-pub(crate) fn refuse_peeks(hits: &[Hits], rules: &Generation, pending: &mut Pending) {
+pub(crate) fn refuse_peeks<G>(hits: &[Hits], rules: &Generation, pending: &mut PendingRequest<G>) {
     let mut outcomes = std::mem::take(&mut pending.results.outcomes);
     let plan = pending.take_plan(&rules.rules);
     // What descriptors take from a shared budget is one sum.
