@@ -1,9 +1,10 @@
-//! Charges that are lost: hits that a limit refuses and does not count, where it is looked at first.
+//! Charges that are lost: hits that a limit refuses and does not count, where it is looked at
+//! first.
 //!
-//! Why: a gateway that looks before a request (`hits_addend` 0) and charges its true cost afterwards
-//! does not read the answer to the charge. If a charge larger than what is left is not counted,
-//! what is left never shrinks, and every look passes. The limit then limits nothing, so operators
-//! are told: by a metric and one line of the log for each rule.
+//! Why: a gateway that looks before a request (`hits_addend` 0) and charges its true cost
+//! afterwards does not read the answer to the charge. If a charge larger than what is left is not
+//! counted, what is left never shrinks, and every look passes. The limit then limits nothing. A
+//! metric and one line of the log for each rule say so.
 //!
 //! How: a look gives its rule a credit, and a lost charge uses one up. So a single look, such as
 //! that of `tollgate explain --addr`, does not make later refusals of plain checks lost charges.

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use tollgate_test_support::grpc_client::{Code, Descriptor, hits, request};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -136,6 +137,12 @@ async fn a_charge_afterwards_is_seen_by_the_next_look_in_every_store() {
         let lost = r#"tollgate_lost_charge_hits_total{domain="d",key1="token_bucket_false_1000_400",key2=""}"#;
         // Two of the twenty were counted.
         becomes(&tollgate, lost, 18 * 400);
+        // One line for each limit that loses charges: four of six algorithms, and the leaky
+        // bucket's limit of 3,000.
+        until("each limit is named once", || {
+            let lines = tollgate.said().matches("a charge was lost").count();
+            (lines == 25).then_some(()).ok_or(lines)
+        });
         assert_eq!(tollgate.metric("tollgate_lease_refused_hits_lost_total"), 0);
     }
 }

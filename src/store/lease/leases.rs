@@ -17,7 +17,7 @@
 //! that the limit counts are first taken from the lease; the rest is to be sent to the store
 //! ([`Leases::count_refused`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use tollgate_limiter::{
@@ -43,6 +43,9 @@ const AHEAD_SHARE: u64 = 4;
 /// How long, in microseconds, a denial by the store is repeated.
 const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
+/// How many rules that were looked at are remembered.
+const LOOKED_AT_MAX: usize = 100_000;
+
 /// The memory of one lease in the table, in bytes.
 const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
 
@@ -58,6 +61,8 @@ pub(crate) struct Leases {
     due: VecDeque<(u64, Key)>,
     /// Unspent hits of all leases.
     unspent: u64,
+    /// The rules that were looked at, by their numbers.
+    looked_at: HashSet<u64>,
 }
 
 /// A lease, and what is known of its bucket.
@@ -110,6 +115,7 @@ impl Leases {
             known: KeyMap::default(),
             due: VecDeque::new(),
             unspent: 0,
+            looked_at: HashSet::new(),
         }
     }
 
@@ -279,6 +285,13 @@ impl Leases {
         });
     }
 
+    /// Notes that the rule of a check is looked at.
+    pub(crate) fn note_look(&mut self, check: &Check) {
+        if check.operation.hits == Hits::PEEK && self.looked_at.len() < LOOKED_AT_MAX {
+            self.looked_at.insert(check.fingerprint);
+        }
+    }
+
     /// How many hits of a denied check the store has to count: 0 where the limit counts none, and
     /// where it would change nothing.
     pub(crate) fn count_refused(&mut self, check: &Check) -> u64 {
@@ -291,7 +304,12 @@ impl Leases {
         let Some(held) = self.known.get_mut(&check.key) else {
             return hits;
         };
-        if held.denial.is_some_and(|denial| denial.is_over) {
+        // By its default, a full window refuses whatever is counted into it. Only looks pass at
+        // exactly its limit. Hits that others hold and give back would be lost for its rest.
+        let by_default = check.limit.count_refused().is_none();
+        let is_full = held.left == 0 && held.unspent == 0;
+        let is_over = held.denial.is_some_and(|denial| denial.is_over);
+        if is_over || by_default && is_full && !self.looked_at.contains(&check.fingerprint) {
             return 0;
         }
         // These hits are in the store's count already.

@@ -24,8 +24,8 @@
 //! instant its level was right). The times of its marks move along.
 //!
 //! Refused hits ([`CountRefused`]) mean the same in every algorithm: where they count, they take a
-//! bucket into debt of at most one burst, or of any depth where the limit is charged afterwards. The
-//! fixed window by its own default counts them without that bound too, as the reference service
+//! bucket into debt of at most one burst, or of any depth where the limit is charged afterwards.
+//! The fixed window by its own default counts them without that bound too, as the reference service
 //! does.
 //!
 //! What this deliberately does not do: find the bucket, free it, know rules or keys.

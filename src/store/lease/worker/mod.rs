@@ -17,8 +17,8 @@
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
+mod count_refused;
 mod refunds;
-mod refused;
 mod resets;
 mod waiting;
 
@@ -31,7 +31,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use self::refused::RefusedHits;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::lease::leases::Leases;
@@ -109,6 +108,17 @@ struct Waiter {
     check: usize,
     /// How many takes have ended without enough hits for it.
     rounds: u32,
+}
+
+/// The refused hits of one bucket that are on their way to the shared store.
+struct RefusedHits {
+    /// The check that was refused last. It takes these hits as its limit says.
+    check: Check,
+    /// The hits that are not sent yet.
+    hits: u64,
+    in_flight: bool,
+    /// Checks of the bucket that need the store, and came later.
+    waiting: Vec<Waiter>,
 }
 
 /// What a call to the shared store was for, and its result.

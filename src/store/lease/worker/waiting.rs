@@ -70,6 +70,7 @@ impl LeaseWorker {
 
     /// Sends one check to the shared store as it is.
     pub(super) fn forward(&mut self, check: Check, waiter: Waiter) {
+        self.leases.note_look(&check);
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {

@@ -321,8 +321,8 @@ impl Asked<'_> {
         })
     }
 
-    /// A store can drop a bucket that was unchanged for its TTL, or until its reset where debt has no
-    /// bound.
+    /// A store can drop a bucket that was unchanged for its TTL, or until its reset where debt has
+    /// no bound.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
         let limit = &self.question.limit;
         let mut life_us = self.candidate.algorithm.ttl_us(limit);
