@@ -90,14 +90,15 @@ pub(super) async fn send_long_in_pieces(
             permit.resize(bytes);
             permit
         }
-        None => match memory.connection().take(bytes) {
-            Some(permit) => permit,
-            None => {
+        None => {
+            if let Some(permit) = memory.connection().take(bytes) {
+                permit
+            } else {
                 memory.count_refused();
                 let why = format!("{AnswerMemoryFull}\n");
                 return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
             }
-        },
+        }
     };
     // It is whole already.
     let Ok(body) = to_bytes(body, usize::MAX).await else {

@@ -69,9 +69,12 @@ pub(super) fn overflow_names() -> Vec<String> {
 /// The domain and each level, sanitised: the identity of a limit's counters. `without_dots` is
 /// SANITIZE_DESCRIPTOR_METRIC_DOTS, which is about levels only.
 pub(super) fn names(domain: &str, path: &[String], without_dots: bool) -> Vec<String> {
-    let level = |text: &String| match without_dots {
-        true => label(text).replace('.', "_"),
-        false => label(text),
+    let level = |text: &String| {
+        if without_dots {
+            label(text).replace('.', "_")
+        } else {
+            label(text)
+        }
     };
     let path = path.iter().map(level);
     std::iter::once(label(domain)).chain(path).collect()

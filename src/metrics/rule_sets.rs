@@ -34,7 +34,8 @@ pub(super) struct RuleLabelSets {
     /// The domains of the newest rules, as labels. None before there are any.
     domains: Option<HashSet<String>>,
     /// The number that was last given to a label set.
-    last_number: u64,}
+    last_number: u64,
+}
 
 #[derive(Debug)]
 struct OfRule {

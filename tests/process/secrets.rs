@@ -55,7 +55,11 @@ const ADDRESSES: &[&str] = &[
 ];
 
 /// A setting, its value, and what is set beside it.
-type Setting = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+type Setting = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
 
 /// Other settings that may hold a secret.
 const OTHERS: &[Setting] = &[

@@ -209,12 +209,11 @@ fn note_misplaced(above: &Setting, is_root: bool, findings: &mut Vec<Finding>) {
 
 /// A member that the library does not read in this section.
 fn not_read(name: &str, value: &Setting, section: &str) -> Finding {
-    match place_of(name) {
-        Some(place) => misplaced(name, value, place),
-        None => {
-            let message = format!("`{name}` is no option of {section}");
-            value.note(message, "the library ignores it too; remove it")
-        }
+    if let Some(place) = place_of(name) {
+        misplaced(name, value, place)
+    } else {
+        let message = format!("`{name}` is no option of {section}");
+        value.note(message, "the library ignores it too; remove it")
     }
 }
 

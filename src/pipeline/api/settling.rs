@@ -99,28 +99,44 @@ fn settled_first(call: &ApiRequest<'_>, rules: &RuleSet, pending: &mut Pending) 
 /// settled by `committed`.
 fn follow(rules: &RuleSet, pending: &mut Pending, first: usize, committed: u64) {
     let mut plan = pending.take_plan(rules);
-    if let Some(amount) = other_amount(&plan, first, committed) {
+    let other = other_settle(&plan, first, committed);
+    if other != OtherSettle::Equal {
         let id = plan
             .planned_check(first)
             .and_then(|planned| planned.check.operation.holder);
         let Ok(()) = plan.replace_operations(false, |_, planned| {
-            let hits = amount.and_then(|hits| Some(own_cost(planned.origin)?.of(hits)));
+            let hits = match other {
+                OtherSettle::Hits(hits) => own_cost(planned.origin).map(|cost| cost.of(hits)),
+                OtherSettle::Equal | OtherSettle::Unknown => None,
+            };
             Ok::<_, Infallible>(commit_of(id, hits))
         });
     }
     pending.put_plan(plan);
 }
 
-/// The amount of the other settle, before cost: none where it is the plan's own. Within, none where
-/// what was committed does not say it.
-fn other_amount(plan: &Plan<'_>, first: usize, committed: u64) -> Option<Option<u64>> {
-    let first = plan.planned_check(first)?;
+/// What the settle that was the first committed in that limit, before cost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum OtherSettle {
+    /// What this plan commits.
+    Equal,
+    Hits(u64),
+    /// The committed amount does not say it, because of the limit's cost.
+    Unknown,
+}
+
+fn other_settle(plan: &Plan<'_>, first: usize, committed: u64) -> OtherSettle {
+    let Some(first) = plan.planned_check(first) else {
+        return OtherSettle::Equal;
+    };
     if first.check.operation.hits.count().min(REGISTER_MAX) == committed {
-        return None;
+        return OtherSettle::Equal;
     }
-    let cost =
-        own_cost(first.origin).filter(|cost| cost.as_millionths() >= COST_ONE.as_millionths());
-    Some(cost.map(|cost| cost.hits_for(committed)))
+    own_cost(first.origin)
+        .filter(|cost| cost.as_millionths() >= COST_ONE.as_millionths())
+        .map_or(OtherSettle::Unknown, |cost| {
+            OtherSettle::Hits(cost.hits_for(committed))
+        })
 }
 
 /// The commit of this id by so many hits; without hits one that changes nothing, and leaves the

@@ -24,13 +24,14 @@ impl Loader<'_> {
             Ok(Document {
                 root: Some(root),
                 ignored,
-            }) => match foreign_format::recognize(&root, self.text) {
-                Some(file) => self.foreign_file(file.span, file.message, &file.format),
-                None => {
+            }) => {
+                if let Some(file) = foreign_format::recognize(&root, self.text) {
+                    self.foreign_file(file.span, file.message, &file.format);
+                } else {
                     self.document(&root);
                     self.warn_ignored(ignored);
                 }
-            },
+            }
             Ok(Document { ignored, .. }) => {
                 self.empty_domain(Span::START, &path);
                 self.warn_ignored(ignored);

@@ -163,6 +163,22 @@ fn replica_name() -> Result<Arc<str>, BuildError> {
     Ok(format!("{:016x}", u64::from_le_bytes(name)).into())
 }
 
+/// Bounds of each server's queue.
+fn queue_limits(redis: &RedisSetup, metrics: &crate::metrics::Metrics) -> QueueLimits {
+    let check_bytes = if redis.reference_keys {
+        CHECK_BYTES + REFERENCE_KEY_BYTES
+    } else {
+        CHECK_BYTES
+    };
+    QueueLimits {
+        waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
+        batch_weight_max: BATCH_WEIGHT_MAX,
+        weigh: script::weight,
+        full: StoreError::Unavailable(StoreFault::QueueFull),
+        shed: metrics.store.queue_full.clone(),
+    }
+}
+
 // === impl RedisStore ===
 
 impl RedisStore {
@@ -242,18 +258,7 @@ impl RedisStore {
             }
         }
         metrics.expect_shared_store();
-        let check_bytes = if redis.reference_keys {
-            CHECK_BYTES + REFERENCE_KEY_BYTES
-        } else {
-            CHECK_BYTES
-        };
-        let bounds = QueueLimits {
-            waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
-            batch_weight_max: BATCH_WEIGHT_MAX,
-            weigh: script::weight,
-            full: StoreError::Unavailable(StoreFault::QueueFull),
-            shed: metrics.store.queue_full.clone(),
-        };
+        let bounds = queue_limits(redis, metrics);
         let routes = Arc::new(Routes { endpoints });
         let chosen = Route::Selected(Arc::clone(&routes) as Arc<dyn QueueSelector>);
         let queues = Arc::new(Queues::new(queues, chosen, bounds));

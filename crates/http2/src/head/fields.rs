@@ -29,13 +29,11 @@ pub(super) struct HeadFields<'f> {
     scheme: Option<&'f [u8]>,
     path: Option<&'f [u8]>,
     authority: Option<&'f [u8]>,
-    /// Every content type is that of a gRPC call.
-    pub(super) grpc: bool,
-    has_content_type: bool,
-    compressed: bool,
+    /// Whether every content type is that of a gRPC call; None without one.
+    grpc: Option<bool>,
+    /// A compressed message or a malformed `grpc-timeout`, which are for the slow path.
+    unusual: bool,
     pub(super) timeout: Option<Timeout>,
-    /// The first `grpc-timeout` is malformed.
-    malformed_timeout: bool,
     pub(super) content_length: Option<u64>,
     /// Value of the captured header, and how often it occurred.
     captured: Option<&'f [u8]>,
@@ -96,14 +94,13 @@ impl<'f> HeadFields<'f> {
         self.headers = true;
         match kind {
             FieldKind::ContentType => {
-                self.grpc = CONTENT_TYPES.contains(&value) && self.grpc == self.has_content_type;
-                self.has_content_type = true;
+                self.grpc = Some(CONTENT_TYPES.contains(&value) && self.grpc != Some(false));
             }
-            FieldKind::GrpcEncoding => self.compressed = true,
+            FieldKind::GrpcEncoding => self.unusual = true,
             // The first of several counts.
-            FieldKind::GrpcTimeout if self.timeout.is_none() && !self.malformed_timeout => {
+            FieldKind::GrpcTimeout if self.timeout.is_none() && !self.unusual => {
                 self.timeout = Timeout::read(value);
-                self.malformed_timeout = self.timeout.is_none();
+                self.unusual = self.timeout.is_none();
             }
             FieldKind::ContentLength => {
                 let digits = value.iter().all(u8::is_ascii_digit);
@@ -131,6 +128,10 @@ impl<'f> HeadFields<'f> {
         self.captured.filter(|_| self.captured_count == 1)
     }
 
+    pub(super) fn is_grpc(&self) -> bool {
+        self.grpc == Some(true)
+    }
+
     /// Whether it has the pseudo-headers of a request (RFC 9113, sections 8.3.1 and 8.5).
     pub(super) fn is_request(&self) -> bool {
         match self.method {
@@ -145,8 +146,7 @@ impl<'f> HeadFields<'f> {
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
         self.method == Some(b"POST")
             && path == unary_path.as_bytes()
-            && self.grpc
-            && !self.compressed
-            && !self.malformed_timeout
+            && self.is_grpc()
+            && !self.unusual
     }
 }

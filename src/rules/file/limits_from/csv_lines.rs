@@ -112,25 +112,22 @@ fn split<'b>(line: &'b [u8], record: &mut Vec<Cow<'b, str>>) -> Result<(), Mista
     }
     let mut rest = line;
     loop {
-        let after = match rest.strip_prefix('"') {
-            Some(quoted) => {
-                let Some((cell, after)) = until_closing_quote(quoted) else {
-                    let help = "close the quote in the same line; \
-                                for values with line breaks, use a .jsonl file";
-                    return Err(("a quote is opened and not closed".to_owned(), help));
-                };
-                record.push(cell);
-                after
+        let after = if let Some(quoted) = rest.strip_prefix('"') {
+            let Some((cell, after)) = until_closing_quote(quoted) else {
+                let help = "close the quote in the same line; \
+                            for values with line breaks, use a .jsonl file";
+                return Err(("a quote is opened and not closed".to_owned(), help));
+            };
+            record.push(cell);
+            after
+        } else {
+            let (cell, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+            if cell.contains('"') {
+                let message = format!("a quote within the value '{}'", excerpt(cell));
+                return Err((message, QUOTES));
             }
-            None => {
-                let (cell, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
-                if cell.contains('"') {
-                    let message = format!("a quote within the value '{}'", excerpt(cell));
-                    return Err((message, QUOTES));
-                }
-                record.push(Cow::Borrowed(cell));
-                after
-            }
+            record.push(Cow::Borrowed(cell));
+            after
         };
         if after.is_empty() {
             return Ok(());

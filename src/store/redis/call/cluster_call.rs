@@ -72,11 +72,7 @@ struct Round {
 
 impl ClusterCall {
     /// Sends until every check has an answer.
-    pub(crate) async fn ask(
-        self,
-        connection: Connection,
-        address: Address,
-    ) -> NodeStatus {
+    pub(crate) async fn ask(self, connection: Connection, address: Address) -> NodeStatus {
         let this = Arc::new(self);
         let steps = this.first_steps();
         let mut status = NodeStatus::default();

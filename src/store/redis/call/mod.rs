@@ -205,7 +205,7 @@ impl Call {
         let to = from.saturating_add(self.asked(&part.batch));
         let answers = progress.answers(from, to);
         let undecided = answers.iter().filter_map(|answer| answer.err());
-        let last = undecided.clone().last();
+        let last = undecided.clone().next_back();
         let undecided = last.map(|fault| (undecided.count(), fault));
         self.node.count_share(answers.len(), undecided);
         self.answer(part, &mut answers.into_iter());

@@ -51,7 +51,10 @@ fn no_slot_is_served_before_a_topology_is_known() {
         .collect();
     let counting = kinds.iter().filter(|kind| kind.counts_replicas);
     assert_eq!(counting.count(), 1);
-    assert!(kinds[..3].iter().all(|kind| kind.tag.is_some()), "{kinds:?}");
+    assert!(
+        kinds[..3].iter().all(|kind| kind.tag.is_some()),
+        "{kinds:?}"
+    );
     let nothing = ProbeKind {
         counts_replicas: false,
         tag: None,

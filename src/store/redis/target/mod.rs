@@ -123,7 +123,9 @@ pub enum TargetError {
     #[error("it must name the primary, such as redis+sentinel://one:26379,two:26379/primary")]
     NoPrimary,
     /// The primary's name cannot be one.
-    #[error("the name of the primary must have no @, slash or space; it is what `sentinel monitor` calls it")]
+    #[error(
+        "the name of the primary must have no @, slash or space; it is what `sentinel monitor` calls it"
+    )]
     Primary,
     /// Several servers in a URL for one.
     #[error("only redis+sentinel:// and redis+cluster:// may name several servers")]

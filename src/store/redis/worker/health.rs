@@ -122,9 +122,10 @@ impl NodeWorker {
     /// Logs that the store decides: as a warning after a failure.
     fn log_connected(&self, failure: Option<StoreFault>) {
         let (store, message) = (self.node.place(), "connected to the store");
-        match failure {
-            None => tracing::info!(%store, "{message}"),
-            Some(_) => tracing::warn!(%store, "{message}"),
+        if failure.is_none() {
+            tracing::info!(%store, "{message}");
+        } else {
+            tracing::warn!(%store, "{message}");
         }
     }
 
