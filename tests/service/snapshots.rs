@@ -4,7 +4,7 @@
 //! or a full disk (`tests/process/snapshot.rs`).
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use tollgate_limiter::{ALGORITHMS, Timestamp};
@@ -30,7 +30,8 @@ impl Folder {
     pub(super) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let names = names.filter(|name: &String| !name.ends_with(".lock"));
+        let names =
+            names.filter(|name: &String| Path::new(name).extension() != Some("lock".as_ref()));
         let mut names: Vec<String> = names.collect();
         names.sort();
         names

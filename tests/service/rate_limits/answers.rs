@@ -25,13 +25,13 @@ const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
 
 /// Rules with as many limits on a descriptor as there may be.
 fn rules() -> String {
-    let mut rules = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n".to_owned();
-    for number in 1..=16 {
-        rules += &format!(
-            "      - {{ unit: hour, unit_multiplier: {number}, requests_per_unit: 1000, name: limit-{number} }}\n"
-        );
-    }
-    rules
+    let limits: Vec<String> = (1..=16)
+        .map(|number| {
+            format!("{{ unit: hour, unit_multiplier: {number}, requests_per_unit: 1000, name: limit-{number} }}")
+        })
+        .collect();
+    let limits = limits.join(", ");
+    format!("domain: d\ndescriptors:\n  - key: user\n    rate_limits: [{limits}]\n")
 }
 
 /// A batch of checks of one hit.
