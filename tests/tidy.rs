@@ -56,7 +56,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["recording", "snapshot"],
         "recordings and snapshots are compressed",
     ),
-    ("csv", &["recording/import"], "one module reads logs"),
+    (
+        "csv",
+        &["recording/import", "rules/file/limits_from"],
+        "one module reads logs, one reads limits",
+    ),
     (
         "prost",
         &[
@@ -107,8 +111,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "grpc/protocol", "grpc_client"],
-        "two modules layer HTTP, and one builds a client connection",
+        &["admin", "grpc_client"],
+        "one module layers HTTP, and one builds a client connection",
     ),
     ("axum", &["admin"], "one module routes HTTP"),
     (
@@ -157,7 +161,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "tracing/export_settings.rs",
             "grpc_client",
             "net/tls_acceptor.rs",
-            "store/redis/connect",
+            "store/redis/connect.rs",
         ],
         "certificates end where they are read, and TLS below the connection",
     ),
@@ -168,24 +172,13 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tokio_rustls",
-        &[
-            "net/tls_acceptor.rs",
-            "net/stream.rs",
-            "grpc_client",
-            "store/redis/connection.rs",
-        ],
+        &["net/tls_acceptor.rs", "net/stream.rs", "grpc_client"],
         "as rustls",
     ),
     (
         "rustix",
-        &[
-            "net/handshake_cpu.rs",
-            "decisions/log/file.rs",
-            "regular_file.rs",
-            "snapshot/file.rs",
-            "cli/mod.rs",
-        ],
-        "CPU time of a thread, files opened without waiting, locks, the number of a signal",
+        &["net/handshake_cpu.rs", "decisions/log/file.rs"],
+        "one thread measures its CPU time, and one file is opened without waiting",
     ),
     (
         "thread_priority",

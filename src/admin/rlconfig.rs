@@ -81,8 +81,7 @@ fn rlconfig_line(rule: &Rule) -> String {
                 say(format_args!(", calendar: {}", calendar.name()));
             }
             if let Some(count_refused) = limit.count_refused() {
-                let (field, value) = count_refused.field();
-                say(format_args!(", {field}: {value}"));
+                say(format_args!(", count_refused: {}", count_refused.name()));
             }
             if limit.unit().is_none() {
                 let seconds = limit.window().as_us() / 1_000_000;

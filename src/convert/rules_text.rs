@@ -5,7 +5,6 @@ use std::fmt;
 
 use crate::convert::window::Window;
 use crate::convert::yaml_text::{comment, list, scalar};
-use tollgate_limiter::CountRefused;
 
 /// A rules file.
 #[derive(Clone, Debug)]
@@ -63,8 +62,8 @@ pub(super) struct LimitText {
     pub(super) window: Window,
     pub(super) requests: u32,
     pub(super) name: String,
-    /// What becomes of refused hits; none for the default.
-    pub(super) count_refused: Option<CountRefused>,
+    /// `count_refused`; none for the default.
+    pub(super) count_refused: Option<&'static str>,
     pub(super) replaces: Vec<String>,
 }
 
@@ -290,8 +289,7 @@ impl fmt::Display for LimitText {
             write!(f, ", name: {}", scalar(&self.name))?;
         }
         if let Some(choice) = self.count_refused {
-            let (field, value) = choice.field();
-            write!(f, ", {field}: {value}")?;
+            write!(f, ", count_refused: {choice}")?;
         }
         if !self.replaces.is_empty() {
             let names = self.replaces.iter();

@@ -24,13 +24,16 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 
-use crate::pipeline::{EncodedResponse, Pipeline, RequestBound};
+use crate::metrics::Counter;
+use crate::pipeline::{EncodedResponse, excess_code};
+use crate::settings::Verdict;
 
 /// A service whose oversized messages are answered by a setting.
 #[derive(Clone)]
 pub(crate) struct MessageSizeLimit<S> {
     service: S,
-    pipeline: Arc<Pipeline>,
+    verdict: Verdict,
+    counter: Counter,
 }
 
 /// Whether tonic has decoded the message. Travels with the request; a later error is the service's
@@ -54,8 +57,12 @@ impl Decoded {
 // === impl MessageSizeLimit ===
 
 impl<S> MessageSizeLimit<S> {
-    pub(crate) fn new(service: S, pipeline: Arc<Pipeline>) -> Self {
-        Self { service, pipeline }
+    pub(crate) fn new(service: S, verdict: Verdict, counter: Counter) -> Self {
+        Self {
+            service,
+            verdict,
+            counter,
+        }
     }
 }
 
@@ -82,14 +89,14 @@ where
         let decoded = Decoded::default();
         request.extensions_mut().insert(decoded.clone());
         let response = self.service.call(request);
-        let pipeline = Arc::clone(&self.pipeline);
+        let (verdict, counter) = (self.verdict, self.counter.clone());
         Box::pin(async move {
             let response = response.await?;
             if !too_large(&response, &decoded) {
                 return Ok(response);
             }
-            let answered = pipeline.exceeded(RequestBound::MessageSize);
-            Ok(answered.map_or(response, |code| {
+            counter.inc();
+            Ok(excess_code(verdict).map_or(response, |code| {
                 let mut frame = BytesMut::new();
                 let decision = Decision::of_code(code);
                 EncodedResponse::new(&decision, &[]).write_frame(&mut frame);

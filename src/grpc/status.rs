@@ -15,8 +15,7 @@ impl From<RequestError> for Status {
             }
             RequestError::TooManyDescriptors { .. }
             | RequestError::TooManyEntries { .. }
-            | RequestError::TooManyMatchingSteps
-            | RequestError::AnswerTooLarge { .. } => Self::resource_exhausted(words),
+            | RequestError::TooManyMatchingSteps => Self::resource_exhausted(words),
             RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
             RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
         }

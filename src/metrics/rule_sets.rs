@@ -75,7 +75,6 @@ impl RuleLabelSets {
         rules: &RuleSet,
         series: &SeriesTable,
         overflowed: &Counter,
-        without_dots: bool,
     ) -> RuleCounters {
         self.generation = self.generation.saturating_add(1);
         let domains = rules.domains();
@@ -83,7 +82,7 @@ impl RuleLabelSets {
         let mut in_use: usize = 0;
         let mut counters = Vec::with_capacity(rules.rules().len());
         for rule in rules.rules() {
-            let names = names(&rule.domain, &rule.labels(), without_dots);
+            let names = names(&rule.domain, &rule.labels());
             let known = self.sets.get_mut(&names);
             if let Some(known) = known
                 && known.generation == self.generation

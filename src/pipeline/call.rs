@@ -77,25 +77,13 @@ impl Pipeline {
         deadline: Deadline,
     ) {
         let capture = self.watch_capture(pending);
-        let all: Vec<usize> = (0..pending.checks().len()).collect();
-        self.apply_at(&all, pending, deadline).await;
-        capture.done();
-    }
-
-    /// Applies the checks at these positions, if there are any.
-    pub(super) async fn apply_at<G>(
-        &self,
-        positions: &[usize],
-        pending: &mut PendingRequest<G>,
-        deadline: Deadline,
-    ) {
-        let checks = positions.iter().filter_map(|at| pending.checks().get(*at));
-        let checks: Vec<_> = checks.cloned().collect();
+        let checks = pending.checks().to_vec();
         if !checks.is_empty() {
             let applied = self.store.apply(checks, deadline, pending.commit_mode());
             let applied = applied.await;
-            pending.results().record_at(positions, applied);
+            pending.results().record_all(applied);
         }
+        capture.done();
     }
 }
 

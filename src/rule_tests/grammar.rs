@@ -267,7 +267,6 @@ pub(super) static OVERRIDE: Mapping = Mapping {
 /// The grammar of files of tests.
 pub(super) static TESTS: Grammar = Grammar {
     mappings: &MAPPINGS,
-    sign: "tests",
     is_reference: false,
     is_overlay: false,
 };

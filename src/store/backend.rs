@@ -17,7 +17,6 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::memory_limits::MemoryLimits;
 use crate::store::{Store, Worker};
-use crate::visible_text::masked;
 
 /// One kind of store.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ pub trait StoreBuilder: fmt::Debug + Send + Sync {
 }
 
 /// The settings that all shared stores have in common.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SharedSettings {
     /// `--store`; empty when variables of Envoy's reference service name the store.
     pub url: String,
@@ -69,8 +68,6 @@ pub struct SharedSettings {
     pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
-    /// How long the lookup of a server's name may take.
-    pub lookup_timeout: Duration,
     /// How many bytes the checks that wait for one server may take.
     pub queue_bytes_max: usize,
     /// How long a denied key is remembered at most.
@@ -107,16 +104,6 @@ pub struct BuildError(pub String);
 
 /// A store, and the workers that the caller must spawn.
 pub type StoreWithWorkers = (Arc<dyn Store>, Vec<Worker>);
-
-// === impl SharedSettings ===
-
-impl fmt::Debug for SharedSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("SharedSettings");
-        shown.field("url", &masked(&self.url));
-        shown.finish_non_exhaustive()
-    }
-}
 
 // === impl Backend ===
 

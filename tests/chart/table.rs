@@ -129,8 +129,6 @@ fn the_schema_covers_exactly_the_values() {
     // Maps that Kubernetes defines further, and values without defaults.
     missing.retain(|path| {
         ![
-            // Only a parent chart has it.
-            "/enabled",
             "/securityContext/",
             "/podSecurityContext/",
             "/readinessProbe/",

@@ -25,7 +25,6 @@ mod rule_examples;
 mod rule_tests;
 mod rules_warnings;
 mod running;
-mod secrets;
 mod sessions;
 mod settings_page;
 mod signals;

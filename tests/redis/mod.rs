@@ -7,7 +7,6 @@
 //! arithmetic.
 
 mod candidates;
-mod charged;
 mod cluster;
 mod cluster_calls;
 mod cluster_log;
@@ -18,9 +17,7 @@ mod decisions;
 mod exactness;
 mod failures;
 mod leased;
-mod lookups;
 mod memory;
-mod proxy;
 mod quotas;
 mod rate_lease_faults;
 mod rate_leases;
@@ -28,7 +25,6 @@ mod reference;
 mod reservations;
 mod reservations_raced;
 mod resets;
-mod rights;
 mod sentinels;
 mod slow;
 mod states;

@@ -255,8 +255,7 @@ fn allowance(allowance: Allowance) -> String {
         write!(text, " segments={segments}").unwrap();
     }
     if let Some(count_refused) = limit.count_refused() {
-        let (field, value) = count_refused.field();
-        write!(text, " {field}={value}").unwrap();
+        write!(text, " count_refused={}", count_refused.name()).unwrap();
     }
     text
 }

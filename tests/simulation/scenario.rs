@@ -486,8 +486,7 @@ impl Terms {
             fields.push(format!("burst: {burst}"));
         }
         if let Some(count_refused) = self.count_refused {
-            let (field, value) = count_refused.field();
-            fields.push(format!("{field}: {value}"));
+            fields.push(format!("count_refused: {}", count_refused.name()));
         }
         format!("{{{}}}", fields.join(", "))
     }

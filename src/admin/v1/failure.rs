@@ -106,8 +106,7 @@ impl From<ApiError> for CallFailure {
                 | RequestError::NoDescriptors => ErrorCode::InvalidArgument,
                 RequestError::TooManyDescriptors { .. }
                 | RequestError::TooManyEntries { .. }
-                | RequestError::TooManyMatchingSteps
-                | RequestError::AnswerTooLarge { .. } => ErrorCode::ResourceExhausted,
+                | RequestError::TooManyMatchingSteps => ErrorCode::ResourceExhausted,
                 RequestError::Store(StoreError::DeadlineExceeded) => ErrorCode::DeadlineExceeded,
                 RequestError::NoRules | RequestError::Store(_) => ErrorCode::Unavailable,
             },

@@ -7,7 +7,6 @@ use crate::convert::Finding;
 use crate::convert::load_error;
 use crate::convert::rules_text::{Level, LimitText, Response, RulesText, Values};
 use crate::convert::window::Window;
-use tollgate_limiter::CountRefused;
 
 /// The fields of a rule.
 const FIELDS: [&str; 6] = [
@@ -258,7 +257,7 @@ impl RateRule {
         requests
     }
 
-    pub(super) fn limit_text(&self, count_refused: Option<CountRefused>) -> LimitText {
+    pub(super) fn limit_text(&self, count_refused: Option<&'static str>) -> LimitText {
         LimitText {
             comment: self.comment.clone(),
             window: self.window,

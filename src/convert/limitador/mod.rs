@@ -39,17 +39,12 @@ struct Domains {
     by_namespace: HashMap<String, usize>,
 }
 
-/// Converts limits files. With `domain`, only the limits of that namespace. `charged_afterwards`
-/// says that all of them are charged after the work (`Report`).
+/// Converts limits files. With `domain`, only the limits of that namespace.
 ///
 /// # Errors
 ///
 /// When a file is not a list of limits.
-pub fn convert(
-    sources: &[Source],
-    domain: Option<&str>,
-    charged_afterwards: bool,
-) -> Result<Conversion, ConvertError> {
+pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, ConvertError> {
     let mut findings = Vec::new();
     let mut documents = Vec::new();
     for source in sources {
@@ -64,8 +59,7 @@ pub fn convert(
         };
         let Content::Sequence(items) = &root.content else {
             let message = "this is not a limits file of limitador";
-            let help = manifest_help(root).unwrap_or(NOT_A_LIMITS_FILE);
-            let finding = Finding::gap(&source.name, root.span, message, help);
+            let finding = Finding::gap(&source.name, root.span, message, NOT_A_LIMITS_FILE);
             return Err(ConvertError::Input(finding));
         };
         for item in items {
@@ -74,8 +68,7 @@ pub fn convert(
             if domain.is_some_and(|domain| namespace != Some(domain)) {
                 continue;
             }
-            let charged = charged_afterwards;
-            match read(&source.name, item, number, charged, &mut findings) {
+            match read(&source.name, item, number, &mut findings) {
                 Ok(Some(limit)) => {
                     if seen.insert(limit.identity()) {
                         place(&mut domains, &limit, &mut findings);
@@ -92,16 +85,6 @@ pub fn convert(
         domains.domains.into_iter().map(|it| it.text).collect(),
         findings,
     )
-}
-
-/// What to do with a manifest of Kubernetes that holds limits.
-fn manifest_help(root: &Node) -> Option<&'static str> {
-    match root.field("kind").and_then(Node::text)? {
-        "Limitador" => Some("save the list `spec.limits` of this resource as a file"),
-        "ConfigMap" => Some("save the text of the ConfigMap's entry, a list of limits, as a file"),
-        "RateLimitPolicy" => Some("write it as rules: docs/guides/from-limitador.md"),
-        _ => None,
-    }
 }
 
 /// Adds a limit to the rules of its namespace.
@@ -200,7 +183,7 @@ mod tests {
             text: (0..limits).map(limit).collect(),
         };
         COUNT.set(0);
-        let conversion = convert(&[source], None, false).unwrap();
+        let conversion = convert(&[source], None).unwrap();
         assert!(conversion.findings.is_empty(), "{:?}", conversion.findings);
         COUNT.get()
     }

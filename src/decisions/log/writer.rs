@@ -176,7 +176,8 @@ impl Writer {
                 self.backlog.metrics.written.inc_by(lines);
                 let lost = std::mem::take(&mut self.lost);
                 if lost > 0 {
-                    tracing::warn!(
+                    // At the level of the failure.
+                    tracing::error!(
                         target: LOG_TARGET,
                         destination,
                         lines_lost = lost,

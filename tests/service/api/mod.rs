@@ -5,7 +5,6 @@ mod bodies;
 mod concurrency;
 mod connections;
 mod extremes;
-mod peeks;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

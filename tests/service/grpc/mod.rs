@@ -11,7 +11,7 @@ mod bodies;
 mod cases;
 mod endings;
 pub(crate) mod gzip;
-pub(crate) mod hostile;
+mod hostile;
 mod random_requests;
 pub(crate) mod raw;
 mod routes;

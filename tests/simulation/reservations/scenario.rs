@@ -133,8 +133,7 @@ impl Rules {
                 count_refused,
             } = terms;
             let counts = count_refused.map_or(String::new(), |counts| {
-                let (field, value) = counts.field();
-                format!(", {field}: {value}")
+                format!(", count_refused: {}", counts.name())
             });
             let burst = match *algorithm {
                 "leaky_bucket" => format!(", burst: {requests}"),

@@ -18,13 +18,12 @@ use tollgate_limiter::{
 };
 
 /// The fields that change how a limit counts.
-pub(super) const LIMIT_FIELDS: [&str; 6] = [
+pub(super) const LIMIT_FIELDS: [&str; 5] = [
     "requests_per_unit",
     "algorithm",
     "burst",
     "segments",
     "count_refused",
-    "charged",
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
@@ -268,7 +267,6 @@ impl Loader<'_> {
         self.integer(fields, path, "burst");
         self.segments(fields, path);
         self.count_refused(fields, path);
-        self.charged(fields, path);
         if fields.given("algorithm").is_none() {
             return;
         }

@@ -13,12 +13,11 @@ use tollgate_limiter::Allowance;
 const ALGORITHM: &str = "token_bucket";
 
 /// Fields of a limit that no proxy can obey.
-const WITHOUT_EFFECT: [&str; 10] = [
+const WITHOUT_EFFECT: [&str; 9] = [
     "burst",
     "refill",
     "calendar",
     "count_refused",
-    "charged",
     "reserve",
     "cost",
     "budget",

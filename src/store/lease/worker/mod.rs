@@ -10,14 +10,9 @@
 //! A reset of a bucket waits like a check for the take in flight, so that the take does not bring
 //! back what the reset forgets. While the reset is in flight, checks of the bucket wait.
 //!
-//! Refused hits that their limit counts (`count_refused`) are sent to the shared store behind the
-//! answer, in one call for all buckets, with one in flight per bucket. A check of the bucket that
-//! needs the store waits for them, so that a look sees the charge before it.
-//!
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
-mod count_refused;
 mod refunds;
 mod resets;
 mod waiting;
@@ -83,10 +78,6 @@ pub struct LeaseWorker {
     returned: Vec<Check>,
     /// Refunds that failed.
     refunds: RefundQueue,
-    /// Refused hits on their way to the shared store, by bucket.
-    refused: HashMap<Key, RefusedHits>,
-    /// The buckets among them of which nothing is in flight.
-    refused_due: Vec<Key>,
     /// The number of unspent hits that the metrics were last given.
     reported_unspent: u64,
     /// Checks that were refused and that passed, since the start.
@@ -110,17 +101,6 @@ struct Waiter {
     rounds: u32,
 }
 
-/// The refused hits of one bucket that are on their way to the shared store.
-struct RefusedHits {
-    /// The check that was refused last. It takes these hits as its limit says.
-    check: Check,
-    /// The hits that are not sent yet.
-    hits: u64,
-    in_flight: bool,
-    /// Checks of the bucket that need the store, and came later.
-    waiting: Vec<Waiter>,
-}
-
 /// What a call to the shared store was for, and its result.
 enum CallReport {
     /// A take in advance.
@@ -136,11 +116,6 @@ enum CallReport {
         check: Check,
         waiters: VecDeque<Waiter>,
         answer: CheckResult,
-    },
-    /// Refused hits, which no caller waits for.
-    RefusedCounted {
-        asked: Vec<Check>,
-        answers: Vec<CheckResult>,
     },
     /// Refunds, which no caller waits for.
     Refunded {
@@ -180,8 +155,6 @@ impl LeaseWorker {
             waiters: HashMap::new(),
             returned: Vec::new(),
             refunds: RefundQueue::default(),
-            refused: HashMap::new(),
-            refused_due: Vec::new(),
             reported_unspent: 0,
             decided: [0; 2],
         }
@@ -225,7 +198,6 @@ impl LeaseWorker {
                 }
             }
             self.leases.expire(now_us, looks_max, &mut self.returned);
-            self.send_refused();
             self.send_back(now_us);
             self.report_unspent();
             self.report_levels();
@@ -239,12 +211,10 @@ impl LeaseWorker {
     async fn finish(&mut self) {
         self.returned.extend(self.leases.end_all());
         let now_us = self.clock.uptime_us();
-        self.send_refused();
         self.send_back(now_us);
         while let Some(ended) = self.under_way.join_next().await {
             self.ended(ended);
             self.returned.extend(self.leases.end_all());
-            self.send_refused();
             self.send_back(now_us);
         }
         self.report_unspent();
@@ -304,7 +274,7 @@ impl LeaseWorker {
             let decided_before = batch.answers.len();
             for check in checks {
                 let outcome = if Leases::covers(check) && !self.waiters.contains_key(&check.key) {
-                    self.decide(check, now_us)
+                    self.leases.spend(check, now_us, &mut self.returned)
                 } else {
                     None
                 };
@@ -358,7 +328,6 @@ impl LeaseWorker {
             return;
         }
         self.waiters.clear();
-        self.lose_refused();
         // Their indexes are not reused: a call in flight may still name one.
         let waiting: Vec<_> = self.pending.iter_mut().filter_map(Option::take).collect();
         for pending in waiting {
@@ -386,9 +355,6 @@ impl LeaseWorker {
                 waiters,
                 answer,
             } => self.was_reset(&check, waiters, &answer, now_us),
-            CallReport::RefusedCounted { asked, answers } => {
-                self.refused_counted(asked, answers, now_us);
-            }
             CallReport::Refunded {
                 done,
                 lost,
