@@ -1,7 +1,11 @@
-//! Text of other programs, on a terminal or a page: keys and values that clients chose.
+//! Text that is shown to people: without hidden characters, and without secrets.
 //!
-//! Control characters could move the cursor or set the terminal's title. Characters of invisible
-//! format could reorder a line. Both are shown escaped.
+//! Keys and values that clients chose may hold control characters, which could move the cursor or
+//! set the terminal's title, and characters of invisible format, which could reorder a line. Both
+//! are shown escaped. An address that the operator wrote may hold a login, which is masked.
+
+use std::borrow::Cow;
+use std::fmt;
 
 /// The text with every control and format character escaped.
 pub fn visible(text: &str) -> String {
@@ -16,6 +20,44 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
+/// The text with `***` in place of everything before its last `@`: a login, and whatever a mistake
+/// has made of one. The scheme of a URL stays.
+pub fn masked(text: &str) -> Cow<'_, str> {
+    let Some((login, place)) = text.rsplit_once('@') else {
+        return Cow::Borrowed(text);
+    };
+    let is_scheme = |text: &&str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+';
+        text.len() <= SCHEME_BYTES_MAX && text.bytes().all(known)
+    };
+    let scheme = login.split_once("://").map(|(scheme, _)| scheme);
+    Cow::Owned(match scheme.filter(is_scheme) {
+        Some(scheme) => format!("{scheme}://***@{place}"),
+        None => format!("***@{place}"),
+    })
+}
+
+/// The longest scheme of a URL that is shown: `rediss+sentinel`.
+const SCHEME_BYTES_MAX: usize = 15;
+
+/// A setting that may hold a secret. A debug print does not show it.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Hidden(pub String);
+
+// === impl Hidden ===
+
+impl From<&str> for Hidden {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
 /// Whether a character has no shape of its own, or changes the place of others.
 fn is_hidden(character: char) -> bool {
     character.is_control()
@@ -28,6 +70,23 @@ fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_before_an_at_sign_is_masked() {
+        for (text, shown) in [
+            ("cache:6379", "cache:6379"),
+            (":hunter2@cache:6379", "***@cache:6379"),
+            ("me:hun@ter,2@cache", "***@cache"),
+            ("redis://:hunter2@cache:6379", "redis://***@cache:6379"),
+            (
+                "redis+cluster://a,redis://:hunter2@b",
+                "redis+cluster://***@b",
+            ),
+            ("hunter2 of me://x@cache", "***@cache"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
+    }
 
     #[test]
     fn control_and_format_characters_are_escaped() {

@@ -56,11 +56,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["recording", "snapshot"],
         "recordings and snapshots are compressed",
     ),
-    (
-        "csv",
-        &["recording/import", "rules/file/limits_from"],
-        "one module reads logs, one reads limits",
-    ),
+    ("csv", &["recording/import"], "one module reads logs"),
     (
         "prost",
         &[
@@ -111,8 +107,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "grpc_client"],
-        "one module layers HTTP, and one builds a client connection",
+        &["admin", "grpc/protocol", "grpc_client"],
+        "two modules layer HTTP, and one builds a client connection",
     ),
     ("axum", &["admin"], "one module routes HTTP"),
     (
@@ -161,7 +157,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "tracing/export_settings.rs",
             "grpc_client",
             "net/tls_acceptor.rs",
-            "store/redis/connect.rs",
+            "store/redis/connect",
         ],
         "certificates end where they are read, and TLS below the connection",
     ),
@@ -172,13 +168,24 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tokio_rustls",
-        &["net/tls_acceptor.rs", "net/stream.rs", "grpc_client"],
+        &[
+            "net/tls_acceptor.rs",
+            "net/stream.rs",
+            "grpc_client",
+            "store/redis/connection.rs",
+        ],
         "as rustls",
     ),
     (
         "rustix",
-        &["net/handshake_cpu.rs", "decisions/log/file.rs"],
-        "one thread measures its CPU time, and one file is opened without waiting",
+        &[
+            "net/handshake_cpu.rs",
+            "decisions/log/file.rs",
+            "regular_file.rs",
+            "snapshot/file.rs",
+            "cli/mod.rs",
+        ],
+        "CPU time of a thread, files opened without waiting, locks, the number of a signal",
     ),
     (
         "thread_priority",

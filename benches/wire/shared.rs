@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
-use tollgate::store::redis::{RedisSetup, RedisStore, Target as Place, script};
+use tollgate::store::redis::{RedisSetup, RedisStore, SystemResolver, Target as Place, script};
 use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsFiles, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
@@ -342,6 +342,8 @@ impl StoreDriver {
             deadline: Duration::from_secs(10),
             queue_bytes_max: 256 << 20,
             over_limit_cache: Duration::ZERO,
+            lookup_timeout: Duration::from_secs(30),
+            resolver: Arc::new(SystemResolver),
         };
         let (store, workers) = RedisStore::build(&setup, &redis).expect("a store");
         for worker in workers {

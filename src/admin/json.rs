@@ -1,20 +1,26 @@
 //! `/json`: one decision for one body.
 //!
 //! 200 when allowed, 429 when over the limit, 400 when the request is invalid, as the reference
-//! answers. One status differs: a store that cannot decide is 503 here, so that a client can tell
-//! its own error from ours. The body of an error says why: a `google.rpc.Status` in protobuf's
-//! JSON, as other gRPC gateways send it.
+//! answers. Two statuses differ: a store that cannot decide is 503 here, so that a client can tell
+//! its own error from ours, and a body that is too large is 413. The body of an error says why: a
+//! `google.rpc.Status` in protobuf's JSON, as other gRPC gateways send it.
 //!
 //! What it deliberately does not do: decide (`pipeline`) or know protobuf (`json_service`).
 
-use ::http::{StatusCode, header};
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::to_bytes;
-use axum::extract::Request;
+use ::http::{StatusCode, header};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::time::timeout;
 
+use crate::admin::bodies::{self, BodyFault, NO_MEMORY};
 use crate::admin::json_service::{JsonResult, JsonService, StatusCode as RpcCode, status};
+use crate::answer_memory::AnswerMemory;
+use crate::metrics::Counter;
 use crate::pipeline::RequestError;
 
 /// Largest request body, in bytes.
@@ -23,12 +29,66 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/json";
 
+/// What a body is read with.
+#[derive(Clone)]
+pub(super) struct BodyReader {
+    pub(super) memory: Arc<AnswerMemory>,
+    /// How long a body may take.
+    pub(super) wait_max: Duration,
+    pub(super) shed: Counter,
+}
+
+/// Reads the body of a request for `/json`, which only then counts as in progress.
+pub(super) async fn read_body(
+    State(reader): State<BodyReader>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.uri().path() != PATH {
+        return next.run(request).await;
+    }
+    let (head, mut body) = request.into_parts();
+    let Some(mut permit) = reader.memory.connection().take_request(0) else {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            RpcCode::Unavailable,
+            NO_MEMORY,
+        );
+    };
+    let read = bodies::read(&mut body, BODY_BYTES_MAX, &mut permit);
+    let (http, code, why) = match timeout(reader.wait_max, read).await {
+        Ok(Ok(read)) => {
+            let answer = next.run(Request::from_parts(head, Body::from(read))).await;
+            drop(permit);
+            return answer;
+        }
+        Err(_) => {
+            reader.shed.inc();
+            return shed();
+        }
+        Ok(Err(BodyFault::TooLarge)) => {
+            bodies::drain(body, BODY_BYTES_MAX, reader.wait_max).await;
+            let why = format!("the body is larger than {BODY_BYTES_MAX} bytes");
+            let code = RpcCode::ResourceExhausted;
+            (StatusCode::PAYLOAD_TOO_LARGE, code, why)
+        }
+        Ok(Err(BodyFault::Incomplete)) => {
+            let why = "the body is incomplete; send it whole".to_owned();
+            (StatusCode::BAD_REQUEST, RpcCode::InvalidArgument, why)
+        }
+        Ok(Err(BodyFault::NoMemory)) => {
+            reader.shed.inc();
+            let http = StatusCode::SERVICE_UNAVAILABLE;
+            (http, RpcCode::Unavailable, NO_MEMORY.to_owned())
+        }
+    };
+    refusal(http, code, &why)
+}
+
 pub(super) async fn decide(json: Arc<JsonService>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
-        let why = format!("the body is incomplete or larger than {BODY_BYTES_MAX} bytes");
-        return refusal(StatusCode::BAD_REQUEST, RpcCode::InvalidArgument, &why);
-    };
+    // It is whole already.
+    let body = to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
     match json.decide(&head.headers, &body).await {
         JsonResult::Decided { allowed, body } => {
             let status = if allowed {

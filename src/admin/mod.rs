@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `http`, `streamed` | connections, and bodies in pieces |
+//! | `http`, `bodies`, `streamed` | connections, bodies, and bodies in pieces |
 //! | `guard`, `token` | who may use port 6070 |
 //! | `api` | what the endpoints of port 6070 share |
 //! | `limits`, `rates` | `GET /limits`, and hits a second |
@@ -31,6 +31,7 @@
 
 mod api;
 mod audit;
+mod bodies;
 mod candidate;
 mod changes;
 mod decisions;
@@ -71,6 +72,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
 
 pub use self::api::{AdminApi, AdminParts};
+use self::bodies::send_long_in_pieces;
 pub use self::guard::{Guard, GuardRules};
 pub use self::http::serve;
 pub use self::json_service::JsonService;
@@ -110,12 +112,18 @@ pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// limited: they must be answered under overload.
 const WORK_MAX: usize = 64;
 
-/// Timeout of such a request, including its body.
+/// Timeout of such a request, and of its body.
 const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Endpoints of port 8080.
 pub fn public_router(state: AdminState) -> Router {
     let shed = state.metrics.connections.http_shed.clone();
+    let memory = Arc::clone(state.api.pipeline.answer_memory());
+    let reader = json::BodyReader {
+        memory: Arc::clone(&memory),
+        wait_max: WORK_WAIT_MAX,
+        shed: shed.clone(),
+    };
     let api = state.json.as_ref().map(|_| {
         let pipeline = Arc::clone(&state.api.pipeline);
         v1::router(pipeline, shed.clone())
@@ -137,7 +145,9 @@ pub fn public_router(state: AdminState) -> Router {
     }
     router
         .layer(bounds)
+        .layer(middleware::from_fn_with_state(reader, json::read_body))
         .merge(api.unwrap_or_default())
+        .layer(middleware::from_fn_with_state(memory, send_long_in_pieces))
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
@@ -146,7 +156,11 @@ pub fn public_router(state: AdminState) -> Router {
 
 /// Endpoints of the Prometheus port.
 pub fn metrics_router(state: AdminState, path: &str) -> Router {
-    Router::new().route(path, get(metrics)).with_state(state)
+    let memory = Arc::clone(state.api.pipeline.answer_memory());
+    Router::new()
+        .route(path, get(metrics))
+        .layer(middleware::from_fn_with_state(memory, send_long_in_pieces))
+        .with_state(state)
 }
 
 /// Endpoints of port 6070, for requests that the guard admits.

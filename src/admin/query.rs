@@ -2,6 +2,7 @@
 //! is allowed.
 
 use super::failure::ApiFailure;
+use crate::admin_api::parse_entries;
 
 /// Parameters of one request, decoded.
 #[derive(Debug)]
@@ -82,18 +83,16 @@ impl Query {
         })
     }
 
-    /// Entries, as `KEY=VALUE,KEY=VALUE`.
+    /// Entries, as [`parse_entries`] takes them.
     pub(super) fn entries(&self, name: &str) -> Result<Option<Vec<(String, String)>>, ApiFailure> {
         let Some(text) = self.text(name) else {
             return Ok(None);
         };
-        let entries = text.split(',').map(|entry| match entry.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(ApiFailure::invalid(format!(
+        parse_entries(text).map(Some).map_err(|entry| {
+            ApiFailure::invalid(format!(
                 "{name}: the entry {entry:?} is invalid; write KEY=VALUE,KEY=VALUE, or KEY= for an empty value"
-            ))),
-        });
-        entries.collect::<Result<_, _>>().map(Some)
+            ))
+        })
     }
 }
 

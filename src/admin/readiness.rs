@@ -1,4 +1,7 @@
-//! Readiness: rules are loaded and the service is not draining.
+//! Readiness: rules are loaded, a first check would be decided, and the service is not draining.
+//!
+//! Why the store counts only until it was in use: a store that fails later fails for all replicas,
+//! and all of them would become unready at once.
 //!
 //! What it deliberately does not do: watch anything. `app` reports what happens.
 
@@ -9,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::admin_api::time_text;
 use crate::pipeline::Generations;
 use crate::settings::Settings;
+use crate::store::{StoreHealth, StoreStart};
+use tollgate_limiter::OnStoreFailure;
 
 /// Shared readiness state.
 #[derive(Clone)]
@@ -19,23 +24,30 @@ pub struct Readiness {
     without_rules: bool,
     /// Rules without any domain do not count.
     needs_a_domain: bool,
-    store: StoreStatus,
+    store: StoreState,
+    /// The store was in use, or the service has begun without it. It stays so.
+    has_begun: Arc<AtomicBool>,
+    /// For domains whose rules say nothing else.
+    on_store_failure: OnStoreFailure,
 }
 
-/// Whether the shared store works, and its state in words; none without a shared store.
-type StoreStatus = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
+/// The state of the shared store; none without a shared store.
+type StoreState = Arc<dyn Fn() -> Option<StoreHealth> + Send + Sync>;
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Ready as soon as there are rules, or as the settings say. The state of the store is reported
-    /// and does not change readiness, since requests are answered by the failure policy.
+    /// Ready as soon as there are rules, or as the settings say, and the shared store was in use.
+    /// If the store cannot be used at the start, it is ready where every domain has a failure
+    /// policy other than `error`.
     pub fn new(
         generations: Arc<Generations>,
         settings: &Settings,
-        store: impl Fn() -> Option<(bool, String)> + Send + Sync + 'static,
+        store: impl Fn() -> Option<StoreHealth> + Send + Sync + 'static,
     ) -> Self {
         Self {
+            has_begun: Arc::new(AtomicBool::new(store().is_none())),
+            on_store_failure: settings.store.on_store_failure.into(),
             store: Arc::new(store),
             generations,
             stopping: Arc::default(),
@@ -51,7 +63,45 @@ impl Readiness {
 
     /// Whether the service is ready for requests.
     pub fn ready(&self) -> bool {
-        !self.stopping.load(Ordering::Acquire) && self.rules_ready()
+        !self.stopping.load(Ordering::Acquire) && self.rules_ready() && self.store_ready()
+    }
+
+    /// Whether readiness may depend on the store.
+    pub fn awaits_store(&self) -> bool {
+        !self.has_begun.load(Ordering::Acquire)
+    }
+
+    fn store_ready(&self) -> bool {
+        if !self.awaits_store() {
+            return true;
+        }
+        let start = (self.store)().map_or(StoreStart::Used, |health| health.start);
+        let is_ready = match start {
+            StoreStart::Connecting => false,
+            StoreStart::Failed => self.answers_without_store(),
+            StoreStart::Used => true,
+        };
+        if is_ready && !self.has_begun.swap(true, Ordering::AcqRel) && start == StoreStart::Failed {
+            tracing::warn!(
+                on_store_failure = self.on_store_failure.name(),
+                "ready without the store: --on-store-failure, or on_store_failure of a domain, applies until it decides"
+            );
+        }
+        is_ready
+    }
+
+    /// Whether no domain answers with an error while the store fails.
+    fn answers_without_store(&self) -> bool {
+        let is_error = |policy: OnStoreFailure| policy == OnStoreFailure::Error;
+        let Some(generation) = self.generations.current() else {
+            return !is_error(self.on_store_failure);
+        };
+        let rules = &generation.rules;
+        let domains = rules.domains();
+        let policy = |name: &String| rules.on_store_failure(name.as_bytes());
+        !domains
+            .iter()
+            .any(|name| is_error(policy(name).unwrap_or(self.on_store_failure)))
     }
 
     /// Whether the service was told to stop.
@@ -112,8 +162,19 @@ impl Readiness {
             // It is in use as it was asked for, so the condition is met.
             say(true, format_args!("shadow mode: {rule} until {until}"));
         }
-        if let Some((good, words)) = (self.store)() {
-            say(good, format_args!("store: {words}"));
+        if let Some(StoreHealth {
+            healthy, message, ..
+        }) = (self.store)()
+        {
+            say(healthy, format_args!("store: {message}"));
+        }
+        if !self.store_ready() {
+            say(
+                false,
+                format_args!(
+                    "start: the store has not decided yet, and --on-store-failure is error"
+                ),
+            );
         }
         let stopping = self.stopping.load(Ordering::Acquire);
         let words = if stopping {

@@ -81,7 +81,8 @@ fn rlconfig_line(rule: &Rule) -> String {
                 say(format_args!(", calendar: {}", calendar.name()));
             }
             if let Some(count_refused) = limit.count_refused() {
-                say(format_args!(", count_refused: {}", count_refused.name()));
+                let (field, value) = count_refused.field();
+                say(format_args!(", {field}: {value}"));
             }
             if limit.unit().is_none() {
                 let seconds = limit.window().as_us() / 1_000_000;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -15,7 +15,7 @@ use super::http::Client;
 const READ_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Size of a piece of a long body.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// Sends the pieces of one body.
 pub(super) struct BodySender {
@@ -50,7 +50,7 @@ impl BodySender {
 }
 
 /// The same body in pieces; the permit is free when the last piece is sent.
-pub(super) fn in_pieces(mut body: Bytes, client: Client, permit: OwnedSemaphorePermit) -> Body {
+pub(super) fn in_pieces(mut body: Bytes, client: Client, permit: impl Send + 'static) -> Body {
     if body.len() <= PIECE_BYTES {
         return body.into();
     }

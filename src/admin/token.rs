@@ -111,7 +111,7 @@ impl std::fmt::Debug for TokenFile {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?
+    crate::regular_file::open(path)?
         .take(TOKEN_BYTES_MAX)
         .read_to_end(&mut bytes)?;
     let token = bytes.trim_ascii();

@@ -39,5 +39,5 @@ pub use self::requests::{
     ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
 };
 pub use self::reserve::ReserveFigures;
-pub use self::text::{instance_name, parse_time, rule_name, time_text};
+pub use self::text::{instance_name, parse_entries, parse_time, rule_name, time_text};
 pub use self::top::{Entry, RankBy, Top, TopKey, ValueMode, Window};

@@ -27,6 +27,44 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_us(us))
 }
 
+/// Parses the entries of a descriptor, `KEY=VALUE,KEY=VALUE`. A comma of a value has a backslash in
+/// front; two backslashes in front of a comma are one, and the comma ends the entry.
+///
+/// # Errors
+///
+/// The first entry without a key or a `=`.
+pub fn parse_entries(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut entries = vec![String::new()];
+    let mut backslashes = 0_usize;
+    for c in text.chars() {
+        let ends = c == ',' && backslashes.is_multiple_of(2);
+        if let Some(entry) = entries.last_mut() {
+            if c == ',' {
+                // Half of the backslashes were for the comma and for one another.
+                let kept = entry.len().saturating_sub(backslashes.div_ceil(2));
+                entry.truncate(kept);
+            }
+            if !ends {
+                entry.push(c);
+            }
+        }
+        if ends {
+            entries.push(String::new());
+        }
+        backslashes = match c {
+            '\\' => backslashes.saturating_add(1),
+            _ => 0,
+        };
+    }
+    let entries = entries.into_iter();
+    entries
+        .map(|entry| match entry.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(entry),
+        })
+        .collect()
+}
+
 /// The name of a rule: its full name, with ` name=NAME` appended if it has a name.
 pub fn rule_name(rule: &Rule) -> String {
     let mut name = rule.full_name();
@@ -72,6 +110,32 @@ impl LimitFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_end_at_commas_without_a_backslash() {
+        for (text, expected) in [
+            ("a=b", Ok(vec![("a", "b")])),
+            ("a=,b=c=d", Ok(vec![("a", ""), ("b", "c=d")])),
+            (
+                r"name=Doe\, Jane,b=c",
+                Ok(vec![("name", "Doe, Jane"), ("b", "c")]),
+            ),
+            (
+                r"path=C:\dir,b=\d+",
+                Ok(vec![("path", r"C:\dir"), ("b", r"\d+")]),
+            ),
+            (r"path=C:\\,b=c", Ok(vec![("path", r"C:\"), ("b", "c")])),
+            (r"a=\\\,,b=c", Ok(vec![("a", r"\,"), ("b", "c")])),
+            ("a=b,", Err("")),
+            ("a=b,c", Err("c")),
+            ("=b", Err("=b")),
+        ] {
+            let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+            let expected = expected.map(|pairs| pairs.into_iter().map(pair).collect());
+            let expected = expected.map_err(str::to_owned);
+            assert_eq!(parse_entries(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_time_is_read_as_it_is_written() {

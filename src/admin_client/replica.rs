@@ -94,7 +94,7 @@ impl Access {
 /// Reads the token of a file, without white space around it.
 fn read_token(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    let file = std::fs::File::open(path)?;
+    let file = crate::regular_file::open(path)?;
     file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text.trim().to_owned())
 }

@@ -170,6 +170,9 @@ impl App {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AppError> {
         let metrics = Metrics::new().map_err(|error| AppError::Defect(error.to_string()))?;
+        if settings.statsd.sanitize_descriptor_metric_dots {
+            metrics.replace_dots();
+        }
         let metrics = Arc::new(metrics);
         let cores = settings.cores.map_or_else(
             || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),

@@ -1,19 +1,26 @@
 //! Hash keys from files, and how values are shown.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use super::error::AppError;
 use crate::admin_api::ValueMode;
+use crate::regular_file;
 use crate::settings::{TopKeysMode, TopKeysSettings};
 use crate::value_hash::ShownValues;
 
 /// The shortest hash key, in bytes.
 const HASH_KEY_BYTES_MIN: usize = 16;
 
+/// How much of the file is read, in bytes.
+const HASH_KEY_BYTES_MAX: u64 = 1 << 20;
+
 /// Reads the hash key in the file that `flag` names, without white space at its end.
 pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError> {
     let path = file.display();
-    let mut key = std::fs::read(file)
+    let mut key = Vec::new();
+    regular_file::open(file)
+        .and_then(|file| file.take(HASH_KEY_BYTES_MAX).read_to_end(&mut key))
         .map_err(|error| AppError::HashKey(format!("{path}: {error}; {flag} names this file")))?;
     key.truncate(key.trim_ascii_end().len());
     if key.len() < HASH_KEY_BYTES_MIN {

@@ -61,6 +61,9 @@ struct RunningService {
     snapshots: Option<Snapshots>,
 }
 
+/// How often to look whether the store was in use, until it was.
+const STORE_POLL: Duration = Duration::from_millis(50);
+
 /// Bytes that every HTTP/2 client sends first: the preface and the header of a SETTINGS frame.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
@@ -130,8 +133,8 @@ impl RunningService {
         let connections = connections(&app.metrics, listener, "grpc", limits, grpc_tls);
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop)));
         let store = Arc::clone(&app.store);
-        let store_state = move || store.health().map(|state| (state.healthy, state.message));
-        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_state);
+        let store_health = move || store.health();
+        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_health);
         let ports = HttpPorts {
             http: app.listeners.http,
             prometheus: app.listeners.prometheus,
@@ -216,6 +219,7 @@ impl RunningService {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
                 () = self.generations.changed() => {}
+                () = sleep(STORE_POLL), if self.readiness.awaits_store() => {}
                 ended = &mut self.grpc => return Err(unexpected_end("the gRPC port", &ended)),
                 ended = &mut self.http => return Err(unexpected_end("the HTTP port", &ended)),
                 Some(ended) = self.workers.join_next() => {
@@ -278,7 +282,9 @@ fn millis(duration: Duration) -> u64 {
 fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
     let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
     opened.map_err(|error| match error {
-        StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        StartError::BodyMemory { .. } | StartError::AnswerMemory { .. } => {
+            AppError::Memory(error.to_string())
+        }
         StartError::Random(error) => AppError::Randomness(error),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })

@@ -8,7 +8,6 @@
 //!
 //! A snapshot that cannot be read is set aside, and the service starts with empty buckets.
 
-use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +23,9 @@ use crate::clock::Clock;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::net::{lower_priority, use_idle_scheduling};
+use crate::regular_file;
 use crate::snapshot::{
-    Header, NewFile, ReadError, Reader, Writer, Written, remove_leftover, set_aside,
+    Header, LockedPath, NewFile, ReadError, Reader, Writer, Written, remove_leftover, set_aside,
 };
 use crate::store::memory::{self, BucketCopier, CopyFailed, LoadCounts, PartitionWorker};
 
@@ -48,7 +48,7 @@ pub(super) struct Snapshots {
 
 /// What the thread that writes a snapshot needs.
 pub(super) struct SnapshotParts {
-    pub(super) path: PathBuf,
+    pub(super) path: LockedPath,
     pub(super) interval: Duration,
     pub(super) copier: BucketCopier,
     pub(super) hash: KeyedHash,
@@ -151,13 +151,7 @@ impl Loading<'_> {
     }
 
     fn read(&self, workers: &mut [PartitionWorker]) -> Result<(Header, LoadCounts), ReadError> {
-        // A pipe would wait for a writer.
-        let found = std::fs::metadata(self.path).map_err(ReadError::Unreadable)?;
-        if !found.is_file() {
-            let error = io::Error::other("it is not a file");
-            return Err(ReadError::Unreadable(error));
-        }
-        let file = File::open(self.path).map_err(ReadError::Unreadable)?;
+        let file = regular_file::open(self.path).map_err(ReadError::Unreadable)?;
         let mut reader = Reader::new(file)?;
         let header = reader.header().clone();
         let configured = self.configured.map(KeyedHash::secret);
@@ -247,6 +241,7 @@ impl Snapshots {
         self.parts.is_stopping.store(true, Ordering::Release);
         let written = timeout(OTHERS_MAX, self.write(Urgency::Last)).await;
         self.report(written.unwrap_or(Err(WriteError::TooSlow)));
+        self.parts.path.unlock();
     }
 
     async fn write(&self, urgency: Urgency) -> Result<(), WriteError> {
@@ -276,7 +271,9 @@ impl Snapshots {
         match &error {
             WriteError::Stopping => return,
             WriteError::Io(error) => match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge => {
                     metrics.disk_full.inc();
                 }
                 _ => metrics.io.inc(),
@@ -284,7 +281,7 @@ impl Snapshots {
             WriteError::TooSlow => metrics.too_slow.inc(),
             WriteError::Copy(_) => metrics.stopped.inc(),
         }
-        let snapshot = self.parts.path.display();
+        let snapshot = self.parts.path.path().display();
         tracing::error!(%snapshot, %error, "snapshot not written; the one before it stays");
     }
 }
@@ -305,7 +302,7 @@ impl SnapshotParts {
             written_at: self.clock.now(),
             partitions: u32::try_from(self.copier.partitions()).unwrap_or(u32::MAX),
         };
-        let file = BufWriter::with_capacity(WRITE_BYTES, NewFile::create(&self.path)?);
+        let file = BufWriter::with_capacity(WRITE_BYTES, NewFile::create(self.path.path())?);
         let mut writer = Writer::new(file, &header)?;
         self.copier.copy_all(|block| {
             if urgency != Urgency::Last && self.is_stopping.load(Ordering::Acquire) {

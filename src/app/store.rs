@@ -15,6 +15,7 @@ use crate::keyed_hash::KeyedHash;
 use crate::settings::{
     NamingSettings, STORE_DEADLINE_MS, Settings, StoreKeys, StoreMode, StoreSettings,
 };
+use crate::snapshot::LockedPath;
 use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
 use crate::store::memory::MemoryStore;
@@ -70,8 +71,16 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
     let naming = &settings.store.naming;
     let configured = naming.store_hash_key_file.is_some();
     let configured = configured.then(|| shared_hash(naming)).transpose()?;
+    let path = LockedPath::new(path).map_err(|error| {
+        let help = "give each process a regular file of its own, or a path where none is yet";
+        AppError::Store(format!("--snapshot {error}; {help}"))
+    })?;
+    if let Some(error) = path.lock_failure() {
+        let snapshot = path.path().display();
+        tracing::warn!(%snapshot, %error, "cannot lock the snapshot; let no other process use it");
+    }
     let loading = Loading {
-        path,
+        path: path.path(),
         configured,
         clock,
         metrics,
@@ -81,7 +90,7 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
         None => KeyedHash::random().map_err(AppError::Randomness)?,
     };
     let snapshots = Snapshots::new(SnapshotParts {
-        path: path.clone(),
+        path,
         interval: Duration::from_secs(settings.snapshot.snapshot_interval_seconds),
         copier: store.copier(),
         hash,
@@ -103,7 +112,7 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
     let ours = settings.redis_tls_client_cert.clone();
     let deadline_ms = settings.store_deadline_ms;
     let shared = SharedSettings {
-        url: settings.url.clone().unwrap_or_default(),
+        url: settings.url.clone().unwrap_or_default().0,
         user: settings.store_user.clone(),
         password_file: settings.store_password_file.clone(),
         tls_files: TlsFiles {
@@ -114,6 +123,7 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
         key_prefix: settings.naming.cache_key_prefix.clone(),
         reference_keys: settings.naming.store_keys == StoreKeys::Reference,
         deadline: Duration::from_millis(deadline_ms),
+        lookup_timeout: Duration::from_millis(settings.store_lookup_timeout_ms),
         queue_bytes_max: settings.store_queue_max,
         over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
     };

@@ -113,7 +113,7 @@ impl CertificateReloader {
                 let days = expires_at.since_us(now) / 86_400_000_000;
                 let message = "a new certificate is in use";
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::error!(port, valid_for_days = days, "{message}");
+                    tracing::warn!(port, valid_for_days = days, "{message}");
                 } else {
                     tracing::info!(port, valid_for_days = days, "{message}");
                 }

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::{Exit, rules_argument};
 use crate::convert::envoy_actions::{KeySources, actions};
 use crate::convert::{Conversion, ConvertError, ConvertedRules, asp_net_core, limitador};
-use crate::rules::path::{ReadError, Source, read_all};
+use crate::rules::path::{ReadError, Source, read_all, read_one};
 use crate::settings::RulesSettings;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -47,6 +47,11 @@ pub(super) struct Convert {
     /// rules (default: api)
     #[arg(long, value_name = "DOMAIN", conflicts_with = "envoy")]
     domain: Option<String>,
+
+    /// Of limitador: all limits are charged after the work, by Report or by Envoy's
+    /// apply_on_stream_done. Limits of Kuadrant's TokenRateLimitPolicy are in any case
+    #[arg(long, conflicts_with = "envoy")]
+    charged_afterwards: bool,
 
     /// Write one file for each domain into this directory, DOMAIN.yaml, instead of to stdout
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "envoy")]
@@ -96,7 +101,9 @@ impl Convert {
         let progress = Progress::working("converting");
         let converted = match self.from {
             Some(Origin::AspNetCoreRateLimit) => asp_net_core::convert(&sources, domain),
-            Some(Origin::Limitador) | None => limitador::convert(&sources, domain),
+            Some(Origin::Limitador) | None => {
+                limitador::convert(&sources, domain, self.charged_afterwards)
+            }
         };
         drop(progress);
         match converted {
@@ -158,11 +165,7 @@ fn read(path: &Path) -> Result<Source, ReadError> {
     if path == Path::new("-") {
         return read_all(Path::new("<stdin>"), std::io::stdin().lock());
     }
-    let io = |error| ReadError::Io {
-        path: path.display().to_string(),
-        error,
-    };
-    read_all(path, fs::File::open(path).map_err(io)?)
+    read_one(path)
 }
 
 /// Writes each domain's rules. No file is overwritten, and none is written if one exists.

@@ -1,7 +1,6 @@
-//! Descriptors on the command line: `key=value,key=value`.
-//!
-//! What it deliberately does not do: quoting. Here a key cannot hold `=` or `,`, and a value no
-//! `,`; `/json` has no such limit.
+//! Descriptors on the command line: `key=value,key=value`, with `\,` for a comma of a value.
+
+use crate::admin_api::parse_entries;
 
 /// One descriptor, as typed and as entries.
 #[derive(Clone, Debug)]
@@ -13,17 +12,16 @@ pub(super) struct DescriptorArgument {
 /// Parses a descriptor. An entry without `=`, which is often a typing error, is refused: with an
 /// empty value it would ask about another descriptor.
 pub(super) fn parse_descriptor(text: &str) -> Result<DescriptorArgument, String> {
-    let pairs = text.split(',').map(|entry| match entry.split_once('=') {
-        None => Err(format!(
-            "the entry {entry:?} has no `=`; write KEY=VALUE,KEY=VALUE, or KEY= for an empty value"
-        )),
-        Some(("", _)) => Err(format!(
-            "the entry {entry:?} has no key; write KEY=VALUE,KEY=VALUE"
-        )),
-        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-    });
+    let pairs = parse_entries(text).map_err(|entry| {
+        if entry.starts_with('=') {
+            return format!("the entry {entry:?} has no key; write KEY=VALUE,KEY=VALUE");
+        }
+        format!(
+            "the entry {entry:?} has no `=`; write KEY=VALUE,KEY=VALUE, KEY= for an empty value, or \\, for a comma of a value"
+        )
+    })?;
     Ok(DescriptorArgument {
         text: text.to_owned(),
-        pairs: pairs.collect::<Result<_, _>>()?,
+        pairs,
     })
 }

@@ -52,12 +52,12 @@ pub(super) struct Explain {
     /// Domain of the rules
     domain: String,
 
-    /// Descriptor, KEY=VALUE,KEY=VALUE
+    /// Descriptor, KEY=VALUE,KEY=VALUE; a comma of a value is \\,
     #[arg(value_parser = parse_descriptor)]
     descriptor: DescriptorArgument,
 
-    /// Address of a running service with these rules, HOST:PORT; prints the state of its bucket and
-    /// takes no hit
+    /// Address of a running service with these rules, HOST:PORT or unix:PATH; prints the state of
+    /// its bucket and takes no hit
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<String>,
 

@@ -38,13 +38,13 @@ const DAY: u64 = 24 * HOUR;
 #[command(after_help = EXIT_CODES)]
 #[allow(clippy::struct_excessive_bools)] // switches are switches
 pub(super) struct Hit {
-    /// Address of the service, HOST:PORT
+    /// Address of the service, HOST:PORT or unix:PATH
     address: String,
 
     /// Domain of the rules
     domain: String,
 
-    /// Descriptor, KEY=VALUE,KEY=VALUE; several are sent in one request
+    /// Descriptor, KEY=VALUE,KEY=VALUE; several are sent in one request. A comma of a value is \\,
     #[arg(required = true, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
     descriptors: Vec<DescriptorArgument>,
 

@@ -5,11 +5,17 @@
 //! What it deliberately does not do: anything that a library user could need. A command is a few
 //! calls of other modules.
 
-/// Prints a line to stdout like `println!`, but a closed stdout ends the process instead of
-/// panicking.
+/// Prints a line to stdout like `println!`, which panics if stdout is closed.
 macro_rules! print_line {
     ($($line:tt)*) => {
-        $crate::cli::write_line(format_args!($($line)*))
+        $crate::cli::output::print(format_args!($($line)*))
+    };
+}
+
+/// Replaces the macro of the standard library, which panics if stderr is closed.
+macro_rules! eprintln {
+    ($($line:tt)*) => {
+        $crate::cli::output::print_message(format_args!($($line)*))
     };
 }
 
@@ -26,6 +32,7 @@ mod explain;
 mod explain_last;
 mod hit;
 mod logging;
+mod output;
 mod progress;
 mod query;
 mod record;
@@ -42,11 +49,12 @@ mod tls_options;
 mod top;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use rustix::process::Signal;
+use tokio::signal::unix::SignalKind;
 
 pub use self::exit::Exit;
 use self::explain_last::ExplainLast;
@@ -119,13 +127,6 @@ enum Command {
     Schema(schema::Schema),
 }
 
-/// Prints a line. If stdout is closed (`tollgate hit … | head`), there is nothing left to do.
-fn write_line(line: std::fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(i32::from(Exit::Success.code()));
-    }
-}
-
 /// The environment variable that a rejected value comes from. clap names only the flag.
 fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
@@ -160,6 +161,19 @@ fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
     Cli::try_parse_from(args).map(|cli| cli.command)
 }
 
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) fail, as one to a full disk. Its
+/// signal would end the process. tokio keeps the handler when the runtime has ended.
+fn survive_file_size_limit() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
+    if let Ok(runtime) = runtime {
+        let _context = runtime.enter();
+        let kind = SignalKind::from_raw(Signal::XFSZ.as_raw());
+        drop(tokio::signal::unix::signal(kind));
+    }
+}
+
 /// Runs the command line `args`. The first argument is the name of the program.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let mut args: Vec<OsString> = args.into_iter().collect();
@@ -170,6 +184,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     {
         args.push("serve".into());
     }
+    survive_file_size_limit();
     let log_format = logging::requested_format(&args);
     let command = match parse(&args) {
         Ok(command) => command,
@@ -207,12 +222,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),
     };
-    run.unwrap_or_else(|error| {
+    let exit = run.unwrap_or_else(|error| {
         let text = match log_format {
             LogFormat::Text => format!("error: {error:#}"),
             LogFormat::Json => format!("{error:#}"),
         };
         logging::report(log_format, "tollgate ended because of an error", &text);
         Exit::Failure
-    })
+    });
+    output::exit(exit)
 }

@@ -4,9 +4,9 @@ use crate::admin_api::ReserveFigures;
 use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
-    Algorithm, AlgorithmOption, Allowance, Cost, Entry, IdentityValue, Level, Limit, Match,
-    MatchKind, MatchedRules, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule, Rule,
-    RuleSet, Template,
+    Algorithm, AlgorithmOption, Allowance, Cost, CountRefused, Entry, IdentityValue, Level, Limit,
+    Match, MatchKind, MatchedRules, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule,
+    Rule, RuleSet, Template,
 };
 
 /// Longest part of a body or header value that is printed, in characters.
@@ -283,7 +283,7 @@ fn reserve_lines(rule: &Rule, reserve: &ReserveRule) -> Vec<String> {
 
 /// Options of a limit besides its numbers.
 fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
-    let lines = algorithm
+    let mut lines: Vec<String> = algorithm
         .options()
         .iter()
         .filter_map(|choice| match choice {
@@ -292,8 +292,8 @@ fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
                 .segments()
                 .map(|segments| format!("segments: {segments}")),
             AlgorithmOption::CountRefused => {
-                let refused = count_refused(algorithm, limit).name();
-                Some(format!("count_refused: {refused}"))
+                let (field, value) = count_refused(algorithm, limit).field();
+                Some(format!("{field}: {value}"))
             }
             AlgorithmOption::Slots => {
                 let seconds = limit.window().as_us() / 1_000_000;
@@ -301,8 +301,16 @@ fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
             }
             // Part of the algorithm's name and the window.
             AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
-        });
-    lines.collect()
+        })
+        .collect();
+    let counts = algorithm.options().contains(&AlgorithmOption::CountRefused);
+    if counts && count_refused(algorithm, limit) == CountRefused::None {
+        lines.push(
+            "  a charge after the work is lost if more than what is left; `charged: afterwards` counts it"
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 /// Body and headers of the response on 429, one line each, with placeholders as written.

@@ -3,7 +3,6 @@
 //! What it deliberately does not do: connect parts (`app`) or daemonise. Process supervision is
 //! left to the caller.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -203,10 +202,7 @@ impl StartLine {
             1 => format!("1 {one}"),
             more => format!("{more} {one}s"),
         };
-        // The service runs even if stderr is closed.
-        let mut stderr = std::io::stderr();
-        let _ = writeln!(
-            stderr,
+        eprintln!(
             "tollgate {version} listens: {}, rules: {}, {}, {}, store: {store}",
             addresses.join(", "),
             count(sources, self.source),
@@ -225,7 +221,7 @@ impl StartLine {
             .find_map(example_hit);
         if let (Some(reachable), Some(example)) = (reachable, example) {
             let options = self.hit_options;
-            let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}{options}");
+            eprintln!("try: tollgate hit {reachable} {example}{options}");
         }
     }
 }

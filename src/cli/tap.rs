@@ -7,7 +7,6 @@
 //! `--decision-log` of the service for a record.
 
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +19,7 @@ use super::admin_options::{self, AdminOptions};
 use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
 use super::backoff::Backoff;
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
+use super::output;
 use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{AdminError, Event, Replica};
 use crate::clock::{Clock, SystemClock};
@@ -217,6 +217,9 @@ impl Tap {
                 }
                 Message::Event(_, Event::State(_)) => {}
             }
+            if output::is_lost() {
+                return Ok(Exit::Success);
+            }
         }
         Ok(Exit::NoAnswer)
     }
@@ -325,14 +328,10 @@ impl Printer {
         self.skipped_total = self.skipped_total.saturating_add(skipped);
         match self.format {
             Format::Json => print_line!("{}", json!({"admin": replica, "skipped": skipped})),
-            Format::Text => {
-                let total = self.skipped_total;
-                // A closed stderr is no failure.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped {skipped} decisions, {total} so far; raise --per-second-max, or filter"
-                );
-            }
+            Format::Text => eprintln!(
+                "skipped {skipped} decisions, {} so far; raise --per-second-max, or filter",
+                self.skipped_total
+            ),
         }
     }
 }

@@ -37,7 +37,7 @@ const ACTIONS: [&str; 4] = [
 const ALTERNATIVES_MAX: usize = 64;
 
 /// How many descriptors a request may have by default: `--descriptors-max`.
-const DESCRIPTORS_MAX: usize = 128;
+const DESCRIPTORS_MAX: usize = 512;
 
 /// What is known about keys beyond the rules.
 #[derive(Clone, Debug, Default)]

@@ -97,14 +97,20 @@ fn load_error(text: &str) -> Option<String> {
     first.map(|error| format!("{} ({})", error.message, error.help))
 }
 
-/// The root of a YAML document. None for an empty one.
+/// The root of a YAML document. None for an empty one. The origins refuse several documents.
 fn document(file: &str, text: &str) -> Result<Option<std::rc::Rc<Node>>, ConvertError> {
-    yaml::parse(text).map_err(|error| {
-        ConvertError::Input(Finding::gap(
-            file,
-            error.span,
-            error.message,
-            "fix the syntax here",
-        ))
-    })
+    let input = |span, message: &str, help| {
+        let finding = Finding::gap(file, span, message, help);
+        ConvertError::Input(finding)
+    };
+    let document = yaml::parse(text)
+        .map_err(|error| input(error.span, &error.message, "fix the syntax here"))?;
+    match document.ignored {
+        None => Ok(document.root),
+        Some(span) => Err(input(
+            span,
+            "this follows the first document of the file",
+            "put it into a file of its own, or remove it",
+        )),
+    }
 }

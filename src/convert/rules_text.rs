@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::convert::window::Window;
 use crate::convert::yaml_text::{comment, list, scalar};
+use tollgate_limiter::CountRefused;
 
 /// A rules file.
 #[derive(Clone, Debug)]
@@ -62,8 +63,8 @@ pub(super) struct LimitText {
     pub(super) window: Window,
     pub(super) requests: u32,
     pub(super) name: String,
-    /// `count_refused`; none for the default.
-    pub(super) count_refused: Option<&'static str>,
+    /// What becomes of refused hits; none for the default.
+    pub(super) count_refused: Option<CountRefused>,
     pub(super) replaces: Vec<String>,
 }
 
@@ -289,7 +290,8 @@ impl fmt::Display for LimitText {
             write!(f, ", name: {}", scalar(&self.name))?;
         }
         if let Some(choice) = self.count_refused {
-            write!(f, ", count_refused: {choice}")?;
+            let (field, value) = choice.field();
+            write!(f, ", {field}: {value}")?;
         }
         if !self.replaces.is_empty() {
             let names = self.replaces.iter();

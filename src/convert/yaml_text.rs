@@ -120,7 +120,7 @@ mod tests {
                 scalar(text),
                 list(&[text.to_owned()])
             );
-            let root = yaml::parse(&line).unwrap().unwrap();
+            let root = yaml::parse(&line).unwrap().root.unwrap();
             let field = root.field("key").unwrap().field("value").unwrap();
             assert_eq!(field.text(), Some(text), "{line}");
             assert!(!field.is_null(), "{line}");

@@ -28,6 +28,7 @@ use tollgate_http2::{
 };
 use tonic::Status as GrpcStatus;
 
+use crate::answer_memory::ConnectionAnswers;
 use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::supervise;
@@ -35,7 +36,7 @@ use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::http_types::{self, fields};
 use crate::grpc::responder::StreamResponder;
 use crate::grpc::services::{is_client_streaming, is_streaming};
-use crate::grpc::slow_path::{RequestBodies, forward};
+use crate::grpc::slow_path::{RequestBodies, UnsentBodies, forward};
 use crate::grpc::streaming::ConnectionCalls;
 use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, ShutdownSignal};
@@ -79,6 +80,8 @@ struct ConnectionTask {
     server: ServerContext,
     /// Channels to the request bodies that tonic reads.
     bodies: RequestBodies,
+    /// The memory of answers that are not sent yet, created by the first call for tonic.
+    answers: OnceCell<Arc<ConnectionAnswers>>,
     /// The limit on streaming calls, created by the first one.
     streaming: OnceCell<ConnectionCalls>,
     /// A connection error. The connection ends once the GOAWAY is written.
@@ -138,6 +141,7 @@ pub(crate) async fn serve(
         buffers,
         server,
         bodies: RequestBodies::default(),
+        answers: OnceCell::new(),
         streaming: OnceCell::new(),
         error: None,
         half_closed: None,
@@ -370,7 +374,13 @@ impl ConnectionTask {
             .bodies
             .open(stream, head, &request.body, request.end_stream);
         let routes = self.server.routes.clone();
-        task::spawn_local(forward(routes, forwarded, Rc::clone(&self.http2)));
+        let memory = self.server.pipeline.answer_memory();
+        let unsent = UnsentBodies {
+            connection: Arc::clone(self.answers.get_or_init(|| memory.connection())),
+            unread: self.server.metrics.connections.answers_unread.clone(),
+        };
+        let http2 = Rc::clone(&self.http2);
+        task::spawn_local(forward(routes, forwarded, http2, unsent));
         Ok(CALLS_PER_TURN_MAX)
     }
 

@@ -21,6 +21,16 @@ pub enum StartError {
         /// The least that it may say.
         bytes_min: u64,
     },
+    /// Too little memory for one answer.
+    #[error(
+        "--answer-memory-max is {bytes} bytes, and the largest answer needs {bytes_min}; raise it, or lower --answer-size-max"
+    )]
+    AnswerMemory {
+        /// The value of the setting.
+        bytes: u64,
+        /// The least that it may say.
+        bytes_min: u64,
+    },
     /// The system gives no thread, or no way to wait for sockets.
     #[error("cannot start a worker thread: {0}; set a smaller --cores")]
     Thread(#[from] io::Error),

@@ -24,16 +24,13 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 
-use crate::metrics::Counter;
-use crate::pipeline::{EncodedResponse, excess_code};
-use crate::settings::Verdict;
+use crate::pipeline::{EncodedResponse, Pipeline, RequestBound};
 
 /// A service whose oversized messages are answered by a setting.
 #[derive(Clone)]
 pub(crate) struct MessageSizeLimit<S> {
     service: S,
-    verdict: Verdict,
-    counter: Counter,
+    pipeline: Arc<Pipeline>,
 }
 
 /// Whether tonic has decoded the message. Travels with the request; a later error is the service's
@@ -57,12 +54,8 @@ impl Decoded {
 // === impl MessageSizeLimit ===
 
 impl<S> MessageSizeLimit<S> {
-    pub(crate) fn new(service: S, verdict: Verdict, counter: Counter) -> Self {
-        Self {
-            service,
-            verdict,
-            counter,
-        }
+    pub(crate) fn new(service: S, pipeline: Arc<Pipeline>) -> Self {
+        Self { service, pipeline }
     }
 }
 
@@ -89,14 +82,14 @@ where
         let decoded = Decoded::default();
         request.extensions_mut().insert(decoded.clone());
         let response = self.service.call(request);
-        let (verdict, counter) = (self.verdict, self.counter.clone());
+        let pipeline = Arc::clone(&self.pipeline);
         Box::pin(async move {
             let response = response.await?;
             if !too_large(&response, &decoded) {
                 return Ok(response);
             }
-            counter.inc();
-            Ok(excess_code(verdict).map_or(response, |code| {
+            let answered = pipeline.exceeded(RequestBound::MessageSize);
+            Ok(answered.map_or(response, |code| {
                 let mut frame = BytesMut::new();
                 let decision = Decision::of_code(code);
                 EncodedResponse::new(&decision, &[]).write_frame(&mut frame);

@@ -19,6 +19,7 @@ mod error;
 mod health;
 mod http_types;
 mod message_size;
+mod protocol;
 mod quota_thread;
 mod responder;
 mod server;

@@ -25,15 +25,8 @@ use crate::pipeline::Pipeline;
 use crate::quota::bucket::QuotaTimes;
 use crate::quota::registry::{QuotaBounds, QuotaRegistry};
 use crate::settings::Settings;
-use crate::settings::memory_limit::MemoryLimit;
+use crate::settings::memory_limit::request_bytes;
 use crate::store::Worker;
-
-/// Without `--body-memory-max`, unfinished request bodies may hold this fraction of the container's
-/// memory: one in eight. Buckets have half.
-const BODY_MEMORY_DIVISOR: u64 = 8;
-
-/// The same in bytes, where the memory limit is unknown.
-const BODY_MEMORY_UNKNOWN: u64 = 64 * 1024 * 1024;
 
 /// Buckets of quotas that share their limits with other replicas: each asks the shared store once a
 /// second.
@@ -58,15 +51,20 @@ pub struct GrpcServer {
 fn body_memory_max(settings: &Settings) -> Result<u64, StartError> {
     let bytes_min = (settings.message_size_max as u64).saturating_mul(2);
     let Some(bytes) = settings.body_memory_max else {
-        let limit = MemoryLimit::of_current_process();
-        let share = limit.map_or(BODY_MEMORY_UNKNOWN, |limit| {
-            limit.bytes / BODY_MEMORY_DIVISOR
-        });
-        return Ok(share.max(bytes_min));
+        return Ok(request_bytes().max(bytes_min));
     };
     (bytes >= bytes_min)
         .then_some(bytes)
         .ok_or(StartError::BodyMemory { bytes, bytes_min })
+}
+
+/// Checks that a connection may hold the largest answer.
+fn check_answer_memory(settings: &Settings) -> Result<(), StartError> {
+    let bytes_min = (settings.answer_size_max as u64).saturating_mul(2);
+    match settings.answer_memory_max {
+        Some(bytes) if bytes < bytes_min => Err(StartError::AnswerMemory { bytes, bytes_min }),
+        _ => Ok(()),
+    }
 }
 
 // === impl GrpcServer ===
@@ -85,6 +83,7 @@ impl GrpcServer {
         health: &Health,
     ) -> Result<Self, StartError> {
         let bytes_max = body_memory_max(settings)?;
+        check_answer_memory(settings)?;
         let bodies = Arc::new(BodyBudget::new(bytes_max));
         let held = Arc::clone(&bodies);
         let gauge = &metrics.connections.unfinished_bodies_bytes;
@@ -97,7 +96,6 @@ impl GrpcServer {
             routes: services::routes(&ServiceContext {
                 pipeline,
                 settings,
-                metrics,
                 health,
                 streaming: StreamingCalls::new(settings, metrics),
                 quotas: &quotas,
@@ -175,7 +173,6 @@ pub fn routes(
     services::routes(&ServiceContext {
         pipeline,
         settings,
-        metrics,
         health,
         streaming: StreamingCalls::new(settings, metrics),
         quotas: &quotas(pipeline, settings)?,

@@ -9,7 +9,6 @@ use tonic::service::RoutesBuilder;
 use crate::grpc::error::StartError;
 use crate::grpc::health::Health;
 use crate::grpc::streaming::{StreamingCalls, StreamingMethods};
-use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::quota::registry::QuotaRegistry;
 use crate::settings::Settings;
@@ -26,7 +25,6 @@ pub(crate) struct GrpcService {
 pub(crate) struct ServiceContext<'a> {
     pub(crate) pipeline: &'a Arc<Pipeline>,
     pub(crate) settings: &'a Settings,
-    pub(crate) metrics: &'a Arc<Metrics>,
     pub(crate) health: &'a Health,
     /// The bound on streaming calls.
     pub(crate) streaming: StreamingCalls,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,7 +24,9 @@ use tonic::body::Body as TonicBody;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
+use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::http_types::fields;
+use crate::metrics::Counter;
 
 /// Channels to the request bodies that tonic reads, by stream.
 #[derive(Clone, Default)]
@@ -65,18 +68,29 @@ struct ResetOnDrop {
 #[error("the client closed the call")]
 struct ClientGone;
 
+/// The memory that bodies of responses hold until they are sent.
+pub(crate) struct UnsentBodies {
+    pub(crate) connection: Arc<ConnectionAnswers>,
+    /// Counts responses that are reset because there is none.
+    pub(crate) unread: Counter,
+}
+
 /// Answers a request with `routes`.
 pub(crate) async fn forward(
     mut routes: Routes,
     forwarded: Forwarded,
     http2: Rc<RefCell<ServerConnection>>,
+    unsent: UnsentBodies,
 ) {
     let Forwarded {
         stream,
-        request,
+        mut request,
         parts,
         bodies,
     } = forwarded;
+    request
+        .extensions_mut()
+        .insert(Arc::clone(&unsent.connection));
     let _reset = ResetOnDrop {
         http2: Rc::clone(&http2),
         bodies,
@@ -102,7 +116,9 @@ pub(crate) async fn forward(
             Ok(response) => response,
             Err(never) => match never {},
         };
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        // A service that counts its answers says so.
+        let counted: Option<Arc<AnswerPermit>> = parts.extensions.remove();
         let end_stream = body.is_end_stream();
         http2.borrow_mut().send_response(
             stream,
@@ -111,8 +127,9 @@ pub(crate) async fn forward(
             end_stream,
         );
         if !end_stream {
-            send(body, stream, &http2).await;
+            send(body, stream, &http2, counted.is_none().then_some(&unsent)).await;
         }
+        drop(counted);
     };
     tokio::select! {
         () = respond => {}
@@ -121,13 +138,24 @@ pub(crate) async fn forward(
     }
 }
 
-/// Sends a body until it ends or the stream closes.
-async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection>) {
+/// Sends a body until it ends or the stream closes. A part for which there is no memory resets the
+/// stream, as on the fast path.
+async fn send(
+    mut body: TonicBody,
+    stream: u32,
+    http2: &RefCell<ServerConnection>,
+    unsent: Option<&UnsentBodies>,
+) {
     loop {
         match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
             None => return http2.borrow_mut().send_data(stream, &[], true),
             Some(Err(_)) => return http2.borrow_mut().send_reset(stream, Reason::Internal),
             Some(Ok(Ok(mut data))) => {
+                let held = unsent.map(|unsent| unsent.connection.take(data.len() as u64));
+                if let (Some(unsent), Some(None)) = (unsent, &held) {
+                    unsent.unread.inc();
+                    return http2.borrow_mut().send_reset(stream, Reason::Cancel);
+                }
                 while !data.is_empty() {
                     let capacity = poll_fn(|cx| http2.borrow_mut().poll_capacity(stream, cx)).await;
                     let Some(capacity) = capacity else {

@@ -15,7 +15,8 @@ impl From<RequestError> for Status {
             }
             RequestError::TooManyDescriptors { .. }
             | RequestError::TooManyEntries { .. }
-            | RequestError::TooManyMatchingSteps => Self::resource_exhausted(words),
+            | RequestError::TooManyMatchingSteps
+            | RequestError::AnswerTooLarge { .. } => Self::resource_exhausted(words),
             RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
             RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
         }

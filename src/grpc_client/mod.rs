@@ -14,11 +14,12 @@ pub mod rate_limit;
 
 use std::error::Error;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::net::{TcpStream, ToSocketAddrs, UnixStream};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -32,6 +33,8 @@ use crate::tls::{ClientFiles, TlsError};
 pub struct ServerEndpoint {
     host: String,
     port: u16,
+    /// A Unix socket in place of host and port.
+    socket: Option<PathBuf>,
     tls: Option<ClientTls>,
 }
 
@@ -91,7 +94,16 @@ impl ServerEndpoint {
         Self {
             host: host.to_owned(),
             port,
+            socket: None,
             tls,
+        }
+    }
+
+    /// The server at a Unix socket. Its host is localhost.
+    pub fn at_socket(path: &Path, tls: Option<ClientTls>) -> Self {
+        Self {
+            socket: Some(path.to_owned()),
+            ..Self::new("localhost", 80, tls)
         }
     }
 
@@ -159,8 +171,17 @@ impl ServerEndpoint {
         &self,
         errors: &ErrorRecord,
     ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
-        let address = (self.host.as_str(), self.port);
-        self.open_at(address, b"h2", errors).await
+        match &self.socket {
+            None => {
+                let address = (self.host.as_str(), self.port);
+                self.open_at(address, b"h2", errors).await
+            }
+            Some(path) => {
+                let stream = UnixStream::connect(path).await;
+                let stream = Box::new(stream.map_err(ChannelError::Connect)?);
+                self.secure(stream, b"h2", errors).await
+            }
+        }
     }
 
     /// Opens a connection to one of these addresses, for a protocol as ALPN names it. The name of
@@ -176,8 +197,18 @@ impl ServerEndpoint {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
+        self.secure(Box::new(stream), protocol, errors).await
+    }
+
+    /// The stream of a connection, after the TLS handshake if there is one.
+    async fn secure(
+        &self,
+        stream: Box<dyn ByteStream>,
+        protocol: &'static [u8],
+        errors: &ErrorRecord,
+    ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
         let bytes: Box<dyn ByteStream> = match &self.tls {
-            None => Box::new(stream),
+            None => stream,
             Some(tls) => {
                 let files = tls.files.clone();
                 let config = tokio::task::spawn_blocking(move || files.read(&[protocol])).await;

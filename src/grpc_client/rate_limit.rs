@@ -5,6 +5,7 @@
 //! What it deliberately does not do: retry, print (`cli/hit`).
 
 use std::error::Error as _;
+use std::path::Path;
 use std::time::Duration;
 
 use http::Uri;
@@ -87,7 +88,7 @@ pub struct LimitStatus {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is invalid.
-    #[error("{address:?} is not an address; write HOST:PORT, such as 127.0.0.1:8081")]
+    #[error("{address:?} is not an address; write HOST:PORT, such as 127.0.0.1:8081, or unix:PATH")]
     Address {
         /// The address as given.
         address: String,
@@ -145,7 +146,7 @@ pub enum ClientError {
 // === impl RateLimitClient ===
 
 impl RateLimitClient {
-    /// Connects to `address`, HOST:PORT, with TLS if `tls` is given.
+    /// Connects to `address`, HOST:PORT or unix:PATH, with TLS if `tls` is given.
     ///
     /// # Errors
     ///
@@ -162,12 +163,8 @@ impl RateLimitClient {
             files: tls.as_ref().map(|tls| tls.files.clone()),
             timeout,
         };
-        let uri = Uri::try_from(format!("http://{address}")).ok();
-        let parts = uri
-            .as_ref()
-            .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
-        let (host, port) = parts.ok_or_else(|| ClientError::Address { address: owned() })?;
-        let server = ServerEndpoint::new(host, port, tls);
+        let server =
+            server(address, tls).ok_or_else(|| ClientError::Address { address: owned() })?;
         let connecting = server.connect(Reconnect::OnNextCall, |endpoint| endpoint);
         match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok((channel, errors))) => Ok(Self {
@@ -203,6 +200,16 @@ impl RateLimitClient {
             Some(failure) => self.target.handshake_error(failure),
         })
     }
+}
+
+/// The server at `HOST:PORT`, or at `unix:PATH`, as gRPC names sockets.
+fn server(address: &str, tls: Option<ClientTls>) -> Option<ServerEndpoint> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return (!path.is_empty()).then(|| ServerEndpoint::at_socket(Path::new(path), tls));
+    }
+    let uri = Uri::try_from(format!("http://{address}")).ok()?;
+    Some(ServerEndpoint::new(uri.host()?, uri.port_u16()?, tls))
 }
 
 // === impl Target ===

@@ -66,10 +66,18 @@ pub(super) fn overflow_names() -> Vec<String> {
     [OVERFLOW, OVERFLOW].map(String::from).to_vec()
 }
 
-/// The domain and each level, sanitised: the identity of a limit's counters.
-pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
-    let path = path.iter().map(String::as_str);
-    std::iter::once(domain).chain(path).map(label).collect()
+/// The domain and each level, sanitised: the identity of a limit's counters. `without_dots` is
+/// SANITIZE_DESCRIPTOR_METRIC_DOTS, which is about levels only.
+pub(super) fn names(domain: &str, path: &[String], without_dots: bool) -> Vec<String> {
+    let level = |text: &String| {
+        if without_dots {
+            label(text).replace('.', "_")
+        } else {
+            label(text)
+        }
+    };
+    let path = path.iter().map(level);
+    std::iter::once(label(domain)).chain(path).collect()
 }
 
 #[cfg(test)]
@@ -87,5 +95,10 @@ mod tests {
         assert_eq!(label("1.2.3"), "1.2.3");
         assert_eq!(label("v1.2/x"), "v1.2/x");
         assert_eq!(label(&"é".repeat(100)).len(), LABEL_BYTES_MAX);
+        let path = ["host_a.example".to_owned(), "ip_10.0.0.1".to_owned()];
+        let dotted = ["d.e", "host_a.example", "ip_10_0_0_1"];
+        assert_eq!(names("d.e", &path, false), dotted);
+        let without = ["d.e", "host_a_example", "ip_10_0_0_1"];
+        assert_eq!(names("d.e", &path, true), without);
     }
 }

@@ -21,6 +21,13 @@ metrics! {
         /// Refunds that the shared store did not answer: their hits count as spent.
         Counter "tollgate_lease_returns_lost_total" => pub returns_lost;
 
+        /// Refused hits that were sent to the shared store behind the answer, because their limit
+        /// counts them.
+        Counter "tollgate_lease_refused_hits_total" => pub refused_hits;
+
+        /// Refused hits that their limit counts and that did not reach the shared store.
+        Counter "tollgate_lease_refused_hits_lost_total" => pub refused_hits_lost;
+
         /// Checks sent to the shared store because there was no space for another lease.
         Counter "tollgate_lease_no_room_total" => pub table_full;
     }

@@ -6,7 +6,7 @@
 //! read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::reservations::{ReservationCount, ReservationTotals};
 use super::series::{Series, SeriesTable};
@@ -21,6 +21,8 @@ pub struct LimitCounters {
     within_limit: AtomicU64,
     shadow_mode: AtomicU64,
     negative_hits: AtomicU64,
+    /// Looks that no lost charge was counted for, up to a bound.
+    looks: AtomicU64,
     /// The number of the label set of the rule that these counters belong to, which may be this
     /// one; 0 for none.
     owner: AtomicU64,
@@ -31,6 +33,8 @@ pub struct LimitCounters {
 #[derive(Debug)]
 struct Exported {
     series: Arc<Series>,
+    /// Whether a charge was lost.
+    lost_charges: AtomicBool,
     /// Domain and all levels, as the reference names the limit in statsd.
     stat_key: String,
     /// What was published and not yet sent to statsd, in the order of [`STATSD_NAMES`].
@@ -57,6 +61,9 @@ pub struct HitTotals {
     pub refunded: u64,
 }
 
+/// How many looks are remembered.
+const LOOKS_MAX: u64 = 1_000;
+
 /// The names in statsd of the six counters, with `{limit}` for the domain and levels.
 pub(super) const STATSD_NAMES: [&str; 6] = [
     "ratelimit.service.rate_limit.{limit}.total_hits",
@@ -79,9 +86,11 @@ impl LimitCounters {
             within_limit: AtomicU64::new(0),
             shadow_mode: AtomicU64::new(0),
             negative_hits: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             owner: AtomicU64::new(owner),
             exported: Box::new(Exported {
                 series: series.of(names),
+                lost_charges: AtomicBool::new(false),
                 stat_key: names.join("."),
                 unsent: Default::default(),
                 published: Default::default(),
@@ -115,6 +124,27 @@ impl LimitCounters {
         if self.owner() != owner {
             self.owner.store(owner, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a look at the limit.
+    pub fn add_look(&self) {
+        // At the bound nothing is written, so that the cache line stays shared by all cores.
+        if self.looks.load(Ordering::Relaxed) < LOOKS_MAX {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts hits that were refused and not counted, if there was a look for them. Returns whether
+    /// they are the first.
+    pub fn add_lost_charge(&self, hits: u64) -> bool {
+        let take_one = |looks: u64| looks.checked_sub(1);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.looks.fetch_update(set, get, take_one).is_err() {
+            return false;
+        }
+        let exported = &*self.exported;
+        exported.series.lost_charges().inc_by(hits);
+        !exported.lost_charges.swap(true, Ordering::Relaxed)
     }
 
     /// Counts what became of a step of a reservation.

@@ -9,6 +9,7 @@
 //! What it deliberately does not do: count (`limit`).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
@@ -61,6 +62,8 @@ pub(super) struct LimitMetrics {
     rule_sets: Mutex<RuleLabelSets>,
     request_sets: RequestLabelSets,
     unknown_domains: BoundedMap<Vec<u8>, Counter>,
+    /// Whether labels of keys and values have no dots.
+    without_dots: AtomicBool,
 }
 
 /// What readings leave for the next one.
@@ -99,7 +102,13 @@ impl LimitMetrics {
             ),
             series,
             metrics,
+            without_dots: AtomicBool::new(false),
         })
+    }
+
+    /// Replaces the dots of labels that are made from now on.
+    pub(super) fn replace_dots(&self) {
+        self.without_dots.store(true, Ordering::Relaxed);
     }
 
     /// Expects this reader: label sets are kept for it too.
@@ -146,7 +155,9 @@ impl LimitMetrics {
     /// labels share them, as do those of an earlier set.
     pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
-        let counters = sets.counters_of(rules, &self.series, &self.metrics.rule_sets_overflowed);
+        let overflowed = &self.metrics.rule_sets_overflowed;
+        let without_dots = self.without_dots.load(Ordering::Relaxed);
+        let counters = sets.counters_of(rules, &self.series, overflowed, without_dots);
         let freed = sets.bound();
         drop(sets);
         if freed > 0 {
@@ -168,7 +179,8 @@ impl LimitMetrics {
         let owner = of_rule.map_or(0, LimitCounters::owner);
         self.request_sets.get_or_add(key, owner, || {
             let (domain, path) = labels();
-            LimitCounters::new(&names(&domain, &path), &self.series, owner)
+            let without_dots = self.without_dots.load(Ordering::Relaxed);
+            LimitCounters::new(&names(&domain, &path, without_dots), &self.series, owner)
         })
     }
 

@@ -17,7 +17,7 @@
 //! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
 //! | `quotas` | streams, reports, assignments and figures of the quota service |
 //! | `candidates` | requests that candidates decided, and their label sets |
-//! | `connections`, `tls` | connections and handshakes |
+//! | `connections`, `answers`, `tls` | connections, answers that are not sent yet, handshakes |
 //! | `rules`, `xds` | rule sets and the xDS client |
 //! | `admin`, `recordings`, `snapshots` | the admin listener, recordings of requests, snapshots of buckets |
 //! | `process` | CPU time, memory and file descriptors of the process |
@@ -32,6 +32,7 @@
 //! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
 mod admin;
+mod answers;
 mod bounded_map;
 mod buckets;
 mod build_info;
@@ -73,6 +74,7 @@ use std::sync::Arc;
 use prometheus::{Encoder, TextEncoder};
 
 pub use self::admin::{AUDIT_LOG, AdminMetrics, AdminRefusal};
+pub use self::answers::AnswerMetrics;
 pub use self::buckets::BucketMetrics;
 use self::build_info::BuildInfo;
 use self::candidates::CandidateLabelSets;
@@ -129,6 +131,8 @@ pub struct Metrics {
     pub store: StoreMetrics,
     /// Connections of every port.
     pub connections: ConnectionMetrics,
+    /// Answers that are not sent yet.
+    pub answers: AnswerMetrics,
     /// Rule sets.
     pub rules: RulesMetrics,
     /// Rules from an xDS server.
@@ -188,6 +192,7 @@ impl Metrics {
             show_leases,
             show_store,
             connections: ConnectionMetrics::new(r)?,
+            answers: AnswerMetrics::new(r)?,
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
             admin: AdminMetrics::new(r)?,
@@ -260,6 +265,11 @@ impl Metrics {
     /// Shows the metrics of snapshots from now on.
     pub fn show_snapshots(&self) {
         self.show_snapshots.turn_on();
+    }
+
+    /// Replaces dots in the labels of keys and values from now on.
+    pub fn replace_dots(&self) {
+        self.limits.replace_dots();
     }
 
     /// The hits of each rule since the start, in the order of the rules. Readers of metrics see the

@@ -4,13 +4,14 @@
 //! Each belongs to the rule that used it last, or, for a limit that came with a request, to its
 //! domain. When that is gone the label set is freed after its retention (`retention`), or at once
 //! when a new label set needs its space. While the rule or domain stays, so does the label set: a
-//! rare value must not start again from 0.
+//! rare value must not start again from 0. Only where there is no other space, a new label set
+//! takes that of one without hits since its retention began.
 //!
 //! A lookup takes no lock. A request may hold counters that are freed meanwhile; what it adds to
 //! them is published as long as it holds them (`leaving`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
@@ -24,15 +25,17 @@ use tollgate_limiter::Key;
 /// with a request, and of rules with `detailed_metric` or `value_to_metric`.
 pub const REQUEST_LABEL_SETS_MAX: usize = 1_000;
 
-/// The share of the retired label sets that is freed at once, since each time copies the map.
+/// The share of the freeable label sets that is freed at once, since each time copies the map.
 const ROOM_SHARE: usize = 8;
 
 /// The label sets that depend on requests.
 #[derive(Debug)]
 pub(super) struct RequestLabelSets {
     map: BoundedMap<Key, Arc<LimitCounters>>,
-    /// How many are retired. At 0 a full map is not locked.
-    retired: AtomicUsize,
+    /// How many can be freed. At 0 a full map is not locked.
+    freeable: AtomicUsize,
+    /// Whether the log says that there is no space.
+    is_reported: AtomicBool,
     changing: Mutex<Changing>,
     freed_for_capacity: Counter,
 }
@@ -41,6 +44,10 @@ pub(super) struct RequestLabelSets {
 struct Changing {
     /// Label sets whose rule or domain is gone.
     retired: HashMap<Key, Retention>,
+    /// Label sets of rules and domains in use, with their hits and how long these have not changed.
+    unchanged: HashMap<Key, (HitTotals, Retention)>,
+    /// Those that were without hits for their retention.
+    idle: Vec<Key>,
     /// Label sets removed from the map that a request may still hold.
     leaving: Vec<Arc<LimitCounters>>,
 }
@@ -55,7 +62,8 @@ impl RequestLabelSets {
     ) -> Self {
         Self {
             map: BoundedMap::new(REQUEST_LABEL_SETS_MAX, Arc::new(overflow), overflowed),
-            retired: AtomicUsize::new(0),
+            freeable: AtomicUsize::new(0),
+            is_reported: AtomicBool::new(false),
             changing: Mutex::default(),
             freed_for_capacity,
         }
@@ -70,10 +78,14 @@ impl RequestLabelSets {
     ) -> Arc<LimitCounters> {
         let known = self.map.get(&key);
         let counters = known.unwrap_or_else(|| {
-            if self.map.is_full() && self.retired.load(Ordering::Relaxed) > 0 {
-                self.free_retired();
+            if self.map.is_full() && self.freeable.load(Ordering::Relaxed) > 0 {
+                self.free_some();
             }
-            self.map.get_or_add(&key, || Arc::new(make()))
+            let counters = self.map.get_or_add(&key, || Arc::new(make()));
+            if Arc::ptr_eq(&counters, self.map.overflow()) {
+                self.report_overflow();
+            }
+            counters
         });
         counters.set_owner(owner);
         counters
@@ -100,8 +112,21 @@ impl RequestLabelSets {
         let mut changing = self.changing();
         let mut gone = Vec::new();
         let mut retired = HashMap::new();
+        let mut unchanged = HashMap::new();
+        let mut idle = Vec::new();
         self.map.each(|key, counters| {
             if in_use.has(counters) {
+                let hits = counters.totals();
+                let known = changing.unchanged.get(key);
+                let known = known.filter(|(before, _)| *before == hits);
+                let mut retention = known.map_or_else(Retention::default, |(_, known)| *known);
+                if known.is_some() {
+                    retention.count(reader);
+                }
+                if retention.is_over(readers) {
+                    idle.push(*key);
+                }
+                unchanged.insert(*key, (hits, retention));
                 return;
             }
             let mut retention = changing.retired.get(key).copied().unwrap_or_default();
@@ -112,8 +137,14 @@ impl RequestLabelSets {
                 retired.insert(*key, retention);
             }
         });
-        self.retired.store(retired.len(), Ordering::Relaxed);
+        let freeable = retired.len().saturating_add(idle.len());
+        self.freeable.store(freeable, Ordering::Relaxed);
         changing.retired = retired;
+        changing.unchanged = unchanged;
+        changing.idle = idle;
+        if !self.map.is_full() {
+            self.is_reported.store(false, Ordering::Relaxed);
+        }
         changing.leaving.extend(self.map.remove(&gone));
         let before = changing.leaving.len();
         changing.leaving.retain_mut(|counters| {
@@ -124,21 +155,41 @@ impl RequestLabelSets {
         (gone.len(), changing.leaving.len() < before)
     }
 
-    /// Frees some label sets of removed rules before their retention is over.
-    fn free_retired(&self) {
+    /// Frees some label sets of removed rules before their retention is over, or idle ones.
+    fn free_some(&self) {
         let mut changing = self.changing();
         if !self.map.is_full() {
             return;
         }
-        let some = (changing.retired.len() / ROOM_SHARE).saturating_add(1);
-        let gone: Vec<Key> = changing.retired.keys().take(some).copied().collect();
+        let some = |all: usize| (all / ROOM_SHARE).saturating_add(1);
+        let retired = some(changing.retired.len());
+        let mut gone: Vec<Key> = changing.retired.keys().take(retired).copied().collect();
         for key in &gone {
             changing.retired.remove(key);
         }
-        self.retired
-            .store(changing.retired.len(), Ordering::Relaxed);
+        if gone.is_empty() {
+            let left = changing
+                .idle
+                .len()
+                .saturating_sub(some(changing.idle.len()));
+            gone = changing.idle.split_off(left);
+        }
+        let freeable = changing.retired.len().saturating_add(changing.idle.len());
+        self.freeable.store(freeable, Ordering::Relaxed);
         self.freed_for_capacity.inc_by(gone.len() as u64);
         changing.leaving.extend(self.map.remove(&gone));
+    }
+
+    /// Says once that values are counted together, until there is space again.
+    fn report_overflow(&self) {
+        if !self.is_reported.load(Ordering::Relaxed)
+            && !self.is_reported.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                label_sets = REQUEST_LABEL_SETS_MAX,
+                "metrics of further values of detailed_metric, value_to_metric and limits of requests are counted as overflow"
+            );
+        }
     }
 
     fn changing(&self) -> MutexGuard<'_, Changing> {

@@ -75,6 +75,7 @@ impl RuleLabelSets {
         rules: &RuleSet,
         series: &SeriesTable,
         overflowed: &Counter,
+        without_dots: bool,
     ) -> RuleCounters {
         self.generation = self.generation.saturating_add(1);
         let domains = rules.domains();
@@ -82,7 +83,7 @@ impl RuleLabelSets {
         let mut in_use: usize = 0;
         let mut counters = Vec::with_capacity(rules.rules().len());
         for rule in rules.rules() {
-            let names = names(&rule.domain, &rule.labels());
+            let names = names(&rule.domain, &rule.labels(), without_dots);
             let known = self.sets.get_mut(&names);
             if let Some(known) = known
                 && known.generation == self.generation

@@ -26,6 +26,9 @@ pub(super) struct Series {
     /// Made for the first reservation.
     reservations: OnceLock<ReservationSeries>,
     reservation_metrics: Arc<ReservationMetrics>,
+    /// Made for the first lost charge.
+    lost_charges: OnceLock<Counter>,
+    all_lost_charges: CounterVec,
 }
 
 metrics! {
@@ -60,6 +63,11 @@ metrics! {
         CounterVec "ratelimit_service_rate_limit_total_negative_hits"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
             as "ratelimit.service.rate_limit.{limit}.total_negative_hits" => negative_hits;
+
+        /// Hits that were refused and not counted, of a limit that is looked at first: charges
+        /// after the work that are lost.
+        CounterVec "tollgate_lost_charge_hits_total"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => lost_charges;
     }
 }
 
@@ -86,7 +94,13 @@ impl Series {
         self.reservations.get_or_init(new)
     }
 
-    /// The same; none before the first reservation.
+    /// The counter of lost charges.
+    pub(super) fn lost_charges(&self) -> &Counter {
+        let new = || self.all_lost_charges.with_label_values(&self.labels);
+        self.lost_charges.get_or_init(new)
+    }
+
+    /// The counters of reservations; none before the first reservation.
     pub(super) fn known_reservations(&self) -> Option<&ReservationSeries> {
         self.reservations.get()
     }
@@ -121,6 +135,8 @@ impl SeriesTable {
             negative_hits: of(&self.metrics.negative_hits),
             reservations: OnceLock::new(),
             reservation_metrics: Arc::clone(&self.reservations),
+            lost_charges: OnceLock::new(),
+            all_lost_charges: self.metrics.lost_charges.clone(),
             labels: labels.clone(),
         });
         known.insert(labels, Arc::clone(&series));
@@ -148,7 +164,7 @@ impl SeriesTable {
         known.shrink_to(len.saturating_mul(2));
     }
 
-    fn counters(&self) -> [&CounterVec; 6] {
+    fn counters(&self) -> [&CounterVec; 7] {
         [
             &self.metrics.total_hits,
             &self.metrics.over_limit,
@@ -156,6 +172,7 @@ impl SeriesTable {
             &self.metrics.within_limit,
             &self.metrics.shadow_mode,
             &self.metrics.negative_hits,
+            &self.metrics.lost_charges,
         ]
     }
 }

@@ -17,6 +17,8 @@ const CHECKS_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 25
 /// The names of store faults.
 const FAULTS: LabelValues = LabelValues::OneOf(&[
     "not_connected",
+    "name_lookup",
+    "tls",
     "late",
     "lost",
     "waited",
@@ -29,6 +31,8 @@ const FAULTS: LabelValues = LabelValues::OneOf(&[
     "busy",
     "cluster_down",
     "refused",
+    "script_refused",
+    "sharded",
     "not_understood",
     "garbled",
 ]);

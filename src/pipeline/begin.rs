@@ -6,9 +6,9 @@ use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::admin_api::rule_name;
 use crate::pipeline::decode::decode;
+use crate::pipeline::excess::excess_code;
 use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, RequestError, decision_log};
-use crate::settings::Verdict;
+use crate::pipeline::{Generation, Pipeline, RequestBound, RequestError, decision_log};
 use crate::store::CommitMode;
 use crate::tracing::TraceParent;
 
@@ -59,15 +59,14 @@ impl Pipeline {
         pending.span = traces
             .and_then(|traces| traces.begin(call.parent, (&request).into(), || self.clock.now()));
         pending.stage = match self.validate(&request) {
-            Ok(None) => match rules {
+            Ok(()) => match rules {
                 Some(rules) => {
                     let keys = &mut scratch.keys;
                     self.plan(&request, call.message, rules, keys, pending)
                 }
                 None => Stage::Failed(RequestError::NoRules),
             },
-            Ok(Some(code)) => Stage::Decided(code),
-            Err(error) => Stage::Failed(error),
+            Err(stage) => stage,
         };
         pending.wanted = match &mut scratch.recorder {
             Some(recorder) => recorder.begin(&request, call.now_us),
@@ -86,38 +85,54 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Checks a request against the bounds: nothing when it keeps them, else what the setting says.
-    fn validate(&self, request: &Request<'_>) -> Result<Option<Code>, RequestError> {
+    /// Checks a request against the bounds. An error says how a request ends that exceeds one.
+    fn validate(&self, request: &Request<'_>) -> Result<(), Stage> {
         if request.domain.is_empty() {
-            return Err(RequestError::EmptyDomain);
+            return Err(Stage::Failed(RequestError::EmptyDomain));
         }
         if request.is_empty() {
-            return Err(RequestError::NoDescriptors);
+            return Err(Stage::Failed(RequestError::NoDescriptors));
         }
-        match self.excess(request) {
-            None => Ok(None),
-            Some(excess) => excess_code(self.response_policy.on_excess)
-                .map(Some)
-                .ok_or(excess),
-        }
-    }
-
-    /// Which bound a request exceeds, if any.
-    fn excess(&self, request: &Request<'_>) -> Option<RequestError> {
         let descriptors_max = self.response_policy.descriptors_max;
         if request.len() > descriptors_max {
-            self.metrics.requests.excess_descriptors.inc();
-            return Some(RequestError::TooManyDescriptors {
+            let error = RequestError::TooManyDescriptors {
                 max: descriptors_max,
-            });
+            };
+            return Err(self.excess_stage(RequestBound::Descriptors, error));
         }
         let entries_max = self.response_policy.entries_max;
         let mut descriptors = request.descriptors();
         if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
-            self.metrics.requests.excess_entries.inc();
-            return Some(RequestError::TooManyEntries { max: entries_max });
+            let error = RequestError::TooManyEntries { max: entries_max };
+            return Err(self.excess_stage(RequestBound::Entries, error));
         }
-        None
+        Ok(())
+    }
+
+    /// Counts a request that exceeds a bound, and says how the settings answer it; none when that
+    /// is an error.
+    #[cold]
+    pub(crate) fn exceeded(&self, bound: RequestBound) -> Option<Code> {
+        bound.count(&self.metrics);
+        let verdict = self.response_policy.on_excess;
+        if self.excess_log.is_due(bound, self.clock.uptime_us()) {
+            let (bound, advice) = bound.name_and_advice();
+            tracing::warn!(
+                bound,
+                advice,
+                on_excess = ?verdict,
+                "requests exceed a bound; --on-excess answers them, and their limits are not checked"
+            );
+        }
+        excess_code(verdict)
+    }
+
+    /// How a request ends that exceeds a bound: as the setting says, else by this error.
+    fn excess_stage(&self, bound: RequestBound, error: RequestError) -> Stage {
+        match self.exceeded(bound) {
+            Some(code) => Stage::Decided(code, error),
+            None => Stage::Failed(error),
+        }
     }
 
     /// Plans the checks of a request, and keeps of it what `finish` needs.
@@ -151,9 +166,8 @@ impl Pipeline {
         let quota = plan.quota_rule();
         pending.plan = plan.into_buffer();
         if too_many_steps {
-            self.metrics.requests.excess_matching_steps.inc();
             let error = RequestError::TooManyMatchingSteps;
-            return excess_code(policy.on_excess).map_or(Stage::Failed(error), Stage::Decided);
+            return self.excess_stage(RequestBound::MatchingSteps, error);
         }
         if let Some(rule) = quota {
             self.metrics.quotas.checks_refused.inc();
@@ -204,14 +218,5 @@ impl Pipeline {
                 .overrides_not_obeyed
                 .inc_by(plan.invalid_overrides());
         }
-    }
-}
-
-/// The answer to a request that exceeds a bound; none when that is an error.
-pub(crate) fn excess_code(verdict: Verdict) -> Option<Code> {
-    match verdict {
-        Verdict::Error => None,
-        Verdict::Allow => Some(Code::Ok),
-        Verdict::Deny => Some(Code::OverLimit),
     }
 }

@@ -77,13 +77,25 @@ impl Pipeline {
         deadline: Deadline,
     ) {
         let capture = self.watch_capture(pending);
-        let checks = pending.checks().to_vec();
+        let all: Vec<usize> = (0..pending.checks().len()).collect();
+        self.apply_at(&all, pending, deadline).await;
+        capture.done();
+    }
+
+    /// Applies the checks at these positions, if there are any.
+    pub(super) async fn apply_at<G>(
+        &self,
+        positions: &[usize],
+        pending: &mut PendingRequest<G>,
+        deadline: Deadline,
+    ) {
+        let checks = positions.iter().filter_map(|at| pending.checks().get(*at));
+        let checks: Vec<_> = checks.cloned().collect();
         if !checks.is_empty() {
             let applied = self.store.apply(checks, deadline, pending.commit_mode());
             let applied = applied.await;
-            pending.results().record_all(applied);
+            pending.results().record_at(positions, applied);
         }
-        capture.done();
     }
 }
 

@@ -28,6 +28,14 @@ pub enum RequestError {
         /// How many it may have.
         max: usize,
     },
+    /// The answer has more bytes than it may.
+    #[error(
+        "the answer may have {max} bytes; send fewer descriptors or calls at once, or raise --answer-size-max"
+    )]
+    AnswerTooLarge {
+        /// How many it may have.
+        max: usize,
+    },
     /// Matching the request against patterns takes more steps than it may, and the setting says
     /// that is an error.
     #[error(
@@ -55,7 +63,8 @@ impl RequestError {
             Self::EmptyDomain | Self::NoDescriptors | Self::Invalid(_) => "INVALID_ARGUMENT",
             Self::TooManyDescriptors { .. }
             | Self::TooManyEntries { .. }
-            | Self::TooManyMatchingSteps => "RESOURCE_EXHAUSTED",
+            | Self::TooManyMatchingSteps
+            | Self::AnswerTooLarge { .. } => "RESOURCE_EXHAUSTED",
             Self::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
             Self::NoRules | Self::Store(_) => "UNAVAILABLE",
         }

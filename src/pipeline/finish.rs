@@ -10,6 +10,7 @@ use crate::decisions::Ending;
 use crate::pipeline::capturing::CapturedAnswer;
 use crate::pipeline::decision_log::{self, Outcome as Logged};
 use crate::pipeline::decode::decode;
+use crate::pipeline::dropped::looks_or_refuses;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::live_verdict::LiveVerdict;
@@ -53,7 +54,7 @@ impl Pipeline {
                 self.capture(pending, scratch, &CapturedAnswer::of_setting(None));
                 respond(Err(self.failed(error, span)))
             }
-            Stage::Decided(code) => {
+            Stage::Decided(code, _) => {
                 let decision = Decision::of_code(code);
                 log(&pending.message, Logged::Decided(&decision, None));
                 self.record(pending, scratch, took_us, None, Ending::Excess(code));
@@ -183,6 +184,9 @@ impl Pipeline {
                 }
                 self.count_outcomes(rules, &request, plan, outcomes, &decision, counts);
                 self.count_reservations(rules, &request, plan, outcomes, decision.code);
+                if looks_or_refuses(plan, outcomes) && !pending.is_api {
+                    rules.count_dropped(plan, outcomes, decision.code);
+                }
                 counts.decided(decision.code);
                 if decision.shadowed {
                     self.metrics.requests.global_shadow_mode.inc();
@@ -300,6 +304,7 @@ impl Pipeline {
         let mut extras = RateLimitResponse::default();
         if let Some(headers) = &self.response_policy.headers {
             extras.response_headers_to_add = headers.of(decision);
+            extras.request_headers_to_add = headers.of_request(decision);
         }
         over_limit::put(&mut extras, plan, decision);
         if self.response_policy.dynamic_metadata

@@ -6,13 +6,15 @@
 //! What it deliberately does not do: become current (`generations`), or hold buckets. Buckets
 //! survive a reload, because a bucket's key does not depend on the position of its rule.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::candidate_rules::CandidateRules;
 use super::quota_orders::QuotaOrders;
 use crate::metrics::RuleCounters;
 use crate::rules::file::{LoadedRules, RuleOrigins};
-use tollgate_limiter::{LimitTable, RuleSet, TableDifference, Timestamp};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{Allowance, Limit, LimitTable, Rule, RuleSet, TableDifference, Timestamp};
 
 /// How many warnings of one load are logged and kept for `/readyz?verbose`.
 const WARNINGS_KEPT_MAX: usize = 10;
@@ -26,6 +28,8 @@ pub struct Generation {
     pub counters: RuleCounters,
     /// The names of the rules, by their index.
     pub names: Arc<[Arc<str>]>,
+    /// The most bytes of a limit in an answer of the API.
+    pub(super) limit_bytes_max: usize,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
     /// Where the rules were written.
@@ -55,7 +59,32 @@ pub struct RulesWarnings {
     pub more: usize,
 }
 
+/// The most bytes of a limit in an answer of the API, beside its names. JSON has more than
+/// protobuf.
+const LIMIT_BYTES: usize = 256;
+
+/// The most bytes of a limit in an answer of the API.
+pub(super) fn limit_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
+    let rules = rules.rules().iter();
+    let bytes = rules.map(|rule| limit_bytes(rule, names)).max();
+    bytes.unwrap_or(LIMIT_BYTES)
+}
+
+fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
+    let name = names.get(rule.index).map_or(0, |name| name.len());
+    LIMIT_BYTES
+        .saturating_add(rule.name.len())
+        .saturating_add(name)
+}
+
 // === impl Generation ===
+
+impl Generation {
+    /// The most bytes of this limit in an answer of the API; none is that of a limit of a request.
+    pub(super) fn limit_bytes(&self, rule: Option<&Rule>) -> usize {
+        rule.map_or(LIMIT_BYTES, |rule| limit_bytes(rule, &self.names))
+    }
+}
 
 impl AsRef<Self> for Generation {
     fn as_ref(&self) -> &Self {
@@ -81,6 +110,17 @@ impl RulesWarnings {
         Self { first, more }
     }
 
+    /// Adds what new rules weaken in the current ones.
+    pub(super) fn add_weakened(&mut self, current: Option<&Generation>, rules: &RuleSet) {
+        for weakened in weakened(current, rules) {
+            if self.first.len() < WARNINGS_KEPT_MAX {
+                self.first.push(weakened);
+            } else {
+                self.more = self.more.saturating_add(1);
+            }
+        }
+    }
+
     pub(super) fn log(&self) {
         for warning in &self.first {
             tracing::warn!("{warning}");
@@ -92,6 +132,45 @@ impl RulesWarnings {
             );
         }
     }
+}
+
+/// The limits of new rules that count fewer refused hits than the current ones, with another
+/// algorithm: hits that are charged after the work would be lost.
+fn weakened(current: Option<&Generation>, rules: &RuleSet) -> Vec<String> {
+    let Some(current) = current else {
+        return Vec::new();
+    };
+    let name = |rule: &Rule| (rule.full_name(), rule.name.clone());
+    let limited = |rule: &Rule| match rule.allowance {
+        Allowance::Limited { limit, algorithm } => Some((limit, algorithm)),
+        Allowance::Unlimited => None,
+    };
+    let mut before: HashMap<_, Vec<_>> = HashMap::new();
+    for rule in current.rules.rules() {
+        before.entry(name(rule)).or_default().extend(limited(rule));
+    }
+    let weaker = |rule: &Rule| {
+        let (limit, algorithm) = limited(rule)?;
+        let known = before.get(&name(rule))?;
+        // Of several limits the one with the same algorithm, else the one with the same window.
+        if known.iter().any(|(_, known)| *known == algorithm) {
+            return None;
+        }
+        let same_window = |(known, _): &&(Limit, _)| known.window() == limit.window();
+        let (old, old_algorithm) = known.iter().find(same_window)?;
+        let old = count_refused(*old_algorithm, old);
+        let new = count_refused(algorithm, &limit);
+        let ((old_field, old_value), (field, value)) = (old.field(), new.field());
+        new.is_weaker_than(old).then(|| {
+            format!(
+                "warning: {}: algorithm {} has {field} {value}, which is weaker than {old_field} {old_value} before; \
+                 set `charged: afterwards` if requests are charged after the work",
+                rule.full_name(),
+                algorithm.name()
+            )
+        })
+    };
+    rules.rules().iter().filter_map(weaker).collect()
 }
 
 /// The tables of new rules that are not those of the current ones, and how each differs from the

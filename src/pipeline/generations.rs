@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use super::candidate_rules::{CandidateContext, CandidateRules};
-use super::generation::{Generation, RulesWarnings, changed_tables};
+use super::generation::{Generation, RulesWarnings, changed_tables, limit_bytes_max};
 use super::quota_orders::QuotaOrders;
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::admin_api::rule_name;
@@ -106,9 +106,12 @@ impl Generations {
         let number = self.metrics.rules.generation.get().saturating_add(1);
         let (shadowed, gone) = shadows.apply(&mut rules);
         let names = rules.rules().iter().map(rule_name).map(Arc::from);
+        let names: Arc<[Arc<str>]> = names.collect();
+        let limit_bytes_max = limit_bytes_max(&rules, &names);
         let candidate = self.candidate_of(&rules, hash);
         self.current.store(Some(Arc::new(Generation {
-            names: names.collect(),
+            names,
+            limit_bytes_max,
             quota_orders: Arc::new(QuotaOrders::of(&rules)),
             candidate,
             rules,
@@ -218,6 +221,7 @@ impl Generations {
             candidate,
             counters: current.counters.clone(),
             names: Arc::clone(&current.names),
+            limit_bytes_max: current.limit_bytes_max,
             quota_orders: Arc::clone(&current.quota_orders),
             sources: current.sources,
             origins: Arc::clone(&current.origins),
@@ -330,13 +334,14 @@ impl Generations {
         match change {
             None => {}
             Some(Ok(rules)) => {
-                let warnings = RulesWarnings::of(&rules.loaded);
+                let current = self.current();
+                let mut warnings = RulesWarnings::of(&rules.loaded);
+                warnings.add_weakened(current.as_deref(), &rules.loaded.rules);
                 warnings.log();
                 let limits = rules.loaded.rules.written_rules().count();
                 let sources = rules.sources;
                 let was_refused = self.refused().is_some();
                 let hash = format!("{:012x}", rules.hash);
-                let current = self.current();
                 let tables = changed_tables(current.as_deref(), &rules.loaded.rules);
                 drop(current);
                 self.publish(rules, warnings);
@@ -352,8 +357,8 @@ impl Generations {
                     );
                 }
                 if was_refused {
-                    // At the level of the refusal, so that a reader of that level sees its end.
-                    tracing::error!(sources, limits, %hash, "rules are valid again and in use");
+                    // A warning, as every end of a failure: it is seen by default and is no error.
+                    tracing::warn!(sources, limits, %hash, "rules are valid again and in use");
                 } else {
                     tracing::info!(sources, limits, %hash, "rules loaded");
                 }

@@ -1,4 +1,5 @@
-//! Response headers with limit, remaining and reset, in the common styles.
+//! Headers with limit, remaining and reset: of the response in the common styles, and of the
+//! request that Envoy sends upstream.
 //!
 //! The headers describe one descriptor, chosen like in envoyproxy/ratelimit: the last one that is
 //! over its limit and no quota, else the first one with the fewest hits remaining. The IETF draft's
@@ -19,6 +20,8 @@ use tollgate_limiter::{Code, Decision, Status};
 pub struct Headers {
     /// Names of the headers with limit, remaining and reset.
     triples: Vec<[String; 3]>,
+    /// The same for the request that goes upstream.
+    upstream: Option<[String; 3]>,
     ietf: bool,
     retry_after: bool,
 }
@@ -41,13 +44,27 @@ impl Headers {
             let name = |part| format!("X-RateLimit-{part}");
             triples.push([name("Limit"), name("Remaining"), name("Reset")]);
         }
+        let upstream = settings.response.limit_request_headers_enabled.then(|| {
+            [
+                settings.response.limit_request_limit_header.clone(),
+                settings.response.limit_request_remaining_header.clone(),
+                settings.response.limit_request_reset_header.clone(),
+            ]
+        });
         let headers = Self {
             triples,
+            upstream,
             ietf: enabled(HeaderStyle::Ietf),
             retry_after: enabled(HeaderStyle::RetryAfter),
         };
         let any = !headers.triples.is_empty() || headers.ietf || headers.retry_after;
-        any.then_some(headers)
+        (any || headers.upstream.is_some()).then_some(headers)
+    }
+
+    /// The headers of the request that goes upstream. Empty when no descriptor has a limit.
+    pub(crate) fn of_request(&self, decision: &Decision<'_>) -> Vec<HeaderValue> {
+        let names = self.upstream.as_ref().zip(described_status(decision));
+        names.map_or_else(Vec::new, |(names, status)| triple(names, status).into())
     }
 
     /// The headers of a response. Empty when no descriptor has a limit.
@@ -56,13 +73,8 @@ impl Headers {
         let Some(status) = described_status(decision) else {
             return headers;
         };
-        let limit = status
-            .current_limit
-            .map(|current| current.limit.requests_per_unit());
-        for [limit_name, remaining_name, reset_name] in &self.triples {
-            headers.push(header(limit_name, limit.unwrap_or_default().to_string()));
-            headers.push(header(remaining_name, status.remaining.to_string()));
-            headers.push(header(reset_name, seconds(status).to_string()));
+        for names in &self.triples {
+            headers.extend(triple(names, status));
         }
         if self.ietf {
             let (policies, levels) = ietf(decision);
@@ -76,6 +88,17 @@ impl Headers {
         }
         headers
     }
+}
+
+/// The headers with limit, remaining and reset of a status.
+fn triple([limit, remaining, reset]: &[String; 3], status: &Status<'_>) -> [HeaderValue; 3] {
+    let current = status.current_limit;
+    let requests = current.map(|current| current.limit.requests_per_unit());
+    [
+        header(limit, requests.unwrap_or_default().to_string()),
+        header(remaining, status.remaining.to_string()),
+        header(reset, seconds(status).to_string()),
+    ]
 }
 
 /// One header of a response.

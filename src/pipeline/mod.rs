@@ -19,9 +19,11 @@ mod capturing;
 mod count;
 mod decision_log;
 mod decode;
+mod dropped;
 mod dynamic_metadata;
 mod encode;
 mod error;
+mod excess;
 pub(crate) mod fields;
 mod finish;
 mod generation;
@@ -46,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::answer_memory::AnswerMemory;
 use crate::capture::{Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::decisions::{Decisions, Recorder};
@@ -53,6 +56,7 @@ use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
+use crate::settings::memory_limit::answer_bytes;
 use crate::store::{BatchClient, Store};
 use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, Traces};
@@ -61,7 +65,7 @@ pub(crate) use self::api::{
     API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep,
     RESERVATION_ID_BYTES_MAX, decode_recorded, new_reservation_id, refuse_peeks,
 };
-pub(crate) use self::begin::{Call, Undecodable, excess_code};
+pub(crate) use self::begin::{Call, Undecodable};
 pub use self::call::CallResponse;
 pub(crate) use self::call::merge_fields;
 pub use self::candidate::{CandidatePartitions, CandidateTasks, SingleQueue};
@@ -69,13 +73,15 @@ pub use self::candidate_rules::{CandidateRules, CandidateSource};
 pub use self::decision_log::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
+use self::excess::ExcessLog;
+pub(crate) use self::excess::RequestBound;
 pub use self::generation::Generation;
 pub use self::generations::Generations;
 pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
 pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
+pub(crate) use self::policy::RequestPolicy;
 use self::policy::ResponsePolicy;
-pub(crate) use self::policy::{RequestPolicy, on_excess};
 pub(crate) use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::{BucketReset, ResetError};
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
@@ -96,6 +102,8 @@ pub struct Pipeline {
     single_capture: Mutex<CaptureWriter>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
+    excess_log: ExcessLog,
+    answer_memory: Arc<AnswerMemory>,
     /// Where candidates count; none where there can be none.
     candidates: Option<CandidatePartitions>,
 }
@@ -139,8 +147,15 @@ impl Pipeline {
             generations,
             request_policy: RequestPolicy::new(settings),
             response_policy: ResponsePolicy::new(settings, &*store),
+            excess_log: ExcessLog::default(),
             store,
             clock,
+            answer_memory: AnswerMemory::new(
+                settings
+                    .answer_memory_max
+                    .unwrap_or_else(|| answer_bytes(settings.answer_size_max)),
+                metrics.answers.clone(),
+            ),
             estimates: Estimates::new(
                 settings.estimates.estimates_memory_max,
                 metrics.estimates.clone(),
@@ -163,6 +178,16 @@ impl Pipeline {
             candidates: Some(partitions),
             ..self
         }
+    }
+
+    /// Memory of answers that are not sent yet.
+    pub(crate) fn answer_memory(&self) -> &Arc<AnswerMemory> {
+        &self.answer_memory
+    }
+
+    /// The largest answer to a call or a batch of the API, in bytes.
+    pub(crate) fn answer_bytes_max(&self) -> usize {
+        self.response_policy.answer_bytes_max
     }
 
     /// Captures the requests of one more worker thread.

@@ -61,6 +61,8 @@ pub(crate) struct PendingRequest<G> {
     pub(super) captured: Option<CapturedRequest>,
     /// What a call of the API asks, as a recording has it; empty for a request of another way in.
     pub(super) captured_call: Vec<u8>,
+    /// Whether it is a call of the API, in which a look is followed by no charge.
+    pub(super) is_api: bool,
     pub(super) span: Option<Box<Span>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
@@ -75,8 +77,9 @@ pub(super) enum Stage {
     /// There is a plan; its checks, if any, are to be applied.
     #[default]
     Planned,
-    /// A setting answers a request that exceeds a bound.
-    Decided(Code),
+    /// A setting answers a request that exceeds a bound; the error is that of a call that no
+    /// setting answers.
+    Decided(Code, RequestError),
     /// There is no answer.
     Failed(RequestError),
 }
@@ -151,7 +154,7 @@ impl<G> PendingRequest<G> {
     pub(crate) fn checks(&self) -> &[Check] {
         match self.stage {
             Stage::Planned => self.plan.checks(),
-            Stage::Decided(_) | Stage::Failed(_) => &[],
+            Stage::Decided(..) | Stage::Failed(_) => &[],
         }
     }
 
@@ -223,6 +226,7 @@ impl<G> Default for PendingRequest<G> {
             wanted: Wanted::default(),
             captured: None,
             captured_call: Vec::new(),
+            is_api: false,
             span: None,
             began_us: 0,
             live: None,
@@ -295,24 +299,33 @@ impl CheckResults {
         TentativeTake::merge(&mut self.tentative, tentative);
     }
 
-    /// Records the answers to all checks at once.
-    pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
-        match applied {
-            Ok(StoreReply {
-                answers,
-                tentative,
-                from_denial_cache,
-                local,
-                stamps,
-            }) => {
-                self.stamps = stamps;
-                for (position, answer) in answers.into_iter().enumerate() {
-                    self.record(position, answer);
-                }
-                self.tentative = tentative;
-                self.record_origin(from_denial_cache, &local);
+    /// Records the answers to the checks at these positions.
+    pub(super) fn record_at(
+        &mut self,
+        positions: &[usize],
+        applied: Result<StoreReply, StoreError>,
+    ) {
+        let reply = match applied {
+            Ok(reply) => reply,
+            Err(error) => return self.fail(error),
+        };
+        for (position, answer) in positions.iter().zip(reply.answers) {
+            self.record(*position, answer);
+        }
+        self.join_tentative_take(reply.tentative);
+        let local = reply.local.iter();
+        let local: Vec<_> = local
+            .filter_map(|place| positions.get(*place).copied())
+            .collect();
+        self.record_origin(reply.from_denial_cache, &local);
+        if !reply.stamps.is_empty() {
+            self.stamps
+                .resize(self.outcomes.len(), CheckStamp::default());
+        }
+        for (position, stamp) in positions.iter().zip(reply.stamps) {
+            if let Some(slot) = self.stamps.get_mut(*position) {
+                *slot = stamp;
             }
-            Err(error) => self.fail(error),
         }
     }
 }

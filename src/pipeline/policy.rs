@@ -24,6 +24,7 @@ pub(super) struct ResponsePolicy {
     pub(super) on_excess: Verdict,
     pub(super) descriptors_max: usize,
     pub(super) entries_max: usize,
+    pub(super) answer_bytes_max: usize,
     pub(super) headers: Option<Headers>,
     pub(super) dynamic_metadata: bool,
     pub(super) all_or_nothing: bool,
@@ -31,7 +32,7 @@ pub(super) struct ResponsePolicy {
 }
 
 /// The answer to a request that exceeds a bound. In shadow mode nothing is refused.
-pub(crate) fn on_excess(settings: &Settings) -> Verdict {
+fn on_excess(settings: &Settings) -> Verdict {
     match settings.on_excess {
         Verdict::Deny if settings.shadow_mode => Verdict::Allow,
         verdict => verdict,
@@ -64,6 +65,7 @@ impl ResponsePolicy {
             on_excess: on_excess(settings),
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,
+            answer_bytes_max: settings.answer_size_max,
             headers: Headers::new(settings),
             dynamic_metadata: settings.response.response_dynamic_metadata,
             all_or_nothing: settings.decision.all_or_nothing,

@@ -50,6 +50,11 @@ pub enum ReadError {
         /// What is wrong.
         why: String,
     },
+    /// A log is not text.
+    #[error(
+        "the log is {0}; replay the plain text as UTF-8, such as: zcat LOG | tollgate replay /dev/stdin"
+    )]
+    ForeignLog(&'static str),
     /// A CSV file does not have a column of the mapping.
     #[error("the log has no column `{field}`, which the mapping names; its columns are: {columns}")]
     NoColumn {

@@ -267,6 +267,7 @@ pub(super) static OVERRIDE: Mapping = Mapping {
 /// The grammar of files of tests.
 pub(super) static TESTS: Grammar = Grammar {
     mappings: &MAPPINGS,
+    sign: "tests",
     is_reference: false,
     is_overlay: false,
 };

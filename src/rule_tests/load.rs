@@ -15,7 +15,7 @@ use crate::rules::file::{
     Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, unfolding_budget,
 };
 use crate::rules::path::{ReadError, Source, read_one};
-use crate::rules::yaml::{self, Content, Node};
+use crate::rules::yaml::{Content, Document, Node};
 use crate::settings::Settings;
 
 /// Why a file of tests cannot run.
@@ -81,7 +81,7 @@ pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, Lo
         asks: 0,
         proxy_seconds: 0,
     };
-    let read = loader.text_document(&source.text);
+    let read = loader.text_document();
     let report = loader.reader.into_report(&[source]);
     let warnings = report.warnings.clone();
     let is_good = report.errors.is_empty() && loader.reports.is_empty();
@@ -117,9 +117,15 @@ fn default_settings() -> Box<Settings> {
 // === impl Loader ===
 
 impl Loader<'_> {
-    fn text_document(&mut self, text: &str) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
-        match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => self.document(&root),
+    fn text_document(&mut self) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
+        match self.reader.parse() {
+            Ok(Document {
+                root: Some(root),
+                ignored,
+            }) => {
+                self.reader.warn_ignored(ignored);
+                self.document(&root)
+            }
             Ok(_) => {
                 let help = "add `rules: FILE` and `tests:`";
                 let message = "the file has no tests";

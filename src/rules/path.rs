@@ -14,11 +14,12 @@
 //! What it deliberately does not do: parse, watch (`reload`), or read half a directory. One file
 //! that cannot be read fails the whole.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::file_stamp::FileStamp;
+use crate::regular_file;
 use crate::rules::yaml::Position;
 use crate::settings::RulesSettings;
 
@@ -285,8 +286,8 @@ fn read_file(file: &FileStamp) -> Result<Source, ReadError> {
     if file.bytes() > FILE_BYTES_MAX {
         return Err(ReadError::too_large(path));
     }
-    // A device says it is empty and never ends, and a file may grow after it was found.
-    let opened = File::open(path).map_err(|error| ReadError::io(path, error))?;
+    // It may grow after it was found.
+    let opened = regular_file::open(path).map_err(|error| ReadError::io(path, error))?;
     read_all(path, opened)
 }
 

@@ -16,11 +16,13 @@ pub struct EnvironmentVariables {
 // === impl EnvironmentVariables ===
 
 impl EnvironmentVariables {
-    /// Reads those of `names` that `variable` gives. An empty value counts as not set.
+    /// Reads those of `names` that `variable` gives. An empty value counts as not set. A line end
+    /// after the value is not part of it, as in a file.
     pub fn read(names: &[&'static str], mut variable: impl FnMut(&str) -> Option<String>) -> Self {
         let values = names
             .iter()
-            .filter_map(|name| Some((*name, variable(name)?)));
+            .filter_map(|name| Some((*name, variable(name)?)))
+            .map(|(name, value)| (name, value.trim_end_matches(['\r', '\n']).to_owned()));
         Self {
             values: values.filter(|(_, value)| !value.is_empty()).collect(),
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use crate::settings::headings::LISTENERS;
-use crate::settings::parse::{FileMode, boolean, file_mode};
+use crate::settings::parse::{FileMode, boolean, file_mode, port};
 
 /// Addresses and ports.
 #[derive(Args, Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct ListenerSettings {
     /// Port of the gRPC listener
     ///
     /// It serves the rate limit service, health and reflection. 0 picks a free port.
-    #[arg(long, env = "GRPC_PORT", default_value_t = 8081, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env = "GRPC_PORT", default_value_t = 8081, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub grpc_port: u16,
 
     /// Unix socket for gRPC, in place of a port
@@ -48,7 +48,7 @@ pub struct ListenerSettings {
     /// Port of the HTTP listener
     ///
     /// It serves /healthcheck, /livez, /readyz, /json, /v1 and /metrics. 0 picks a free port.
-    #[arg(long, env = "PORT", default_value_t = 8080, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env = "PORT", default_value_t = 8080, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub port: u16,
 
     /// Answer requests on /json and /v1; default: true, without client certificates for gRPC
@@ -69,6 +69,6 @@ pub struct ListenerSettings {
     /// Port of the admin listener
     ///
     /// It serves the admin API, /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
-    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub debug_port: u16,
 }

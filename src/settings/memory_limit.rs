@@ -14,6 +14,28 @@ use std::path::{Path, PathBuf};
 /// Without `--memory-max`, buckets may use the limit divided by this.
 pub const BUCKET_SHARE: u64 = 2;
 
+/// Without settings of their own, unfinished request bodies and unsent answers may each use the
+/// limit divided by this.
+const REQUEST_SHARE: u64 = 8;
+
+/// The same in bytes, where the limit is unknown.
+const REQUEST_BYTES_UNKNOWN: u64 = 64 * 1024 * 1024;
+
+/// The most that unsent answers may use by default.
+const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// How much memory unfinished request bodies may use by default.
+pub fn request_bytes() -> u64 {
+    let limit = MemoryLimit::of_current_process();
+    limit.map_or(REQUEST_BYTES_UNKNOWN, |limit| limit.bytes / REQUEST_SHARE)
+}
+
+/// How much memory unsent answers may use by default, where the largest answer has so many bytes.
+pub fn answer_bytes(answer_bytes_max: usize) -> u64 {
+    let answers_min = (answer_bytes_max as u64).saturating_mul(2);
+    request_bytes().min(ANSWER_BYTES_MAX).max(answers_min)
+}
+
 /// A limit of memory, and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemoryLimit {

@@ -167,7 +167,10 @@ pub struct Settings {
     pub response: ResponseSettings,
 
     /// Maximum descriptors in a request
-    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 128, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
+    ///
+    /// Envoy Gateway allows 256 rules in a policy, and can merge the policies of a route and its
+    /// gateway.
+    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 512, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
     pub descriptors_max: usize,
 
     /// Maximum entries in a descriptor
@@ -201,6 +204,23 @@ pub struct Settings {
     /// Example: 64MiB
     #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = REQUEST_LIMITS)]
     pub body_memory_max: Option<u64>,
+
+    /// Maximum size of the answer to a call or a batch of tollgate's API
+    ///
+    /// A call whose answer would be larger is not carried out; those of a batch fail one by one.
+    #[arg(long, env = "TOLLGATE_ANSWER_SIZE_MAX", default_value = "4MiB", value_parser = size, value_name = "BYTES", help_heading = REQUEST_LIMITS)]
+    pub answer_size_max: usize,
+
+    /// Memory for unsent answers of all connections; default: 1/8 of available memory
+    ///
+    /// The default is at most 256MiB. One connection may use as much as is free, and about half of
+    /// all at most. Beyond that, its calls wait for the client to read, and calls of other
+    /// connections are refused. Requests that wait, and HTTP bodies that arrive, may use as much
+    /// again.
+    ///
+    /// Example: 64MiB
+    #[arg(long, env = "TOLLGATE_ANSWER_MEMORY_MAX", value_parser = memory_size, value_name = "MEMORY", help_heading = REQUEST_LIMITS)]
+    pub answer_memory_max: Option<u64>,
 
     /// Limits of connections.
     #[command(flatten)]

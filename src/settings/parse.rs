@@ -73,6 +73,31 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     amount.checked_mul(factor)
 }
 
+/// Whether a text is an address that Kubernetes puts into a variable for each Service, such as
+/// `GRPC_PORT=tcp://10.0.0.1:8081` for one named `grpc`.
+fn is_service_link(text: &str) -> bool {
+    text.starts_with("tcp://") || text.starts_with("udp://")
+}
+
+/// A port.
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| {
+        if is_service_link(text) {
+            "Kubernetes sets this variable for a Service of that name; set `enableServiceLinks: false` in the pod".to_owned()
+        } else {
+            "use a whole number from 0 to 65535".to_owned()
+        }
+    })
+}
+
+/// The port of a sink that may be off. What Kubernetes sets is 0: no port is set.
+pub(crate) fn sink_port(text: &str) -> Result<u16, String> {
+    if is_service_link(text) {
+        return Ok(0);
+    }
+    port(text)
+}
+
 /// The permission bits of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileMode(pub u32);

@@ -127,6 +127,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
         ),
     ),
     ("NEAR_LIMIT_RATIO", Setting),
+    ("SANITIZE_DESCRIPTOR_METRIC_DOTS", Setting),
     (
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         Replaced(
@@ -144,6 +145,10 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("LIMIT_LIMIT_HEADER", Setting),
     ("LIMIT_REMAINING_HEADER", Setting),
     ("LIMIT_RESET_HEADER", Setting),
+    ("LIMIT_REQUEST_HEADERS_ENABLED", Setting),
+    ("LIMIT_REQUEST_LIMIT_HEADER", Setting),
+    ("LIMIT_REQUEST_REMAINING_HEADER", Setting),
+    ("LIMIT_REQUEST_RESET_HEADER", Setting),
     (
         "LIMIT_ALL_DESCRIPTORS_HEADERS_ENABLED",
         Replaced("use TOLLGATE_RESPONSE_HEADERS=ietf, whose two headers cover every limit"),

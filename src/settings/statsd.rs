@@ -5,7 +5,10 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::headings::STATSD;
-use crate::settings::parse::{boolean, nonzero_duration};
+use crate::settings::parse::{boolean, nonzero_duration, sink_port};
+
+/// The default port of a StatsD server.
+const STATSD_PORT: u16 = 8125;
 
 /// The settings of StatsD.
 #[derive(Args, Clone, Debug)]
@@ -22,7 +25,9 @@ pub struct StatsdSettings {
     pub statsd_host: Option<String>,
 
     /// Port of the StatsD server
-    #[arg(long, env = "STATSD_PORT", default_value_t = 8125, value_name = "PORT")]
+    ///
+    /// 0 means the default. So does the address that Kubernetes sets for a Service named statsd.
+    #[arg(long, env = "STATSD_PORT", default_value_t = STATSD_PORT, value_parser = sink_port, value_name = "PORT")]
     pub statsd_port: u16,
 
     /// Protocol of the StatsD server
@@ -42,6 +47,10 @@ pub struct StatsdSettings {
     /// Example: env:prod,zone:a
     #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags, value_name = "TAGS")]
     pub extra_tags: Tags,
+
+    /// Replace dots in keys and values by underscores, in names of StatsD and labels of /metrics
+    #[arg(long, env = "SANITIZE_DESCRIPTOR_METRIC_DOTS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub sanitize_descriptor_metric_dots: bool,
 
     /// Interval at which counters are sent to StatsD
     ///
@@ -87,7 +96,11 @@ impl StatsdSettings {
         let said = self.use_statsd.unwrap_or(host.is_some());
         said.then(|| {
             let host = host.unwrap_or("localhost");
-            (host, self.statsd_port)
+            let port = match self.statsd_port {
+                0 => STATSD_PORT,
+                port => port,
+            };
+            (host, port)
         })
     }
 }
@@ -95,6 +108,17 @@ impl StatsdSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_link_of_kubernetes_is_no_port() {
+        let settings = |flags: &[&str]| {
+            let flags = [&["--statsd-port", "tcp://10.0.0.1:9125"], flags].concat();
+            crate::settings::Settings::from_flags(flags).unwrap().statsd
+        };
+        assert_eq!(settings(&[]).server(), None);
+        let on = settings(&["--statsd-host", "statsd"]);
+        assert_eq!(on.server(), Some(("statsd", 8125)));
+    }
 
     #[test]
     fn tags_are_names_and_values_in_the_order_of_names() {

@@ -13,6 +13,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::settings::EnvironmentVariables;
 use crate::settings::headings::STORE;
 use crate::settings::parse::{boolean, size};
+use crate::visible_text::Hidden;
 use tollgate_limiter::OnStoreFailure;
 
 /// The shared store: its address, its mode, and the response when it fails.
@@ -33,7 +34,7 @@ pub struct StoreSettings {
         env = "TOLLGATE_STORE",
         value_name = "URL"
     )]
-    pub url: Option<String>,
+    pub url: Option<Hidden>,
 
     /// How replicas share limits
     #[arg(
@@ -81,6 +82,17 @@ pub struct StoreSettings {
     /// Range: 1 to 60000
     #[arg(long, env = "TOLLGATE_STORE_DEADLINE_MS", default_value_t = STORE_DEADLINE_MS, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
     pub store_deadline_ms: u64,
+
+    /// Maximum time for the lookup of the shared store's name, in milliseconds
+    ///
+    /// A dead name server takes 5 seconds or more. The lookup goes on beside attempts to connect,
+    /// and open connections do not need it.
+    ///
+    /// Range: 100 to 300000
+    ///
+    /// Example: 60000
+    #[arg(long, env = "TOLLGATE_STORE_LOOKUP_TIMEOUT_MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..=300_000), value_name = "MS")]
+    pub store_lookup_timeout_ms: u64,
 
     /// User of the shared store, if it has several
     ///

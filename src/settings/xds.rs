@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::headings::XDS;
 use crate::settings::parse::{boolean, duration, ratio};
+use crate::visible_text::Hidden;
 
 /// The source of rules.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -80,7 +81,7 @@ pub struct XdsSettings {
         default_value = "",
         value_name = "HEADERS"
     )]
-    pub config_grpc_xds_client_additional_headers: String,
+    pub config_grpc_xds_client_additional_headers: Hidden,
 
     /// Use TLS to the xDS server
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]

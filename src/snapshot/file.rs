@@ -3,12 +3,18 @@
 //!
 //! A snapshot that is refused is renamed to `FILE.refused`, so that the next one does not overwrite
 //! it. An earlier one of that name is replaced: at most one is kept.
+//!
+//! Only regular files are replaced, renamed or removed, and `FILE.lock` keeps other processes away.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::regular_file;
 
 /// What only the owner may read, since a snapshot has the hash key.
 const MODE: u32 = 0o600;
@@ -20,6 +26,29 @@ pub struct NewFile {
     temporary: PathBuf,
     path: PathBuf,
     is_complete: bool,
+}
+
+/// The path of a snapshot, links followed, which no other process uses.
+#[derive(Debug)]
+pub struct LockedPath {
+    path: PathBuf,
+    lock: io::Result<File>,
+}
+
+/// Why a path cannot be that of a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// What is there is not replaced.
+    #[error("{path}: {error}")]
+    NotRegular {
+        /// The path, or one beside it.
+        path: String,
+        /// What is there.
+        error: io::Error,
+    },
+    /// Another process uses it.
+    #[error("{0}: another process uses this snapshot")]
+    InUse(String),
 }
 
 /// The path with this after its name.
@@ -37,6 +66,17 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
+/// # Errors
+///
+/// When something other than a regular file is there.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => regular_file::check(found.file_type()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes the temporary file that a process left when it was killed. Returns whether there was
 /// one.
 ///
@@ -44,9 +84,11 @@ fn folder(path: &Path) -> &Path {
 ///
 /// When it cannot be removed.
 pub fn remove_leftover(path: &Path) -> io::Result<bool> {
-    match fs::remove_file(beside(path, ".tmp")) {
+    let temporary = beside(path, ".tmp");
+    check_replaceable(&temporary)?;
+    match fs::remove_file(temporary) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -57,12 +99,69 @@ pub fn remove_leftover(path: &Path) -> io::Result<bool> {
 ///
 /// When it cannot be renamed.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        return Err(io::Error::from(io::ErrorKind::IsADirectory));
-    }
     let aside = beside(path, ".refused");
+    check_replaceable(path)?;
+    check_replaceable(&aside)?;
     fs::rename(path, &aside)?;
     Ok(aside)
+}
+
+// === impl LockedPath ===
+
+impl LockedPath {
+    /// Locks a path, until the process ends or [`unlock`](Self::unlock).
+    ///
+    /// # Errors
+    ///
+    /// When it is used by another process, or what is there is no regular file.
+    pub fn new(path: &Path) -> Result<Self, PathError> {
+        let not_regular = |path: &Path, error| PathError::NotRegular {
+            path: path.display().to_string(),
+            error,
+        };
+        let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        // A link stays, and what it names is replaced.
+        let path = if is_link {
+            fs::canonicalize(path).map_err(|error| not_regular(path, error))?
+        } else {
+            path.to_owned()
+        };
+        let lock = beside(&path, ".lock");
+        for file in [&path, &lock, &beside(&path, ".tmp")] {
+            check_replaceable(file).map_err(|error| not_regular(file, error))?;
+        }
+        match Self::lock(&lock) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(PathError::InUse(path.display().to_string()))
+            }
+            lock => Ok(Self { path, lock }),
+        }
+    }
+
+    fn lock(path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(MODE).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    }
+
+    /// The path.
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Why it is not locked, if the folder cannot be written or has no locks.
+    pub fn lock_failure(&self) -> Option<&io::Error> {
+        self.lock.as_ref().err()
+    }
+
+    /// Leaves the path to other processes.
+    pub fn unlock(&self) {
+        if let Ok(lock) = &self.lock {
+            // The end of the process does the same.
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
+    }
 }
 
 // === impl NewFile ===
@@ -97,6 +196,7 @@ impl NewFile {
     /// synced.
     pub fn complete(mut self) -> io::Result<()> {
         self.file.sync_all()?;
+        check_replaceable(&self.path)?;
         fs::rename(&self.temporary, &self.path)?;
         self.is_complete = true;
         File::open(folder(&self.path))?.sync_all()

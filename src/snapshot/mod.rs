@@ -10,7 +10,7 @@
 //! | `writer` | blocks in, bytes out |
 //! | `reader` | bytes in, blocks out; refuses what it does not know |
 //! | `checksum` | the checksum at the end, on the way in and out |
-//! | `file` | replaces a file atomically; sets a refused one aside |
+//! | `file` | locks a path; replaces a file atomically; sets a refused one aside |
 //! | `any_items` | files around any items, for tests and fuzz targets |
 //! | `error` | why a snapshot is refused |
 //!
@@ -32,7 +32,7 @@ mod writer;
 pub use self::any_items::file_of;
 pub use self::block::{Block, SavedBucket};
 pub use self::error::ReadError;
-pub use self::file::{NewFile, remove_leftover, set_aside};
+pub use self::file::{LockedPath, NewFile, PathError, remove_leftover, set_aside};
 pub use self::reader::Reader;
 pub use self::writer::{Writer, Written};
 

@@ -62,6 +62,13 @@ impl Statsd {
         let (host, port) = settings.server()?;
         let server = Server::new(host, port, settings.statsd_protocol);
         metrics.expect_statsd();
+        if settings.statsd_port == 0 {
+            tracing::warn!(
+                port,
+                "STATSD_PORT names no port, and the default is used; if Kubernetes sets it for a Service, set \
+                 `enableServiceLinks: false` in the pod"
+            );
+        }
         tracing::info!(
             interval_s = settings.stats_flush_interval.as_secs_f64(),
             server = %server.display_address(),

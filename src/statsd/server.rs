@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::settings::StatsdProtocol;
 use crate::statsd::lines::Lines;
+use crate::visible_text::masked;
 
 /// Timeout of each operation.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ impl Server {
             StatsdProtocol::Tcp => "TCP",
             StatsdProtocol::Udp => "UDP",
         };
-        format!("{}:{} ({protocol})", self.host, self.port)
+        format!("{}:{} ({protocol})", masked(&self.host), self.port)
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Connection> {

@@ -167,8 +167,21 @@ pub struct StoreNode {
 pub struct StoreHealth {
     /// Whether it decides.
     pub healthy: bool,
+    /// Whether it has been in use since the start.
+    pub start: StoreStart,
     /// A sentence for people.
     pub message: String,
+}
+
+/// Whether a store has been in use since the start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StoreStart {
+    /// The first attempt to reach it has not ended.
+    Connecting,
+    /// No attempt has succeeded.
+    Failed,
+    /// It was in use, whatever its state is now.
+    Used,
 }
 
 /// Identifies a request while a store has its checks. The caller chooses it.

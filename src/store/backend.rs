@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::memory_limits::MemoryLimits;
 use crate::store::{Store, Worker};
+use crate::visible_text::masked;
 
 /// One kind of store.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub trait StoreBuilder: fmt::Debug + Send + Sync {
 }
 
 /// The settings that all shared stores have in common.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct SharedSettings {
     /// `--store`; empty when variables of Envoy's reference service name the store.
     pub url: String,
@@ -68,6 +69,8 @@ pub struct SharedSettings {
     pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
+    /// How long the lookup of a server's name may take.
+    pub lookup_timeout: Duration,
     /// How many bytes the checks that wait for one server may take.
     pub queue_bytes_max: usize,
     /// How long a denied key is remembered at most.
@@ -104,6 +107,16 @@ pub struct BuildError(pub String);
 
 /// A store, and the workers that the caller must spawn.
 pub type StoreWithWorkers = (Arc<dyn Store>, Vec<Worker>);
+
+// === impl SharedSettings ===
+
+impl fmt::Debug for SharedSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SharedSettings");
+        shown.field("url", &masked(&self.url));
+        shown.finish_non_exhaustive()
+    }
+}
 
 // === impl Backend ===
 

@@ -31,7 +31,7 @@ mod tentative_take;
 pub use self::api::{
     ApplyFuture, BatchClient, BucketsReset, CommitMode, Deadline, DrainFuture, PartialReply,
     ResetFuture, StampedResetFuture, Store, StoreHealth, StoreInspection, StoreNode, StoreReply,
-    Ticket, Worker,
+    StoreStart, Ticket, Worker,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,

@@ -1,6 +1,6 @@
 //! Why a store did not decide a check, each reason in a sentence that says what to look at.
 //!
-//! Faults of a shared store are a closed list: an operator needs one of fifteen sentences and not a
+//! Faults of a shared store are a closed list: an operator needs one of a few sentences and not a
 //! library's words, and the breaker and the counters need a number. The server's own words go to
 //! the log, once per change. `redis/error_class.rs` maps a server's errors to this list.
 
@@ -57,6 +57,10 @@ pub type CheckResult = Result<Outcome, StoreError>;
 pub enum StoreFault {
     /// There is no connection to it.
     NotConnected,
+    /// Its name has no address, or the name server does not answer.
+    NameLookup,
+    /// The TLS handshake failed, or the files for it cannot be used.
+    TlsFailed,
     /// It did not answer in time.
     TimedOut,
     /// The connection broke during the call.
@@ -81,6 +85,10 @@ pub enum StoreFault {
     ClusterDown,
     /// It rejects the login, or the ACL forbids the command.
     AccessDenied,
+    /// The ACL forbids a command within the script.
+    ScriptDenied,
+    /// It spreads the keys of one script run over several servers, or has the script on some.
+    Sharded,
     /// Its reply is not one that the script sends.
     UnexpectedReply,
     /// The value under the bucket's key is not a bucket.
@@ -91,8 +99,10 @@ pub enum StoreFault {
 
 impl StoreFault {
     /// All faults.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::NotConnected,
+        Self::NameLookup,
+        Self::TlsFailed,
         Self::TimedOut,
         Self::ConnectionLost,
         Self::QueueTimeout,
@@ -105,6 +115,8 @@ impl StoreFault {
         Self::Busy,
         Self::ClusterDown,
         Self::AccessDenied,
+        Self::ScriptDenied,
+        Self::Sharded,
         Self::UnexpectedReply,
         Self::InvalidBucket,
     ];
@@ -118,6 +130,8 @@ impl StoreFault {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotConnected => "not_connected",
+            Self::NameLookup => "name_lookup",
+            Self::TlsFailed => "tls",
             Self::TimedOut => "late",
             Self::ConnectionLost => "lost",
             Self::QueueTimeout => "waited",
@@ -130,6 +144,8 @@ impl StoreFault {
             Self::Busy => "busy",
             Self::ClusterDown => "cluster_down",
             Self::AccessDenied => "refused",
+            Self::ScriptDenied => "script_refused",
+            Self::Sharded => "sharded",
             Self::UnexpectedReply => "not_understood",
             Self::InvalidBucket => "garbled",
         }
@@ -150,7 +166,7 @@ impl StoreFault {
     pub const fn outcome_unknown(self) -> bool {
         matches!(
             self,
-            Self::TimedOut | Self::ConnectionLost | Self::UnexpectedReply
+            Self::TimedOut | Self::ConnectionLost | Self::ScriptDenied | Self::UnexpectedReply
         )
     }
 }
@@ -159,6 +175,8 @@ impl fmt::Display for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
+            Self::NameLookup => "its name was not looked up; check the name, and the name server of this machine",
+            Self::TlsFailed => "the TLS handshake with it failed; check the certificates of both sides",
             Self::TimedOut => {
                 "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }
@@ -173,6 +191,14 @@ impl fmt::Display for StoreFault {
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
             Self::AccessDenied => "it rejects the login or the command: check the user, the password and its ACL",
+            Self::ScriptDenied => {
+                "its ACL forbids a command of the script; the check may have been counted; \
+                 docs/shared-limits.md lists the commands"
+            }
+            Self::Sharded => {
+                "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
+                 redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
+            }
             Self::UnexpectedReply => "its reply was not understood; see the log",
             Self::InvalidBucket => {
                 "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::tls::{TlsError, certificate_error, crypto_provider, read_ca_bundle, read_identity};
+use crate::tls::server_verifier::ServerVerifier;
+use crate::tls::{
+    TlsError, authorities, certificate_error, crypto_provider, read_certificates, read_identity,
+};
 
 /// The TLS files of a client.
 #[derive(Clone, Debug)]
@@ -30,14 +33,32 @@ impl ClientFiles {
     ///
     /// When a file cannot be read or is invalid, or the key does not match the certificate.
     pub(crate) fn read(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
-        let roots = match &self.ca_bundle {
-            Some(path) => read_ca_bundle(path)?,
-            None => system_roots(self.ca_setting)?,
+        self.read_with(protocols, false)
+    }
+
+    /// The same, for servers whose certificate may have any name if `accepts_any_name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientFiles::read`].
+    pub(crate) fn read_with(
+        &self,
+        protocols: &[&[u8]],
+        accepts_any_name: bool,
+    ) -> Result<Arc<ClientConfig>, TlsError> {
+        let (roots, pinned) = match &self.ca_bundle {
+            Some(path) => {
+                let certificates = read_certificates(path)?;
+                (authorities(path, &certificates)?, certificates)
+            }
+            None => (system_roots(self.ca_setting)?, Vec::new()),
         };
+        let verifier = ServerVerifier::new(roots, pinned, accepts_any_name)?;
         let builder = ClientConfig::builder_with_provider(crypto_provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(|error| TlsError::Settings(error.to_string()))?
-            .with_root_certificates(roots);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {

@@ -12,6 +12,7 @@
 mod client;
 mod client_names;
 mod server;
+mod server_verifier;
 mod validity;
 mod watch;
 
@@ -139,9 +140,17 @@ fn pem_error_reason(error: &pem::Error) -> &'static str {
 
 /// Reads a CA bundle.
 fn read_ca_bundle(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    authorities(path, &read_certificates(path)?)
+}
+
+/// The authorities whose certificates were read from this file.
+fn authorities(
+    path: &Path,
+    certificates: &[CertificateDer<'static>],
+) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in read_certificates(path)? {
-        roots.add(certificate).map_err(|error| {
+    for certificate in certificates {
+        roots.add(certificate.clone()).map_err(|error| {
             let what = format!("a certificate in it cannot be an authority's: {error}");
             TlsError::invalid(path, what)
         })?;
@@ -152,7 +161,7 @@ fn read_ca_bundle(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
+    crate::regular_file::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| TlsError::Io {
             path: path.display().to_string(),

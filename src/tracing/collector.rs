@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::Authority;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_rustls::builderstates::WantsProtocols1;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -97,6 +98,13 @@ fn uri(export: &TraceExport) -> Result<Uri, TracesError> {
     let uri: Uri = export.endpoint.parse().map_err(|error| invalid(&error))?;
     if uri.host().is_none() {
         return Err(invalid(&"it has no host"));
+    }
+    // Also what is left of a login with a ? or a /.
+    let has_bad_port = |authority: &Authority| {
+        authority.as_str().len() > authority.host().len() && authority.port_u16().is_none()
+    };
+    if uri.authority().is_some_and(has_bad_port) {
+        return Err(invalid(&"its port is not a number"));
     }
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Err(invalid(&"it is neither http nor https"));

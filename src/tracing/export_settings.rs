@@ -8,6 +8,7 @@
 //! What it deliberately does not do: connect (`collector`), repeat values of variables that may be
 //! secret.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,6 +20,7 @@ use rustls::ClientConfig;
 use crate::settings::{TraceProtocol, TracingSettings};
 use crate::tls::{ClientFiles, TlsError};
 use crate::tracing::sampling::Sampling;
+use crate::visible_text::masked;
 
 /// Default timeout of an export, from OpenTelemetry.
 const TIMEOUT_MS: u64 = 10_000;
@@ -55,7 +57,7 @@ const LOGS: Signal = Signal {
 };
 
 /// Where spans are sent, and which decisions are sampled.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TraceExport {
     /// Protocol of the collector.
     pub protocol: TraceProtocol,
@@ -158,9 +160,16 @@ impl TraceExport {
         }
         let file = |name: &str| signal(name).map(|(_, value)| PathBuf::from(value));
         let insecure = signal("INSECURE").map(|(_, value)| value);
+        let (endpoint, has_login) = without_login(endpoint(of, protocol, insecure, get));
+        if has_login {
+            warnings.push(
+                "the login in the URL of the collector is not sent; set OTEL_EXPORTER_OTLP_HEADERS"
+                    .to_owned(),
+            );
+        }
         Ok(Self {
             protocol,
-            endpoint: endpoint(of, protocol, insecure, get),
+            endpoint,
             timeout: Duration::from_millis(timeout_ms.min(batch_timeout_ms).max(1)),
             batch_delay: Duration::from_millis(batch_delay_ms.max(1)),
             queue_spans_max,
@@ -194,12 +203,20 @@ impl TraceExport {
     }
 
     /// Endpoint for messages, without credentials and query.
-    pub fn display_endpoint(&self) -> &str {
-        let bare = self.endpoint.split(['?', '#']).next().unwrap_or_default();
-        match bare.split_once("://") {
-            Some((_, rest)) => rest.rsplit_once('@').map_or(rest, |(_, place)| place),
-            None => bare,
-        }
+    pub fn display_endpoint(&self) -> String {
+        // The login first: a password may have a ? or a #.
+        let shown = masked(&self.endpoint);
+        let bare = shown.split(['?', '#']).next().unwrap_or_default();
+        let place = bare.split_once("://").map_or(bare, |(_, place)| place);
+        place.strip_prefix("***@").unwrap_or(place).to_owned()
+    }
+}
+
+impl fmt::Debug for TraceExport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TraceExport");
+        shown.field("endpoint", &self.display_endpoint());
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -265,6 +282,19 @@ fn endpoint<'v>(
         endpoint.push_str(signal.path);
     }
     endpoint
+}
+
+/// A URL without its login, and whether it had one. The HTTP client sends none, and its log shows
+/// it.
+fn without_login(mut endpoint: String) -> (String, bool) {
+    let start = endpoint.find("://").map_or(0, |at| at.saturating_add(3));
+    let rest = endpoint.get(start..).unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let Some(at) = authority.rfind('@') else {
+        return (endpoint, false);
+    };
+    endpoint.replace_range(start..=start.saturating_add(at), "");
+    (endpoint, true)
 }
 
 /// An empty value counts as unset, as the specification says.

@@ -70,7 +70,7 @@ impl LogExport {
             exporter: Arc::new(collector::log_exporter(export)?),
             logger: provider.logger_with_scope(scope.clone()),
             scope,
-            place: export.display_endpoint().to_owned(),
+            place: export.display_endpoint(),
             within: export.timeout,
             runtime: Handle::try_current()?,
         })

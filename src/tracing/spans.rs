@@ -118,7 +118,7 @@ impl Traces {
         let sending = CountingExporter::new(
             Arc::clone(&queue),
             collector::exporter(export)?,
-            export.display_endpoint(),
+            &export.display_endpoint(),
             export.timeout,
             runtime,
         );
@@ -137,7 +137,7 @@ impl Traces {
                 .with_batch_config(batches.build())
                 .build(),
             scope: scope.with_version(env!("CARGO_PKG_VERSION")).build(),
-            place: export.display_endpoint().to_owned(),
+            place: export.display_endpoint(),
         })
     }
 

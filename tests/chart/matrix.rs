@@ -56,7 +56,7 @@ impl Parent {
         values["tollgate"] = ours;
         write(
             "Chart.yaml",
-            "{apiVersion: v2, name: parent, version: 0.1.0, dependencies: [{name: tollgate, version: '*'}]}\n",
+            "{apiVersion: v2, name: parent, version: 0.1.0, dependencies: [{name: tollgate, version: '*', condition: tollgate.enabled}]}\n",
         );
         write("values.yaml", &values.to_string());
         for folder in ["charts", "templates"] {

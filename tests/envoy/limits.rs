@@ -6,6 +6,7 @@
 
 use tollgate_test_support::envoy_process::OwnHeaders;
 use tollgate_test_support::http_connection::HttpResponse;
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::envoy::edge::{DAY_SECONDS, Edge, until_the_end_of};
 
@@ -171,4 +172,47 @@ fn assert_refused(answer: &HttpResponse, limits: &str, window_seconds: u64) {
     let wait = Some(until_the_end_of(window_seconds));
     assert_eq!(answer.number("retry-after"), wait);
     assert_eq!(answer.number("x-ratelimit-reset"), wait);
+}
+
+/// Envoy looks first, and charges the bytes of the response when the stream is done.
+#[test]
+fn a_charge_after_the_response_is_lost_in_no_store_where_the_limit_says_so() {
+    let charged =
+        r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="postpaid",key2=""}"#;
+    let lost = r#"tollgate_lost_charge_hits_total{domain="edge",key1="postpaid",key2=""}"#;
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let store = ["--store", &url, "--store-deadline-ms", "20000"];
+    let leased = [&store[..], &["--store-mode", "leased"]].concat();
+    // Of the limit of 40 two charges of 19 bytes leave 2.
+    for (mode, limit, passes, lost_hits) in [
+        (&[][..], "algorithm: sliding_window", 8, 6 * 19),
+        (&[], "algorithm: sliding_window, charged: afterwards", 3, 0),
+        (&leased, "name: fixed", 3, 0),
+        (&leased, "algorithm: token_bucket", 8, 6 * 19),
+        (
+            &leased,
+            "algorithm: token_bucket, name: after, charged: afterwards",
+            3,
+            0,
+        ),
+    ] {
+        let rules = format!(
+            "domain: edge\ndescriptors:\n- key: postpaid\n  rate_limit: {{ unit: year, requests_per_unit: 40, {limit} }}\n"
+        );
+        let mut edge = Edge::start(&rules, mode, OwnHeaders::Yes);
+        if !mode.is_empty() {
+            edge.wait_for_metric("tollgate_store_up", 1);
+        }
+        let mut passed = 0;
+        for _ in 0..8 {
+            if edge.get("/postpaid").status == 200 {
+                passed += 1;
+                edge.wait_for_metric(charged, passed * 19);
+            }
+        }
+        assert_eq!(passed, passes, "{mode:?} {limit}");
+        edge.wait_for_metric(lost, lost_hits);
+        edge.assert_counts(passes, 8 - passes);
+    }
 }

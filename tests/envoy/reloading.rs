@@ -8,12 +8,10 @@
 //! What it deliberately does not do: change files in other ways (`tests/rules/watching.rs`).
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread;
 
 use tempfile::TempDir;
 use tollgate_test_support::background_clients::{
@@ -21,7 +19,7 @@ use tollgate_test_support::background_clients::{
 };
 use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::polling::{PATIENCE, until};
+use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const GENERATION: &str = "tollgate_rules_generation";
@@ -115,7 +113,7 @@ fn a_swap_during_constant_reloads_never_mixes_versions() {
 }
 
 #[test]
-fn rules_that_block_on_read_delay_neither_requests_nor_shutdown() {
+fn rules_that_become_a_fifo_delay_no_request_and_no_later_rules() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [rules, pipe] = ["rules.yaml", "pipe"].map(|name| directory.path().join(name));
     fs::write(&rules, file("day", 11)).expect("the rules");
@@ -124,21 +122,25 @@ fn rules_that_block_on_read_delay_neither_requests_nor_shutdown() {
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo runs").success());
     fs::rename(&pipe, &rules).expect("the rename");
-    // Opening the pipe for writing blocks until it is read; while it is open, the reader waits for
-    // more.
-    let (opened, open) = mpsc::channel();
-    thread::spawn(move || opened.send(File::options().write(true).open(rules)));
-    let open = open.recv_timeout(PATIENCE).expect("someone reads");
+    until("it is refused", || {
+        tollgate.said().contains("a FIFO, not a regular file")
+    });
 
     let mut caller = HttpConnection::open(envoy.edge);
     for remaining in (0..11).rev() {
         let answer = caller.get("/day", b"a");
         assert_eq!((answer.status, answer.remaining()), (200, Some(remaining)));
     }
+    fs::write(&pipe, file("day", 12)).expect("the rules");
+    fs::rename(&pipe, &rules).expect("the rename");
+    until("the next rules are used", || {
+        tollgate.metric("ratelimit_service_config_load_success") == 2
+    });
+    let answer = caller.get("/day", b"a");
+    assert_eq!((answer.status, answer.remaining()), (200, Some(0)));
     tollgate.signal("TERM");
     assert!(tollgate.wait().success());
     assert_eq!(envoy.counts().error, 0);
-    drop(open);
 }
 
 /// Updates a volume like kubelet: a new directory, a new link beside the old one, and one rename.

@@ -154,7 +154,7 @@ async fn certificates_and_rules_change_in_envoy_gateways_environment_without_fai
         "{limits:?}"
     );
     // Requests arrived, and were sent to Redis.
-    let keys: Vec<String> = redis.say(&["KEYS", "edgetg:{*"]);
+    let keys: Vec<String> = redis.say(&["KEYS", "edgetg:{*}:?????*"]);
     assert!(!keys.is_empty());
 
     metrics_match_envoy_gateways_dashboards(&replica);

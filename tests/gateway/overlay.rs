@@ -35,6 +35,7 @@ overlay:
   - key: httproute/default/app/rule/*
   - key: rule-0-match-0
   algorithm: token_bucket
+  charged: afterwards
 ";
 
 /// A policy of `requests` a year for each value of a header.

@@ -61,6 +61,14 @@ async fn a_socket_replaces_a_stale_one_and_is_removed_at_exit() {
         let answered = until_async("the socket answers", async || ask(&socket).await).await;
         assert_eq!(answered, Code::Ok);
         assert_eq!(mode(&socket), is);
+        // `tollgate hit` names it as gRPC does.
+        let address = format!("unix:{}", socket.display());
+        let (code, said) = run_to_end(
+            Command::new(tollgate_binary())
+                .args(["hit", &address, "d", "k=a", "--any-decision"])
+                .stderr(Stdio::piped()),
+        );
+        assert_eq!(code, Some(0), "{said}");
         // A second process finds the socket in use, reports that, and leaves it.
         let (code, said) = run_to_end(&mut serve(directory.path()));
         assert_eq!(code, Some(1), "{said}");

@@ -322,7 +322,7 @@ async fn certificates_are_reloaded_and_invalid_ones_rejected() {
     assert_eq!(ask(early).await, Ok(Code::Ok));
     assert_eq!(loads(&tollgate, "error"), 7, "each was logged once");
     // The default log has no info lines: the end of a failure is at the failure's level.
-    let recovered = "ERROR tollgate::app::tls: a new certificate is in use port=\"grpc\"";
+    let recovered = "WARN tollgate::app::tls: a new certificate is in use port=\"grpc\"";
     until("each recovery is logged", || match tollgate.said() {
         said if said.matches(recovered).count() == 2 => Ok(()),
         said => Err(said),

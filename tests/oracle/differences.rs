@@ -155,7 +155,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "too-many-descriptors",
-        what: "more than 128 descriptors in a request (`TOLLGATE_DESCRIPTORS_MAX`), and other bounds",
+        what: "more than 512 descriptors in a request (`TOLLGATE_DESCRIPTORS_MAX`), and other bounds",
         there: "are decided, however many",
         here: "are refused",
         reason: "the work for one request is bounded",

@@ -59,7 +59,7 @@ async fn differences_that_random_cases_do_not_show() {
     assert_eq!(left(&here), 2);
     met("not-utf8");
 
-    let many = request("d", vec![descriptor(&[("other", "v")]); 129]);
+    let many = request("d", vec![descriptor(&[("other", "v")]); 513]);
     let (there, here) = both(&services, many).await;
     assert_eq!(there.unwrap().overall_code, i32::from(Code::Ok));
     assert_eq!(here.unwrap().overall_code, i32::from(Code::OverLimit));

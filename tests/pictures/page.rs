@@ -43,7 +43,7 @@ fn fields(choice: AlgorithmOption) -> &'static [&'static str] {
         AlgorithmOption::Segments => &["segments"],
         AlgorithmOption::Refill => &["refill"],
         AlgorithmOption::Calendar => &["calendar", "time_zone", "week_start"],
-        AlgorithmOption::CountRefused => &["count_refused"],
+        AlgorithmOption::CountRefused => &["count_refused", "charged"],
         AlgorithmOption::Slots => &["holder_key", "slot_seconds"],
     }
 }

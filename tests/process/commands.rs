@@ -1,7 +1,9 @@
 //! The start of `serve`: what it prints, what prevents it, and the reference's name and variables.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use clap::CommandFactory as _;
+use tollgate::cli::Cli;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -144,4 +146,89 @@ fn the_references_variables_are_supported() {
     assert!(starts("http", "127.0.0.1:"), "{started}");
     serving.signal("TERM");
     assert!(serving.exit().success());
+}
+
+/// Exit codes of command lines in a folder that has `good.yaml` (a limit of 10 hits of `ten`),
+/// `bad.yaml` and `failing.test.yaml`; `$GRPC` and `$ADMIN` are a service with the good rules.
+/// `serve` and `tap`, which do not end by themselves, have tests of their own.
+const EXIT_CODES: &[(&str, i32)] = &[
+    ("check good.yaml", 0),
+    ("check bad.yaml", 1),
+    ("check bad.yaml --format json", 1),
+    ("check bad.yaml --format github", 1),
+    ("check", 2),
+    ("explain good.yaml shop ten=x", 0),
+    ("explain bad.yaml shop ten=x", 1),
+    ("explain --last --domain shop --admin http://$ADMIN", 0),
+    ("test failing.test.yaml", 1),
+    ("test failing.test.yaml --format json", 1),
+    ("test failing.test.yaml --format junit", 1),
+    ("test failing.test.yaml --format tap", 1),
+    ("hit $GRPC shop other=x --expect-limit", 5),
+    ("hit $GRPC shop ten=x --hits 11 --repeat 3", 3),
+    ("hit 127.0.0.1:1 shop ten=x", 4),
+    ("convert --from limitador bad.yaml", 1),
+    ("convert --envoy good.yaml", 0),
+    ("top --once --admin http://$ADMIN", 0),
+    ("top --once --admin http://$ADMIN,http://127.0.0.1:1", 6),
+    ("record --out good.yaml --admin http://$ADMIN", 1),
+    ("replay good.yaml --rules good.yaml --against good.yaml", 1),
+    ("reset shop ten=x --admin http://$ADMIN", 0),
+    ("reset shop ten=x --admin http://127.0.0.1:1", 4),
+    ("shadow shop shop.ten --for 1h --admin http://$ADMIN", 0),
+    ("schema", 0),
+    ("--help", 0),
+    ("--no-such-flag", 2),
+];
+
+#[test]
+fn an_exit_code_does_not_depend_on_who_reads_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "rules: good.yaml\ntests:\n- name: t\n  start: 2026-01-05T12:00:00Z\n  \
+        steps: [{ask: shop ten=x, times: 11, expect: {admitted: 11}}]\n";
+    for (name, text) in [
+        ("good.yaml", RULES),
+        ("bad.yaml", "domain: shop\ndescriptors: {}\n"),
+        ("failing.test.yaml", test),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let service = Tollgate::start(RULES, &["--top-keys", "plain"]);
+    assert_eq!(
+        tollgate(&["hit", &service.grpc.to_string(), "shop", "ten=x"]).0,
+        0
+    );
+    let is_gone = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    for (line, expected) in EXIT_CODES {
+        let line = line.replace("$GRPC", &service.grpc.to_string());
+        let line = line.replace("$ADMIN", &service.admin.to_string());
+        let run = |stdout: Stdio, stderr: Stdio| {
+            let mut command = Command::new(tollgate_binary());
+            let command = command.args(line.split(' ')).env_clear();
+            let command = command.current_dir(folder.path());
+            let output = command.stdout(stdout).stderr(stderr).output().unwrap();
+            (output.status.code(), output)
+        };
+        let read = run(Stdio::piped(), Stdio::piped());
+        assert_eq!(read.0, Some(*expected), "{line}: {:?}", read.1);
+        assert_eq!(run(is_gone(), is_gone()).0, Some(*expected), "{line}");
+        // Output that is lost for another reason is a failure.
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let full = run(full.unwrap().into(), Stdio::piped());
+        let has_output = !read.1.stdout.is_empty() && *expected == 0 && line != "--help";
+        let expected = if has_output { 1 } else { *expected };
+        assert_eq!(full.0, Some(expected), "{line} > /dev/full");
+    }
+    for command in Cli::command().get_subcommands() {
+        let name = command.get_name();
+        let is_in_the_table = |(line, _): &(&str, i32)| line.split(' ').next() == Some(name);
+        assert!(
+            ["serve", "tap"].contains(&name) || EXIT_CODES.iter().any(is_in_the_table),
+            "{name} has no exit code in the table"
+        );
+    }
 }

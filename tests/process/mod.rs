@@ -25,6 +25,7 @@ mod rule_examples;
 mod rule_tests;
 mod rules_warnings;
 mod running;
+mod secrets;
 mod sessions;
 mod settings_page;
 mod signals;

@@ -1,5 +1,7 @@
 //! Shutdown: in order, in time, and at once on a second signal.
 
+use std::io::{BufRead as _, BufReader};
+
 use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
@@ -51,7 +53,7 @@ fn a_second_signal_stops_it_at_once() {
 
 #[test]
 fn ports_open_at_once_and_readiness_waits_for_rules() {
-    // The rules file is a pipe: reading blocks until something is written.
+    // The path of the rules is a FIFO, whose opening would wait.
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("rules.yaml");
     assert!(
@@ -75,19 +77,27 @@ fn ports_open_at_once_and_readiness_waits_for_rules() {
             "0",
         ])
         .env_clear()
-        .stderr(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
         .spawn_tied()
         .unwrap();
-    let _child = KillOnDrop(child);
+    let mut child = KillOnDrop(child);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     until("the port is open", || std::net::TcpStream::connect(address));
     assert_eq!(http(address, "GET", "/readyz", ""), (500, String::new()));
     assert_eq!(http(address, "GET", "/livez", "").0, 200);
     let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
     assert_eq!(http(address, "POST", "/json", asked).0, 503);
+    std::fs::remove_file(&pipe).unwrap();
     std::fs::write(&pipe, RULES).unwrap();
     until("it is ready", || {
         http(address, "GET", "/readyz", "").0 == 200
     });
     assert_eq!(http(address, "POST", "/json", asked).0, 200);
+    let mut said = BufReader::new(child.0.stderr.take().unwrap()).lines();
+    assert!(
+        said.any(|line| line
+            .unwrap()
+            .contains("rules.yaml: a FIFO, not a regular file")),
+        "the reason is logged"
+    );
 }

@@ -1,9 +1,12 @@
-//! `--snapshot` with the real binary: SIGTERM, `kill -9`, a full disk.
+//! `--snapshot` with the real binary: SIGTERM, `kill -9`, a full disk, what is no regular file.
 //!
 //! What it deliberately does not do: move the clock (`tests/service/snapshots.rs`).
 
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 
 use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::http_client::http;
@@ -11,6 +14,8 @@ use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::namespaces::run_test_again;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
+
+use crate::process::commands::tollgate;
 
 /// A limit of each algorithm, whose window does not turn within the test.
 fn rules() -> String {
@@ -120,4 +125,91 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     assert!(!Path::new("/mnt/buckets.snapshot.tmp").exists());
     let service = start(&rules, snapshot, "86400");
     assert_eq!(admitted(service.http, 10), 4 * ALGORITHMS.len());
+}
+
+/// Runs a start that fails, and gives what it says.
+fn refusal(rules: &Path, snapshot: &Path) -> String {
+    let [rules, snapshot] = [rules, snapshot].map(|path| path.to_str().unwrap());
+    let (code, _, said) = tollgate(&["serve", rules, "--snapshot", snapshot]);
+    assert_eq!(code, 1, "{said}");
+    said
+}
+
+#[test]
+fn only_a_regular_file_is_replaced_or_renamed() {
+    let (folder, rules, snapshot) = folder();
+    let beside = |end: &str| folder.path().join(format!("buckets.snapshot{end}"));
+    let make_fifo = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    };
+    let is_refused = |path: &Path, why: &str| {
+        let before = std::fs::symlink_metadata(path).unwrap();
+        let said = refusal(&rules, &snapshot);
+        assert!(said.contains(why), "{said}");
+        let after = std::fs::symlink_metadata(path).unwrap();
+        assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
+        assert!(!beside(".refused").exists());
+    };
+    // A device by a link: without the check the link would be renamed, and not the device.
+    symlink("/dev/null", &snapshot).unwrap();
+    is_refused(&snapshot, "/dev/null: a device, not a regular file");
+    std::fs::remove_file(&snapshot).unwrap();
+    symlink(&snapshot, &snapshot).unwrap();
+    is_refused(&snapshot, "Too many levels of symbolic links");
+    std::fs::remove_file(&snapshot).unwrap();
+    std::fs::create_dir(&snapshot).unwrap();
+    is_refused(&snapshot, "is a directory");
+    std::fs::remove_dir(&snapshot).unwrap();
+    let socket = UnixListener::bind(&snapshot).unwrap();
+    is_refused(&snapshot, "a socket, not a regular file");
+    drop(socket);
+    std::fs::remove_file(&snapshot).unwrap();
+    for end in ["", ".tmp", ".lock"] {
+        make_fifo(&beside(end));
+        is_refused(&beside(end), "a FIFO, not a regular file");
+        std::fs::remove_file(beside(end)).unwrap();
+    }
+
+    // What a link names is replaced, and the link stays.
+    let target = folder.path().join("volume");
+    std::fs::write(&target, "").unwrap();
+    symlink(&target, &snapshot).unwrap();
+    let mut service = start(&rules, &snapshot, "86400");
+    service.signal("TERM");
+    assert!(service.wait().success());
+    assert!(snapshot.is_symlink());
+    assert!(
+        std::fs::read(&target)
+            .unwrap()
+            .starts_with(b"tollgate-buckets")
+    );
+}
+
+#[test]
+fn two_processes_do_not_use_one_file() {
+    let (_folder, rules, snapshot) = folder();
+    let mut first = start(&rules, &snapshot, "86400");
+    let said = refusal(&rules, &snapshot);
+    assert!(
+        said.contains("another process uses this snapshot"),
+        "{said}"
+    );
+    first.signal("KILL");
+    first.wait();
+    start(&rules, &snapshot, "86400");
+}
+
+/// The signal of the limit would end the process.
+#[test]
+fn a_limit_of_the_size_of_files_is_a_failed_snapshot() {
+    let (_folder, rules, snapshot) = folder();
+    let mut service = start(&rules, &snapshot, "1");
+    let limit = format!("--fsize=16 --pid={}", service.id());
+    let limited = Command::new("prlimit").args(limit.split(' ')).status();
+    assert!(limited.unwrap().success());
+    let failures = "tollgate_snapshot_write_failures_total{cause=\"disk_full\"}";
+    until("a snapshot has failed", || service.metric(failures) > 0);
+    service.signal("TERM");
+    assert!(service.wait().success());
 }

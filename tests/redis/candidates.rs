@@ -3,7 +3,7 @@
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::{Code, RULES, RedisServer, ask, becomes, client, patient, replica};
+use super::{Code, RULES, RedisServer, ask, becomes, buckets, client, patient, replica};
 
 /// Four requests for one key of a limit of 3, with these further arguments. Returns how many keys
 /// Redis has then.
@@ -19,7 +19,7 @@ async fn four(arguments: &[&str], counted: impl Fn(&Tollgate)) -> usize {
         assert_eq!(ask(&mut client, "a").await, Ok(expected), "{arguments:?}");
     }
     counted(&tollgate);
-    redis.say(&["DBSIZE"])
+    buckets(&redis).len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

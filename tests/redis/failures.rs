@@ -3,11 +3,12 @@
 
 use tokio::task::JoinSet;
 use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::{RULES, ask, client, decides, left, patient, replica, shared, verbose};
+use super::{RULES, ask, client, decides, left, patient, replica, shared, shows, verbose};
 
 /// The deadline where Redis does not answer: a busy machine meets it.
 const DEADLINE_MS: &str = "2000";
@@ -91,23 +92,40 @@ async fn a_frozen_redis_does_not_hold_up_a_stop() {
     assert!(tollgate.wait().success());
 }
 
-/// Without Redis the policy of the domain applies, and the server's where the domain has none.
+/// Without Redis the policy of the domain applies, and the server's where the domain has none. The
+/// service is ready only where it is not `error`: that is the default, and nobody's choice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_starts_without_redis_and_uses_it_once_it_is_up() {
-    for (of_domain, policy) in [("", "deny"), ("\non_store_failure: allow", "allow")] {
+    let allow = "\non_store_failure: allow";
+    for (of_domain, of_server, policy) in [
+        ("", "deny", "deny"),
+        (allow, "error", "allow"),
+        ("", "error", "error"),
+    ] {
         let port = RedisServer::later();
         let url = format!("redis://127.0.0.1:{port}");
         let rules = RULES.replace("domain: d", &format!("domain: d{of_domain}"));
-        let arguments = patient(&url, &["--on-store-failure", "deny"]);
+        let arguments = patient(&url, &["--on-store-failure", of_server]);
         let tollgate = Tollgate::start(&rules, &arguments);
         let mut client = client(&tollgate).await;
         assert_eq!(ask(&mut client, "a").await, answer_of(policy));
         let shown = verbose(&tollgate);
         assert!(shown.contains("[-] store: 127.0.0.1:"), "{shown}");
+        let is_ready = || http(tollgate.http, "GET", "/readyz", "").0 == 200;
+        if policy == "error" {
+            shows(&tollgate, "[-] start: the store has not decided yet");
+            assert!(!is_ready());
+        } else {
+            until("it is ready", is_ready);
+            until("the choice is logged", || {
+                tollgate.said().contains("ready without the store")
+            });
+        }
         assert_eq!(tollgate.metric("tollgate_store_up"), 0);
         let answers = format!("tollgate_store_failure_answers_total{{answer=\"{policy}\"}}");
         assert_eq!(tollgate.metric(&answers), 1);
         let _redis = RedisServer::start_at(port);
+        until("a first check is decided", is_ready);
         decides(&tollgate);
         assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
         let shown = verbose(&tollgate);

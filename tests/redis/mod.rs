@@ -7,6 +7,7 @@
 //! arithmetic.
 
 mod candidates;
+mod charged;
 mod cluster;
 mod cluster_calls;
 mod cluster_log;
@@ -17,7 +18,9 @@ mod decisions;
 mod exactness;
 mod failures;
 mod leased;
+mod lookups;
 mod memory;
+mod proxy;
 mod quotas;
 mod rate_lease_faults;
 mod rate_leases;
@@ -25,6 +28,7 @@ mod reference;
 mod reservations;
 mod reservations_raced;
 mod resets;
+mod rights;
 mod sentinels;
 mod slow;
 mod states;

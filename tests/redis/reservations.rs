@@ -2,22 +2,18 @@
 //! `docs/budgets.md` says in its table "What is lost". `tests/twin` shows that Redis decides them
 //! in one step, as the laws of the limiter say.
 
-use std::fs;
-use std::path::PathBuf;
-
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::proto::tollgate::v1::{
     CheckRequest, CommitRequest, Descriptor, Entry, ReserveRequest, SettleResponse,
 };
 use tollgate_test_support::grpc_client::{channel, descriptor as envoy_descriptor, request};
-use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::{decides, patient, replica};
+use super::{decides, replica};
 
 pub(super) const LIMIT: u64 = 100_000;
 
@@ -100,7 +96,7 @@ async fn recovers(client: &mut Client) {
 }
 
 /// Sends the start of a stream over Envoy's protocol (0 hits), or its end.
-async fn stream(tollgate: &Tollgate, hits: u64) {
+pub(super) async fn stream(tollgate: &Tollgate, hits: u64) {
     let mut one = envoy_descriptor(&[("user", "ann"), ("stream", "s1")]);
     one.hits_addend = Some(hits);
     let mut client = super::client(tollgate).await;
@@ -204,85 +200,11 @@ async fn every_key_of_reservations_expires() {
             client.commit(commit("token_bucket", &id, 5)).await.unwrap();
         }
     }
-    let keys: Vec<String> = redis.say(&["KEYS", "tg:{*"]);
+    let keys: Vec<String> = redis.say(&["KEYS", "tg:{*}:?????*"]);
     let ledger: Vec<_> = keys.iter().filter(|key| !key.ends_with('}')).collect();
     assert!(ledger.len() >= 2, "{keys:?}");
     for key in keys {
         let ttl_ms: i64 = redis.say(&["PTTL", &key]);
         assert!(ttl_ms > 0, "{key} has no expiry: {ttl_ms}");
-    }
-}
-
-/// Adds the user `limits` with the rights that the page names, and no others. Its password is
-/// `secret`. Returns the commands of the page.
-fn add_user_of_the_page(redis: &RedisServer) -> Vec<String> {
-    let page = fs::read_to_string("docs/shared-limits.md").unwrap();
-    let (_, section) = page
-        .split_once("\n## A Redis user with few rights\n")
-        .unwrap();
-    let commands = section.split("```").nth(1).unwrap();
-    let commands = commands.strip_prefix("text").unwrap();
-    let mut words = vec!["ACL", "SETUSER", "limits", "on", ">secret", "~tg:*"];
-    let allowed: Vec<_> = commands
-        .split_whitespace()
-        .map(|command| format!("+{}", command.to_lowercase()))
-        .collect();
-    words.extend(allowed.iter().map(String::as_str));
-    let set: String = redis.say(&words);
-    assert_eq!(set, "OK");
-    commands.split_whitespace().map(str::to_owned).collect()
-}
-
-/// A user with the rights that the page names, and no others.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_commands_on_the_page_are_all_that_a_user_needs() {
-    let redis = RedisServer::start(&[]);
-    let commands = add_user_of_the_page(&redis);
-    let directory = tempfile::tempdir().unwrap();
-    let password = directory.path().join("password");
-    fs::write(&password, "secret").unwrap();
-    let url = redis.url();
-    let login = [
-        "--store-user",
-        "limits",
-        "--store-password-file",
-        password.to_str().unwrap(),
-    ];
-    let replica = replica(RULES, &patient(&url, &login));
-    let mut client = client(&replica).await;
-    for id in ["a", "b", "a"] {
-        client
-            .reserve(reserve("fixed_window", id, 800))
-            .await
-            .unwrap();
-    }
-    let answer = client.commit(commit("fixed_window", "a", 900)).await;
-    assert_eq!(settled(answer), Ok((800, 900)));
-    stream(&replica, 0).await;
-    stream(&replica, 5).await;
-    // An interval may have begun without any limit.
-    for value in ["fixed_window", "token_bucket"] {
-        left(&mut client, "k", value).await;
-    }
-    let reset = r#"{"domain":"d","descriptor":[{"key":"k","value":"fixed_window"}]}"#;
-    let answer = http(replica.admin, "POST", "/reset", reset);
-    assert_eq!(answer.0, 200, "{}", answer.1);
-    let denied: Vec<redis::Value> = redis.say(&["ACL", "LOG"]);
-    assert!(denied.is_empty(), "{denied:?}");
-    // Limits in other algorithms use other commands of the scripts.
-    let mut folders = vec![PathBuf::from("src/store/redis")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            for call in fs::read_to_string(path).unwrap().split("call('").skip(1) {
-                let (command, _) = call.split_once('\'').unwrap();
-                let mut listed = commands.iter();
-                assert!(listed.any(|one| one == command), "the page lacks {command}");
-            }
-        }
     }
 }

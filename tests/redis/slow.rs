@@ -17,7 +17,7 @@ use tollgate_test_support::grpc_client::{channel, descriptor, request};
 use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::redis_server::RedisServer;
 
-use super::{client, left, patient, replica, shared};
+use super::{buckets, client, left, patient, replica, shared};
 
 /// A relay between the service and Redis. It ends with the test's runtime.
 struct Relay {
@@ -81,7 +81,7 @@ async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
     let mut api = RateLimitsClient::new(channel(tollgate.grpc).await);
     // The scripts are loaded.
     api.reserve(reserve("first")).await.unwrap();
-    let keys = || redis.say::<Vec<String>>(&["KEYS", "*"]).len();
+    let keys = || buckets(&redis).len();
     let before = keys();
     relay.holds.send_replace(true);
     let mut impatient = tonic::Request::new(reserve("a"));

@@ -6,12 +6,15 @@
 //! the state in both cases; `error_class` has the reasons that are counted.
 
 use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::Node;
-use tollgate_test_support::tollgate_process::tollgate_binary;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use super::{RULES, ask, buckets, decides, left, passes, shared, shows, verbose};
+use super::{
+    RULES, ask, buckets, decides, left, passes, patient, reservations, shared, shows, verbose,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_takes_no_writes_is_reported() {
@@ -91,6 +94,67 @@ async fn a_value_that_is_not_a_bucket_is_kept_and_reported() {
     // Other buckets are still decided.
     assert_eq!(ask(&mut client, "b").await, Ok(Code::Ok));
     assert_eq!(tollgate.metric("tollgate_store_up"), 1);
+}
+
+/// Sets the rights of the user of all connections that have no other.
+fn grant(redis: &RedisServer, rights: &str) {
+    let _: redis::Value = redis.say(&["ACL", "SETUSER", "default", rights]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_an_acl_denies_within_the_script_opens_the_breaker() {
+    const CHECKS: u64 = 200;
+    let redis = RedisServer::start(&[]);
+    let (tollgate, mut client) = shared(&redis.url(), &[]).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    grant(&redis, "-mget");
+    for _ in 0..CHECKS {
+        assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    }
+    shows(&tollgate, "[-] store: ");
+    shows(&tollgate, "check the user, the password and its ACL");
+    assert!(tollgate.metric("tollgate_store_breaker_opened_total") > 0);
+    // Three calls at most were sent, if no heartbeat found it before.
+    let sent = tollgate.metric("tollgate_store_unknown_outcomes_total");
+    assert!(sent <= 3, "{sent}");
+    let said = tollgate.said();
+    let lines = said.lines().filter(|line| line.contains("store=")).count();
+    assert!(lines < 10, "{said}");
+    grant(&redis, "+mget");
+    decides(&tollgate);
+    assert_eq!(left(&mut client, "a").await, 999);
+    // The same from the start: it is never ready.
+    grant(&redis, "-mget");
+    let tollgate = Tollgate::start(RULES, &patient(&redis.url(), &[]));
+    shows(&tollgate, "check the user, the password and its ACL");
+    assert_eq!(http(tollgate.http, "GET", "/readyz", "").0, 500);
+}
+
+/// Checks are decided and reservations are not, so the connection is kept, and the page says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_decides_half_of_its_checks_is_not_healthy() {
+    let redis = RedisServer::start(&[]);
+    let (tollgate, mut client) = shared(&redis.url(), &[]).await;
+    let mut api = reservations::client(&tollgate).await;
+    grant(&redis, "-hset");
+    for number in 0..20 {
+        let denied = api.reserve(reservations::reserve("a", "id", 1)).await;
+        assert_eq!(denied.unwrap_err().code(), tonic::Code::Unavailable);
+        assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+        if number == 1 {
+            shows(&tollgate, "[-] store: ");
+            shows(&tollgate, "checks: its ACL forbids a command of the script");
+        }
+    }
+    assert_eq!(tollgate.metric("tollgate_store_up"), 1);
+    assert_eq!(tollgate.metric("tollgate_store_breaker_opened_total"), 0);
+    let reason = "tollgate_store_undecided_total{reason=\"script_refused\"}";
+    assert_eq!(tollgate.metric(reason), 20);
+    // The share is that of the last ten to twenty seconds: the page recovers without a restart.
+    grant(&redis, "+hset");
+    api.reserve(reservations::reserve("a", "id", 1))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -235,9 +235,9 @@ fn files_are_bounded_in_number_size_and_depth() {
 }
 
 #[test]
-fn a_device_that_never_ends_is_too_large() {
+fn a_device_is_refused_before_it_is_opened() {
     let path = RulesPath::Path(PathBuf::from("/dev/zero"));
-    assert_eq!(refusal(&path), "/dev/zero: larger than 16 MiB; split it");
+    assert_eq!(refusal(&path), "/dev/zero: a device, not a regular file");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Placeholder};
 use crate::rules::reading::{bad, found, good, limit, only};
 
 /// A field, a valid value, and the algorithm option that it sets.
-const FIELDS: [(&str, &str, AlgorithmOption); 9] = [
+const FIELDS: [(&str, &str, AlgorithmOption); 10] = [
     ("burst", "2", AlgorithmOption::Burst),
     ("segments", "6", AlgorithmOption::Segments),
     ("refill", "interval", AlgorithmOption::Refill),
@@ -16,6 +16,7 @@ const FIELDS: [(&str, &str, AlgorithmOption); 9] = [
     ("time_zone", "UTC", AlgorithmOption::Calendar),
     ("week_start", "sunday", AlgorithmOption::Calendar),
     ("count_refused", "all", AlgorithmOption::CountRefused),
+    ("charged", "afterwards", AlgorithmOption::CountRefused),
     ("holder_key", "id", AlgorithmOption::Slots),
     ("slot_seconds", "60", AlgorithmOption::Slots),
 ];

@@ -27,6 +27,7 @@ fn misplaced_names_of_tollgate_are_rejected() {
         "time_zone",
         "week_start",
         "count_refused",
+        "charged",
         "holder_key",
         "slot_seconds",
     ];

@@ -11,7 +11,8 @@ use std::path::Path;
 use tollgate::rules::file::{LoadedRules, Report, load_overlaid, overlay_schema};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload;
-use tollgate_limiter::{Allowance, Entry, Match, OnStoreFailure, Rule};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{Allowance, CountRefused, Entry, Match, OnStoreFailure, Rule};
 
 use crate::rules::reading::{APART, source};
 use crate::rules::snapshots::{Differences, folder, yaml_files};
@@ -94,7 +95,13 @@ fn every_overlay_is_explained_as_its_snapshot_says() {
 #[test]
 fn a_permission_lets_every_raise_pass() {
     for (entry, key) in [
-        ("algorithm: token_bucket, burst: 101", "user"),
+        (
+            "algorithm: token_bucket, burst: 101, count_refused: all",
+            "user",
+        ),
+        ("algorithm: token_bucket", "user"),
+        ("charged: at_once", "tokens"),
+        ("count_refused: all", "tokens"),
         ("requests_per_unit: 101", "user"),
         ("count_refused: none", "plan"),
         ("shadow_mode: true", "user"),
@@ -126,17 +133,26 @@ fn what_admits_no_more_needs_no_permission() {
         ));
         limit(rule(&loaded, "user"))
     };
-    assert_eq!(user("algorithm: token_bucket"), (100, "token_bucket", 100));
     assert_eq!(
-        user("algorithm: gcra, burst: 20"),
+        user("algorithm: token_bucket, count_refused: all"),
+        (100, "token_bucket", 100)
+    );
+    assert_eq!(
+        user("algorithm: gcra, burst: 20, charged: afterwards"),
         (100, "token_bucket", 20)
     );
-    assert_eq!(user("algorithm: leaky_bucket"), (100, "leaky_bucket", 1));
-    assert_eq!(user("algorithm: sliding_log"), (100, "sliding_log", 100));
-    let segments = user("algorithm: sliding_window, segments: 6");
+    assert_eq!(
+        user("algorithm: leaky_bucket, count_refused: blocking"),
+        (100, "leaky_bucket", 1)
+    );
+    assert_eq!(
+        user("algorithm: sliding_log, charged: afterwards"),
+        (100, "sliding_log", 100)
+    );
+    let segments = user("algorithm: sliding_window, segments: 6, charged: afterwards");
     assert_eq!(segments, (100, "sliding_window_segments", 100));
     assert_eq!(user("requests_per_unit: 7"), (7, "fixed_window", 7));
-    let fewer = user("requests_per_unit: 7, algorithm: token_bucket");
+    let fewer = user("requests_per_unit: 7, algorithm: token_bucket, count_refused: all");
     assert_eq!(fewer, (7, "token_bucket", 7));
     let stricter = overlaid("- {domain: shop, on_store_failure: deny, all_or_nothing: false}\n");
     let answer = stricter.rules.on_store_failure(b"shop");
@@ -177,6 +193,39 @@ fn a_limit_keeps_what_an_entry_does_not_set() {
     assert_eq!(limit(rule(&loaded, "export")), (2, "concurrency", 2));
 }
 
+/// Of `charged` and `count_refused` an entry sets one, in place of what the limit has.
+#[test]
+fn another_algorithm_keeps_how_a_limit_is_charged() {
+    for (key, set, refused) in [
+        ("tokens", "algorithm: sliding_window", CountRefused::InFull),
+        ("tokens", "charged: afterwards", CountRefused::InFull),
+        (
+            "tokens",
+            "charged: at_once, may_raise: true",
+            CountRefused::Blocking,
+        ),
+        (
+            "tokens",
+            "count_refused: none, may_raise: true",
+            CountRefused::None,
+        ),
+        ("plan", "charged: afterwards", CountRefused::InFull),
+        (
+            "user",
+            "algorithm: gcra, charged: afterwards",
+            CountRefused::InFull,
+        ),
+    ] {
+        let loaded = overlaid(&format!(
+            "- {{domain: shop, path: [{{key: {key}}}], {set}}}\n"
+        ));
+        let Allowance::Limited { limit, algorithm } = rule(&loaded, key).allowance else {
+            panic!("{key}")
+        };
+        assert_eq!(count_refused(algorithm, &limit), refused, "{key} {set}");
+    }
+}
+
 #[test]
 fn the_first_entry_that_matches_a_limit_applies() {
     // The first one sets nothing, so it excludes its limit.
@@ -184,7 +233,7 @@ fn the_first_entry_that_matches_a_limit_applies() {
         "- {domain: shop, path: [{key: export}]}
 - {domain: shop, path: [{key: plan}]}
 - {domain: shop, path: [{key: user}, {key: '*', value: 'reports/*'}], algorithm: leaky_bucket}
-- {domain: sh*p, algorithm: token_bucket, burst: 3}
+- {domain: sh*p, algorithm: token_bucket, burst: 3, may_raise: true}
 - {domain: '*', on_store_failure: deny}
 ",
     );
@@ -251,7 +300,7 @@ fn errors_of_rules_and_overlay_are_reported_together() {
 fn the_hash_of_rules_covers_the_overlay() {
     let overlay = |burst: u32| {
         let text = format!(
-            "overlay: [{{domain: shop, path: [{{key: user}}], algorithm: gcra, burst: {burst}}}]"
+            "overlay: [{{domain: shop, path: [{{key: user}}], algorithm: gcra, burst: {burst}, may_raise: true}}]"
         );
         source("overlay.yaml", &text)
     };

@@ -255,7 +255,8 @@ fn allowance(allowance: Allowance) -> String {
         write!(text, " segments={segments}").unwrap();
     }
     if let Some(count_refused) = limit.count_refused() {
-        write!(text, " count_refused={}", count_refused.name()).unwrap();
+        let (field, value) = count_refused.field();
+        write!(text, " {field}={value}").unwrap();
     }
     text
 }

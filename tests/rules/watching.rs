@@ -299,12 +299,13 @@ fn algorithm(change: RulesUpdate) -> &'static str {
 
 #[test]
 fn a_change_of_the_overlay_is_seen_and_a_bad_one_is_refused_once() {
-    let (directory, mut reload) = start_with_overlay("overlay: [{domain: d, algorithm: gcra}]\n");
+    let (directory, mut reload) =
+        start_with_overlay("overlay: [{domain: d, algorithm: gcra, may_raise: true}]\n");
     let overlay = directory.path().join("overlay.yml");
     assert!(polls(&mut reload, 5).is_none());
     fs::write(
         &overlay,
-        "overlay: [{domain: d, algorithm: leaky_bucket}]\n",
+        "overlay: [{domain: d, algorithm: leaky_bucket, may_raise: true}]\n",
     )
     .unwrap();
     assert_eq!(algorithm(changed(&mut reload)), "leaky_bucket");

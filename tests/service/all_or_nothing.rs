@@ -126,7 +126,7 @@ fn rules_of(algorithm: &dyn Algorithm) -> String {
     let refused = match algorithm.default_count_refused() {
         CountRefused::None => "",
         // Otherwise refused hits would be counted as well.
-        CountRefused::Blocking | CountRefused::All => ", count_refused: none",
+        _ => ", count_refused: none",
     };
     let descriptors = KEYS.iter().zip(0_u32..).map(|(key, position)| {
         let limit = limit_of(1_000 + 200 * position, algorithm);

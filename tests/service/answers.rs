@@ -80,7 +80,7 @@ async fn with_overrides_disabled_the_rule_applies() {
 fn excesses() -> [(&'static str, RateLimitRequest); 3] {
     let entries: Vec<_> = (0..65).map(|n| (n.to_string(), "v")).collect();
     [
-        ("descriptors", request("d", vec![hits("ten", "a", 1); 129])),
+        ("descriptors", request("d", vec![hits("ten", "a", 1); 513])),
         (
             "entries",
             request("d", vec![hits("ten", "a", 1), descriptor(&entries)]),
@@ -126,7 +126,7 @@ async fn excess_may_be_an_error_with_advice() {
         let (code, words) = match bound {
             "descriptors" => (
                 Grpc::ResourceExhausted,
-                "a request may have 128 descriptors; raise --descriptors-max",
+                "a request may have 512 descriptors; raise --descriptors-max",
             ),
             "entries" => (
                 Grpc::ResourceExhausted,

@@ -370,6 +370,35 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
     assert!(left <= REQUEST_LABEL_SETS_MAX + 2, "{left}");
 }
 
+#[test]
+fn new_values_take_the_space_of_values_without_hits() {
+    let reloaded = Reloaded::new(&detailed("a"));
+    let overflow = "tollgate_label_overflow_total{bound=\"request_label_sets\"}";
+    for value in 0..REQUEST_LABEL_SETS_MAX {
+        reloaded.hit_value(&value.to_string());
+    }
+    reloaded.hit_value("early");
+    let text = reloaded.scrape();
+    assert_eq!(series_value(&text, overflow), 1, "all have had hits");
+    // Two scrapes without hits, but of one value.
+    for _ in 0..2 {
+        reloaded.hit_value("7");
+        reloaded.scrape();
+    }
+    for value in 0..10 {
+        reloaded.hit_value(&format!("new-{value}"));
+    }
+    let text = reloaded.scrape();
+    assert_eq!(series_value(&text, overflow), 1, "no further one");
+    let shown = shown(&text);
+    assert_eq!(
+        (shown.get("a_7"), shown.get("a_new-9")),
+        (Some(&3), Some(&1))
+    );
+    let hits: u64 = (shown.values().sum::<u64>()) + 1;
+    assert_eq!(hits, REQUEST_LABEL_SETS_MAX as u64 + 13, "no hit is lost");
+}
+
 /// Each worker thread holds the rules of its last answer. A reload must wake worker threads without
 /// requests.
 #[tokio::test]

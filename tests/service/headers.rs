@@ -410,3 +410,29 @@ async fn json_has_the_same_headers() {
         ])
     );
 }
+
+#[tokio::test]
+async fn the_request_that_goes_upstream_can_have_headers_of_its_own() {
+    let all = |answer: &RateLimitResponse| -> Vec<String> {
+        let headers = answer.request_headers_to_add.iter();
+        headers
+            .map(|it| format!("{}: {}", it.key, it.value))
+            .collect()
+    };
+    let flags = [
+        "--limit-request-headers-enabled=true",
+        "--limit-request-remaining-header=X-Left",
+    ];
+    let mut service = Service::start(RULES, &flags).await;
+    let mut ask = async |key: &str| service.ask(asked(&[(key, 1)], "a")).await;
+    // A limit in shadow mode lets the request pass, and the upstream sees that nothing is left.
+    for _ in 0..2 {
+        let answer = ask("watched").await;
+        assert_eq!(answer.overall_code(), Code::Ok);
+        assert!(answer.response_headers_to_add.is_empty());
+        let headers = all(&answer);
+        assert_eq!(headers[..2], ["RateLimit-Limit: 1", "X-Left: 0"]);
+        assert!(headers[2].starts_with("RateLimit-Reset: "), "{headers:?}");
+    }
+    assert_eq!(all(&ask("free").await), [""; 0]);
+}

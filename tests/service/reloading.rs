@@ -134,6 +134,29 @@ async fn generation_and_hash_identify_the_rules_in_use() {
 }
 
 #[tokio::test]
+async fn a_new_algorithm_that_counts_fewer_refused_hits_is_a_warning() {
+    let rules = |options: &str| {
+        format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: year, requests_per_unit: 9{options}}}}}]\n"
+        )
+    };
+    let mut service = Service::start(&rules(""), &[]).await;
+    for (options, is_weaker) in [
+        (", algorithm: token_bucket", true),
+        ("", false),
+        (", algorithm: sliding_window, charged: afterwards", false),
+        (", algorithm: gcra, count_refused: all", true),
+        // The algorithm is that of before.
+        (", algorithm: gcra", false),
+    ] {
+        service.reload(&rules(options)).await;
+        let (_, said) = get(service.admin, "/readyz?verbose").await;
+        let is_said = said.contains("which is weaker than");
+        assert_eq!(is_said, is_weaker, "{options}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn rejected_rules_are_reported_until_valid_ones_load() {
     let mut service = Service::start(&rules(1), &[]).await;
     let good = get(service.admin, "/readyz?verbose").await;

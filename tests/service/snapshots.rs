@@ -4,7 +4,7 @@
 //! or a full disk (`tests/process/snapshot.rs`).
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use tollgate_limiter::{ALGORITHMS, Timestamp};
@@ -26,10 +26,12 @@ impl Folder {
         self.0.path().join("buckets.snapshot")
     }
 
-    /// Files in it, by name.
+    /// Files in it, by name, without that of the lock.
     pub(super) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names =
+            names.filter(|name: &String| Path::new(name).extension() != Some("lock".as_ref()));
         let mut names: Vec<String> = names.collect();
         names.sort();
         names

@@ -1,7 +1,6 @@
 //! Snapshots that cannot be read: a message, empty buckets, and the file set aside.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tollgate_limiter::ALGORITHMS;
@@ -49,40 +48,10 @@ async fn damaged_and_foreign_files_are_set_aside_and_replaced_by_the_next_snapsh
         refused("version", change_bytes(|bytes| bytes[16] = 9)).await,
         refused("foreign", change_bytes(Vec::clear)).await,
         refused("foreign", change_bytes(|bytes| bytes[0] = b'x')).await,
-        refused("unreadable", |path| {
-            fs::remove_file(path).unwrap();
-            symlink(path, path).unwrap();
-        })
-        .await,
     ];
     for folder in folders {
         assert_eq!(folder.files(), both);
     }
-}
-
-#[tokio::test]
-async fn a_directory_stays_where_it_is_and_writes_fail() {
-    let folder = refused("unreadable", |path| {
-        fs::remove_file(path).unwrap();
-        fs::create_dir(path).unwrap();
-    })
-    .await;
-    assert!(folder.snapshot().is_dir());
-    assert_eq!(folder.files(), ["buckets.snapshot"]);
-}
-
-#[tokio::test]
-async fn a_pipe_does_not_stop_the_start() {
-    let folder = refused("unreadable", |path| {
-        fs::remove_file(path).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(path).status();
-        assert!(made.unwrap().success());
-    })
-    .await;
-    assert_eq!(
-        folder.files(),
-        ["buckets.snapshot", "buckets.snapshot.refused"]
-    );
 }
 
 #[tokio::test]

@@ -486,7 +486,8 @@ impl Terms {
             fields.push(format!("burst: {burst}"));
         }
         if let Some(count_refused) = self.count_refused {
-            fields.push(format!("count_refused: {}", count_refused.name()));
+            let (field, value) = count_refused.field();
+            fields.push(format!("{field}: {value}"));
         }
         format!("{{{}}}", fields.join(", "))
     }

@@ -168,11 +168,14 @@ impl Replicas {
     }
 
     pub(super) fn held(&self) -> u64 {
+        self.metric("tollgate_lease_hits_held")
+    }
+
+    pub(super) fn metric(&self, name: &str) -> u64 {
         let text = self.metrics.render().unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("tollgate_lease_hits_held "));
-        line.unwrap().parse().unwrap()
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap().parse().unwrap()
     }
 
     /// Many tasks send checks at once, on each of these replicas; returns how many hits were

@@ -3,11 +3,13 @@
 
 use tollgate::store::BatchClient;
 use tollgate::store::lease::LeaseLimits;
-use tollgate_limiter::Operation;
+use tollgate_limiter::{CountRefused, Operation};
 
 use super::hourly as check;
 use super::lease_replicas::{AGE_US, LEASES, Replicas, Shared, tick};
 use super::*;
+
+const LOST: &str = "tollgate_lease_refused_hits_lost_total";
 
 #[tokio::test(start_paused = true)]
 async fn replicas_admit_exactly_the_limit() {
@@ -84,9 +86,13 @@ async fn a_denied_key_is_not_sent_again_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_is_never_written() {
+async fn a_denial_that_does_not_count_is_not_written() {
     let replicas = Replicas::new(2, LEASES);
     let check = check(1, 10, 1);
+    let check = Check {
+        limit: check.limit.with_count_refused(CountRefused::None),
+        ..check
+    };
     let refunded = Check {
         operation: Hits::Refund(2).into(),
         ..check.clone()
@@ -94,11 +100,101 @@ async fn a_denial_is_never_written() {
     replicas.burst(&[0, 1], 4, 50, &check).await;
     replicas.settle().await;
     replicas.burst(&[0, 1], 4, 50, &check).await;
-    // A fixed window counts denied hits and would grant nothing for this.
     replicas.ask(0, &refunded).await;
     assert_eq!(replicas.left(&check).await, 2);
     replicas.clock.advance_us(1_000_000);
     assert_eq!(replicas.burst(&[1], 1, 10, &check).await, 2);
+}
+
+/// What a denied check leaves in the shared store, and what a look then says, are those of exact
+/// mode.
+#[tokio::test(start_paused = true)]
+async fn denied_hits_count_as_the_limit_says() {
+    for (number, (counted, asks, used)) in [
+        (None, &[400, 400, 400][..], 1_200),
+        (None, &[400, 400, 700, 1], 1_500),
+        // Only a look passes a window that is exactly full.
+        (None, &[1_000, 1, 1], 1_000),
+        (None, &[0, 1_000, 1], 1_001),
+        (Some(CountRefused::None), &[400, 400, 400], 800),
+        (Some(CountRefused::Blocking), &[900, 500], 1_400),
+        (Some(CountRefused::All), &[900, 900, 900], 2_000),
+        (Some(CountRefused::InFull), &[900, 900, 900], 2_700),
+        // More than the limit goes to the store as it is.
+        (Some(CountRefused::All), &[5_000], 2_000),
+        (Some(CountRefused::InFull), &[5_000], 5_000),
+        (None, &[5_000, 1], 5_000),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for name in [
+            "fixed_window",
+            "sliding_window",
+            "token_bucket",
+            "leaky_bucket",
+        ] {
+            if counted.is_none() && name != "fixed_window" {
+                continue;
+            }
+            let replicas = Replicas::new(1, LEASES);
+            let of = |hits| {
+                let check = check(number as u64, 1_000, hits);
+                Check {
+                    algorithm: tollgate_limiter::algorithm::from_name(name).unwrap(),
+                    limit: counted.map_or(check.limit, |it| check.limit.with_count_refused(it)),
+                    ..check
+                }
+            };
+            for hits in asks {
+                replicas.ask(0, &of(*hits)).await;
+            }
+            let look = replicas.ask(0, &of(0)).await;
+            let found = look.used_before - replicas.held();
+            assert_eq!(found, used, "{name} {counted:?} {asks:?}");
+            assert_eq!(look.allowed, used <= 1_000, "{name} {counted:?} {asks:?}");
+            assert_eq!(replicas.metric(LOST), 0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn denied_hits_of_one_bucket_share_calls() {
+    let replicas = Replicas::new(1, LEASES);
+    let all = |hits| {
+        let check = check(1, 100, hits);
+        Check {
+            limit: check.limit.with_count_refused(CountRefused::All),
+            ..check
+        }
+    };
+    assert!(replicas.ask(0, &all(100)).await.allowed);
+    let calls = *replicas.shared.calls.lock().unwrap();
+    assert_eq!(replicas.burst(&[0], 64, 50, &all(1)).await, 0);
+    let look = replicas.ask(0, &all(0)).await;
+    assert_eq!(look.used_before, 200, "the debt is bounded");
+    let calls = *replicas.shared.calls.lock().unwrap() - calls;
+    assert!(calls < 320, "{calls} calls for 3,200 denials");
+}
+
+#[tokio::test(start_paused = true)]
+async fn denied_hits_that_do_not_reach_the_store_are_counted() {
+    let replicas = Replicas::new(1, LEASES);
+    let all = |hits| {
+        let check = check(1, 10, hits);
+        Check {
+            limit: check.limit.with_count_refused(CountRefused::All),
+            ..check
+        }
+    };
+    assert!(replicas.ask(0, &all(10)).await.allowed);
+    assert!(!replicas.ask(0, &all(1)).await.allowed);
+    assert_eq!(replicas.ask(0, &all(0)).await.used_before, 11);
+    *replicas.shared.fails.lock().unwrap() = true;
+    // The store denied as many a moment ago.
+    assert!(!replicas.ask(0, &all(3)).await.allowed);
+    tick(1_000).await;
+    assert_eq!(replicas.metric(LOST), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,6 +311,7 @@ async fn a_changed_limit_applies_at_once() {
     let replicas = Replicas::new(1, LEASES);
     replicas.burst(&[0], 16, 10, &check(1, 1_000, 1)).await;
     assert!(!replicas.ask(0, &check(1, 100, 1)).await.allowed);
+    // What the lower limit refused no longer counts.
     assert_eq!(replicas.burst(&[0], 1, 100, &check(1, 200, 1)).await, 40);
 }
 

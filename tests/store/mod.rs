@@ -225,6 +225,30 @@ async fn outcomes_keep_the_order_of_the_checks_across_partitions() {
     }
 }
 
+/// Whatever the store counted of refused hits, and whatever a denial cache hid from it.
+#[tokio::test]
+async fn a_raised_limit_lets_as_many_more_pass_as_it_was_raised_by() {
+    for running in running().await {
+        for refused in 1..5 {
+            let key = refused;
+            let mut passed = 0;
+            for asked in [check(key, 10, 7), check(key, 10, 5), check(key, 20, 1)] {
+                let times = match asked.operation.hits.count() {
+                    5 => refused * refused,
+                    1 => 30,
+                    _ => 1,
+                };
+                for _ in 0..times {
+                    let outcomes = running.ask(vec![asked.clone()]).await.unwrap();
+                    passed += u32::from(outcomes[0].as_ref().unwrap().allowed);
+                }
+            }
+            // The first, which took seven of ten; refused hits filled the window.
+            assert_eq!(passed, 1 + 10, "{} {refused}", running.name);
+        }
+    }
+}
+
 #[tokio::test]
 async fn two_checks_of_one_bucket_count_together() {
     for running in running().await {

@@ -49,8 +49,8 @@ fn planted_bugs_are_found() {
         (
             by_histories,
             "fixed_window",
-            "if count <= requests then",
-            "if count <= requests + 1 then",
+            "if count <= requests and",
+            "if count <= requests + 1 and",
         ),
         // A time before the bucket's is not brought forward.
         (

@@ -59,7 +59,8 @@ pub struct Call<'b> {
     /// The request's body: one gRPC message behind its five-byte head, as the client sent it.
     /// Neither is checked.
     pub body: Cow<'b, [u8]>,
-    /// The client's `grpc-timeout` in microseconds; none if absent or invalid.
+    /// The client's `grpc-timeout` in microseconds; none if absent. A call with a malformed one is
+    /// a [`Request`].
     pub timeout_us: Option<u64>,
     /// Value of [`crate::Config::captured_header`]; none if absent or repeated.
     pub captured: Option<CapturedValue>,

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::algorithm::{self, Algorithm};
+use super::algorithm::{self, Algorithm, AlgorithmOption, Outcome};
 use super::descriptor::{Hits, Operation};
 use super::key::Key;
-use super::limit::{CountRefused, Limit};
+use super::limit::Limit;
 use super::reservation::Step;
 use super::rule::Rule;
 
@@ -30,7 +30,8 @@ pub struct Check {
     pub shared_bucket: bool,
     /// Whether a fallback may decide it when its store cannot.
     pub may_fall_back: bool,
-    /// Whether the shared store decides it, and no lease: its rule reserves.
+    /// Whether the shared store decides it, and no lease: its rule reserves, or is charged
+    /// afterwards.
     pub is_exact: bool,
     /// The bucket's name in the scheme of another service (`Plan::name_buckets`); none where the
     /// key names it.
@@ -75,7 +76,27 @@ impl Check {
     #[inline]
     pub fn keeps_refused_hits(&self) -> bool {
         !matches!(self.operation.hits, Hits::Reservation(_))
-            && algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
+            && algorithm::count_refused(self.algorithm, &self.limit).keeps_all()
+    }
+
+    /// Whether refused hits can be lost: its algorithm counts hits, and not slots.
+    #[inline]
+    pub fn can_lose_charges(&self) -> bool {
+        let options = self.algorithm.options();
+        options.contains(&AlgorithmOption::CountRefused)
+    }
+
+    /// How many of its hits were lost when it was refused: the limit did not count them.
+    pub fn lost_when_refused(&self, outcome: &Outcome) -> u64 {
+        match self.operation.hits {
+            Hits::Take(hits) => hits.saturating_sub(algorithm::counted_of_refused(
+                self.algorithm,
+                &self.limit,
+                outcome.used_before,
+                hits,
+            )),
+            _ => 0,
+        }
     }
 }
 

@@ -42,8 +42,10 @@ pub enum CountRefused {
     None,
     /// The limit that refused.
     Blocking,
-    /// Every limit that was asked, whichever refused.
+    /// Every limit that was asked, whichever refused. A bucket's debt is at most one burst.
     All,
+    /// Every limit that was asked, in full: hits are the price of work that is done.
+    InFull,
 }
 
 /// How many requests a window allows, and how many can come at once.
@@ -378,23 +380,41 @@ impl Limit {
 // === impl CountRefused ===
 
 impl CountRefused {
-    /// Every variant.
-    pub const ALL: [Self; 3] = [Self::None, Self::Blocking, Self::All];
+    /// Every variant, from the weakest to the strongest.
+    pub const ALL: [Self; 4] = [Self::None, Self::Blocking, Self::All, Self::InFull];
 
-    /// Its name in rules files.
+    /// The values of `count_refused` in rules files.
+    pub const NAMES: [&'static str; 3] = ["none", "blocking", "all"];
+
+    /// The field of rules files that chooses it, and its value there.
     #[inline]
-    pub const fn name(self) -> &'static str {
+    pub const fn field(self) -> (&'static str, &'static str) {
         match self {
-            Self::None => "none",
-            Self::Blocking => "blocking",
-            Self::All => "all",
+            Self::None => ("count_refused", "none"),
+            Self::Blocking => ("count_refused", "blocking"),
+            Self::All => ("count_refused", "all"),
+            Self::InFull => ("charged", "afterwards"),
         }
     }
 
-    /// The variant with that name.
+    /// The variant with that value of `count_refused`.
     #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| one.field() == ("count_refused", name))
+    }
+
+    /// Whether hits that one limit refuses stay taken in the others, `all_or_nothing` included.
+    #[inline]
+    pub const fn keeps_all(self) -> bool {
+        matches!(self, Self::All | Self::InFull)
+    }
+
+    /// Whether it counts fewer refused hits than `other`.
+    #[inline]
+    pub fn is_weaker_than(self, other: Self) -> bool {
+        let strength = |one| Self::ALL.iter().position(|each| *each == one);
+        strength(self) < strength(other)
     }
 }
 

@@ -14,6 +14,7 @@ use super::allowance::Allowance;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
+use super::limit::CountRefused;
 use super::limit_table::TableLine;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::planned_steps::PlannedSteps;
@@ -513,7 +514,8 @@ impl PlanBuffer {
             },
             shared_bucket: false,
             may_fall_back: false,
-            is_exact: identity.rule.is_some_and(|rule| rule.reserve.is_some()),
+            is_exact: identity.rule.is_some_and(|rule| rule.reserve.is_some())
+                || identity.limit.count_refused() == Some(CountRefused::InFull),
             bucket_name: None,
         });
         self.rule_indices.push(identity.rule.map(|rule| rule.index));

@@ -93,12 +93,6 @@ struct LimitAnswer {
     retry_after: Option<String>,
 }
 
-/// The answers to a batch, in the order of its calls.
-#[derive(Debug, Serialize)]
-pub(super) struct BatchAnswer {
-    pub(super) answers: Vec<TaggedAnswer>,
-}
-
 /// The answer to one call of a batch: one of the four, and the status that it would have alone.
 #[derive(Debug, Serialize)]
 pub(super) struct TaggedAnswer {

@@ -106,7 +106,8 @@ impl From<ApiError> for CallFailure {
                 | RequestError::NoDescriptors => ErrorCode::InvalidArgument,
                 RequestError::TooManyDescriptors { .. }
                 | RequestError::TooManyEntries { .. }
-                | RequestError::TooManyMatchingSteps => ErrorCode::ResourceExhausted,
+                | RequestError::TooManyMatchingSteps
+                | RequestError::AnswerTooLarge { .. } => ErrorCode::ResourceExhausted,
                 RequestError::Store(StoreError::DeadlineExceeded) => ErrorCode::DeadlineExceeded,
                 RequestError::NoRules | RequestError::Store(_) => ErrorCode::Unavailable,
             },

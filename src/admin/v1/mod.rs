@@ -26,22 +26,23 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, Method, StatusCode, header};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::failure::{CallFailure, ErrorCode};
 use self::service::{Answered, CallService, Endpoint, respond};
 use super::AdminState;
+use super::bodies::{self, BodyFault, NO_MEMORY};
 use super::failure::JSON_HEADERS;
+use crate::answer_memory::AnswerMemory;
 use crate::metrics::Counter;
 use crate::pipeline::Pipeline;
 
-/// Most requests in progress; further ones get 503 at once.
+/// Most requests in progress, whose bodies have arrived; further ones get 503 at once.
 const REQUESTS_MAX: usize = 128;
 
 /// Timeout of a request, including its body.
@@ -63,6 +64,7 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 /// Requests in progress, and what carries them out.
 struct Endpoints {
     calls: CallService,
+    memory: Arc<AnswerMemory>,
     in_progress: Semaphore,
     parsed: ParsedBytes,
     shed: Counter,
@@ -74,6 +76,7 @@ struct ParsedBytes(Semaphore);
 /// Endpoints of the API.
 pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminState> {
     let endpoints = Arc::new(Endpoints {
+        memory: Arc::clone(pipeline.answer_memory()),
         calls: CallService::new(pipeline),
         in_progress: Semaphore::new(REQUESTS_MAX),
         parsed: ParsedBytes::new(),
@@ -121,12 +124,6 @@ impl Endpoints {
             drain(body).await;
             return failure.into_response();
         }
-        let Ok(_permit) = self.in_progress.try_acquire() else {
-            self.shed.inc();
-            drain(body).await;
-            let why = "too many requests are in progress; try again later";
-            return CallFailure::new(ErrorCode::Unavailable, why).into_response();
-        };
         let carried_out = self.carry_out(endpoint, &head.headers, body);
         let answered = timeout(REQUEST_WAIT_MAX, carried_out).await;
         respond(answered.unwrap_or_else(|_| {
@@ -141,13 +138,37 @@ impl Endpoints {
         headers: &HeaderMap,
         mut body: Body,
     ) -> Result<Answered, CallFailure> {
-        let Some(body) = read(&mut body).await? else {
-            drain(body).await;
-            let why = format!("the body is larger than {BODY_BYTES_MAX} bytes; send fewer calls");
-            return Err(CallFailure::new(ErrorCode::TooLarge, why));
+        let connection = self.memory.connection();
+        let unavailable = |why| {
+            self.shed.inc();
+            Err(CallFailure::new(ErrorCode::Unavailable, why))
+        };
+        let Some(mut arriving) = connection.take_request(0) else {
+            return unavailable(NO_MEMORY);
+        };
+        let body = match bodies::read(&mut body, BODY_BYTES_MAX, &mut arriving).await {
+            Ok(body) => body,
+            Err(BodyFault::Incomplete) => {
+                let why = "the body is incomplete; send it whole";
+                return Err(CallFailure::invalid(why));
+            }
+            Err(BodyFault::NoMemory) => {
+                drain(body).await;
+                return unavailable(NO_MEMORY);
+            }
+            Err(BodyFault::TooLarge) => {
+                drain(body).await;
+                let why =
+                    format!("the body is larger than {BODY_BYTES_MAX} bytes; send fewer calls");
+                return Err(CallFailure::new(ErrorCode::TooLarge, why));
+            }
+        };
+        let Ok(_permit) = self.in_progress.try_acquire() else {
+            return unavailable("too many requests are in progress; try again later");
         };
         let _parsed = self.parsed.take(body.len()).await;
-        self.calls.answer(endpoint, headers, &body).await
+        let memory = &connection;
+        self.calls.answer(endpoint, headers, &body, memory).await
     }
 }
 
@@ -169,36 +190,9 @@ impl ParsedBytes {
     }
 }
 
-/// Reads a body; none when it is too large.
-async fn read(body: &mut Body) -> Result<Option<Vec<u8>>, CallFailure> {
-    let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|_| CallFailure::invalid("the body is incomplete; send it whole"))?;
-        if let Some(data) = frame.data_ref() {
-            if bytes.len().saturating_add(data.len()) > BODY_BYTES_MAX {
-                return Ok(None);
-            }
-            bytes.extend_from_slice(data);
-        }
-    }
-    Ok(Some(bytes))
-}
-
 /// Reads what is left of a body and drops it, within the bounds of a body.
-async fn drain(mut body: Body) {
-    let all = async {
-        let mut left = BODY_BYTES_MAX;
-        while let Some(Ok(frame)) = body.frame().await {
-            let bytes = frame.data_ref().map_or(0, Bytes::len);
-            let Some(rest) = left.checked_sub(bytes) else {
-                return;
-            };
-            left = rest;
-        }
-    };
-    // A body that does not end in time is left.
-    let _ = timeout(REQUEST_WAIT_MAX, all).await;
+async fn drain(body: Body) {
+    bodies::drain(body, BODY_BYTES_MAX, REQUEST_WAIT_MAX).await;
 }
 
 /// The failure of a request that did not end in time.

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tokio::task::yield_now;
 use tollgate_limiter::{Code, Request};
 
-use super::answers::{BatchAnswer, CallAnswer, OneAnswer, TaggedAnswer};
+use super::answers::{CallAnswer, OneAnswer, TaggedAnswer};
 use super::calls::{CallKind, SentCall};
 use super::failure::{CallFailure, ErrorCode};
 use super::fields::Fields;
 use super::strict_json::parse;
-use crate::admin::failure::json_response;
+use crate::admin::failure::{JSON_HEADERS, json_response};
+use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::pipeline::{API_CALLS_MAX, ApiRequest, Pipeline, new_reservation_id};
 use crate::rules::file::nearest;
 use crate::store::Deadline;
@@ -33,10 +35,16 @@ pub(super) enum Endpoint {
     Batch,
 }
 
-/// What a request gets.
-pub(super) enum Answered {
+/// What a request gets, and the memory for it.
+pub(super) struct Answered {
+    answer: Answer,
+    permit: AnswerPermit,
+}
+
+enum Answer {
     One(StatusCode, CallAnswer, Vec<(String, String)>),
-    Batch(BatchAnswer),
+    /// The body.
+    Batch(Vec<u8>),
 }
 
 /// The path with that name.
@@ -62,10 +70,13 @@ pub(super) fn unknown_endpoint(name: &str) -> CallFailure {
 
 /// The response to a request.
 pub(super) fn respond(answered: Result<Answered, CallFailure>) -> Response {
-    match answered {
-        Err(failure) => failure.into_response(),
-        Ok(Answered::Batch(answers)) => json_response(StatusCode::OK, &answers),
-        Ok(Answered::One(status, answer, headers)) => {
+    let Answered { answer, permit } = match answered {
+        Err(failure) => return failure.into_response(),
+        Ok(answered) => answered,
+    };
+    let mut response = match answer {
+        Answer::Batch(body) => (StatusCode::OK, JSON_HEADERS, body).into_response(),
+        Answer::One(status, answer, headers) => {
             let mut response = json_response(status, &answer);
             for (name, value) in headers {
                 // The settings can name a header that is none.
@@ -76,6 +87,26 @@ pub(super) fn respond(answered: Result<Answered, CallFailure>) -> Response {
                 }
             }
             response
+        }
+    };
+    response.extensions_mut().insert(Arc::new(permit));
+    response
+}
+
+/// How many calls a body has, and how many descriptors they have.
+fn count(endpoint: Endpoint, body: &Value) -> (u64, u64) {
+    let descriptors = |call: &Value| {
+        let descriptors = call.get("descriptors").and_then(Value::as_array);
+        descriptors.map_or(0, Vec::len) as u64
+    };
+    match endpoint {
+        Endpoint::One(_) => (1, descriptors(body)),
+        Endpoint::Batch => {
+            let calls = body.get("calls").and_then(Value::as_array);
+            let calls = calls.map_or(&[][..], Vec::as_slice);
+            let objects = calls.iter().filter_map(Value::as_object);
+            let descriptors = objects.flat_map(Map::values).map(descriptors).sum();
+            (calls.len() as u64, descriptors)
         }
     }
 }
@@ -93,17 +124,28 @@ impl CallService {
         endpoint: Endpoint,
         headers: &HeaderMap,
         body: &[u8],
+        memory: &Arc<ConnectionAnswers>,
     ) -> Result<Answered, CallFailure> {
         let body = parse(body).map_err(CallFailure::invalid)?;
+        let bytes_max = self.pipeline.answer_bytes_max();
+        let (calls, descriptors) = count(endpoint, &body);
+        let answer_bytes = self.pipeline.answers_bytes_max(calls, descriptors);
+        let answer_bytes = answer_bytes.min(bytes_max as u64);
+        let permit = memory.reserve(answer_bytes, 0).await.map_err(|error| {
+            let why = error.to_string();
+            CallFailure::new(ErrorCode::Unavailable, why)
+        })?;
         let parent = self.pipeline.is_tracing().then(|| TraceParent::of(headers));
         let parent = parent.flatten();
-        match endpoint {
+        let answer = match endpoint {
             Endpoint::One(kind) => {
-                let (status, answer, headers) = self.call(kind, &body, "", parent).await?;
-                Ok(Answered::One(status, answer, headers))
+                let (status, answer, headers) =
+                    self.call(kind, &body, "", parent, bytes_max).await?;
+                Answer::One(status, answer, headers)
             }
-            Endpoint::Batch => Ok(Answered::Batch(self.batch(&body, parent).await?)),
-        }
+            Endpoint::Batch => Answer::Batch(self.batch(&body, parent, bytes_max).await?),
+        };
+        Ok(Answered { answer, permit })
     }
 
     async fn call(
@@ -112,6 +154,7 @@ impl CallService {
         body: &Value,
         path: &str,
         parent: Option<TraceParent>,
+        answer_bytes_max: usize,
     ) -> Result<(StatusCode, CallAnswer, Vec<(String, String)>), CallFailure> {
         let mut sent = SentCall::read(kind, body, path).map_err(CallFailure::invalid)?;
         let id = match (sent.reservation, kind) {
@@ -126,7 +169,8 @@ impl CallService {
             deadline: Deadline::NEVER,
             parent,
         };
-        let mut answer = self.pipeline.call_api(call).await?;
+        let answered = self.pipeline.call_api_within(call, answer_bytes_max);
+        let mut answer = answered.await?;
         let status = match (answer.verdict, kind) {
             (Code::OverLimit, CallKind::Check | CallKind::Reserve) => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::OK,
@@ -135,34 +179,45 @@ impl CallService {
         Ok((status, CallAnswer::of(kind, id, answer), headers))
     }
 
-    /// Carries out the calls of a batch, one after the other. One that fails does not end it.
+    /// Carries out the calls of a batch, one after the other, and writes their answers. A call that
+    /// fails does not end it, nor does one whose answer would be too large, which is not carried
+    /// out. Between two calls the other tasks of the thread run.
     async fn batch(
         &self,
         body: &Value,
         parent: Option<TraceParent>,
-    ) -> Result<BatchAnswer, CallFailure> {
+        answer_bytes_max: usize,
+    ) -> Result<Vec<u8>, CallFailure> {
         let calls = read_batch(body).map_err(CallFailure::invalid)?;
-        let mut answers = Vec::with_capacity(calls.len());
+        let mut written = br#"{"answers":["#.to_vec();
         for (position, call) in calls.iter().enumerate() {
             let path = format!("calls[{position}]");
             let (tag, answered) = match read_tagged(call, &path) {
                 Err(why) => (0, Err(CallFailure::invalid(why))),
                 Ok((tag, kind, call)) => {
                     let path = format!("{path}.{}", kind.name());
-                    (tag, self.call(kind, call, &path, parent).await)
+                    let left = answer_bytes_max.saturating_sub(written.len());
+                    (tag, self.call(kind, call, &path, parent, left).await)
                 }
             };
             let (status, answer) = match answered {
                 Ok((status, answer, _)) => (status, answer.into()),
                 Err(failure) => (failure.code.status(), OneAnswer::Error(failure.into_body())),
             };
-            answers.push(TaggedAnswer {
+            if position > 0 {
+                written.push(b',');
+            }
+            let answer = TaggedAnswer {
                 tag,
                 status: status.as_u16(),
                 answer,
-            });
+            };
+            serde_json::to_writer(&mut written, &answer)
+                .map_err(|error| CallFailure::new(ErrorCode::Internal, error.to_string()))?;
+            yield_now().await;
         }
-        Ok(BatchAnswer { answers })
+        written.extend_from_slice(b"]}\n");
+        Ok(written)
     }
 }
 

@@ -5,7 +5,7 @@
 mod text;
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
+use super::check_format::stderr_is_coloured;
 use super::progress::Progress;
 use super::{Exit, rules_argument};
 use crate::recording::import::{self, Mapping};
 use crate::recording::{Events, Reader, Summary};
+use crate::regular_file;
 use crate::replay::report::ReplayReport;
 use crate::replay::{Options, Side, page, replay};
 use crate::settings::{RulesSettings, Settings, memory_size};
@@ -172,9 +174,14 @@ impl ReplayCommand {
     fn events(&self) -> anyhow::Result<Box<dyn Events>> {
         let name = || self.recording.display().to_string();
         let mapping = self.mapping.as_deref().map(Mapping::load).transpose()?;
-        let file = File::open(&self.recording).with_context(name)?;
+        let file = regular_file::open(&self.recording).with_context(name)?;
         Ok(match mapping {
-            Some(mapping) => import::open(file, mapping).with_context(name)?,
+            Some(mapping) => {
+                for warning in &mapping.warnings {
+                    eprintln!("{}\n", warning.render(stderr_is_coloured()));
+                }
+                import::open(file, mapping).with_context(name)?
+            }
             None => Box::new(Reader::new(file).with_context(name)?),
         })
     }

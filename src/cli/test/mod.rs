@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use self::session::Session;
-use super::Exit;
+use super::{Exit, output};
 
 /// Arguments of `test`.
 #[derive(Args, Debug)]
@@ -67,12 +67,10 @@ fn percent(text: &str) -> Result<f64, String> {
 impl TestCommand {
     pub(super) fn run(self) -> Exit {
         let mut session = self.run_once();
-        if self.watch {
-            loop {
-                watch::wait_for_change(&session);
-                eprintln!("\na file has changed; running again");
-                session = self.run_once();
-            }
+        while self.watch && !output::is_lost() {
+            watch::wait_for_change(&session);
+            eprintln!("\na file has changed; running again");
+            session = self.run_once();
         }
         if session.passed() {
             Exit::Success

@@ -176,6 +176,24 @@ impl Setting {
         }
     }
 
+    /// A mapping at the same place without members.
+    pub(super) fn without_members(&self) -> Self {
+        Self {
+            content: Value::Map(Vec::new()),
+            file: Rc::clone(&self.file),
+            span: self.span,
+        }
+    }
+
+    /// A finding if this, the member `name`, should be a list and is something else.
+    pub(super) fn is_no_list(&self, name: &str) -> Option<Finding> {
+        let message = || format!("`{name}` is left out: it is no list");
+        match &self.content {
+            Value::List(_) | Value::Null => None,
+            Value::Text(_) | Value::Map(_) => Some(self.gap(message(), "write it as a list: […]")),
+        }
+    }
+
     /// A member that is not null.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
         let mut members = self.members();

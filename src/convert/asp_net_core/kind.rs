@@ -7,9 +7,20 @@ pub(super) enum Kind {
     Client,
 }
 
+/// Both.
+pub(super) const KINDS: [Kind; 2] = [Kind::Ip, Kind::Client];
+
 // === impl Kind ===
 
 impl Kind {
+    /// Whether a name is that of a section of this middleware.
+    pub(super) fn has_section(self, name: &str) -> bool {
+        let sections = [self.section(), self.policies().0];
+        sections
+            .iter()
+            .any(|section| section.eq_ignore_ascii_case(name))
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ip => "ip",

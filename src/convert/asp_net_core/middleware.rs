@@ -15,6 +15,7 @@ use super::whitelist;
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Response, Values};
 use crate::convert::window::Window;
+use tollgate_limiter::CountRefused;
 
 /// A middleware.
 pub(super) struct Middleware<'s> {
@@ -264,7 +265,7 @@ impl<'s> Middleware<'s> {
 
     fn limit(&self, rule: &RateRule) -> LimitText {
         let is_longer = self.shortest.is_some_and(|shortest| shortest < rule.window);
-        rule.limit_text((self.is_stacked && is_longer).then_some("all"))
+        rule.limit_text((self.is_stacked && is_longer).then_some(CountRefused::All))
     }
 }
 

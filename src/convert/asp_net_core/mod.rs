@@ -26,7 +26,7 @@ mod whitelist;
 use std::fmt::Write as _;
 
 use self::configuration::Setting;
-use self::kind::Kind;
+use self::kind::{KINDS, Kind};
 use self::middleware::Middleware;
 use crate::convert::rules_text::RulesText;
 use crate::convert::{Conversion, ConvertError, Finding};
@@ -54,6 +54,25 @@ const OPTIONS: [&str; 13] = [
     "EnableEndpointRateLimiting",
     "EnableRegexRuleMatching",
     "DisableRateLimitHeaders",
+];
+
+/// Options that are lists.
+const LISTS: [&str; 4] = [
+    "GeneralRules",
+    "EndpointWhitelist",
+    "ClientWhitelist",
+    "IpWhitelist",
+];
+
+/// Sections and their lists, and where the library reads them.
+const PLACES: [(&str, &str); 7] = [
+    ("GeneralRules", "in IpRateLimiting and ClientRateLimiting"),
+    ("IpRules", "in IpRateLimitPolicies"),
+    ("ClientRules", "in ClientRateLimitPolicies"),
+    ("IpRateLimiting", "at the root"),
+    ("IpRateLimitPolicies", "at the root"),
+    ("ClientRateLimiting", "at the root"),
+    ("ClientRateLimitPolicies", "at the root"),
 ];
 
 /// Options without an equal: why, and what to do.
@@ -91,14 +110,21 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         "Windows begin at the full second, minute, hour or day, not with the first hit.".to_owned(),
     ];
     let mut read = Vec::new();
-    for kind in [Kind::Ip, Kind::Client] {
-        let Some(root) = &root else { break };
+    // Without its section, each option of a middleware has its default.
+    let defaults = root.as_ref().map(Setting::without_members);
+    for kind in KINDS {
+        let (Some(root), Some(defaults)) = (&root, &defaults) else {
+            break;
+        };
         let (policies_section, ..) = kind.policies();
         let policies = root.get(policies_section);
-        let Some(options) = root.get(kind.section()).or(policies) else {
-            continue;
+        let options = match (root.get(kind.section()), policies) {
+            (Some(options), _) => options,
+            (None, Some(_)) => defaults,
+            (None, None) => continue,
         };
         note_options(kind, options, &mut findings);
+        note_policies(kind, policies, &mut findings);
         let middleware = Middleware::read(kind, options, policies, &mut findings);
         descriptors.extend(middleware.levels(&mut findings));
         read.push(middleware);
@@ -114,6 +140,9 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         let finding = Finding::gap(name, start, message, help);
         return Err(ConvertError::Input(finding));
     };
+    if let Some(root) = &root {
+        note_misplaced(root, true, &mut findings);
+    }
     if read.len() > 1 {
         let message = "limits by address and by client are checked together";
         let help = "a request that one refuses counts in none; in the library it counts in the middleware that ran first";
@@ -132,9 +161,11 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
 
 /// Notes options that Envoy sets, that have no equal, or that do not exist.
 fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
-    let (_, list, _) = kind.policies();
     for (name, value) in options.members() {
         let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        if LISTS.iter().any(is) {
+            findings.extend(value.is_no_list(name));
+        }
         if let Some((known, help)) = WITHOUT_EQUAL.iter().find(|(known, _)| is(known)) {
             findings.push(value.note(format!("{known} has no equal"), *help));
         } else if is(&"RealIpHeader") {
@@ -144,11 +175,60 @@ fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
             );
             let help = "set use_remote_address and xff_num_trusted_hops in Envoy: docs/dotnet.md#envoy-real-ip";
             findings.push(value.note(message, help));
-        } else if !OPTIONS.iter().any(is) && !is(&list) {
-            let message = format!("`{name}` is no option of {}", kind.section());
-            findings.push(value.note(message, "the library ignores it too; remove it"));
+        } else if !OPTIONS.iter().any(is) {
+            findings.push(not_read(name, value, kind.section()));
         }
     }
+}
+
+/// Names what a section of policies has besides its list.
+fn note_policies(kind: Kind, policies: Option<&Setting>, findings: &mut Vec<Finding>) {
+    let (section, list, _) = kind.policies();
+    for (name, value) in policies.into_iter().flat_map(Setting::members) {
+        if name.eq_ignore_ascii_case(list) {
+            findings.extend(value.is_no_list(list));
+        } else {
+            findings.push(not_read(name, value, section));
+        }
+    }
+}
+
+/// Names the sections and lists of the library in other sections, of which it reads nothing.
+fn note_misplaced(above: &Setting, is_root: bool, findings: &mut Vec<Finding>) {
+    for (name, value) in above.members() {
+        let is_section = KINDS.iter().any(|kind| kind.has_section(name));
+        if is_section && is_root {
+            continue;
+        }
+        match place_of(name) {
+            Some(place) => findings.push(misplaced(name, value, place)),
+            None => note_misplaced(value, false, findings),
+        }
+    }
+}
+
+/// A member that the library does not read in this section.
+fn not_read(name: &str, value: &Setting, section: &str) -> Finding {
+    if let Some(place) = place_of(name) {
+        misplaced(name, value, place)
+    } else {
+        let message = format!("`{name}` is no option of {section}");
+        value.note(message, "the library ignores it too; remove it")
+    }
+}
+
+fn misplaced(name: &str, value: &Setting, place: &str) -> Finding {
+    let message = format!("`{name}` is left out: the library reads it {place} only");
+    value.gap(message, "move it there and convert again, or remove it")
+}
+
+/// Where the library reads a section, or a list of rules or policies.
+fn place_of(name: &str) -> Option<&'static str> {
+    let is = |known: &str| known.eq_ignore_ascii_case(name);
+    PLACES
+        .iter()
+        .find(|(known, _)| is(known))
+        .map(|(_, place)| *place)
 }
 
 /// The command that prints Envoy's actions.

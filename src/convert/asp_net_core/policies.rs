@@ -52,6 +52,15 @@ pub(super) fn read<'s>(
             }
             found = networks(&whose).unwrap_or_default();
         }
+        for (name, value) in item.members() {
+            let is = |known: &str| known.eq_ignore_ascii_case(name);
+            if is("Rules") {
+                findings.extend(value.is_no_list("Rules"));
+            } else if !is(member) {
+                let message = format!("`{name}` is no option of a policy");
+                findings.push(value.note(message, "the library ignores it too; remove it"));
+            }
+        }
         let comment = format!("{list} {whose}");
         let rules = item.get("Rules").map_or(&[][..], Setting::items).iter();
         let rules = rules

@@ -7,6 +7,7 @@ use crate::convert::Finding;
 use crate::convert::load_error;
 use crate::convert::rules_text::{Level, LimitText, Response, RulesText, Values};
 use crate::convert::window::Window;
+use tollgate_limiter::CountRefused;
 
 /// The fields of a rule.
 const FIELDS: [&str; 6] = [
@@ -257,7 +258,7 @@ impl RateRule {
         requests
     }
 
-    pub(super) fn limit_text(&self, count_refused: Option<&'static str>) -> LimitText {
+    pub(super) fn limit_text(&self, count_refused: Option<CountRefused>) -> LimitText {
         LimitText {
             comment: self.comment.clone(),
             window: self.window,

@@ -39,12 +39,17 @@ struct Domains {
     by_namespace: HashMap<String, usize>,
 }
 
-/// Converts limits files. With `domain`, only the limits of that namespace.
+/// Converts limits files. With `domain`, only the limits of that namespace. `charged_afterwards`
+/// says that all of them are charged after the work (`Report`).
 ///
 /// # Errors
 ///
 /// When a file is not a list of limits.
-pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, ConvertError> {
+pub fn convert(
+    sources: &[Source],
+    domain: Option<&str>,
+    charged_afterwards: bool,
+) -> Result<Conversion, ConvertError> {
     let mut findings = Vec::new();
     let mut documents = Vec::new();
     for source in sources {
@@ -59,7 +64,8 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         };
         let Content::Sequence(items) = &root.content else {
             let message = "this is not a limits file of limitador";
-            let finding = Finding::gap(&source.name, root.span, message, NOT_A_LIMITS_FILE);
+            let help = manifest_help(root).unwrap_or(NOT_A_LIMITS_FILE);
+            let finding = Finding::gap(&source.name, root.span, message, help);
             return Err(ConvertError::Input(finding));
         };
         for item in items {
@@ -68,7 +74,8 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
             if domain.is_some_and(|domain| namespace != Some(domain)) {
                 continue;
             }
-            match read(&source.name, item, number, &mut findings) {
+            let charged = charged_afterwards;
+            match read(&source.name, item, number, charged, &mut findings) {
                 Ok(Some(limit)) => {
                     if seen.insert(limit.identity()) {
                         place(&mut domains, &limit, &mut findings);
@@ -85,6 +92,16 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         domains.domains.into_iter().map(|it| it.text).collect(),
         findings,
     )
+}
+
+/// What to do with a manifest of Kubernetes that holds limits.
+fn manifest_help(root: &Node) -> Option<&'static str> {
+    match root.field("kind").and_then(Node::text)? {
+        "Limitador" => Some("save the list `spec.limits` of this resource as a file"),
+        "ConfigMap" => Some("save the text of the ConfigMap's entry, a list of limits, as a file"),
+        "RateLimitPolicy" => Some("write it as rules: docs/guides/from-limitador.md"),
+        _ => None,
+    }
 }
 
 /// Adds a limit to the rules of its namespace.
@@ -183,7 +200,7 @@ mod tests {
             text: (0..limits).map(limit).collect(),
         };
         COUNT.set(0);
-        let conversion = convert(&[source], None).unwrap();
+        let conversion = convert(&[source], None, false).unwrap();
         assert!(conversion.findings.is_empty(), "{:?}", conversion.findings);
         COUNT.get()
     }

@@ -8,6 +8,7 @@ use crate::convert::rules_text::{LimitText, RulesText};
 use crate::convert::window::Window;
 use crate::convert::{Finding, load_error};
 use crate::rules::yaml::{Content, Node};
+use tollgate_limiter::CountRefused;
 
 pub(super) const NOT_A_LIMITS_FILE: &str =
     "write a list of limits, each with namespace, max_value and seconds";
@@ -35,13 +36,20 @@ pub(super) struct SourceLimit<'n> {
     pub(super) requests: u32,
     pub(super) steps: Vec<Step>,
     pub(super) comment: String,
+    pub(super) count_refused: CountRefused,
 }
 
-/// Reads a limit. None if it never applies; an error if it has no equal.
+/// The key of the entry by which Kuadrant's TokenRateLimitPolicy selects a limit begins with it.
+/// Its gateway looks first, and reports the tokens after the response.
+const TOKEN_LIMIT: &str = "tokenlimit.";
+
+/// Reads a limit, which is charged after the work if so said. None if it never applies; an error if
+/// it has no equal.
 pub(super) fn read<'n>(
     file: &'n str,
     node: &'n Node,
     number: usize,
+    charged_afterwards: bool,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<SourceLimit<'n>>, Finding> {
     let gap =
@@ -66,6 +74,9 @@ pub(super) fn read<'n>(
         return Ok(None);
     };
     note_old_keys(file, node, &tests, &variables, findings);
+    let of_tokens = tests
+        .iter()
+        .any(|test| test.entry.key.starts_with(TOKEN_LIMIT));
     let limit = SourceLimit {
         file,
         node,
@@ -80,6 +91,11 @@ pub(super) fn read<'n>(
         requests,
         steps: steps(&tests, &variables),
         comment: comment_of(node, number),
+        count_refused: if of_tokens || charged_afterwards {
+            CountRefused::InFull
+        } else {
+            CountRefused::None
+        },
     };
     match load_error(&limit.alone().to_string()) {
         None => Ok(Some(limit)),
@@ -265,7 +281,7 @@ impl SourceLimit<'_> {
             window: self.window,
             requests: self.requests,
             name,
-            count_refused: Some("none"),
+            count_refused: Some(self.count_refused),
             replaces: Vec::new(),
         }
     }

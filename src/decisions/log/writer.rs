@@ -176,8 +176,7 @@ impl Writer {
                 self.backlog.metrics.written.inc_by(lines);
                 let lost = std::mem::take(&mut self.lost);
                 if lost > 0 {
-                    // At the level of the failure.
-                    tracing::error!(
+                    tracing::warn!(
                         target: LOG_TARGET,
                         destination,
                         lines_lost = lost,

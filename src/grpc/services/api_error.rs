@@ -13,6 +13,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::answer_memory::AnswerMemoryFull;
 use crate::pipeline::{ApiError, RequestError};
 use crate::store::StoreError;
 
@@ -49,6 +50,15 @@ pub(super) fn deadline_exceeded() -> Status {
     api_status(StoreError::DeadlineExceeded.into(), "")
 }
 
+/// There is no memory for an answer.
+pub(super) fn answer_memory_full(error: AnswerMemoryFull) -> Status {
+    Status::with_error_details(
+        Code::ResourceExhausted,
+        error.to_string(),
+        info("ANSWER_MEMORY_FULL"),
+    )
+}
+
 /// tollgate has a defect, or the system does.
 pub(super) fn internal(why: impl Into<String>) -> Status {
     Status::with_error_details(Code::Internal, why, info("INTERNAL"))
@@ -82,6 +92,7 @@ fn request_status(error: RequestError, message: String) -> Status {
         RequestError::TooManyDescriptors { .. } => "TOO_MANY_DESCRIPTORS",
         RequestError::TooManyEntries { .. } => "TOO_MANY_ENTRIES",
         RequestError::TooManyMatchingSteps => "TOO_MANY_MATCHING_STEPS",
+        RequestError::AnswerTooLarge { .. } => "ANSWER_TOO_LARGE",
         RequestError::NoRules => "NO_RULES",
         RequestError::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
         RequestError::Store(StoreError::Overloaded { .. }) => "OVERLOADED",

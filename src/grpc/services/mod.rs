@@ -2,6 +2,7 @@
 
 mod api_call;
 mod api_error;
+mod bytes_codec;
 mod health;
 mod kuadrant;
 mod quota;
@@ -16,6 +17,7 @@ use tonic::service::{Routes, RoutesBuilder};
 #[cfg(fuzzing)]
 pub use self::quota_fuzz::withstand_quota_reports;
 use crate::grpc::error::StartError;
+use crate::grpc::protocol::require_grpc;
 use crate::grpc::service::{GrpcService, ServiceContext};
 use crate::grpc::streaming::StreamingMethods;
 
@@ -40,7 +42,7 @@ pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError>
     for service in SERVICES {
         (service.add)(&mut routes, context)?;
     }
-    Ok(routes.routes().prepare())
+    Ok(require_grpc(routes.routes(), is_client_streaming).prepare())
 }
 
 /// Whether a path is one of a streaming method.

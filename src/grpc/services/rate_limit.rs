@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::grpc::message_size::{Decoded, MessageSizeLimit};
 use crate::grpc::service::GrpcService;
-use crate::pipeline::{Pipeline, on_excess};
+use crate::pipeline::Pipeline;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
@@ -27,8 +27,8 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         let server = RateLimitServiceServer::new(SingleCall(Arc::clone(context.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(settings.message_size_max);
-        let counter = context.metrics.requests.excess_message_size.clone();
-        routes.add_service(MessageSizeLimit::new(server, on_excess(settings), counter));
+        let pipeline = Arc::clone(context.pipeline);
+        routes.add_service(MessageSizeLimit::new(server, pipeline));
         Ok(())
     },
 };

@@ -20,6 +20,8 @@ pub(super) struct Decided {
     pub(super) headers: Vec<(String, String)>,
     /// The encoded response to a peek or a report.
     pub(super) response: Option<Vec<u8>>,
+    /// Whether another settle of the reservation came before it.
+    pub(super) was_settled: bool,
 }
 
 /// A call and what became of its checks.
@@ -81,7 +83,12 @@ impl CallOutcomes<'_> {
         if decided_checks.is_empty() {
             return Ok(ApiAnswer::without_limits(self.call, decided));
         }
-        let reservation = self.reservation(&decided_checks, decided.code);
+        let reservation = if decided.was_settled {
+            // Whatever it found open in the other limits.
+            ReservationOutcome::SettledBefore
+        } else {
+            self.reservation(&decided_checks, decided.code)
+        };
         if reservation == ReservationOutcome::Unknown {
             return Err(ApiError::Unknown(
                 "no reservation of this id is known in the limits of these descriptors; \
@@ -273,7 +280,7 @@ impl CallOutcomes<'_> {
 }
 
 /// The cost of a limit; none where it shares a budget, whose limits can have several.
-fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
+pub(super) fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
     match origin {
         LimitOrigin::Rule(rule) if rule.budget.is_some() => None,
         origin => Some(cost_of(origin)),

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Hits, Request};
+use tokio::task::yield_now;
+use tollgate_limiter::{Code, LimitOrigin, Request};
 
 use super::answer::{CallOutcomes, Decided};
 use super::bounds::validate;
-use super::operations::{Operations, cost_of};
+use super::operations::Operations;
+use super::peeks::refuse_peeks;
 use super::recorded;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
@@ -22,7 +24,13 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{CommitMode, Deadline};
 
-type Pending = PendingRequest<Arc<Generation>>;
+/// A call of more checks lets other tasks run between its steps: to plan, to decide, to answer.
+const CHECKS_PER_TURN_MAX: usize = 256;
+
+/// Most limits of a descriptor.
+const LIMITS_MAX: u64 = 16;
+
+pub(super) type Pending = PendingRequest<Arc<Generation>>;
 
 impl Pipeline {
     /// The deadline of a call that came now with this timeout.
@@ -38,13 +46,35 @@ impl Pipeline {
         Some(Duration::from_micros(us))
     }
 
-    /// Carries out one call.
+    /// The most bytes that answers to calls can have, by the number of their descriptors. An answer
+    /// without limits counts as one.
+    pub(crate) fn answers_bytes_max(&self, calls: u64, descriptors: u64) -> u64 {
+        let rules = self.current_rules();
+        let limit_bytes = rules.map_or(0, |rules| rules.limit_bytes_max) as u64;
+        let limits = descriptors.saturating_mul(LIMITS_MAX).saturating_add(calls);
+        limits.saturating_mul(limit_bytes)
+    }
+
+    /// Carries out one call for a caller that sends nothing of its limits.
     ///
     /// # Errors
     ///
     /// When the call is invalid, its reservation is not known, there are no rules, or the store did
     /// not decide.
     pub(crate) async fn call_api(&self, call: ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
+        self.call_api_within(call, usize::MAX).await
+    }
+
+    /// Carries out one call whose answer may have so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::call_api`]. Nothing is taken where the answer would be larger.
+    pub(crate) async fn call_api_within(
+        &self,
+        call: ApiRequest<'_>,
+        answer_bytes_max: usize,
+    ) -> Result<ApiAnswer, ApiError> {
         validate(&call).map_err(ApiError::Invalid)?;
         let message = message_of(&call);
         let mut scratch = Scratch::new(&self.metrics, self.other_key_counts(), None);
@@ -58,6 +88,11 @@ impl Pipeline {
         self.begin(arrived, rules, &mut scratch, &mut pending)
             .map_err(|Undecodable| RequestError::Malformed("the call is too long".to_owned()))?;
         let is_check = call.step == ApiStep::Check;
+        // A setting can answer what is beyond a bound. It cannot settle.
+        pending.stage = match std::mem::take(&mut pending.stage) {
+            Stage::Decided(_, error) if !call.step.takes() => Stage::Failed(error),
+            stage => stage,
+        };
         if pending.captured.is_some() {
             pending.captured_call = recorded::encode(&call);
         }
@@ -67,7 +102,25 @@ impl Pipeline {
         {
             pending.stage = Stage::Failed(RequestError::Invalid(why));
         }
-        self.apply_checks(&mut pending, call.deadline).await;
+        if let Some(rules) = &rules
+            && answer_bytes(rules, &mut pending) > answer_bytes_max
+        {
+            self.metrics.answers.refused_call.inc();
+            let max = self.response_policy.answer_bytes_max;
+            pending.stage = Stage::Failed(RequestError::AnswerTooLarge { max });
+        }
+        let is_long = pending.checks().len() > CHECKS_PER_TURN_MAX;
+        give_way(is_long).await;
+        let was_settled = match &rules {
+            Some(rules) if call.step.settles_once() => {
+                self.apply_settle(&call, rules, &mut pending).await
+            }
+            _ => {
+                self.apply_checks(&mut pending, call.deadline).await;
+                false
+            }
+        };
+        give_way(is_long).await;
         let undecided = pending.results.error.clone();
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek
@@ -89,6 +142,7 @@ impl Pipeline {
                 headers: headers.map(|header| (header.key, header.value)).collect(),
                 response: matches!(call.step, ApiStep::Peek | ApiStep::Report)
                     .then(|| response.message()),
+                was_settled,
             })
         });
         scratch.flush_counts(&self.metrics);
@@ -141,6 +195,7 @@ impl Pipeline {
         rules: &Generation,
         pending: &mut Pending,
     ) -> Result<(), String> {
+        pending.is_api = true;
         let mut plan = pending.take_plan(&rules.rules);
         let operations = Operations::new(call, &self.hash, &self.estimates);
         let set = plan.replace_operations(operations.add_prices(), |at, check| {
@@ -187,26 +242,25 @@ impl Pipeline {
     }
 }
 
-/// Marks as refused what a check of these hits, by descriptor, would be refused.
-pub(crate) fn refuse_peeks(hits: &[Hits], rules: &Generation, pending: &mut Pending) {
-    let mut outcomes = std::mem::take(&mut pending.results.outcomes);
-    let plan = pending.take_plan(&rules.rules);
-    for (descriptor, position) in super::checks_of(&plan) {
-        if let (Some(planned), Some(Some(outcome)), Some(hits)) = (
-            plan.planned_check(position),
-            outcomes.get_mut(position),
-            hits.get(descriptor),
-        ) {
-            let wanted = hits.priced(cost_of(planned.origin)).count();
-            if outcome.allowed && wanted > outcome.remaining {
-                outcome.allowed = false;
-                // Nothing says when so many would pass.
-                outcome.retry_us = None;
-            }
-        }
+/// Lets the other tasks of the thread run, and new input be seen, where a call is long.
+async fn give_way(is_long: bool) {
+    if is_long {
+        yield_now().await;
     }
+}
+
+/// How large the answer to a planned call can be.
+fn answer_bytes(rules: &Generation, pending: &mut Pending) -> usize {
+    let plan = pending.take_plan(&rules.rules);
+    let checks = super::checks_of(&plan);
+    let limits = checks.filter_map(|(_, position)| plan.planned_check(position));
+    let limits = limits.map(|planned| match planned.origin {
+        LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
+        LimitOrigin::Override => rules.limit_bytes(None),
+    });
+    let bytes = limits.fold(0_usize, usize::saturating_add);
     pending.put_plan(plan);
-    pending.results.outcomes = outcomes;
+    bytes
 }
 
 /// The call as a message: what decision records and candidates read.

@@ -10,7 +10,9 @@ mod answer;
 mod bounds;
 mod call;
 mod operations;
+mod peeks;
 mod recorded;
+mod settling;
 
 use std::num::NonZeroU32;
 
@@ -23,7 +25,7 @@ use tollgate_limiter::algorithm::Settled;
 pub(crate) use self::bounds::{
     API_CALLS_MAX, API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id,
 };
-pub(crate) use self::call::refuse_peeks;
+pub(crate) use self::peeks::refuse_peeks;
 pub(crate) use self::recorded::decode as decode_recorded;
 
 use crate::pipeline::RequestError;

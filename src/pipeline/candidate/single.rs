@@ -91,10 +91,11 @@ impl Pipeline {
             if self.begin_candidate(&mut pending, &mut scratch) {
                 let checks = pending.checks().to_vec();
                 if !checks.is_empty() {
+                    let all: Vec<usize> = (0..checks.len()).collect();
                     let commit_mode = pending.commit_mode();
                     let store = &partitions.store;
                     let applied = store.apply(checks, Deadline::NEVER, commit_mode).await;
-                    pending.results().record_all(applied);
+                    pending.results().record_at(&all, applied);
                 }
                 let now_us = self.uptime_us();
                 self.finish_candidate(&mut pending, &mut scratch, &mut sums, now_us);

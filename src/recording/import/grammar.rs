@@ -100,6 +100,7 @@ const FIELD_NAME: Field = tollgate(
 /// The grammar of mapping files.
 pub(super) static MAPPINGS: Grammar = Grammar {
     mappings: &[&ROOT, &FIELD, &TIME, &DESCRIPTOR, &ENTRY, &VERDICT],
+    sign: "descriptors",
     is_reference: false,
     is_overlay: false,
 };

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TIME, VERDICT};
 use super::times::{FORMATS, TimeFormat};
-use crate::rules::file::{Code, FieldPath, Fields, Reader, Report, Span, kind, unfolding_budget};
+use crate::rules::file::{
+    Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, kind, unfolding_budget,
+};
 use crate::rules::path::{ReadError, RulesPath, Source};
-use crate::rules::yaml::{self, Content, Node};
+use crate::rules::yaml::{Content, Document, Node};
 
 /// How requests are in a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,6 +20,8 @@ pub struct Mapping {
     pub(super) descriptors: Vec<Vec<Entry>>,
     pub(super) hits: Option<Value>,
     pub(super) verdict: Option<Verdict>,
+    /// Warnings of its file.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// Where the time is.
@@ -88,10 +92,13 @@ impl Mapping {
         let mut reader = Reader::new(&MAPPINGS);
         reader.file(&source.name, &source.text, unfolding_budget(&source.text));
         let mut loader = Loader { reader };
-        let mapping = loader.text(&source.text);
+        let mapping = loader.document();
         let report = loader.reader.into_report(std::slice::from_ref(&source));
         match mapping {
-            Some(mapping) if report.errors.is_empty() => Ok(mapping),
+            Some(mapping) if report.errors.is_empty() => Ok(Self {
+                warnings: report.warnings,
+                ..mapping
+            }),
             _ => Err(report),
         }
     }
@@ -112,9 +119,15 @@ impl Mapping {
 // === impl Loader ===
 
 impl Loader<'_> {
-    fn text(&mut self, text: &str) -> Option<Mapping> {
-        match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => self.root(&root),
+    fn document(&mut self) -> Option<Mapping> {
+        match self.reader.parse() {
+            Ok(Document {
+                root: Some(root),
+                ignored,
+            }) => {
+                self.reader.warn_ignored(ignored);
+                self.root(&root)
+            }
             Ok(_) => {
                 let help = "add `time`, `domain` and `descriptors`";
                 let (at, path) = (Span::START, FieldPath::ROOT);
@@ -152,6 +165,7 @@ impl Loader<'_> {
             descriptors,
             hits,
             verdict,
+            warnings: Vec::new(),
         })
     }
 

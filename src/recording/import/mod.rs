@@ -15,7 +15,7 @@
 //! Memory: [`SORTED_BYTES_MAX`](super::SORTED_BYTES_MAX) of requests that are sorted, and one line.
 //! A request that is earlier than one that was replayed already ends the replay with an error.
 //!
-//! What it deliberately does not do: read compressed logs.
+//! What it deliberately does not do: decompress logs. It says which one is compressed.
 
 mod csv_rows;
 mod grammar;
@@ -25,7 +25,7 @@ mod mapping;
 mod row;
 mod times;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 
 use self::csv_rows::CsvRows;
 use self::imported::Imported;
@@ -34,14 +34,33 @@ pub use self::mapping::{Mapping, MappingError};
 use self::row::Rows;
 use super::{Events, ReadError};
 
+/// How much of a log shows what it is, in bytes.
+const HEAD_BYTES: u64 = 4_096;
+
+/// The first bytes of files that are not read, and what these are.
+const FOREIGN: [(&[u8], &str); 6] = [
+    (b"\x1f\x8b", "compressed by gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (b"BZh", "compressed by bzip2"),
+    (b"\xfd7zXZ\0", "compressed by xz"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+];
+
 /// Reads a log by a mapping. A log whose first line begins with `{` has JSON objects, another one
 /// is a CSV file.
 ///
 /// # Errors
 ///
 /// When the log cannot be read, or has no request.
-pub fn open(log: impl Read + 'static, mapping: Mapping) -> Result<Box<dyn Events>, ReadError> {
-    let mut log = BufReader::new(log);
+pub fn open(mut log: impl Read + 'static, mapping: Mapping) -> Result<Box<dyn Events>, ReadError> {
+    let mut head = Vec::new();
+    log.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    if let Some((_, what)) = FOREIGN.iter().find(|(begin, _)| head.starts_with(begin)) {
+        return Err(ReadError::ForeignLog(what));
+    }
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).to_vec();
+    let mut log = BufReader::new(Cursor::new(head).chain(log));
     let begins = log.fill_buf()?.trim_ascii_start().first();
     let (rows, origin): (Box<dyn Rows>, _) = if begins == Some(&b'{') {
         (Box::new(JsonLines::new(log)), "access log")

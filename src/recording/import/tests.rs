@@ -188,6 +188,25 @@ fn a_csv_file_with_other_columns_or_an_open_quote_is_refused() {
 }
 
 #[test]
+fn a_byte_order_mark_is_skipped_and_what_is_no_plain_text_is_named() {
+    let json = "\u{feff}{\"start_time\":\"2026-11-20T10:00:00Z\",\"user\":\"ann\"}\n";
+    let mut log = events(json, MAPPING).expect("log");
+    let read = words(&mut *log).expect("requests");
+    assert_eq!(read.len(), 1, "{read:?}");
+    let csv = "\u{feff}time,domain,user,status\n1,edge,ann,200\n";
+    let mut log = events(csv, CSV_MAPPING).expect("log");
+    assert_eq!(words(&mut *log).expect("requests").len(), 1);
+    for (begin, what) in super::FOREIGN {
+        let log = std::io::Cursor::new([begin, b"..."].concat());
+        let refused = error(open(log, mapping(MAPPING).expect("mapping")));
+        assert!(
+            refused.starts_with(&format!("the log is {what}; ")),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn a_log_without_requests_says_what_is_wrong() {
     let none = error(events("{\"a\":1}\n{\"b\":2}\n", MAPPING));
     assert_eq!(

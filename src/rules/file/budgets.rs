@@ -89,7 +89,7 @@ pub(super) fn difference(one: &Rule, other: &Rule) -> Option<&'static str> {
     } else if limit.burst() != other_limit.burst() {
         Some("burst")
     } else if options(&limit) != options(&other_limit) {
-        Some("segments or count_refused")
+        Some("segments, count_refused or charged")
     } else if one.reserve != other.reserve {
         Some("reserve")
     } else if one.shadow_mode != other.shadow_mode || one.quota_mode != other.quota_mode {

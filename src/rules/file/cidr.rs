@@ -1,5 +1,7 @@
 //! Address prefixes: the fields `cidr` and `ipv6_prefix`.
 
+use std::net::IpAddr;
+
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
@@ -9,6 +11,16 @@ use crate::rules::file::loader::Loader;
 use crate::rules::file::values::name;
 use crate::rules::yaml::Node;
 use tollgate_limiter::{Prefix, PrefixError, Values};
+
+/// Whether a text is an address with a port, brackets or a zone.
+fn is_address_with_more(text: &str) -> bool {
+    let host = match text.strip_prefix('[') {
+        Some(inside) => inside.split(']').next(),
+        None if text.contains('%') => text.split('%').next(),
+        None => text.rsplit_once(':').map(|(host, _)| host),
+    };
+    host.is_some_and(|host| host.parse::<IpAddr>().is_ok())
+}
 
 // === impl Loader ===
 
@@ -40,6 +52,10 @@ impl Loader<'_> {
         };
         let excerpt = excerpt(text);
         let (message, help) = match error {
+            PrefixError::NoAddress if is_address_with_more(text) => (
+                format!("'{excerpt}' is not an address prefix"),
+                "write the address without port, brackets and zone; a value that has them is in no prefix".to_owned(),
+            ),
             PrefixError::NoAddress => (
                 format!("'{excerpt}' is not an address prefix"),
                 "write a prefix such as 10.0.0.0/8 or \"fd00::/8\", or an address".to_owned(),

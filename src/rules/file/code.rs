@@ -71,6 +71,7 @@ codes! {
     NoEffect "no-effect" "A field that never takes effect."
     Unreachable "unreachable" "A descriptor, or an item of its list, whose values other descriptors take."
     MissingRequests "missing-requests-per-unit" "A limit without `requests_per_unit`, which is a limit of 0."
+    IgnoredDocument "ignored-document" "A YAML document after the first one of a file, which is not read."
     DuplicateKey "duplicate-key" "A key that a mapping has more than once; the last one applies."
     OctalNumber "octal-number" "A number that begins with 0 and is therefore octal."
     UnknownReplacedName "unknown-replaced-name" "A name in `replaces` that no limit of the domain has."

@@ -38,6 +38,8 @@ pub struct Diagnostic {
     pub(super) path_name: &'static str,
     /// When it was found.
     pub(super) found: Found,
+    /// Whether the lines are taken from the file.
+    pub(super) shows_lines: bool,
     /// The lines of the place and of each related one; none where there is no text.
     pub(super) lines: Vec<Option<SourceLine>>,
     /// Lines between these places, if there are few.
@@ -124,6 +126,7 @@ impl Diagnostic {
             help: String::new(),
             edits: Vec::new(),
             path_name: "rule",
+            shows_lines: true,
             found: Found::default(),
             lines: Vec::new(),
             between: Vec::new(),

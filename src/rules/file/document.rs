@@ -11,7 +11,7 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::foreign_format::{self, ForeignFormat};
 use crate::rules::file::grammar;
 use crate::rules::file::loader::{DomainOrigin, Loader};
-use crate::rules::yaml::{self, Content, Node};
+use crate::rules::yaml::{Content, Document, Node};
 use tollgate_limiter::{OnStoreFailure, Parent};
 
 // === impl Loader ===
@@ -20,14 +20,22 @@ impl Loader<'_> {
     /// Parses a text and loads its document.
     pub(super) fn text_document(&mut self) {
         let path = FieldPath::ROOT;
-        match yaml::parse(self.text) {
-            Ok(Some(root)) if !root.is_null() => {
-                match foreign_format::recognize(&root, self.text) {
-                    Some(file) => self.foreign_file(file.span, file.message, &file.format),
-                    None => self.document(&root),
+        match self.parse() {
+            Ok(Document {
+                root: Some(root),
+                ignored,
+            }) => {
+                if let Some(file) = foreign_format::recognize(&root, self.text) {
+                    self.foreign_file(file.span, file.message, &file.format);
+                } else {
+                    self.document(&root);
+                    self.warn_ignored(ignored);
                 }
             }
-            Ok(_) => self.empty_domain(Span::START, &path),
+            Ok(Document { ignored, .. }) => {
+                self.empty_domain(Span::START, &path);
+                self.warn_ignored(ignored);
+            }
             Err(error) if foreign_format::is_asp_net_core_text(self.text) => {
                 let message = excerpt(&error.message);
                 let message = format!("error loading config file: yaml: {message}");

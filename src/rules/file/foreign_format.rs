@@ -132,7 +132,7 @@ fn rules_entry(root: &Node) -> Option<&str> {
     };
     let mut entries = entries.iter();
     entries.find_map(|(name, value)| {
-        let document = yaml::parse(value.text()?).ok()??;
+        let document = yaml::parse(value.text()?).ok()?.root?;
         document.field("domain")?;
         name.text()
     })

@@ -166,6 +166,7 @@ pub(crate) static MAPPINGS: [&Mapping; 7] = [
 /// The grammar of rules files.
 pub(crate) static RULES: Grammar = Grammar {
     mappings: &NAMED,
+    sign: "descriptors",
     is_reference: true,
     is_overlay: false,
 };
@@ -173,6 +174,7 @@ pub(crate) static RULES: Grammar = Grammar {
 /// The grammar of overlays: its messages know the names of rules files.
 pub(crate) static OVERLAY: Grammar = Grammar {
     mappings: &NAMED,
+    sign: "overlay",
     is_reference: true,
     is_overlay: true,
 };

@@ -1,14 +1,22 @@
 //! The types of the grammar's table: mappings, fields, and the types of values.
 
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 
+use crate::rules::file::nearest::nearest;
+use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::AlgorithmOption;
+
+/// How many names of a root are compared with a misspelt one.
+const MISSPELT_MAX: usize = 20;
 
 /// The mappings of a kind of file.
 #[derive(Debug)]
 pub(crate) struct Grammar {
     /// Every mapping, the root first.
     pub(crate) mappings: &'static [&'static Mapping],
+    /// The field of the root by which such a file is known.
+    pub(crate) sign: &'static str,
     /// Whether the reference reads such files: errors then begin with its words, and numbers that
     /// it rejects anywhere are errors.
     pub(crate) is_reference: bool,
@@ -138,6 +146,32 @@ pub(crate) const RATE_MAX: u32 = 1_000_000_000;
 // === impl Grammar ===
 
 impl Grammar {
+    /// Whether this is the root of such a file: it has the sign, perhaps misspelt, or no name that
+    /// such files do not have.
+    pub(crate) fn has_root(&self, root: &Node) -> bool {
+        let Content::Mapping(pairs) = &root.content else {
+            return false;
+        };
+        let names = || pairs.iter().map(|(key, _)| key.text().unwrap_or_default());
+        let fields = || self.mappings.iter().take(1).flat_map(|root| root.fields);
+        let is_misspelt = |(key, value): &(Rc<Node>, Rc<Node>)| {
+            let name = key.text().filter(|_| value.text().is_none());
+            name.is_some_and(|name| nearest(name, [self.sign]).is_some())
+        };
+        names().any(|name| name == self.sign)
+            || names().all(|name| fields().any(|field| field.name == name))
+            || pairs.iter().take(MISSPELT_MAX).any(is_misspelt)
+    }
+
+    /// Whether a text that is no YAML was meant as such a file: a line begins with the sign.
+    pub(crate) fn is_in_text(&self, text: &str) -> bool {
+        text.lines().any(|line| {
+            let line = line.trim_start_matches([' ', '{', '"']);
+            let after = line.strip_prefix(self.sign);
+            after.is_some_and(|after| after.trim_start_matches(['"', ' ']).starts_with(':'))
+        })
+    }
+
     /// The origin of a field of this name in any mapping.
     pub(crate) fn origin_of(&self, name: &str) -> Option<Origin> {
         let mut fields = self.mappings.iter().flat_map(|mapping| mapping.fields);

@@ -32,6 +32,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         TIME_ZONE,
         WEEK_START,
         COUNT_REFUSED,
+        CHARGED,
         HOLDER_KEY,
         SLOT_SECONDS,
         RESERVE_OF_LIMIT,
@@ -59,6 +60,7 @@ pub(crate) static CANDIDATE: Mapping = Mapping {
         TIME_ZONE,
         WEEK_START,
         COUNT_REFUSED,
+        CHARGED,
         HOLDER_KEY,
         SLOT_SECONDS,
     ],
@@ -80,6 +82,7 @@ pub(super) static LINE: Mapping = Mapping {
         TIME_ZONE,
         WEEK_START,
         COUNT_REFUSED,
+        CHARGED,
         SLOT_SECONDS,
         UNLIMITED,
         SHADOW_MODE,
@@ -189,6 +192,16 @@ pub(super) const COUNT_REFUSED: Field = choice(
     "Which limits count refused hits: none, the one that refused, or all that were checked.",
 );
 
+pub(super) const CHARGED: Field = choice(
+    "charged",
+    AlgorithmOption::CountRefused,
+    Kind::Enum {
+        words: charged_names,
+        ignore_case: false,
+    },
+    "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.",
+);
+
 const HOLDER_KEY: Field = choice(
     "holder_key",
     AlgorithmOption::Slots,
@@ -235,6 +248,7 @@ pub(crate) static REPLACED: Mapping = Mapping {
 /// The grammar of files of limits.
 pub(super) static LINES: Grammar = Grammar {
     mappings: &[&LINE],
+    sign: "value",
     is_reference: false,
     is_overlay: false,
 };
@@ -263,5 +277,12 @@ fn weekday_names() -> Vec<&'static str> {
 }
 
 fn count_refused_names() -> Vec<&'static str> {
-    CountRefused::ALL.map(CountRefused::name).to_vec()
+    CountRefused::NAMES.to_vec()
+}
+
+/// The values of `charged`.
+pub(super) const CHARGED_NAMES: [&str; 2] = ["at_once", "afterwards"];
+
+fn charged_names() -> Vec<&'static str> {
+    CHARGED_NAMES.to_vec()
 }

@@ -5,8 +5,8 @@ use crate::rules::file::grammar::{
 };
 use crate::rules::file::grammar_field::{Kind, Mapping, tollgate};
 use crate::rules::file::grammar_limit::{
-    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, COUNT_REFUSED, NAME, REQUESTS_PER_UNIT,
-    SEGMENTS, SHADOW_MODE,
+    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, NAME,
+    REQUESTS_PER_UNIT, SEGMENTS, SHADOW_MODE,
 };
 use crate::rules::file::grammar_reserve::{RESERVE, RESERVE_OF_LIMIT};
 
@@ -41,6 +41,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
         BURST,
         SEGMENTS,
         COUNT_REFUSED,
+        CHARGED,
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
         OVER_LIMIT_OF_LEVEL,

@@ -9,13 +9,13 @@
 //! that a request needs. Only loads and polls use this.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
+use crate::regular_file;
 use crate::rules::file::bounds::DIAGNOSTICS_MAX;
 use crate::rules::file::code::Code;
 use tollgate_limiter::{Digest as _, KeyHasher as _, LimitTable};
@@ -84,10 +84,17 @@ pub type TableStamp = (PathBuf, Result<FileStamp, String>);
 enum ReadFailure {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("not a regular file")]
-    NotRegular,
     #[error("larger than {} MiB", TABLE_BYTES_MAX >> 20)]
     TooLarge,
+}
+
+impl ReadFailure {
+    /// Whether another attempt may succeed although the file has not changed.
+    fn may_go_away(&self) -> bool {
+        // What is no regular file stays none.
+        let stays = [ErrorKind::InvalidInput, ErrorKind::IsADirectory];
+        matches!(self, Self::Io(error) if !stays.contains(&error.kind()))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -186,7 +193,7 @@ impl LimitFiles {
             return Ok(loaded.clone());
         }
         let bytes = read_bytes(&path, &stamp).map_err(|error| {
-            self.state().has_failed_reads |= matches!(error, ReadFailure::Io(_));
+            self.state().has_failed_reads |= error.may_go_away();
             unreadable(&file, &error.to_string())
         })?;
         let mut digest = KeyedHash::with_secret([0; 16]).start();
@@ -221,14 +228,14 @@ fn unreadable(file: &str, error: &str) -> TableErrors {
 }
 
 fn read_bytes(path: &Path, stamp: &FileStamp) -> Result<Vec<u8>, ReadFailure> {
-    // A pipe may never end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(ReadFailure::NotRegular);
+    if stamp.bytes() > TABLE_BYTES_MAX {
+        return Err(ReadFailure::TooLarge);
     }
-    let mut bytes =
-        Vec::with_capacity(usize::try_from(stamp.bytes().min(TABLE_BYTES_MAX)).unwrap_or_default());
+    let file = regular_file::open(path)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(stamp.bytes()).unwrap_or_default());
+    // It may grow after its stamp was taken.
     let most = TABLE_BYTES_MAX.saturating_add(1);
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > TABLE_BYTES_MAX {
         return Err(ReadFailure::TooLarge);
     }

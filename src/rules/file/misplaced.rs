@@ -29,6 +29,8 @@ impl Reader<'_> {
     pub(super) fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
         let found = match &node.content {
             _ if node.is_null() => "<nil>".to_owned(),
+            // The text of a file that is none of this grammar is not shown.
+            Content::Scalar { .. } if self.hides_lines() => kind(node).to_owned(),
             Content::Scalar { text, .. } => excerpt(text).into_owned(),
             Content::Sequence(_) | Content::Mapping(_) => "a list".to_owned(),
         };

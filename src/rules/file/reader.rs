@@ -15,7 +15,7 @@ use crate::rules::file::grammar_field::Grammar;
 use crate::rules::file::node_origin::FilePlace;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
-use crate::rules::yaml::{Node, YamlError};
+use crate::rules::yaml::{self, Document, Node, YamlError};
 
 /// How much is walked for each byte of a file, aliases unfolded, and how much at least. A byte of
 /// text counts 1.
@@ -35,6 +35,8 @@ pub(crate) struct Reader<'s> {
     pub(super) files: Vec<&'s str>,
     /// The text of the current file; empty when it is no text.
     pub(super) text: &'s str,
+    /// The indices of files of which no line is shown.
+    hidden: Vec<usize>,
     /// How much more of the current file may be walked; none when the budget is used up.
     pub(super) unfolding_left: Option<usize>,
 }
@@ -56,6 +58,7 @@ impl<'s> Reader<'s> {
             found: 0,
             files: Vec::new(),
             text: "",
+            hidden: Vec::new(),
             unfolding_left: None,
         }
     }
@@ -220,6 +223,7 @@ impl<'s> Reader<'s> {
         let name = self.file_name(file);
         name.clone_into(&mut diagnostic.file);
         diagnostic.path = path();
+        diagnostic.shows_lines = !self.hidden.contains(&file);
         if !self.grammar.is_reference {
             diagnostic.path_name = "field";
         }
@@ -266,6 +270,42 @@ impl<'s> Reader<'s> {
     pub(super) fn has_warning(&self, file: usize, path: &str) -> bool {
         let mut warnings = self.report.warnings.iter();
         warnings.any(|one| one.found.file == file && one.path == path)
+    }
+
+    /// Parses the current file. None of its lines is shown if it is no file of this grammar.
+    pub(crate) fn parse(&mut self) -> Result<Document, YamlError> {
+        let document = yaml::parse(self.text);
+        self.recognize(&document);
+        document
+    }
+
+    /// Notes whether a document is of this grammar. A path may be a link to any file, and the
+    /// output of a check may be public.
+    pub(super) fn recognize(&mut self, document: &Result<Document, YamlError>) {
+        let root = document.as_ref().ok().and_then(|it| it.root.as_deref());
+        let is_of_grammar = match root {
+            Some(root) => self.grammar.has_root(root),
+            None => self.grammar.is_in_text(self.text),
+        };
+        if !is_of_grammar {
+            self.hidden.push(self.files.len().saturating_sub(1));
+        }
+    }
+
+    /// Whether the current file is not of this grammar.
+    pub(super) fn hides_lines(&self) -> bool {
+        self.hidden.last() == Some(&self.files.len().saturating_sub(1))
+    }
+
+    /// Warns of what follows the first document of a file.
+    pub(crate) fn warn_ignored(&mut self, at: Option<Span>) {
+        if let Some(at) = at {
+            let message = "only the first YAML document of a file is read";
+            let warning = Diagnostic::warning(Code::IgnoredDocument, at, message);
+            let warning = warning.label("this is ignored");
+            let help = "move it to a file of its own, or remove the `---` before it";
+            self.report(&FieldPath::ROOT, warning.help(help));
+        }
     }
 
     /// Reports a text that is no YAML.

@@ -214,6 +214,9 @@ impl Diagnostic {
 
     /// Copies the lines of its places out of the files.
     fn quote(&mut self, sources: &[&Source]) {
+        if !self.shows_lines {
+            return;
+        }
         let related = self.related.iter().map(|related| {
             let file = related.file.as_deref().unwrap_or(&self.file);
             (file, related.span)

@@ -14,6 +14,7 @@ use crate::grpc_client::{ChannelError, ClientTls, ErrorRecord, Reconnect, Server
 use crate::rules::xds::error::XdsError;
 use crate::settings::XdsSettings;
 use crate::tls::ClientFiles;
+use crate::visible_text::masked;
 
 /// How long connecting may take, TLS included.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -35,8 +36,12 @@ impl XdsEndpoint {
         let bare = url.strip_prefix("dns:///").unwrap_or(url);
         let split = bare.rsplit_once(':');
         let parsed = split.and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let Some((host, port)) = parsed.filter(|(host, _)| !host.is_empty()) else {
-            let words = format!("CONFIG_GRPC_XDS_SERVER_URL: {url:?} is no HOST:PORT");
+        let is_host = |host: &str| !host.is_empty() && !host.contains(['@', '/']);
+        let Some((host, port)) = parsed.filter(|(host, _)| is_host(host)) else {
+            let words = format!(
+                "CONFIG_GRPC_XDS_SERVER_URL: {:?} is no HOST:PORT",
+                masked(url)
+            );
             return Err(XdsError::Settings(words));
         };
         if !settings.config_grpc_xds_server_use_tls {

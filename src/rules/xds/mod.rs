@@ -106,7 +106,7 @@ impl XdsClient {
         Ok(Self {
             endpoint: XdsEndpoint::new(settings)?,
             node: node(settings)?,
-            headers: headers(&settings.config_grpc_xds_client_additional_headers)?,
+            headers: headers(&settings.config_grpc_xds_client_additional_headers.0)?,
             message_bytes_max,
             snapshot: Snapshot::new(options),
             connecting: backoff(settings.config_grpc_xds_server_connect_retry_interval),
@@ -218,6 +218,11 @@ fn stream_error(status: &tonic::Status) -> XdsError {
     let words = match status.message() {
         "" => status.code().to_string(),
         message => format!("{}: {message}", status.code()),
+    };
+    let words = if status.code() == Code::OutOfRange && words.contains("length too large") {
+        format!("{words}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+    } else {
+        words
     };
     let behind = std::error::Error::source(status).map(error_chain);
     XdsError::Ended(match behind {

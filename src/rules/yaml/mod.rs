@@ -6,8 +6,8 @@
 //! [`Node`]s. An alias shares its anchor's node, so a document that unfolds exponentially costs
 //! nothing until it is walked, and the walk is bounded (`rules::file`).
 //!
-//! What it deliberately does not do: know rules, read more than the first document, or nest deeper
-//! than [`DEPTH_MAX`].
+//! What it deliberately does not do: know rules, read more than the first document (it says where
+//! the next one is), or nest deeper than [`DEPTH_MAX`].
 
 mod place;
 mod scalar;
@@ -15,7 +15,7 @@ mod scalar;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, StrInput};
 
 use self::place::ByteOffsets;
 pub use self::place::{Position, Span};
@@ -47,6 +47,15 @@ pub(crate) enum Content {
     Mapping(Vec<(Rc<Node>, Rc<Node>)>),
 }
 
+/// The first document of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    /// Its root; none when it is empty.
+    pub(crate) root: Option<Rc<Node>>,
+    /// Where the text goes on after it, with what is not read.
+    pub(crate) ignored: Option<Span>,
+}
+
 /// Why a text is not a YAML document.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct YamlError {
@@ -64,8 +73,8 @@ struct Open {
     children: Vec<Rc<Node>>,
 }
 
-/// Parses the first document of `text`; none when it is empty.
-pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+/// Parses the first document of `text`.
+pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
     read(text).or_else(|error| match without_separating_tabs(text) {
         Some(text) => read(&text),
         None => Err(error),
@@ -106,11 +115,12 @@ fn without_separating_tabs(text: &str) -> Option<String> {
     Some(chars.into_iter().collect())
 }
 
-fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+fn read(text: &str) -> Result<Document, YamlError> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Rc<Node>> = HashMap::new();
     let offsets = ByteOffsets::new(text);
-    for event in Parser::new_from_str(text) {
+    let mut events = Parser::new_from_str(text);
+    while let Some(event) = events.next() {
         let (event, range) = event.map_err(|error| YamlError {
             span: offsets.span(error.marker(), error.marker()),
             message: error.info().to_owned(),
@@ -162,7 +172,7 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
                 };
                 (Rc::clone(node), 0)
             }
-            Event::DocumentEnd | Event::StreamEnd => return Ok(None),
+            Event::DocumentEnd | Event::StreamEnd => break,
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
         };
         if anchor != 0 {
@@ -170,10 +180,37 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
         }
         match open.last_mut() {
             Some(parent) => parent.children.push(node),
-            None => return Ok(Some(node)),
+            None => {
+                return Ok(Document {
+                    root: (!node.is_null()).then_some(node),
+                    ignored: next_content(events, &offsets),
+                });
+            }
         }
     }
-    Ok(None)
+    Ok(Document {
+        root: None,
+        ignored: next_content(events, &offsets),
+    })
+}
+
+/// Where the next content is, or the next error. Empty documents have none.
+fn next_content(events: Parser<'_, StrInput<'_>>, offsets: &ByteOffsets<'_>) -> Option<Span> {
+    for event in events {
+        match event {
+            Err(error) => return Some(offsets.span(error.marker(), error.marker())),
+            Ok((Event::Scalar(text, ScalarStyle::Plain, ..), _)) if text.is_empty() => {}
+            Ok((
+                Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::MappingStart(..)
+                | Event::Alias(_),
+                range,
+            )) => return Some(offsets.span(&range.start, &range.end)),
+            Ok(_) => {}
+        }
+    }
+    None
 }
 
 // === impl ByteOffsets ===
@@ -303,7 +340,7 @@ mod tests {
     use super::*;
 
     fn scalar(text: &str) -> Rc<Node> {
-        parse(text).unwrap().unwrap()
+        parse(text).unwrap().root.unwrap()
     }
 
     #[test]
@@ -318,7 +355,7 @@ mod tests {
         assert_eq!(scalar("--3").integer(), None);
         assert_eq!(scalar("1.5").integer(), None);
         assert_eq!(scalar("\"5\"").integer(), None);
-        assert!(scalar("~").is_null());
+        assert!(parse("~").unwrap().root.is_none());
     }
 
     #[test]
@@ -330,6 +367,26 @@ mod tests {
         assert_eq!(pairs[1].0.span.at, Position { line: 2, column: 1 });
     }
 
+    /// Where a text goes on after its first document, as line and column.
+    #[test]
+    fn what_follows_the_first_document_is_found() {
+        for (text, root, ignored) in [
+            ("a: 1\n", true, None),
+            ("---\na: 1\n---\n", true, None),
+            ("a: 1\n...\n# end\n", true, None),
+            ("a: 1\n---\nb: 2\n", true, Some((3, 1))),
+            ("a: 1\n---\n---\n[x]\n", true, Some((4, 1))),
+            ("---\n# none\n---\na: 1\n", false, Some((4, 1))),
+            ("{a: 1} b", true, Some((1, 8))),
+            ("a: 1\n---\n]", true, Some((3, 1))),
+            ("# none\n", false, None),
+        ] {
+            let document = parse(text).unwrap();
+            let at = document.ignored.map(|span| (span.at.line, span.at.column));
+            assert_eq!((document.root.is_some(), at), (root, ignored), "{text}");
+        }
+    }
+
     #[test]
     fn depth_is_bounded_and_an_alias_bomb_costs_nothing() {
         let deep = "[".repeat(DEPTH_MAX + 1);
@@ -339,7 +396,7 @@ mod tests {
             let before = format!("*a{}", n - 1);
             writeln!(bomb, "a{n}: &a{n} [{before}, {before}]").unwrap();
         }
-        assert!(parse(&bomb).unwrap().is_some());
+        assert!(parse(&bomb).unwrap().root.is_some());
         assert!(parse("a: &a [*a]\n").is_err());
         let mut chain = String::from("a0: &a0 x\n");
         for n in 1..100_000 {

@@ -13,14 +13,16 @@
 //! A lease ends by this process's uptime, counted from before the take was sent, so never later
 //! than by the store's time.
 //!
-//! A lease does not deny hits unless the store denied as many within the last second.
+//! A lease does not deny hits unless the store denied as many within the last second. Denied hits
+//! that the limit counts are first taken from the lease; the rest is to be sent to the store
+//! ([`Leases::count_refused`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use tollgate_limiter::{
     Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome,
-    ReservationOutcome, Timestamp,
+    ReservationOutcome, Timestamp, algorithm,
 };
 
 use crate::key_map::KeyMap;
@@ -41,6 +43,9 @@ const AHEAD_SHARE: u64 = 4;
 /// How long, in microseconds, a denial by the store is repeated.
 const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
+/// How many rules that were looked at are remembered.
+const LOOKED_AT_MAX: usize = 100_000;
+
 /// The memory of one lease in the table, in bytes.
 const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
 
@@ -56,6 +61,8 @@ pub(crate) struct Leases {
     due: VecDeque<(u64, Key)>,
     /// Unspent hits of all leases.
     unspent: u64,
+    /// The rules that were looked at, by their numbers.
+    looked_at: HashSet<u64>,
 }
 
 /// A lease, and what is known of its bucket.
@@ -95,6 +102,8 @@ struct RecentDenial {
     /// In uptime; none for never.
     retry_us: Option<u64>,
     at: Timestamp,
+    /// Denied hits were counted, and the bucket is over its limit until it resets.
+    is_over: bool,
 }
 
 // === impl Leases ===
@@ -106,6 +115,7 @@ impl Leases {
             known: KeyMap::default(),
             due: VecDeque::new(),
             unspent: 0,
+            looked_at: HashSet::new(),
         }
     }
 
@@ -199,7 +209,7 @@ impl Leases {
                 hits: Hits::Take(take),
                 holder: None,
             },
-            // Denied hits are never written.
+            // The checks that wait count for themselves (`count_refused`).
             limit: check.limit.with_count_refused(CountRefused::None),
             ..check.clone()
         }
@@ -271,7 +281,54 @@ impl Leases {
             hits: outcome.remaining.saturating_add(1),
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
             at: outcome.bucket_time,
+            is_over: false,
         });
+    }
+
+    /// Notes that the rule of a check is looked at.
+    pub(crate) fn note_look(&mut self, check: &Check) {
+        if check.operation.hits == Hits::PEEK && self.looked_at.len() < LOOKED_AT_MAX {
+            self.looked_at.insert(check.fingerprint);
+        }
+    }
+
+    /// How many hits of a denied check the store has to count: 0 where the limit counts none, and
+    /// where it would change nothing.
+    pub(crate) fn count_refused(&mut self, check: &Check) -> u64 {
+        let Hits::Take(hits) = check.operation.hits else {
+            return 0;
+        };
+        if algorithm::count_refused(check.algorithm, &check.limit) == CountRefused::None {
+            return 0;
+        }
+        let Some(held) = self.known.get_mut(&check.key) else {
+            return hits;
+        };
+        // By its default, a full window refuses whatever is counted into it. Only looks pass at
+        // exactly its limit. Hits that others hold and give back would be lost for its rest.
+        let by_default = check.limit.count_refused().is_none();
+        let is_full = held.left == 0 && held.unspent == 0;
+        let is_over = held.denial.is_some_and(|denial| denial.is_over);
+        if is_over || by_default && is_full && !self.looked_at.contains(&check.fingerprint) {
+            return 0;
+        }
+        // These hits are in the store's count already.
+        let from_lease = hits.min(held.unspent);
+        held.unspent = held.unspent.saturating_sub(from_lease);
+        self.unspent = self.unspent.saturating_sub(from_lease);
+        hits.saturating_sub(from_lease)
+    }
+
+    /// Records what the store answered to denied hits that it counted.
+    pub(crate) fn refused_counted(&mut self, check: &Check, outcome: &Outcome) {
+        // By its default, a window that is over its limit stays so, whatever is counted into it.
+        if !outcome.allowed
+            && check.limit.count_refused().is_none()
+            && let Some(held) = self.known.get_mut(&check.key)
+            && let Some(denial) = &mut held.denial
+        {
+            denial.is_over = true;
+        }
     }
 
     /// Forgets that the store denied hits of this key, because hits of it went back.

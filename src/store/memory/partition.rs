@@ -166,7 +166,7 @@ impl Partition {
             marks_bytes,
             shared: check.shared_bucket,
         };
-        let passes = check.can_ever_pass();
+        let passes = check.can_ever_pass() || counts_in_full(check);
         // A check that never passes is remembered if there is space, without eviction.
         let has_space = if passes {
             self.tables.make_space(&need, now)
@@ -224,7 +224,7 @@ impl Partition {
             let left = self.step(key, place, check, now).remaining;
             check.operation.hits = asked;
             if let Some(bytes) = self.tables.marks.bytes_for_one_more(key) {
-                if check.operation.hits.requested() > left {
+                if check.operation.hits.requested() > left && !counts_in_full(check) {
                     // A denial needs no space if it is not counted.
                     uncounted = true;
                 } else if !self.make_space_for_more(key, &need(bytes), now) {
@@ -423,6 +423,11 @@ fn meta(
         reset_us,
         life_us,
     }
+}
+
+/// Whether refused hits of a check count, whatever is left: it needs space as one that passes.
+fn counts_in_full(check: &Check) -> bool {
+    check.limit.count_refused() == Some(CountRefused::InFull)
 }
 
 #[cfg(test)]

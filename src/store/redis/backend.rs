@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::target::{Password, ReferenceVariables, Secret, Servers, Target, TargetError};
-use super::{RedisSetup, RedisStore};
+use super::{RedisSetup, RedisStore, SystemResolver};
 use crate::store::{Backend, BuildError, Setup, SharedSettings, StoreBuilder, StoreWithWorkers};
 
 /// Redis or Valkey: one server, a primary with sentinels, or a cluster.
@@ -79,6 +79,8 @@ fn setup(
         prefix: settings.key_prefix.clone(),
         reference_keys: settings.reference_keys,
         deadline: settings.deadline,
+        resolver: Arc::new(SystemResolver),
+        lookup_timeout: settings.lookup_timeout,
         queue_bytes_max: settings.queue_bytes_max,
         over_limit_cache: settings.over_limit_cache,
     })
@@ -101,6 +103,10 @@ fn target_of_variables(
     Target::of_reference(&variables).map_err(|error| {
         BuildError(match error {
             TargetError::InvalidWord(words) => words.to_owned(),
+            TargetError::List => format!(
+                "{prefix}URL: it names several servers; set {prefix}TYPE to CLUSTER for nodes of a cluster, or to SENTINEL for \
+                 the name of the primary and its sentinels"
+            ),
             error => format!("{prefix}URL: {error}"),
         })
     })

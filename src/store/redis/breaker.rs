@@ -2,18 +2,19 @@
 //! when to probe it.
 //!
 //! The breaker is closed while calls are answered. A lost connection, or an error that names a
-//! state of the server, opens it at once. A late call may be a fork or a lost packet, so only
-//! several in a row open it. While it is open no call is sent until the pause is over; then one
-//! probe is sent, which writes as a decision does and must be answered as fast. A good probe closes
-//! the breaker, a failed one doubles the pause. A breaker that opens again soon after it closed
-//! keeps its pause.
+//! state of the server, opens it at once. Other failures may concern one call: a late one a fork or
+//! a lost packet, a reply that cannot be read or a denied command its checks. Only several in a row
+//! open it. While it is open no call is sent until the pause is over; then one probe is sent, which
+//! decides a check and must be answered as fast. A good probe closes the breaker, a failed one
+//! doubles the pause. A breaker that opens again soon after it closed keeps its pause, and doubles
+//! it where calls fail although the probe passed.
 //!
 //! Time is an argument. The breaker does not call, wait or count metrics.
 
 use crate::store::StoreFault;
 
-/// How many calls in a row must be late to open the breaker.
-const LATE_CALLS_MAX: u32 = 3;
+/// How many calls in a row must fail to open the breaker, where one says little about the next.
+const FAILED_CALLS_MAX: u32 = 3;
 
 /// The first and the longest pause before a probe.
 const PAUSE_US: (u64, u64) = (50_000, 1_000_000);
@@ -25,7 +26,7 @@ const SETTLED_US: u64 = 5_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
     state: State,
-    late_calls: u32,
+    failed_calls: u32,
     pause_us: u64,
     closed_at_us: u64,
 }
@@ -46,7 +47,7 @@ impl Breaker {
                 why: StoreFault::NotConnected,
                 probe_at_us: 0,
             },
-            late_calls: 0,
+            failed_calls: 0,
             pause_us: PAUSE_US.0,
             closed_at_us: 0,
         }
@@ -70,23 +71,29 @@ impl Breaker {
 
     /// Records that a call was answered in time.
     pub(super) fn answered(&mut self) {
-        self.late_calls = 0;
+        self.failed_calls = 0;
     }
 
     /// Records that a call failed. Returns whether that opened the breaker.
     pub(super) fn failed(&mut self, why: StoreFault, now_us: u64) -> bool {
-        if why == StoreFault::TimedOut {
-            self.late_calls = self.late_calls.saturating_add(1);
-            if self.late_calls < LATE_CALLS_MAX {
+        let may_concern_one_call = matches!(
+            why,
+            StoreFault::TimedOut | StoreFault::ScriptDenied | StoreFault::UnexpectedReply
+        );
+        if may_concern_one_call {
+            self.failed_calls = self.failed_calls.saturating_add(1);
+            if self.failed_calls < FAILED_CALLS_MAX {
                 return false;
             }
         }
-        if why == StoreFault::UnexpectedReply || self.open().is_some() {
-            // One reply that cannot be read says nothing about the next call.
+        if self.open().is_some() {
             return false;
         }
         if now_us.saturating_sub(self.closed_at_us) >= SETTLED_US {
             self.pause_us = PAUSE_US.0;
+        } else if may_concern_one_call {
+            // The probe passes, and calls fail all the same.
+            self.double_pause();
         }
         // A lost connection can often be made again at once.
         let pause_us = match why {
@@ -103,7 +110,7 @@ impl Breaker {
     /// Records that a probe succeeded.
     pub(super) fn close(&mut self, now_us: u64) {
         self.state = State::Closed;
-        self.late_calls = 0;
+        self.failed_calls = 0;
         self.closed_at_us = now_us;
     }
 
@@ -115,6 +122,10 @@ impl Breaker {
             why,
             probe_at_us: now_us.saturating_add(self.pause_us.saturating_sub(less_us)),
         };
+        self.double_pause();
+    }
+
+    fn double_pause(&mut self) {
         self.pause_us = self.pause_us.saturating_mul(2).min(PAUSE_US.1);
     }
 }
@@ -122,6 +133,13 @@ impl Breaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Failures that may concern one call.
+    const SINGLE: [StoreFault; 3] = [
+        StoreFault::TimedOut,
+        StoreFault::ScriptDenied,
+        StoreFault::UnexpectedReply,
+    ];
 
     fn closed() -> Breaker {
         let mut breaker = Breaker::new();
@@ -133,29 +151,31 @@ mod tests {
     }
 
     #[test]
-    fn late_calls_open_it_only_in_a_row() {
-        let mut breaker = closed();
-        for _ in 0..10 {
-            assert!(!breaker.failed(StoreFault::TimedOut, 1));
-            assert!(!breaker.failed(StoreFault::TimedOut, 1));
-            breaker.answered();
+    fn failures_of_single_calls_open_it_only_in_a_row() {
+        let settled_us = SETTLED_US + 1;
+        for why in SINGLE {
+            let mut breaker = closed();
+            for _ in 0..10 {
+                assert!(!breaker.failed(why, settled_us));
+                assert!(!breaker.failed(why, settled_us));
+                breaker.answered();
+            }
+            assert_eq!(breaker.open(), None);
+            assert!(!breaker.failed(why, settled_us));
+            assert!(!breaker.failed(why, settled_us));
+            assert!(breaker.failed(why, settled_us));
+            assert_eq!(breaker.open(), Some(why));
+            assert_eq!(breaker.probe_at_us(), Some(settled_us + 50_000));
+            // The other calls in flight change nothing.
+            assert!(!breaker.failed(StoreFault::ConnectionLost, settled_us));
+            assert_eq!(breaker.open(), Some(why));
         }
-        assert_eq!(breaker.open(), None);
-        assert!(!breaker.failed(StoreFault::TimedOut, 1));
-        assert!(!breaker.failed(StoreFault::TimedOut, 1));
-        assert!(breaker.failed(StoreFault::TimedOut, 1));
-        assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
-        assert_eq!(breaker.probe_at_us(), Some(50_001));
-        // The other calls in flight change nothing.
-        assert!(!breaker.failed(StoreFault::ConnectionLost, 2));
-        assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
     }
 
     #[test]
-    fn a_state_opens_it_at_once_and_nonsense_does_not() {
+    fn a_state_opens_it_at_once() {
         for why in StoreFault::ALL {
-            let opens = !matches!(why, StoreFault::TimedOut | StoreFault::UnexpectedReply);
-            assert_eq!(closed().failed(why, 7), opens, "{why:?}");
+            assert_eq!(closed().failed(why, 7), !SINGLE.contains(&why), "{why:?}");
         }
         let mut lost = closed();
         lost.failed(StoreFault::ConnectionLost, 7);

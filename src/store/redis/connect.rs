@@ -1,4 +1,4 @@
-//! Connections to the server that decides: TLS, login and sentinels.
+//! Connections to the server that decides: names, TLS, login and sentinels.
 //!
 //! The password file and the certificates are read again for each connection, so a rotated secret
 //! is used without a restart. With sentinels, each is asked in turn which server is the primary.
@@ -10,81 +10,69 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _,
-    RedisConnectionInfo, RedisError, TlsCertificates,
-};
+use redis::{RedisConnectionInfo, RedisError};
+use rustls::ClientConfig;
 
-use crate::store::TlsFiles;
-
+use super::connect_error::{ConnectError, TlsFailure};
+use super::connection::{Connection, open_tcp, open_unix};
+use super::error_class::value;
+use super::lookups::Lookups;
 use super::target::{Address, Login, Password, Secret, Servers, Target};
+use crate::store::{StoreFault, TlsFiles};
+use crate::tls::ClientFiles;
 
-/// How long a connection may take, including TLS and login.
+/// How long a connection may take, including TLS and login. The lookup of the name is before it.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long one sentinel may take.
 const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
 
+/// The settings of the servers' password, for messages.
+const PASSWORD_SETTING: &str = "--store-password-file, or REDIS_AUTH beside REDIS_URL";
+
+/// The setting of the sentinels' password.
+const SENTINEL_PASSWORD_SETTING: &str = "REDIS_SENTINEL_AUTH, which is read beside REDIS_URL";
+
 /// Makes connections to one shared store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Connector {
     target: Target,
     tls_files: TlsFiles,
+    lookups: Lookups,
 }
 
 /// A connection to a server.
 #[derive(Clone)]
 pub(super) struct NodeConnection {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Connection,
     /// The password that it was made with.
     pub(super) password: Option<Secret>,
     /// The primary that the sentinels named, and a connection to one of them.
-    pub(super) primary: Option<(Address, MultiplexedConnection)>,
+    pub(super) primary: Option<(Address, Connection)>,
 }
 
-/// Why no connection was made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
-    /// A file cannot be read.
-    #[error("{path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// The reason.
-        error: io::Error,
-    },
-    /// The server or the network failed.
-    #[error("{0}")]
-    Redis(#[from] RedisError),
-    /// No sentinel named a primary.
-    #[error("no sentinel knows a primary named `{primary}`: {last}")]
-    NoPrimary {
-        /// The primary's name.
-        primary: String,
-        /// What the last sentinel answered.
-        last: String,
-    },
-    /// No node is assigned to this slot any more.
-    #[error("no node is assigned to this slot")]
-    UnknownNode,
-    /// The connection took too long.
-    #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
-    TooLong,
+/// How to log in at a server or at a sentinel.
+struct Access<'t> {
+    login: &'t Login,
+    database: i64,
+    within: Duration,
+    /// The setting of the password.
+    password_setting: &'static str,
 }
 
 // === impl Connector ===
 
 impl Connector {
-    pub(super) fn new(target: Target, tls_files: TlsFiles) -> Self {
-        if target.tls {
-            // It fails when a provider is installed already.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+    pub(super) fn new(target: Target, tls_files: TlsFiles, lookups: Lookups) -> Self {
+        Self {
+            target,
+            tls_files,
+            lookups,
         }
-        Self { target, tls_files }
     }
 
     /// The address, for messages.
@@ -96,8 +84,7 @@ impl Connector {
     pub(super) fn check_files(&self) -> Result<(), ConnectError> {
         self.target.login.password()?;
         if self.target.tls {
-            let address = ConnectionAddr::Tcp(String::new(), 0);
-            self.certified(address)?;
+            tls_config(&self.tls_files)?;
         }
         Ok(())
     }
@@ -107,21 +94,21 @@ impl Connector {
         &self,
         of_cluster: Option<&Address>,
     ) -> Result<NodeConnection, ConnectError> {
-        let connecting = async {
-            match (of_cluster, &self.target.servers) {
-                (Some(address), _) | (None, Servers::Single(address)) => self.open(address).await,
-                (None, Servers::Sentinel { primary, sentinels }) => {
-                    let (address, sentinel) = self.primary(primary, sentinels).await?;
-                    let mut opened = self.open(&address).await?;
-                    opened.primary = Some((address, sentinel));
-                    Ok(opened)
-                }
-                (None, Servers::Cluster { .. }) => Err(ConnectError::UnknownNode),
+        match (of_cluster, &self.target.servers) {
+            (Some(address), _) | (None, Servers::Single(address)) => self.open(address).await,
+            (None, Servers::Sentinel { primary, sentinels }) => {
+                let (address, sentinel) = self.primary(primary, sentinels).await?;
+                let mut opened = self.open(&address).await?;
+                opened.primary = Some((address, sentinel));
+                Ok(opened)
             }
-        };
-        tokio::time::timeout(CONNECT_WITHIN, connecting)
-            .await
-            .unwrap_or(Err(ConnectError::TooLong))
+            (None, Servers::Cluster { .. }) => Err(ConnectError::UnknownNode),
+        }
+    }
+
+    /// Whether the name of this server is being looked up.
+    pub(super) fn is_looking_up(&self, address: &Address) -> bool {
+        matches!(address, Address::Tcp(host, _) if self.lookups.is_looking_up(host))
     }
 
     /// Whether sentinels name the server.
@@ -145,15 +132,18 @@ impl Connector {
     /// Logs in again on an open connection.
     pub(super) async fn log_in(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Connection,
         password: &Secret,
-    ) -> Result<(), RedisError> {
+    ) -> Result<(), String> {
         let mut command = redis::cmd("AUTH");
         if let Some(user) = &self.target.login.user {
             command.arg(user);
         }
         command.arg(password.reveal());
-        super::error_class::value(connection.send_packed_command(&command).await).map(drop)
+        let reply = value(connection.send_packed_command(&command).await);
+        reply
+            .map(drop)
+            .map_err(|error| password.hide_in(&error.to_string()))
     }
 
     /// The new primary, if the sentinels name another server than this connection leads to. None
@@ -176,8 +166,13 @@ impl Connector {
     }
 
     async fn open(&self, address: &Address) -> Result<NodeConnection, ConnectError> {
-        let (login, database) = (&self.target.login, self.target.database);
-        let (connection, password) = self.open_as(address, login, database).await?;
+        let access = Access {
+            login: &self.target.login,
+            database: self.target.database,
+            within: CONNECT_WITHIN,
+            password_setting: PASSWORD_SETTING,
+        };
+        let (connection, password) = self.open_as(address, &access).await?;
         Ok(NodeConnection {
             connection,
             password,
@@ -188,73 +183,62 @@ impl Connector {
     async fn open_as(
         &self,
         address: &Address,
-        login: &Login,
-        database: i64,
-    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
-        let password = login.clone().read().await?;
-        let mut who = RedisConnectionInfo::default().set_db(database);
-        if let Some(user) = &login.user {
-            who = who.set_username(user);
-        }
-        if let Some(password) = &password {
-            who = who.set_password(password.reveal());
-        }
-        let this = self.clone();
-        let bare = match address {
-            Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-            Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        access: &Access<'_>,
+    ) -> Result<(Connection, Option<Secret>), ConnectError> {
+        let addresses = match address {
+            Address::Tcp(host, port) => self.lookups.addresses(host, *port).await?,
+            Address::Unix(_) => Vec::new(),
         };
-        // Certificates are read from disk.
-        let certified = tokio::task::spawn_blocking(move || this.certified(bare)).await;
-        let address = certified.map_err(|error| io::Error::other(error.to_string()));
-        let address = address.map_err(RedisError::from)??;
-        let info = address
-            .into_connection_info()?
-            .set_redis_settings(who)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        // Calls have their own deadlines.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(None);
-        let connection = Client::open(info)?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        Ok((connection, password))
+        let in_handshake = AtomicBool::new(false);
+        let opening = async {
+            let stream = match address {
+                Address::Tcp(host, _) => {
+                    open_tcp(host, addresses, self.tls().await?, &in_handshake).await?
+                }
+                Address::Unix(path) => open_unix(path).await?,
+            };
+            let password = access.login.clone().read().await?;
+            // A proxy may close the connection at `CLIENT SETINFO`, before it shows what it is.
+            let who = RedisConnectionInfo::default().set_skip_set_lib_name();
+            let mut who = who.set_db(access.database);
+            if let Some(user) = &access.login.user {
+                who = who.set_username(user);
+            }
+            if let Some(password) = &password {
+                who = who.set_password(password.reveal());
+            }
+            let refused = |error: &RedisError| {
+                let setting = access.password_setting;
+                ConnectError::of_server(error, password.as_ref(), setting)
+            };
+            let logged_in = Connection::log_in(stream, &who).await;
+            let mut connection = logged_in.map_err(|error| refused(&error))?;
+            // Without a login Redis closes the connection at a long command, such as the script,
+            // and at a short one says what is missing. A user may lack the right to this one.
+            let pinged = connection.send_packed_command(&redis::cmd("PING")).await;
+            match value(pinged).map_err(|error| refused(&error)) {
+                Err(ConnectError::Server { fault, .. }) if fault != StoreFault::NotConnected => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            Ok((connection, password))
+        };
+        match tokio::time::timeout(access.within, opening).await {
+            Ok(opened) => opened,
+            Err(_) if in_handshake.load(Ordering::Relaxed) => Err(TlsFailure::silent().into()),
+            Err(_) => Err(ConnectError::TooLong(access.within.as_millis())),
+        }
     }
 
-    /// The address with everything that TLS needs, if the target uses TLS.
-    fn certified(&self, address: ConnectionAddr) -> Result<ConnectionAddr, ConnectError> {
-        let ConnectionAddr::Tcp(host, port) = address else {
-            return Ok(address);
-        };
+    /// The configuration of TLS, if the target uses it.
+    async fn tls(&self) -> Result<Option<Arc<ClientConfig>>, ConnectError> {
         if !self.target.tls {
-            return Ok(ConnectionAddr::Tcp(host, port));
+            return Ok(None);
         }
-        let TlsFiles {
-            ca_bundle,
-            client_certificate,
-            skip_hostname_verification,
-        } = &self.tls_files;
-        let ours = client_certificate.as_ref().map(|(certificate, key)| {
-            Ok::<_, ConnectError>(ClientTlsConfig {
-                client_cert: read(certificate)?,
-                client_key: read(key)?,
-            })
-        });
-        let certificates = TlsCertificates {
-            client_tls: ours.transpose()?,
-            root_cert: ca_bundle.as_deref().map(read).transpose()?,
-        };
-        let bare = ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: false,
-            tls_params: None,
-        };
-        let client = Client::build_with_tls(bare, certificates)?;
-        let mut address = client.get_connection_info().addr().clone();
-        address.set_danger_accept_invalid_hostnames(*skip_hostname_verification);
-        Ok(address)
+        // Certificates are read from disk.
+        let files = self.tls_files.clone();
+        let read = tokio::task::spawn_blocking(move || tls_config(&files)).await;
+        Ok(Some(read.map_err(io::Error::other)??))
     }
 
     /// The primary that the first answering sentinel names, and the connection to that sentinel.
@@ -262,26 +246,54 @@ impl Connector {
         &self,
         primary: &str,
         sentinels: &[Address],
-    ) -> Result<(Address, MultiplexedConnection), ConnectError> {
-        let mut last = "none answered".to_owned();
+    ) -> Result<(Address, Connection), ConnectError> {
         for sentinel in sentinels {
-            let asked = async {
-                let login = &self.target.sentinel_login;
-                let (mut connection, _) = self.open_as(sentinel, login, 0).await?;
-                let named = primary_of(&mut connection, primary).await?;
-                Ok::<_, ConnectError>(named.map(|address| (address, connection)))
-            };
+            if let Address::Tcp(host, _) = sentinel {
+                self.lookups.prepare(host);
+            }
+        }
+        let (mut last, mut fault) = ("none answered".to_owned(), StoreFault::NotConnected);
+        for sentinel in sentinels {
             // A silent sentinel must leave time for the next one.
-            match tokio::time::timeout(SENTINEL_WITHIN, asked).await {
-                Ok(Ok(Some(named))) => return Ok(named),
+            let access = Access {
+                login: &self.target.sentinel_login,
+                database: 0,
+                within: SENTINEL_WITHIN,
+                password_setting: SENTINEL_PASSWORD_SETTING,
+            };
+            let mut connection = match self.open_as(sentinel, &access).await {
+                Ok((connection, _)) => connection,
+                Err(error) => {
+                    (last, fault) = (format!("{sentinel}: {error}"), error.fault());
+                    continue;
+                }
+            };
+            let asking = primary_of(&mut connection, primary);
+            match tokio::time::timeout(SENTINEL_WITHIN, asking).await {
+                Ok(Ok(Some(named))) => return Ok((named, connection)),
                 Ok(Ok(None)) => last = format!("{sentinel} knows none"),
                 Ok(Err(error)) => last = format!("{sentinel}: {error}"),
                 Err(_) => last = format!("{sentinel} does not answer"),
             }
+            fault = StoreFault::NotConnected;
         }
-        let primary = primary.to_owned();
-        Err(ConnectError::NoPrimary { primary, last })
+        Err(ConnectError::NoPrimary {
+            primary: primary.to_owned(),
+            last,
+            fault,
+        })
     }
+}
+
+/// Reads the files for TLS.
+fn tls_config(files: &TlsFiles) -> Result<Arc<ClientConfig>, ConnectError> {
+    let any_name = files.skip_hostname_verification;
+    let files = ClientFiles {
+        ca_bundle: files.ca_bundle.clone(),
+        identity: files.client_certificate.clone(),
+        ca_setting: "--redis-tls-cacert",
+    };
+    Ok(files.read_with(&[], any_name)?)
 }
 
 // === impl Login ===
@@ -290,9 +302,7 @@ impl Login {
     /// Reads the password on a blocking thread.
     async fn read(self) -> Result<Option<Secret>, ConnectError> {
         let read = tokio::task::spawn_blocking(move || self.password()).await;
-        read.unwrap_or_else(|error| {
-            Err(RedisError::from(io::Error::other(error.to_string())).into())
-        })
+        read.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
     /// The password. A trailing line end in the file is not part of it.
@@ -315,12 +325,12 @@ impl Login {
 
 /// The server that a sentinel names as this primary.
 async fn primary_of(
-    sentinel: &mut MultiplexedConnection,
+    sentinel: &mut Connection,
     primary: &str,
 ) -> Result<Option<Address>, RedisError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(primary);
-    let reply = super::error_class::value(sentinel.send_packed_command(&command).await)?;
+    let reply = value(sentinel.send_packed_command(&command).await)?;
     let named: Option<(String, u16)> = redis::from_redis_value(reply).map_err(RedisError::from)?;
     Ok(named.map(|(host, port)| Address::Tcp(host, port)))
 }

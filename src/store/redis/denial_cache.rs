@@ -194,7 +194,7 @@ fn says_for_sure(check: &Check) -> bool {
         // With its default, a fixed window that denies is full already, whatever is counted into
         // it.
         CountRefused::Blocking => check.limit.count_refused().is_some(),
-        CountRefused::All => true,
+        CountRefused::All | CountRefused::InFull => true,
     };
     !slots && !counts
 }

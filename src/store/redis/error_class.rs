@@ -6,7 +6,8 @@
 //!
 //! Errors about the server's state come before a script's first write: Redis checks `READONLY`,
 //! `MISCONF` and `OOM` until a script has written and not after. So these errors, and those that
-//! reject a whole script, mean that nothing was taken.
+//! reject a whole script, mean that nothing was taken. An ACL denies each command of a script by
+//! itself, with a text and no code of its own: what came before may have been written.
 
 use redis::{ErrorKind, RedisError, Value};
 
@@ -40,6 +41,12 @@ const CODES: &[(&str, StoreFault)] = &[
     ("NOPERM", StoreFault::AccessDenied),
 ];
 
+/// What a server says when an ACL denies a command of a script: before Redis 7.2, and since.
+const DENIED_WITHIN_A_SCRIPT: [&str; 2] = [
+    "The user executing the script can't",
+    "ACL failure in script",
+];
+
 /// The class of an error.
 pub(crate) fn classify(error: &RedisError) -> ErrorClass {
     if let Some(code) = error.code() {
@@ -61,6 +68,12 @@ fn of_code(code: &str, detail: &str) -> ErrorClass {
         let mut words = detail.split_ascii_whitespace();
         code == "ERR" && words.any(|word| word.strip_prefix('-') == Some(known))
     };
+    if DENIED_WITHIN_A_SCRIPT
+        .iter()
+        .any(|words| detail.contains(words))
+    {
+        return ErrorClass::Fault(StoreFault::ScriptDenied);
+    }
     let known = CODES
         .iter()
         .find(|(known, _)| code == *known || within_a_script(known));
@@ -94,6 +107,20 @@ mod tests {
         assert_eq!(oom, ErrorClass::Fault(StoreFault::OutOfMemory));
         let other = of_code("ERR", "value is not an integer, READONLY or not");
         assert_eq!(other, ErrorClass::Fault(StoreFault::UnexpectedReply));
+    }
+
+    #[test]
+    fn a_command_that_an_acl_denies_within_a_script_is_no_state() {
+        let denied = ErrorClass::Fault(StoreFault::ScriptDenied);
+        for detail in [
+            "Error running script (call to f_1): @user_script:9: @user_script: 9: The user executing the script \
+             can't run this command or subcommand",
+            "The user executing the script can't access at least one of the keys mentioned in the command arguments \
+             script: f_1, on @user_script:9.",
+            "ACL failure in script: User limits has no permissions to run the 'set' command script: f_1",
+        ] {
+            assert_eq!(of_code("ERR", detail), denied, "{detail}");
+        }
     }
 
     #[test]

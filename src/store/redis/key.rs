@@ -73,7 +73,12 @@ pub(super) fn rate_lease_era(prefix: &str) -> String {
     format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:era")
 }
 
-/// The key that a probe writes to a cluster node under this tag.
+/// The bucket that a probe decides under this tag.
+pub(super) fn probe(prefix: &str, tag: u8) -> String {
+    format!("{prefix}tg:{{{tag:02x}}}:try")
+}
+
+/// The key that a probe writes to see where keys are.
 pub(super) fn sign(prefix: &str, tag: u8) -> String {
     format!("{prefix}tg:{{{tag:02x}}}:sign")
 }

@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | `backend` | which URLs and variables name such a store |
 //! | `target` | addresses and logins, as the operator wrote them |
-//! | `connect` | connections: TLS, login, sentinels |
+//! | `connect` | makes connections: TLS files, login, sentinels |
+//! | `connection`, `connect_error` | one connection, and why there is none |
+//! | `lookups` | lookups of servers' names |
 //! | `script` | the atomic step: every algorithm in Lua, arguments and outcomes |
 //! | `key` | key names |
 //! | `routes` | the queue of a check |
@@ -16,6 +18,7 @@
 //! | `node` | what the callers and the worker of a server share |
 //! | `breaker` | whether a server may be called, and when to probe it |
 //! | `error_class` | classifies a server's errors |
+//! | `decided_share` | the share of checks that a server decided of late |
 //! | `denial_cache` | keys over their limits, remembered briefly |
 //!
 //! The denial cache answers a check, or the check waits in a queue (`store/queue`) for the worker
@@ -31,9 +34,13 @@ mod breaker;
 mod call;
 mod cluster;
 mod connect;
+mod connect_error;
+mod connection;
+mod decided_share;
 mod denial_cache;
 mod error_class;
 mod key;
+mod lookups;
 mod node;
 mod rate_leases;
 mod reference_key;
@@ -43,7 +50,6 @@ mod target;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
@@ -54,7 +60,9 @@ pub use self::backend::BACKEND;
 use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
-use self::node::Node;
+use self::lookups::Lookups;
+pub use self::lookups::{Lookup, Resolver, SystemResolver};
+use self::node::{Breakers, Node};
 use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use self::routes::{Endpoint, Routes};
@@ -88,6 +96,10 @@ pub struct RedisSetup {
     pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
+    /// Finds the addresses of servers' names.
+    pub resolver: Arc<dyn Resolver>,
+    /// How long the lookup of a name may take.
+    pub lookup_timeout: Duration,
     /// How many bytes the checks that wait for one server may take.
     pub queue_bytes_max: usize,
     /// How long a denied key is remembered at most.
@@ -117,8 +129,7 @@ struct Nodes {
     /// One per queue.
     each: Vec<Arc<Node>>,
     routes: Arc<Routes>,
-    /// How many nodes have an open breaker.
-    closed: Arc<AtomicUsize>,
+    breakers: Arc<Breakers>,
     refused: Arc<DenialCache>,
     answered_by_cache: Counter,
 }
@@ -152,6 +163,22 @@ fn replica_name() -> Result<Arc<str>, BuildError> {
     Ok(format!("{:016x}", u64::from_le_bytes(name)).into())
 }
 
+/// Bounds of each server's queue.
+fn queue_limits(redis: &RedisSetup, metrics: &crate::metrics::Metrics) -> QueueLimits {
+    let check_bytes = if redis.reference_keys {
+        CHECK_BYTES + REFERENCE_KEY_BYTES
+    } else {
+        CHECK_BYTES
+    };
+    QueueLimits {
+        waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
+        batch_weight_max: BATCH_WEIGHT_MAX,
+        weigh: script::weight,
+        full: StoreError::Unavailable(StoreFault::QueueFull),
+        shed: metrics.store.queue_full.clone(),
+    }
+}
+
 // === impl RedisStore ===
 
 impl RedisStore {
@@ -169,7 +196,7 @@ impl RedisStore {
             metrics.store.cache_full.clone(),
         ));
         let replica = replica_name()?;
-        let closed = Arc::<AtomicUsize>::default();
+        let breakers = Arc::<Breakers>::default();
         let targets = std::iter::once(&redis.target).chain(&redis.per_second);
         let mut endpoints: Vec<Endpoint> = Vec::new();
         let (mut nodes, mut queues, mut workers) = (Vec::new(), Vec::new(), Vec::new());
@@ -185,7 +212,7 @@ impl RedisStore {
                 metrics,
                 Arc::clone(&levels),
                 Arc::clone(&refused),
-                Arc::clone(&closed),
+                Arc::clone(&breakers),
             ));
             let (sender, receiver) = mpsc::unbounded_channel::<Message>();
             queues.push(Queue::new(sender, levels));
@@ -193,7 +220,9 @@ impl RedisStore {
             (node, receiver)
         };
         for (number, target) in targets.enumerate() {
-            let connector = Arc::new(Connector::new(target.clone(), redis.tls_files.clone()));
+            let lookups = Lookups::new(Arc::clone(&redis.resolver), redis.lookup_timeout);
+            let connector = Connector::new(target.clone(), redis.tls_files.clone(), lookups);
+            let connector = Arc::new(connector);
             let words = connector.words();
             connector
                 .check_files()
@@ -229,18 +258,7 @@ impl RedisStore {
             }
         }
         metrics.expect_shared_store();
-        let check_bytes = if redis.reference_keys {
-            CHECK_BYTES + REFERENCE_KEY_BYTES
-        } else {
-            CHECK_BYTES
-        };
-        let bounds = QueueLimits {
-            waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
-            batch_weight_max: BATCH_WEIGHT_MAX,
-            weigh: script::weight,
-            full: StoreError::Unavailable(StoreFault::QueueFull),
-            shed: metrics.store.queue_full.clone(),
-        };
+        let bounds = queue_limits(redis, metrics);
         let routes = Arc::new(Routes { endpoints });
         let chosen = Route::Selected(Arc::clone(&routes) as Arc<dyn QueueSelector>);
         let queues = Arc::new(Queues::new(queues, chosen, bounds));
@@ -256,7 +274,7 @@ impl RedisStore {
             nodes: Arc::new(Nodes {
                 each: nodes,
                 routes,
-                closed,
+                breakers,
                 refused,
                 answered_by_cache: metrics.store.answered_by_cache.clone(),
             }),
@@ -321,7 +339,8 @@ impl Store for RedisStore {
             .map(|endpoint| endpoint.state(&self.nodes.each))
             .collect();
         Some(StoreHealth {
-            healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
+            healthy: self.nodes.are_healthy(),
+            start: self.nodes.breakers.start(),
             message: words.join("; "),
         })
     }
@@ -342,9 +361,13 @@ impl Store for RedisStore {
 // === impl Nodes ===
 
 impl Nodes {
+    fn are_healthy(&self) -> bool {
+        self.breakers.are_closed() && self.each.iter().all(|node| node.is_healthy())
+    }
+
     /// An error when the breaker of a node that these checks need is open.
     fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
-        if self.closed.load(Ordering::Acquire) == 0 {
+        if self.breakers.are_closed() {
             return Ok(());
         }
         let out = checks.iter().find_map(|check| {

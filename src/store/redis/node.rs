@@ -4,8 +4,8 @@
 //! It is apart from the worker because, while the breaker is open, callers must fail at once and
 //! without a message. Only the worker changes it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
@@ -13,8 +13,19 @@ use tokio::sync::{Notify, watch};
 use crate::clock::Clock;
 use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
 use crate::store::redis::cluster::{ClusterMember, Link};
+use crate::store::redis::decided_share::{DecidedShare, Undecided};
 use crate::store::redis::denial_cache::DenialCache;
-use crate::store::{StoreFault, StoreNode};
+use crate::store::{StoreFault, StoreNode, StoreStart};
+
+/// The breakers of all nodes of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Breakers {
+    open: AtomicUsize,
+    /// Whether all were closed at one time.
+    were_closed: AtomicBool,
+    /// Whether a node could not be used.
+    has_failed: AtomicBool,
+}
 
 /// One server.
 pub(crate) struct Node {
@@ -33,14 +44,15 @@ pub(crate) struct Node {
     pub(crate) given_back: Counter,
     pub(crate) levels: Arc<PartitionLevels>,
     pub(crate) refused: Arc<DenialCache>,
-    /// How many nodes of the store have an open breaker.
-    closed: Arc<AtomicUsize>,
+    breakers: Arc<Breakers>,
     /// Counters of checks that were not decided, by the number of the fault.
     undecided: Vec<Counter>,
     /// 0 while the breaker is closed, else one more than the number of the fault that opened it.
     fault: AtomicU8,
     /// The error text of that fault, word for word.
     words: ArcSwap<String>,
+    /// The worker writes it once a call; pages for people read it.
+    share: Mutex<DecidedShare>,
     /// The connection, where the node is not in a cluster.
     own_link: watch::Sender<Link>,
     doubted: Notify,
@@ -59,7 +71,7 @@ impl Node {
         metrics: &crate::metrics::Metrics,
         levels: Arc<PartitionLevels>,
         refused: Arc<DenialCache>,
-        closed: Arc<AtomicUsize>,
+        breakers: Arc<Breakers>,
     ) -> Self {
         let node = Self {
             place: ArcSwap::from_pointee(place),
@@ -73,13 +85,14 @@ impl Node {
             given_back: metrics.buckets.given_back.clone(),
             levels,
             refused,
-            closed,
+            breakers,
             undecided: StoreFault::ALL
                 .iter()
                 .map(|fault| metrics.store.undecided(fault.name()))
                 .collect(),
             fault: AtomicU8::new(0),
             words: ArcSwap::from_pointee("not tried yet".to_owned()),
+            share: Mutex::default(),
             own_link: watch::Sender::new(Link::Connecting),
             doubted: Notify::new(),
         };
@@ -102,6 +115,7 @@ impl Node {
     /// Another node was assigned.
     pub(crate) fn rename(&self, place: String) {
         self.place.store(Arc::new(place));
+        *self.share() = DecidedShare::default();
     }
 
     /// Gives others the connection to this node: redirected calls, and exchanges of rate leases.
@@ -146,7 +160,8 @@ impl Node {
     /// Closes the breaker: calls go through from now on. Returns whether it was open.
     pub(crate) fn open(&self) -> bool {
         let was_not = self.fault.swap(0, Ordering::AcqRel) != 0;
-        if was_not && self.closed.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if was_not && self.breakers.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.breakers.were_closed.store(true, Ordering::Release);
             self.metrics.up.set(1);
         }
         was_not
@@ -157,7 +172,7 @@ impl Node {
         let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
         let was = self.fault.swap(number, Ordering::AcqRel) == 0;
         if was {
-            self.closed.fetch_add(1, Ordering::AcqRel);
+            self.breakers.open.fetch_add(1, Ordering::AcqRel);
             self.metrics.up.set(0);
         }
         was
@@ -173,13 +188,39 @@ impl Node {
     /// Keeps the last error text.
     pub(crate) fn remember(&self, words: String) {
         self.words.store(Arc::new(words));
+        self.breakers.has_failed.store(true, Ordering::Release);
+    }
+
+    fn share(&self) -> MutexGuard<'_, DecidedShare> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts checks that were sent, or waited for too long, and why some were not decided.
+    pub(crate) fn count_share(&self, checks: usize, undecided: Option<(usize, StoreFault)>) {
+        let now_us = self.clock.uptime_us();
+        self.share().add(checks, undecided, now_us);
+    }
+
+    /// What was not decided of late, if it is too much.
+    fn poor_share(&self) -> Option<Undecided> {
+        let share = *self.share();
+        share.poor(self.clock.uptime_us())
+    }
+
+    /// Whether it decides.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.fault().is_none() && self.poor_share().is_none()
     }
 
     /// The state, for people.
     pub(crate) fn words(&self) -> String {
-        match self.fault() {
-            None => format!("{} answers", self.place()),
-            Some(fault) => format!("{}: {fault} ({})", self.place(), self.words.load()),
+        let place = self.place();
+        match (self.fault(), self.poor_share()) {
+            (Some(fault), _) => format!("{place}: {fault} ({})", self.words.load()),
+            (None, None) => format!("{place} answers"),
+            (None, Some(Undecided { checks, of, fault })) => {
+                format!("{place} did not decide {checks} of the last {of} checks: {fault}")
+            }
         }
     }
 
@@ -187,8 +228,28 @@ impl Node {
     pub(crate) fn inspect(&self) -> StoreNode {
         StoreNode {
             address: self.place().to_string(),
-            healthy: self.fault().is_none(),
+            healthy: self.is_healthy(),
             queue_checks: self.levels.waiting.load(Ordering::Relaxed),
+        }
+    }
+}
+
+// === impl Breakers ===
+
+impl Breakers {
+    /// Whether all are closed.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the store has been in use.
+    pub(crate) fn start(&self) -> StoreStart {
+        if self.were_closed.load(Ordering::Acquire) {
+            StoreStart::Used
+        } else if self.has_failed.load(Ordering::Acquire) {
+            StoreStart::Failed
+        } else {
+            StoreStart::Connecting
         }
     }
 }

@@ -26,7 +26,10 @@ pub fn reference_key(identity: &BucketIdentity<'_>) -> Option<Arc<[u8]>> {
         && limit.unit().is_some()
         && limit.unit_multiplier().get() == 1
         && limit.calendar().is_none()
-        && matches!(limit.count_refused(), None | Some(CountRefused::Blocking));
+        && !matches!(
+            limit.count_refused(),
+            Some(CountRefused::None | CountRefused::All)
+        );
     if !is_reference_counter {
         return None;
     }

@@ -72,7 +72,7 @@ impl Endpoint {
         let Some(cluster) = &self.cluster else {
             return own.first().map(|node| node.words()).unwrap_or_default();
         };
-        let out = own.iter().filter(|node| node.fault().is_some());
+        let out = own.iter().filter(|node| !node.is_healthy());
         let out: Vec<_> = out.map(|node| node.words()).collect();
         if out.is_empty() {
             return format!("{} answers, {} servers", self.words, cluster.nodes());

@@ -63,7 +63,7 @@ impl Origin {
     fn convert(self, name: &str, text: &str) -> Conversion {
         let source = [source(name, text)];
         let converted = match self {
-            Self::Limitador => limitador::convert(&source, None),
+            Self::Limitador => limitador::convert(&source, None, false),
             Self::AspNetCore => asp_net_core::convert(&source, None),
         };
         converted.unwrap_or_else(|error| panic!("{name}: {error}"))

@@ -74,8 +74,8 @@ fn more_descriptors_than_the_default_bound_are_pointed_out() {
         let rules = format!("domain: d\ndescriptors:\n{}\n", levels.join("\n"));
         envoy_actions(&rules, &KeySources::default())
     };
-    assert!(!keys(128).contains("--descriptors-max"));
-    assert!(keys(129).contains("# 129 descriptors a request: set --descriptors-max"));
+    assert!(!keys(512).contains("--descriptors-max"));
+    assert!(keys(513).contains("# 513 descriptors a request: set --descriptors-max"));
 }
 
 #[test]

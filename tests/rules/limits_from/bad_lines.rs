@@ -26,7 +26,8 @@ fn every_bad_line_is_reported_with_its_number() {
         good,second,5,\r\n\
         \r\n\
         a,second,many,\r\n\
-        \"b\r\nb\",second,5,\r\n\
+        \"b, b\",second,5,\r\n\
+        \"c\"\"\",second,5,\r\n\
         c,fortnight,5,\r\n\
         ,second,5,\r\n\
         d,second,,\r\n\
@@ -50,6 +51,44 @@ fn every_bad_line_is_reported_with_its_number() {
     assert_eq!(found, expected);
 }
 
+/// A stray quote must not swallow the lines up to the next one.
+#[test]
+fn a_stray_quote_is_an_error_of_its_line_and_no_other() {
+    let table = b"value,unit,requests_per_unit\n\
+        \"acme,year,5\n\
+        good,year,6\n\
+        globex\",year,7\n\
+        a\"b,year,8\n\
+        \"c\"d,year,9\n\
+        \"e\" ,year,10\n\
+        f, \"year\",11\n\
+        \"two\nlines\",year,12\n\
+        \"caf\xe9\",year,13\n\
+        last,year,\"14\n";
+    let found = errors(table);
+    let expected = [
+        "tenants.csv:2: a quote is opened and not closed",
+        "tenants.csv:4: a quote within the value 'globex\"'",
+        "tenants.csv:5: a quote within the value 'a\"b'",
+        "tenants.csv:6: text after a closing quote: 'd,year,9'",
+        "tenants.csv:7: text after a closing quote: ' ,year,10'",
+        "tenants.csv:8: a quote within the value ' \"year\"'",
+        "tenants.csv:9: a quote is opened and not closed",
+        "tenants.csv:10: a quote within the value 'lines\"'",
+        "tenants.csv:11: it is not UTF-8 text",
+        "tenants.csv:12: a quote is opened and not closed",
+    ];
+    assert_eq!(found, expected);
+    // Any line break of the three ends a line.
+    for table in ["a,b\n\"c,d", "a,b\r\n\"c,d", "a,b\r\"c,d"] {
+        let table = format!("value,unit\n{table}\n");
+        assert!(
+            errors(table.as_bytes())
+                .contains(&"tenants.csv:3: a quote is opened and not closed".to_owned())
+        );
+    }
+}
+
 #[test]
 fn a_hundred_bad_lines_are_shown_and_further_ones_are_counted() {
     const BAD: usize = LINE_ERRORS_MAX + 30;
@@ -71,7 +110,14 @@ fn a_file_without_a_usable_header_is_refused() {
     for (table, expected) in [
         (&b""[..], "tenants.csv:1: the file is empty"),
         (b"\xef\xbb\xbf", "tenants.csv:1: the file is empty"),
-        (b"acme,second,5\n", "tenants.csv:1: unknown column 'acme'"),
+        (
+            b"acme,second,5\n",
+            "tenants.csv:1: it is no header of a file of limits",
+        ),
+        (
+            b"root:x:0:0:root:\"/root\":/bin/bash\n",
+            "tenants.csv:1: it is no header of a file of limits",
+        ),
         (
             b"\n\nvalue,units,requests_per_unit\n",
             "tenants.csv:3: unknown column 'units'",
@@ -84,11 +130,17 @@ fn a_file_without_a_usable_header_is_refused() {
             b"value,unit,unit\n",
             "tenants.csv:1: the column 'unit' occurs twice",
         ),
+        (
+            b"\xef\xbb\xbfvalue,unit,requests_per_unit\r\n\r\n",
+            "tenants.csv:1: the file has a header and no values",
+        ),
+        (
+            b"\xff\xfev\0a\0l\0u\0e\0",
+            "tenants.csv:1: it is not UTF-8 text",
+        ),
     ] {
         assert_eq!(errors(table), [expected]);
     }
-    let only_a_header = with_table(RULES, b"\xef\xbb\xbfvalue,unit,requests_per_unit\r\n");
-    assert!(only_a_header.is_ok(), "no values yet");
 }
 
 #[test]
@@ -114,7 +166,7 @@ fn bad_json_lines_are_reported_with_their_numbers() {
         "tenants.jsonl:5: it has no value",
         "tenants.jsonl:6: unknown field 'rate'; the fields are value, unit,",
         "tenants.jsonl:7: 'value' occurs twice",
-        "tenants.jsonl:8: invalid type: sequence, expected an object",
+        "tenants.jsonl:8: it is no JSON object",
         "tenants.jsonl:9: trailing characters at column 16",
         "tenants.jsonl:10: line 2 has the same value",
     ];

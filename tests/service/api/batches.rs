@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until_async;
 
 use super::{body, left, post};
 
@@ -112,4 +113,38 @@ async fn a_batch_has_at_most_a_thousand_calls() {
             .unwrap()
             .starts_with("calls is missing")
     );
+}
+
+#[tokio::test]
+async fn calls_whose_answers_do_not_fit_fail_and_take_nothing() {
+    let service = Service::start(RULES, &["--answer-size-max", "16KiB"]).await;
+    let calls = vec![json!({"check": user(json!({}))}); 200];
+    let (status, answer) = post(service.http, "batch", &json!({ "calls": calls })).await;
+    assert_eq!(status, 200);
+    let answers = answer["answers"].as_array().unwrap();
+    let count = answers.iter().filter(|one| one["status"] == 200).count();
+    assert!((40..150).contains(&count), "{count}");
+    let bytes = serde_json::to_string(&answers[..count]).unwrap().len();
+    assert!((15 * 1024..=16 * 1024).contains(&bytes), "{bytes}");
+    for failed in &answers[count..] {
+        assert_eq!(failed["error"]["code"], "RESOURCE_EXHAUSTED");
+        let why = failed["error"]["message"].as_str().unwrap();
+        assert!(why.contains("--answer-size-max"), "{why}");
+    }
+    assert_eq!(left(&service, "user", "ann").await, 1_000 - count as u64);
+}
+
+#[tokio::test]
+async fn a_long_answer_is_sent_in_pieces_and_frees_its_memory() {
+    let calls = json!({ "calls": vec![json!({"check": user(json!({}))}); 900] });
+    let service = Service::start(RULES, &[]).await;
+    let (status, answer) = post(service.http, "batch", &calls).await;
+    assert_eq!(status, 200);
+    assert!(answer.to_string().len() > 2 * 64 * 1024);
+    assert_eq!(answer["answers"].as_array().unwrap().len(), 900);
+    let sent = async || {
+        let unsent = service.metric("tollgate_unsent_answers_bytes");
+        (unsent == 0).then_some(()).ok_or(unsent)
+    };
+    until_async("the memory is free again", sent).await;
 }

@@ -248,16 +248,19 @@ async fn a_client_that_goes_away_in_its_body_leaves_nothing_behind() {
     assert_eq!(status, 200);
 }
 
-/// A partition whose queue takes one check, so that a call with two is refused.
+/// A partition whose queue takes one check, so that two at once are refused.
 async fn overloaded(answer: &str) -> Service {
     let bounds = flags("--partitions 1 --mailbox-checks-max 1 --on-overload");
     Service::start(RULES, &[&bounds[..], &[answer]].concat()).await
 }
 
-fn two_limits(more: Value) -> Value {
+/// A settle asks four of them one after the other.
+fn six_limits(more: Value) -> Value {
     let mut call = body("user", "ann", more);
-    let bob = body("user", "bob", json!({}))["descriptors"][0].clone();
-    call["descriptors"].as_array_mut().unwrap().push(bob);
+    for name in ["bob", "cem", "dan", "eve", "fay"] {
+        let other = body("user", name, json!({}))["descriptors"][0].clone();
+        call["descriptors"].as_array_mut().unwrap().push(other);
+    }
     call
 }
 
@@ -269,7 +272,7 @@ async fn a_store_that_does_not_decide_is_503_with_its_reason() {
         ("reserve", json!({"hits": 5, "reservation": "r"})),
         ("commit", json!({"hits": 5, "reservation": "r"})),
     ] {
-        let (status, answer) = post(service.http, call, &two_limits(more)).await;
+        let (status, answer) = post(service.http, call, &six_limits(more)).await;
         assert_eq!(
             (status, &answer["error"]["code"]),
             (503, &json!("UNAVAILABLE")),
@@ -283,9 +286,9 @@ async fn a_store_that_does_not_decide_is_503_with_its_reason() {
 #[tokio::test]
 async fn a_setting_lets_checks_pass_and_never_says_that_something_was_settled() {
     let service = overloaded("allow").await;
-    let (status, answer) = post(service.http, "check", &two_limits(json!({}))).await;
+    let (status, answer) = post(service.http, "check", &six_limits(json!({}))).await;
     assert_eq!((status, &answer["verdict"]), (200, &json!("OK")));
-    let reserve = two_limits(json!({"hits": 5, "reservation": "r"}));
+    let reserve = six_limits(json!({"hits": 5, "reservation": "r"}));
     let (status, answer) = post(service.http, "reserve", &reserve).await;
     assert_eq!((status, &answer["hits"]), (200, &json!(0)));
     for (call, more) in [
@@ -293,7 +296,7 @@ async fn a_setting_lets_checks_pass_and_never_says_that_something_was_settled() 
         ("release", json!({"reservation": "r"})),
         ("extend", json!({"reservation": "r", "expires": "60s"})),
     ] {
-        let (status, answer) = post(service.http, call, &two_limits(more)).await;
+        let (status, answer) = post(service.http, call, &six_limits(more)).await;
         assert_eq!(
             (status, &answer["error"]["code"]),
             (503, &json!("UNAVAILABLE")),

@@ -5,6 +5,7 @@ mod bodies;
 mod concurrency;
 mod connections;
 mod extremes;
+mod peeks;
 mod reservations;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

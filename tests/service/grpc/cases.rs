@@ -14,7 +14,8 @@ use super::raw::{PATH, call, frame, question};
 use super::routes::Pair;
 use super::{RULES, left, one};
 
-/// A case: its name, the call's headers and DATA frames, and the expected gRPC status.
+/// A case: its name, the call's headers and DATA frames, and the expected gRPC status, or HTTP's
+/// where the request is not gRPC.
 type Case = (&'static str, (Request<()>, Vec<Vec<u8>>), &'static str);
 
 fn plain() -> Request<()> {
@@ -48,6 +49,9 @@ fn cases() -> Vec<Case> {
     let get = get.header("content-type", "application/grpc");
     let no_type = Request::post(format!("http://test{PATH}"));
     let two_types = call().header("content-type", "text/plain");
+    let two_types_turned = Request::post(format!("http://test{PATH}"))
+        .header("content-type", "text/plain")
+        .header("content-type", "application/grpc");
     let typed = |kind: &str| {
         let request = Request::post(format!("http://test{PATH}"));
         request.header("content-type", kind).body(()).unwrap()
@@ -106,13 +110,12 @@ fn cases() -> Vec<Case> {
             once(plain(), &[&good[..], b"x"].concat()),
             "13",
         ),
-        // A server of unary calls reads one message.
         (
             "two messages",
             once(plain(), &[&good[..], &good].concat()),
-            "0",
+            "13",
         ),
-        ("two messages in two frames", parts(&[&good, &good]), "0"),
+        ("two messages in two frames", parts(&[&good, &good]), "13"),
         ("no body", parts(&[]), "13"),
         ("an empty body", parts(&[b""]), "13"),
         ("an empty message", once(plain(), &frame(b"")), "3"),
@@ -147,12 +150,29 @@ fn cases() -> Vec<Case> {
         ("a query", once(to(&format!("{PATH}?a=b")), &good), "0"),
         ("a slash more", once(to(&format!("{PATH}/")), &good), "12"),
         ("+proto", once(typed("application/grpc+proto"), &good), "0"),
-        ("+json", once(typed("application/grpc+json"), &good), "0"),
-        ("text", once(typed("text/plain"), &good), "0"),
+        (
+            "+json",
+            once(typed("application/grpc+json"), &good),
+            "HTTP 415",
+        ),
+        ("text", once(typed("text/plain"), &good), "HTTP 415"),
         ("capitals", once(typed("Application/GRPC"), &good), "0"),
-        ("no type", once(no_type.body(()).unwrap(), &good), "0"),
-        ("two types", once(two_types.body(()).unwrap(), &good), "0"),
-        ("GET", once(get.body(()).unwrap(), &good), "0"),
+        (
+            "no type",
+            once(no_type.body(()).unwrap(), &good),
+            "HTTP 415",
+        ),
+        (
+            "two types",
+            once(two_types.body(()).unwrap(), &good),
+            "HTTP 415",
+        ),
+        (
+            "two types, the last one gRPC's",
+            once(two_types_turned.body(()).unwrap(), &good),
+            "HTTP 415",
+        ),
+        ("GET", once(get.body(()).unwrap(), &good), "HTTP 405"),
         (
             "metadata",
             once(with("x-request-id", b"\xff\xfe"), &good),
@@ -166,35 +186,35 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Values of `grpc-timeout`, and whether the deadline passes at once.
-pub(crate) const TIMEOUTS: &[(&[u8], bool)] = &[
-    (b"1H", false),
-    (b"99999999H", false),
-    (b"5M", false),
-    (b"20S", false),
-    (b"20000m", false),
-    (b"20000000u", false),
-    (b"99999999n", false),
-    (b"0H", true),
-    (b"0M", true),
-    (b"0S", true),
-    (b"0m", true),
-    (b"0u", true),
-    (b"0n", true),
-    (b"00000000n", true),
-    // These are invalid and ignored.
-    (b"123456789m", false),
-    (b"000000000n", false),
-    (b"m", false),
-    (b"", false),
-    (b"0", false),
-    (b"-0m", false),
-    (b"+0m", false),
-    (b"0 m", false),
-    (b"0ms", false),
-    (b"0s", false),
-    (b"\xff", false),
-    (b"0\xffm", false),
+/// Values of `grpc-timeout`, and the status of a call with it.
+pub(crate) const TIMEOUTS: &[(&[u8], &str)] = &[
+    (b"1H", "0"),
+    (b"99999999H", "0"),
+    (b"5M", "0"),
+    (b"20S", "0"),
+    (b"20000m", "0"),
+    (b"20000000u", "0"),
+    (b"99999999n", "0"),
+    (b"0H", "4"),
+    (b"0M", "4"),
+    (b"0S", "4"),
+    (b"0m", "4"),
+    (b"0u", "4"),
+    (b"0n", "4"),
+    (b"00000000n", "4"),
+    // These are malformed.
+    (b"123456789m", "13"),
+    (b"000000000n", "13"),
+    (b"m", "13"),
+    (b"", "13"),
+    (b"0", "13"),
+    (b"-0m", "13"),
+    (b"+0m", "13"),
+    (b"0 m", "13"),
+    (b"0ms", "13"),
+    (b"0s", "13"),
+    (b"\xff", "13"),
+    (b"0\xffm", "13"),
 ];
 
 async fn compare_cases(arguments: &[&str], beyond: Code) {
@@ -202,7 +222,12 @@ async fn compare_cases(arguments: &[&str], beyond: Code) {
     for (name, (head, body), status) in cases() {
         let seen = pair.make(name, &head, &body).await;
         assert_eq!(seen.error, None, "{name}");
-        assert_eq!(seen.grpc_status(), Some(status), "{name}: {seen:?}");
+        let http = format!("HTTP {}", seen.status);
+        assert_eq!(
+            seen.grpc_status().unwrap_or(&http),
+            status,
+            "{name}: {seen:?}"
+        );
         if name.starts_with("too long") {
             assert_eq!(seen.answer().overall_code(), beyond, "{name}");
         }
@@ -255,20 +280,19 @@ async fn a_message_may_be_exactly_as_long_as_the_bound() {
 #[tokio::test]
 async fn every_form_of_grpc_timeout_is_parsed_alike() {
     let mut pair = Pair::start(RULES, &[]).await;
-    for (timeout, over) in TIMEOUTS {
+    for (timeout, expected) in TIMEOUTS {
         let name = String::from_utf8_lossy(timeout);
         let body = [question(&one("x", 1))];
         let head = with("grpc-timeout", timeout);
         let seen = pair.make(&name, &head, &body).await;
-        let expected = if *over { "4" } else { "0" };
-        assert_eq!(seen.grpc_status(), Some(expected), "{name}");
+        assert_eq!(seen.grpc_status(), Some(*expected), "{name}");
     }
-    let in_time = TIMEOUTS.iter().filter(|(_, over)| !over).count();
+    let with = |status| TIMEOUTS.iter().filter(|(_, of)| *of == status).count();
     for service in [&mut pair.server, &mut pair.oracle] {
         let taken = 1_000_000 - left(service, "x").await;
-        assert_eq!(taken as usize, in_time);
+        assert_eq!(taken as usize, with("0"));
         let shed = "tollgate_shed_total{reason=\"deadline_passed\"}";
         let shed = usize::try_from(service.metric(shed)).unwrap();
-        assert_eq!(shed, TIMEOUTS.len() - in_time);
+        assert_eq!(shed, with("4"));
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until_async};
 
@@ -19,20 +20,20 @@ use super::{left, one, service};
 use crate::service::flags;
 
 /// Kinds of frames, and flags.
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PING: u8 = 6;
-pub(super) const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
-pub(super) const END_HEADERS: u8 = 4;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const END_HEADERS: u8 = 4;
 
 const CANCEL: u32 = 8;
-pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags];
     [&head[..], &stream.to_be_bytes(), payload].concat()
@@ -56,10 +57,10 @@ pub(super) fn head(stream: u32) -> Vec<u8> {
 }
 
 /// A client that writes frames by hand.
-pub(super) struct Hostile(pub(super) TcpStream);
+pub(crate) struct Hostile(pub(crate) TcpStream);
 
 impl Hostile {
-    pub(super) async fn connect(service: &Service) -> Self {
+    pub(crate) async fn connect(service: &Service) -> Self {
         Self::greet(TcpStream::connect(service.grpc).await.unwrap()).await
     }
 
@@ -74,7 +75,7 @@ impl Hostile {
     }
 
     /// Writes until the server closes the connection or everything is written.
-    pub(super) async fn write(&mut self, bytes: &[u8]) {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
         // The server may close the connection at any time.
         let _ = timeout(PATIENCE, self.0.write_all(bytes))
             .await
@@ -83,7 +84,7 @@ impl Hostile {
 
     /// Reads until a frame of this kind and returns its last number (the error code of a GOAWAY),
     /// or 0 if the frame is too short. None if the connection ends first.
-    pub(super) async fn number_in(&mut self, kind: u8) -> Option<u32> {
+    pub(crate) async fn number_in(&mut self, kind: u8) -> Option<u32> {
         loop {
             let (read, _, payload) = self.frame().await?;
             if read == kind {
@@ -96,7 +97,7 @@ impl Hostile {
     }
 
     /// Reads a frame: its kind, its flags, its payload. None when the connection has ended.
-    pub(super) async fn frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
+    pub(crate) async fn frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
         let reading = async {
             let mut head = [0; 9];
             self.0.read_exact(&mut head).await.ok()?;
@@ -109,7 +110,7 @@ impl Hostile {
     }
 
     /// Waits until the server has closed the connection.
-    pub(super) async fn closed(mut self) {
+    pub(crate) async fn closed(mut self) {
         let reading = async {
             let mut rest = [0; 4_096];
             while self.0.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
@@ -300,4 +301,34 @@ async fn a_response_without_flow_control_window_is_reset() {
         assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
     }
     assert_eq!(service.metric("tollgate_calls_late_total"), 0);
+}
+
+#[tokio::test]
+async fn responses_of_tonic_without_window_stay_within_the_memory_of_answers() {
+    let bounds = flags("--answer-size-max 32KiB --answer-memory-max 64KiB --body-wait 0");
+    let service = service(&bounds).await;
+    let mut client = Hostile::connect(&service).await;
+    // Streams begin with an empty window.
+    client
+        .write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
+        .await;
+    let descriptors = vec![one("x", 1).descriptors[0].clone(); 100];
+    let body = question(&request("d", descriptors));
+    // An encoding is announced, so that tonic answers.
+    let mut block = block();
+    block.extend(b"\0\x0dgrpc-encoding\x08identity");
+    for stream in (1..100).step_by(2) {
+        let head = frame(HEADERS, END_HEADERS, stream, &block);
+        let call = [head, frame(DATA, 1, stream, &body)];
+        client.write(&call.concat()).await;
+    }
+    assert_eq!(client.number_in(RST_STREAM).await, Some(CANCEL));
+    assert!(service.metric("tollgate_answers_unread_total") > 0);
+    let unsent = service.metric("tollgate_unsent_answers_bytes");
+    // Half, and half of the last response.
+    assert!((20_000..=34 * 1_024).contains(&unsent), "{unsent}");
+    // The fast path has bounds of its own.
+    let call = [head(101), frame(DATA, 1, 101, &question(&one("x", 1)))];
+    client.write(&call.concat()).await;
+    assert!(client.number_in(HEADERS).await.is_some());
 }

@@ -11,7 +11,7 @@ mod bodies;
 mod cases;
 mod endings;
 pub(crate) mod gzip;
-mod hostile;
+pub(crate) mod hostile;
 mod random_requests;
 pub(crate) mod raw;
 mod routes;

@@ -3,6 +3,7 @@
 //!
 //! What it deliberately does not do: test another language's client (`tests/process/grpc_api.rs`).
 
+mod answers;
 mod calls;
 mod errors;
 mod extremes;

@@ -6,8 +6,8 @@
 //! not pass, unless the limit counts what other limits deny; denied hits as the limit sets it. This
 //! check does not use refunds or their times.
 //!
-//! What it deliberately does not do: token buckets, where the time of a hit matters, or debts that
-//! reached their bound (the recount covers both).
+//! What it deliberately does not do: token buckets, where the time of a hit matters, debts that
+//! reached their bound, or fixed windows whose limit was raised (the recount covers all three).
 
 use std::collections::BTreeMap;
 
@@ -45,6 +45,8 @@ pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>, resets: &Resets) -> 
         let Some(counts) = counting(&terms, looked.now_us.into()) else {
             continue;
         };
+        let limits = checks.iter().map(|(_, check, _)| check.terms.requests);
+        let is_raised = !limits.is_sorted_by(|earlier, later| earlier >= later);
         let mut scaled = 0;
         let mut unsure = false;
         for ((caller, check, decided), time) in checks.iter().zip(times(&checks)) {
@@ -55,6 +57,8 @@ pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>, resets: &Resets) -> 
             let most = 2 * u64::from(check.terms.burst);
             let is_debt = !outcome.allowed && !check.terms.debt_is_unbounded();
             unsure |= is_debt && weight > 0 && outcome.used_before + hits > most;
+            // A raised limit forgets what only the lower one refused.
+            unsure |= !outcome.allowed && check.terms.debt_is_unbounded() && is_raised;
             // What is taken in the instant of a reset may stay taken.
             unsure |=
                 caller.must_refund(check) && resets.may_void(bucket, outcome.bucket_time.as_us());

@@ -133,7 +133,8 @@ impl Rules {
                 count_refused,
             } = terms;
             let counts = count_refused.map_or(String::new(), |counts| {
-                format!(", count_refused: {}", counts.name())
+                let (field, value) = counts.field();
+                format!(", {field}: {value}")
             });
             let burst = match *algorithm {
                 "leaky_bucket" => format!(", burst: {requests}"),

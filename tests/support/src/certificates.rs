@@ -55,6 +55,19 @@ impl Authority {
         }
     }
 
+    /// A certificate for these names that is its own authority, as `openssl req -x509` makes it.
+    pub fn self_signed(names: &[&str], good: Validity) -> Leaf {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        good.limit(&mut params);
+        let key = KeyPair::generate().unwrap();
+        Leaf {
+            certificate: params.self_signed(&key).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
     /// Signs for these names, now.
     pub fn signs(&self, names: &[&str]) -> Leaf {
         self.signs_for(names, Validity::Valid)
@@ -86,18 +99,26 @@ impl Authority {
         // rustls ignores an extension that it does not know.
         let unknown = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
         params.custom_extensions.push(unknown);
-        match good {
-            Validity::Valid => {}
-            Validity::Expired => {
-                params.not_before = date_time_ymd(2000, 1, 1);
-                params.not_after = date_time_ymd(2001, 1, 1);
-            }
-            Validity::NotYetValid => params.not_before = date_time_ymd(2100, 1, 1),
-        }
+        good.limit(&mut params);
         let certificate = params.signed_by(key, &self.issuer).unwrap();
         Leaf {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
+        }
+    }
+}
+
+// === impl Validity ===
+
+impl Validity {
+    fn limit(self, params: &mut CertificateParams) {
+        match self {
+            Self::Valid => {}
+            Self::Expired => {
+                params.not_before = date_time_ymd(2000, 1, 1);
+                params.not_after = date_time_ymd(2001, 1, 1);
+            }
+            Self::NotYetValid => params.not_before = date_time_ymd(2100, 1, 1),
         }
     }
 }

@@ -29,8 +29,10 @@ pub(super) struct HeadFields<'f> {
     scheme: Option<&'f [u8]>,
     path: Option<&'f [u8]>,
     authority: Option<&'f [u8]>,
-    pub(super) grpc: bool,
-    compressed: bool,
+    /// Whether every content type is that of a gRPC call; None without one.
+    grpc: Option<bool>,
+    /// A compressed message or a malformed `grpc-timeout`, which are for the slow path.
+    unusual: bool,
     pub(super) timeout: Option<Timeout>,
     pub(super) content_length: Option<u64>,
     /// Value of the captured header, and how often it occurred.
@@ -91,10 +93,15 @@ impl<'f> HeadFields<'f> {
     fn add_header(&mut self, kind: FieldKind, name: &[u8], value: &'f [u8]) -> Option<()> {
         self.headers = true;
         match kind {
-            FieldKind::ContentType => self.grpc = CONTENT_TYPES.contains(&value),
-            FieldKind::GrpcEncoding => self.compressed = true,
+            FieldKind::ContentType => {
+                self.grpc = Some(CONTENT_TYPES.contains(&value) && self.grpc != Some(false));
+            }
+            FieldKind::GrpcEncoding => self.unusual = true,
             // The first of several counts.
-            FieldKind::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
+            FieldKind::GrpcTimeout if self.timeout.is_none() && !self.unusual => {
+                self.timeout = Timeout::read(value);
+                self.unusual = self.timeout.is_none();
+            }
             FieldKind::ContentLength => {
                 let digits = value.iter().all(u8::is_ascii_digit);
                 let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
@@ -121,6 +128,10 @@ impl<'f> HeadFields<'f> {
         self.captured.filter(|_| self.captured_count == 1)
     }
 
+    pub(super) fn is_grpc(&self) -> bool {
+        self.grpc == Some(true)
+    }
+
     /// Whether it has the pseudo-headers of a request (RFC 9113, sections 8.3.1 and 8.5).
     pub(super) fn is_request(&self) -> bool {
         match self.method {
@@ -135,7 +146,7 @@ impl<'f> HeadFields<'f> {
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
         self.method == Some(b"POST")
             && path == unary_path.as_bytes()
-            && self.grpc
-            && !self.compressed
+            && self.is_grpc()
+            && !self.unusual
     }
 }

@@ -170,7 +170,9 @@ impl HeadReader {
             .iter()
             .all(|(kind, name, value)| found.add(kind, name, value).is_some());
         if self.fields.is_too_long() {
-            return ParsedHead::TooLong { grpc: found.grpc };
+            return ParsedHead::TooLong {
+                grpc: found.is_grpc(),
+            };
         }
         if !well_formed || !found.is_request() {
             return ParsedHead::Malformed;
@@ -247,6 +249,8 @@ mod tests {
         for more in [
             ("grpc-encoding", "identity"),
             ("content-type", "text/plain"),
+            ("grpc-timeout", "20"),
+            ("grpc-timeout", ""),
         ] {
             assert!(
                 matches!(call_with(&[more]), ParsedHead::Request(..)),

@@ -11,7 +11,11 @@
 //! Cost: an addition and a comparison. With a calendar, a look-up of the window without an
 //! allocation.
 //!
-//! Registers: the count; the second is unused. Its window is the one that contains `updated_at`.
+//! A raised limit: hits that only a lower limit refused no longer count, and as many more pass as
+//! the limit was raised by. So stores agree that count a refused hit, and caches that hide it.
+//!
+//! Registers: the count, and how much of it was refused beyond a full window. Its window is the one
+//! that contains `updated_at`.
 //!
 //! What it deliberately does not do: split hits that straddle the limit, or take back hits that it
 //! refused.
@@ -64,7 +68,12 @@ impl Algorithm for FixedWindow {
     ) -> Outcome {
         let window = limit.window_at(now);
         let same_window = state.updated_at >= window.start;
-        let before = if same_window { state.registers[0] } else { 0 };
+        let [mut before, beyond] = if same_window { state.registers } else { [0, 0] };
+        // The count of the full window that refused hits.
+        let mut full = (beyond > 0).then(|| before.saturating_sub(beyond));
+        if let Some(raised) = full.take_if(|full| limit.requests() > *full) {
+            before = raised;
+        }
         let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits).min(REGISTER_MAX);
@@ -83,7 +92,17 @@ impl Algorithm for FixedWindow {
             // The window they were taken from has ended.
             Hits::Undo { .. } => (before, true),
         };
-        state.registers = [after, 0];
+        match operation.hits {
+            Hits::Take(_) if !allowed && counts_blocked(limit) => {
+                full = Some(full.unwrap_or(before).max(limit.requests()));
+            }
+            Hits::Charge(_) => {
+                let charged = after.saturating_sub(before);
+                full = full.map(|full| full.saturating_add(charged));
+            }
+            _ => {}
+        }
+        state.registers = [after, full.map_or(0, |full| after.saturating_sub(full))];
 
         let to_edge_us = match limit.calendar() {
             None => limit
@@ -109,6 +128,11 @@ impl Algorithm for FixedWindow {
     }
 }
 
+/// Whether refused hits count because they were refused, and say nothing of what was used.
+fn counts_blocked(limit: &Limit) -> bool {
+    matches!(limit.count_refused(), None | Some(CountRefused::Blocking))
+}
+
 impl FixedWindow {
     /// The count after `hits` were refused.
     fn refused(&self, limit: &Limit, before: u64, hits: u64) -> u64 {
@@ -116,7 +140,7 @@ impl FixedWindow {
             // Like the reference service: all of them, without a bound on the debt, which ends with
             // the window.
             None | Some(CountRefused::Blocking) => hits,
-            Some(CountRefused::None | CountRefused::All) => debt(self, limit, before, hits),
+            Some(_) => debt(self, limit, before, hits),
         };
         before.saturating_add(counted).min(REGISTER_MAX)
     }

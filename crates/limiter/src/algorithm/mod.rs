@@ -24,8 +24,9 @@
 //! instant its level was right). The times of its marks move along.
 //!
 //! Refused hits ([`CountRefused`]) mean the same in every algorithm: where they count, they take a
-//! bucket into debt of at most one burst. Only the fixed window by its own default counts them
-//! without that bound, as the reference service does.
+//! bucket into debt of at most one burst, or of any depth where the limit is charged afterwards.
+//! The fixed window by its own default counts them without that bound too, as the reference service
+//! does.
 //!
 //! What this deliberately does not do: find the bucket, free it, know rules or keys.
 
@@ -298,14 +299,29 @@ fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
         CountRefused::Blocking | CountRefused::All => {
             hits.min(limit.burst().saturating_mul(2).saturating_sub(used))
         }
+        CountRefused::InFull => charged(used, hits).saturating_sub(used),
     }
 }
 
+/// The same, with the default of the fixed window, which counts all of them.
+pub(super) fn counted_of_refused(
+    algorithm: &dyn Algorithm,
+    limit: &Limit,
+    used: u64,
+    hits: u64,
+) -> u64 {
+    let default = limit.count_refused().is_none();
+    if default && algorithm.default_count_refused() == CountRefused::Blocking {
+        return hits;
+    }
+    debt(algorithm, limit, used, hits)
+}
+
 /// The most hits that a token bucket can miss: its burst, and one burst of debt more where refused
-/// hits count.
+/// hits count. Debt without a bound is not in it: a store keeps such a bucket until its reset.
 fn missing_max(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
     match count_refused(algorithm, limit) {
-        CountRefused::None => limit.burst(),
+        CountRefused::None | CountRefused::InFull => limit.burst(),
         CountRefused::Blocking | CountRefused::All => limit.burst().saturating_mul(2),
     }
 }

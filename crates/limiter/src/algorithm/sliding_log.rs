@@ -89,6 +89,7 @@ pub(super) fn slide(
         used = used.saturating_sub(state.marks.expire_until(now.minus_us(window_us)));
     }
     let before = used;
+    let marked_max = limit.burst().saturating_mul(2);
     let allowed = match operation.hits {
         Hits::Take(hits) => {
             let allowed = used.saturating_add(hits) <= limit.requests();
@@ -98,8 +99,10 @@ pub(super) fn slide(
                 debt(algorithm, limit, used, hits)
             };
             if counted > 0 {
+                // Deep in debt the newest mark takes them in, so that marks stay bounded.
+                let newest = state.marks.newest().filter(|_| used >= marked_max);
                 state.marks.add(Mark {
-                    at: marked_at(now),
+                    at: newest.map_or_else(|| marked_at(now), |mark| mark.at),
                     hits: counted,
                     holder: None,
                 });

@@ -1,14 +1,11 @@
-//! Messages on the wire: assignments are encoded before a connection asks for them, and reports are
-//! decoded when it is their turn.
+//! Assignments on the wire: they are encoded before a connection asks for them.
 //!
 //! What it deliberately does not do: decide when they are sent (`exchange`), or decode a report
 //! (`waiting_report`).
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use prost::Message as _;
 use prost_types::Duration;
-use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy as WireStrategy};
 use crate::proto::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
@@ -20,18 +17,6 @@ use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_respons
 use crate::proto::envoy::service::rate_limit_quota::v3::{BucketId, RateLimitQuotaResponse};
 use crate::quota::registry::{Outgoing, ProxyAction};
 use crate::quota::share::Strategy;
-
-/// Messages are received as bytes, and sent as bytes.
-#[derive(Debug, Default)]
-pub(super) struct QuotaCodec;
-
-/// Copies an encoded message.
-#[derive(Debug)]
-pub(super) struct EncodedMessages;
-
-/// Takes the bytes of a message.
-#[derive(Debug)]
-pub(super) struct WaitingMessages;
 
 /// The message with these actions, encoded.
 pub(super) fn encode(actions: &[Outgoing], ttl_seconds: u32) -> Bytes {
@@ -84,45 +69,5 @@ fn wire_action(outgoing: &Outgoing, ttl_seconds: u32) -> BucketAction {
             bucket: pairs.collect(),
         }),
         bucket_action: Some(action),
-    }
-}
-
-// === impl QuotaCodec ===
-
-impl Codec for QuotaCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = EncodedMessages;
-    type Decoder = WaitingMessages;
-
-    fn encoder(&mut self) -> EncodedMessages {
-        EncodedMessages
-    }
-
-    fn decoder(&mut self) -> WaitingMessages {
-        WaitingMessages
-    }
-}
-
-// === impl EncodedMessages ===
-
-impl Encoder for EncodedMessages {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, target: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        target.put(message);
-        Ok(())
-    }
-}
-
-// === impl WaitingMessages ===
-
-impl Decoder for WaitingMessages {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(message.copy_to_bytes(message.remaining())))
     }
 }

@@ -32,10 +32,10 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use self::assignments::Assignments;
-use self::codec::QuotaCodec;
 use self::exchange::Exchange;
 #[cfg(any(test, fuzzing))]
 pub(super) use self::waiting_report::WaitingReport;
+use super::bytes_codec::BytesCodec;
 use crate::grpc::service::GrpcService;
 use crate::grpc::streaming::StreamingMethods;
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_server::SERVICE_NAME;
@@ -161,7 +161,7 @@ impl Service<HttpRequest<Body>> for Quotas {
         Box::pin(async move {
             let mut compression = EnabledCompressionEncodings::default();
             compression.enable(CompressionEncoding::Gzip);
-            let mut grpc = Grpc::new(QuotaCodec)
+            let mut grpc = Grpc::new(BytesCodec)
                 .apply_compression_config(compression, EnabledCompressionEncodings::default())
                 .apply_max_message_size_config(Some(quotas.message_size_max), None);
             Ok(grpc.streaming(quotas, request).await)

@@ -38,6 +38,17 @@ pub(super) fn id_of(call: &Call) -> &str {
     }
 }
 
+/// The descriptors of a call.
+pub(super) fn descriptors_of(call: &Call) -> &[proto::Descriptor] {
+    match call {
+        Call::Check(call) | Call::Peek(call) => &call.descriptors,
+        Call::Reserve(call) => &call.descriptors,
+        Call::Extend(call) => &call.descriptors,
+        Call::Commit(call) => &call.descriptors,
+        Call::Release(call) => &call.descriptors,
+    }
+}
+
 /// The request and the step of a call. The error names the field that is invalid.
 pub(super) fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), Status> {
     let id = id_of(call).as_bytes();

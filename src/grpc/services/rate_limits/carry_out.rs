@@ -6,9 +6,10 @@ use std::time::Duration;
 use tonic::{Request, Status};
 
 use super::answers::{answer, failure};
-use super::calls::{fill_id, id_of, read};
+use super::calls::{descriptors_of, fill_id, id_of, read};
+use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::services::api_call::Caller;
-use crate::grpc::services::api_error::{api_status, invalid_call};
+use crate::grpc::services::api_error::{answer_memory_full, api_status, invalid_call};
 use crate::pipeline::{ApiRequest, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
@@ -18,6 +19,41 @@ use crate::proto::tollgate::v1::call::Call;
 #[derive(Clone)]
 pub(super) struct ApiCalls(Arc<Pipeline>);
 
+/// How much memory calls need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallSize {
+    calls: u64,
+    descriptors: u64,
+    /// What they need themselves.
+    pub(super) request_bytes: u64,
+}
+
+// === impl CallSize ===
+
+impl CallSize {
+    pub(super) fn of(call: &Call) -> Self {
+        let mut size = Self::default();
+        size.add(Some(call));
+        size
+    }
+
+    pub(super) fn add(&mut self, call: Option<&Call>) {
+        let descriptors = call.map_or(&[][..], descriptors_of);
+        self.calls = self.calls.saturating_add(1);
+        self.descriptors = self.descriptors.saturating_add(descriptors.len() as u64);
+        let of_entry = |entry: &proto::Entry| {
+            size_of::<proto::Entry>()
+                .saturating_add(entry.key.len())
+                .saturating_add(entry.value.len())
+        };
+        for descriptor in descriptors {
+            let entries = descriptor.entries.iter().map(of_entry);
+            let bytes = entries.fold(size_of::<proto::Descriptor>(), usize::saturating_add);
+            self.request_bytes = self.request_bytes.saturating_add(bytes as u64);
+        }
+    }
+}
+
 // === impl ApiCalls ===
 
 impl ApiCalls {
@@ -25,8 +61,28 @@ impl ApiCalls {
         Self(pipeline)
     }
 
-    /// Carries out one call.
-    pub(super) async fn call(&self, mut call: Call, caller: Caller) -> Result<Answer, Status> {
+    /// Carries out one call that came alone. Its answer holds memory until it is sent.
+    pub(super) async fn alone<T>(
+        &self,
+        request: Request<T>,
+        call: impl FnOnce(T) -> Call,
+    ) -> Result<(Answer, Arc<AnswerPermit>), Status> {
+        let (caller, connection) = (self.caller(&request), self.connection(&request));
+        let call = call(request.into_inner());
+        let size = CallSize::of(&call);
+        let mut permit = self.reserve(&connection, caller, size).await?;
+        let answer = self.call(call, caller, self.answer_bytes_max()).await?;
+        permit.resize(answer.encoded_len() as u64);
+        Ok((answer, Arc::new(permit)))
+    }
+
+    /// Carries out one call whose answer may have so many bytes.
+    async fn call(
+        &self,
+        mut call: Call,
+        caller: Caller,
+        answer_bytes_max: usize,
+    ) -> Result<Answer, Status> {
         fill_id(&mut call)?;
         let (request, step) = read(&call)?;
         let sent = ApiRequest {
@@ -36,7 +92,7 @@ impl ApiCalls {
             parent: caller.parent,
         };
         let answered = caller.within(&self.0, async {
-            let answered = self.0.call_api(sent).await;
+            let answered = self.0.call_api_within(sent, answer_bytes_max).await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
         let answered = answered.await?;
@@ -44,12 +100,17 @@ impl ApiCalls {
     }
 
     /// Carries out one call of many. One that fails does not end the others.
-    pub(super) async fn tagged(&self, call: proto::Call, caller: Caller) -> proto::Answer {
+    pub(super) async fn tagged(
+        &self,
+        call: proto::Call,
+        caller: Caller,
+        answer_bytes_max: usize,
+    ) -> proto::Answer {
         let answered = match call.call {
             None => Err(invalid_call(
                 "the call is empty; send a check, peek, reserve, extend, commit or release",
             )),
-            Some(sent) => self.call(sent, caller).await,
+            Some(sent) => self.call(sent, caller, answer_bytes_max).await,
         };
         proto::Answer {
             tag: call.tag,
@@ -57,9 +118,36 @@ impl ApiCalls {
         }
     }
 
+    /// Takes memory for answers, and waits for it until the caller's deadline.
+    pub(super) async fn reserve(
+        &self,
+        connection: &Arc<ConnectionAnswers>,
+        caller: Caller,
+        size: CallSize,
+    ) -> Result<AnswerPermit, Status> {
+        let answer_bytes = self.0.answers_bytes_max(size.calls, size.descriptors);
+        let answer_bytes = answer_bytes.min(self.answer_bytes_max() as u64);
+        let reserved = caller.within(&self.0, async {
+            let reserved = connection.reserve(answer_bytes, size.request_bytes);
+            reserved.await.map_err(answer_memory_full)
+        });
+        reserved.await
+    }
+
     /// Who made a call.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
         Caller::of(request.metadata(), &self.0)
+    }
+
+    /// The memory of the connection that a call came by.
+    pub(super) fn connection<T>(&self, request: &Request<T>) -> Arc<ConnectionAnswers> {
+        let connection = request.extensions().get::<Arc<ConnectionAnswers>>();
+        connection.map_or_else(|| self.0.answer_memory().connection(), Arc::clone)
+    }
+
+    /// The largest answer to a call or a batch.
+    pub(super) fn answer_bytes_max(&self) -> usize {
+        self.0.answer_bytes_max()
     }
 
     /// The time until the caller's deadline; none without one.

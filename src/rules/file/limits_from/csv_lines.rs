@@ -1,9 +1,10 @@
 //! Limits in a CSV file (RFC 4180), with a header that names the columns.
 //!
-//! Values are bytes; the other cells are UTF-8. An empty cell is absent. A line is numbered by
-//! where it begins, also after quoted line breaks.
+//! A record is one line, and quotes are where RFC 4180 has them. A parser that accepts more takes a
+//! stray quote for the beginning of a value, and drops all lines up to the next quote. Values with
+//! line breaks are for JSON lines. An empty cell is absent.
 
-use csv::{ByteRecord, ErrorKind as CsvError, Reader, ReaderBuilder};
+use std::borrow::Cow;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::limits_from::lines::{Cell, Cells, LINE_FIELDS, LineSink, names};
@@ -17,37 +18,40 @@ enum Column {
     Field(usize),
 }
 
-/// Counts lines to a byte. Positions are asked for in ascending order.
-struct LineCounter<'b> {
-    bytes: &'b [u8],
-    at: usize,
-    line: usize,
+/// The lines that are not empty, with their numbers. A line ends with LF, CRLF or CR.
+struct Lines<'b> {
+    rest: &'b [u8],
+    number: usize,
 }
+
+/// What is wrong with a line, and what to do.
+type Mistake = (String, &'static str);
+
+const QUOTES: &str = "quote a value that holds a comma or a quote, and write its quotes twice";
 
 /// Reads the lines of a CSV file.
 pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
-    let mut lines = LineCounter {
-        bytes,
-        at: 0,
-        line: 1,
-    };
-    let mut reader = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(bytes);
-    let mut record = ByteRecord::new();
-    let header = read_record(&mut reader, &mut record);
-    let line = lines.begin_of(&record);
-    let is_there = match header {
-        Ok(is_there) => is_there,
-        Err(message) => {
-            sink.bad(line, message, "save the file as CSV");
-            return;
-        }
-    };
+    let rest = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut lines = Lines { rest, number: 0 };
     let help = "write a header, such as `value,unit,requests_per_unit`";
-    if !is_there {
+    let Some((header, line)) = lines.next() else {
         sink.bad(1, "the file is empty".to_owned(), help);
+        return;
+    };
+    let mut record = Vec::new();
+    if std::str::from_utf8(line).is_err() {
+        let (message, help) = not_utf8();
+        sink.bad(header, message, help);
+        return;
+    }
+    // The path may name any file, of which no line is shown.
+    if split(line, &mut record).is_err() || !record.iter().any(|name| is_column(name)) {
+        let known = format!("{help}; the columns are {}", names());
+        sink.bad(
+            header,
+            "it is no header of a file of limits".to_owned(),
+            &known,
+        );
         return;
     }
     let columns = match columns(&record) {
@@ -55,61 +59,113 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
         Err((message, meant)) => {
             let meant = meant.map(|meant| format!("did you mean `{meant}`?"));
             let known = || format!("{help}; the columns are {}", names());
-            sink.bad(line, message, &meant.unwrap_or_else(known));
+            sink.bad(header, message, &meant.unwrap_or_else(known));
             return;
         }
     };
-    loop {
-        let is_there = read_record(&mut reader, &mut record);
-        match is_there {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(message) => {
-                sink.bad(lines.line, message, "save the file as CSV");
-                return;
+    let mut is_empty = true;
+    for (number, line) in lines {
+        is_empty = false;
+        let go_on = match split(line, &mut record) {
+            Err((message, help)) => sink.bad(number, message, help),
+            Ok(()) if record.len() != columns.len() => {
+                let message = format!(
+                    "it has {} columns, and the header has {}",
+                    record.len(),
+                    columns.len()
+                );
+                sink.bad(number, message, QUOTES)
             }
-        }
-        let line = lines.begin_of(&record);
-        if record.len() != columns.len() {
-            let message = format!(
-                "it has {} columns, and the header has {}",
-                record.len(),
-                columns.len()
-            );
-            if !sink.bad(line, message, "quote values that hold a comma or a quote") {
-                return;
-            }
-            continue;
-        }
-        let go_on = match cells(&record, &columns) {
-            Ok((value, cells)) => sink.line(line, value, &cells),
-            Err(column) => {
-                let message = format!("column {} is not UTF-8 text", column.saturating_add(1));
-                sink.bad(line, message, "only `value` may have other bytes")
+            Ok(()) => {
+                let (value, cells) = cells(&record, &columns);
+                sink.line(number, value.as_bytes(), &cells)
             }
         };
         if !go_on {
             return;
         }
     }
+    if is_empty {
+        // It would take the limits of all values away.
+        let message = "the file has a header and no values".to_owned();
+        let help = "write a line for each value, or remove `limits_from` from the rule";
+        sink.bad(header, message, help);
+    }
 }
 
-fn read_record(reader: &mut Reader<&[u8]>, record: &mut ByteRecord) -> Result<bool, String> {
-    reader
-        .read_byte_record(record)
-        .map_err(|error| match error.kind() {
-            CsvError::Io(error) => error.to_string(),
-            _ => error.to_string(),
-        })
+fn not_utf8() -> Mistake {
+    let help = "save the file as UTF-8; Excel calls it \"CSV UTF-8\"";
+    ("it is not UTF-8 text".to_owned(), help)
+}
+
+fn is_column(name: &str) -> bool {
+    name == "value" || LINE_FIELDS.contains(&name)
+}
+
+/// Splits a line into its cells.
+fn split<'b>(line: &'b [u8], record: &mut Vec<Cow<'b, str>>) -> Result<(), Mistake> {
+    record.clear();
+    let line = std::str::from_utf8(line).map_err(|_| not_utf8())?;
+    if !line.contains('"') {
+        record.extend(line.split(',').map(Cow::Borrowed));
+        return Ok(());
+    }
+    let mut rest = line;
+    loop {
+        let after = if let Some(quoted) = rest.strip_prefix('"') {
+            let Some((cell, after)) = until_closing_quote(quoted) else {
+                let help = "close the quote in the same line; \
+                            for values with line breaks, use a .jsonl file";
+                return Err(("a quote is opened and not closed".to_owned(), help));
+            };
+            record.push(cell);
+            after
+        } else {
+            let (cell, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+            if cell.contains('"') {
+                let message = format!("a quote within the value '{}'", excerpt(cell));
+                return Err((message, QUOTES));
+            }
+            record.push(Cow::Borrowed(cell));
+            after
+        };
+        if after.is_empty() {
+            return Ok(());
+        }
+        let Some(next) = after.strip_prefix(',') else {
+            let message = format!("text after a closing quote: '{}'", excerpt(after));
+            return Err((message, QUOTES));
+        };
+        rest = next;
+    }
+}
+
+/// A quoted cell, and what follows its closing quote; none without a closing quote.
+fn until_closing_quote(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let (cell, after) = text.split_once('"')?;
+    let Some(mut rest) = after.strip_prefix('"') else {
+        return Some((Cow::Borrowed(cell), after));
+    };
+    let mut whole = format!("{cell}\"");
+    loop {
+        let (part, after) = rest.split_once('"')?;
+        whole.push_str(part);
+        match after.strip_prefix('"') {
+            None => return Some((Cow::Owned(whole), after)),
+            Some(next) => {
+                whole.push('"');
+                rest = next;
+            }
+        }
+    }
 }
 
 /// What each column is; or what is wrong with the header, and the name that is meant.
-fn columns(header: &ByteRecord) -> Result<Vec<Column>, (String, Option<&'static str>)> {
+fn columns(header: &[Cow<'_, str>]) -> Result<Vec<Column>, (String, Option<&'static str>)> {
     let mut columns = Vec::with_capacity(header.len());
     for name in header {
-        let name = String::from_utf8_lossy(name);
-        let field = LINE_FIELDS.iter().position(|field| *field == name);
-        let column = match (field, &*name) {
+        let field = LINE_FIELDS.iter().position(|field| field == name);
+        let column = match (field, &**name) {
             (Some(field), _) => Column::Field(field),
             (None, "value") => Column::Value,
             (None, name) => {
@@ -132,40 +188,40 @@ fn columns(header: &ByteRecord) -> Result<Vec<Column>, (String, Option<&'static 
     }
 }
 
-/// The value and the cells of a record; or the index of the first column that is not text.
-fn cells<'r>(record: &'r ByteRecord, columns: &[Column]) -> Result<(&'r [u8], Cells<'r>), usize> {
+/// The value and the cells of a record.
+fn cells<'r>(record: &'r [Cow<'_, str>], columns: &[Column]) -> (&'r str, Cells<'r>) {
     let mut cells = Cells::default();
-    let mut value: &[u8] = b"";
-    for (index, (bytes, column)) in record.iter().zip(columns).enumerate() {
+    let mut value = "";
+    for (text, column) in record.iter().zip(columns) {
         match column {
-            Column::Value => value = bytes,
-            Column::Field(_) if bytes.is_empty() => {}
+            Column::Value => value = text,
+            Column::Field(_) if text.is_empty() => {}
             Column::Field(field) => {
-                let text = std::str::from_utf8(bytes).map_err(|_| index)?;
                 if let Some(cell) = cells.get_mut(*field) {
                     *cell = Cell::Plain(text);
                 }
             }
         }
     }
-    Ok((value, cells))
+    (value, cells)
 }
 
-// === impl LineCounter ===
+// === impl Lines ===
 
-impl LineCounter<'_> {
-    /// The line in which a record begins. The parser's own number is that of the end of the record
-    /// before, so empty lines and the second half of a CRLF are counted here.
-    fn begin_of(&mut self, record: &ByteRecord) -> usize {
-        let byte = record.position().map_or(0, csv::Position::byte);
-        let until = usize::try_from(byte).unwrap_or(usize::MAX).max(self.at);
-        let rest = self.bytes.get(until..).unwrap_or_default();
-        let breaks = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-        let until = until.saturating_add(breaks.count());
-        let passed = self.bytes.get(self.at..until).unwrap_or_default();
-        let count = memchr::memchr_iter(b'\n', passed).count();
-        self.line = self.line.saturating_add(count);
-        self.at = until;
-        self.line
+impl<'b> Iterator for Lines<'b> {
+    type Item = (usize, &'b [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            self.number = self.number.saturating_add(1);
+            let end = memchr::memchr2(b'\n', b'\r', self.rest);
+            let (line, after) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+            let after = after.strip_prefix(b"\r").unwrap_or(after);
+            self.rest = after.strip_prefix(b"\n").unwrap_or(after);
+            if !line.is_empty() {
+                return Some((self.number, line));
+            }
+        }
+        None
     }
 }

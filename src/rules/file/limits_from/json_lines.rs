@@ -71,6 +71,10 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
 }
 
 fn object(line: &[u8]) -> Result<Object<'_>, serde_json::Error> {
+    // Its error would quote a text of what may be any file.
+    if !line.starts_with(b"{") {
+        return Err(serde_json::Error::custom("it is no JSON object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     let object = ReadObject.deserialize(&mut deserializer)?;
     deserializer.end()?;

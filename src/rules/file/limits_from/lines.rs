@@ -1,7 +1,7 @@
 //! One line of a file of limits: its value, and the cells of its other fields.
 
 /// The fields of a line besides `value`, as in `rate_limit`, and `shadow_mode`.
-pub const LINE_FIELDS: [&str; 14] = [
+pub const LINE_FIELDS: [&str; 15] = [
     "unit",
     "requests_per_unit",
     "unit_multiplier",
@@ -13,6 +13,7 @@ pub const LINE_FIELDS: [&str; 14] = [
     "time_zone",
     "week_start",
     "count_refused",
+    "charged",
     "slot_seconds",
     "unlimited",
     "shadow_mode",

@@ -14,7 +14,10 @@ use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::overlay::Overlay;
 use crate::rules::file::overlay::entry::{Entry, Found};
-use crate::rules::file::overlay::raise::{Raise, ReplacedNames, raises_of_domain, raises_of_rule};
+use crate::rules::file::overlay::raise::{
+    COUNT_REFUSED_HELP, RAISE_HELP, Raise, ReplacedNames, raise_of_count_refused, raises_of_domain,
+    raises_of_rule,
+};
 use crate::rules::file::rate_limit::{same_bucket, share_bucket};
 use crate::rules::file::rule_origin::RuleOrigins;
 use tollgate_limiter::{Allowance, Rule, RuleSet};
@@ -70,7 +73,8 @@ impl Overlay<'_> {
                 let name = domain.as_bytes();
                 let present = (rules.all_or_nothing(name), rules.on_store_failure(name));
                 let raises = raises_of_domain(entry, present.0, present.1);
-                self.loader.report_raises(entry, raises, &domain);
+                self.loader
+                    .report_raises(entry, (raises, RAISE_HELP), &domain);
                 all_or_nothing = all_or_nothing.or(entry.all_or_nothing);
                 on_store_failure = on_store_failure.or(entry.on_store_failure);
             }
@@ -212,20 +216,25 @@ impl Loader<'_> {
             loader.overlaid(entry, path, rule)
         })?;
         let raises = raises_of_rule(entry, (rule, &overlaid), replaced);
-        self.report_raises(entry, raises, &name);
+        self.report_raises(entry, (raises, RAISE_HELP), &name);
+        let weaker = raise_of_count_refused(entry, (rule, &overlaid));
+        self.report_raises(entry, (weaker, COUNT_REFUSED_HELP), &name);
         Some(overlaid)
     }
 
     /// Reports what lets more pass without permission.
-    fn report_raises(&mut self, entry: &Entry<'_>, raises: Vec<Raise>, name: &str) {
+    fn report_raises(
+        &mut self,
+        entry: &Entry<'_>,
+        (raises, help): (impl IntoIterator<Item = Raise>, &'static str),
+        name: &str,
+    ) {
         if entry.may_raise {
             return;
         }
         for (field, message) in raises {
             let error = Diagnostic::error(Code::RaisedLimit, entry.span_of(field), message);
-            let error = error
-                .label("lets more pass than the rules")
-                .help("add `may_raise: true` to the entry if that is meant, or remove this");
+            let error = error.label("lets more pass than the rules").help(help);
             self.about(entry, name, |loader, path| loader.report(path, error));
         }
     }

@@ -18,12 +18,13 @@ use tollgate_limiter::{
 };
 
 /// The fields that change how a limit counts.
-pub(super) const LIMIT_FIELDS: [&str; 5] = [
+pub(super) const LIMIT_FIELDS: [&str; 6] = [
     "requests_per_unit",
     "algorithm",
     "burst",
     "segments",
     "count_refused",
+    "charged",
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
@@ -267,6 +268,7 @@ impl Loader<'_> {
         self.integer(fields, path, "burst");
         self.segments(fields, path);
         self.count_refused(fields, path);
+        self.charged(fields, path);
         if fields.given("algorithm").is_none() {
             return;
         }

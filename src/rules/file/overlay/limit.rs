@@ -127,6 +127,12 @@ impl Loader<'_> {
             // They choose a variant of the algorithm that is replaced.
             below.retain(|(name, _)| !["algorithm", "burst", "segments"].contains(name));
         }
+        // Each says what becomes of refused hits.
+        if entry.fields.given("charged").is_some() {
+            below.retain(|(name, _)| *name != "count_refused");
+        } else if entry.fields.given("count_refused").is_some() {
+            below.retain(|(name, _)| *name != "charged");
+        }
         let fields = entry.fields.over(&below);
         let before = self.error_count();
         let allowance = self.allowance(&fields, path, &mut None)?;
@@ -188,7 +194,8 @@ fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFiel
         fields.push(("segments", number(&segments)));
     }
     if let Some(count_refused) = limit.count_refused() {
-        fields.push(("count_refused", text(count_refused.name())));
+        let (field, value) = count_refused.field();
+        fields.push((field, text(value)));
     }
     fields
 }

@@ -21,8 +21,6 @@ mod entry;
 mod limit;
 mod raise;
 
-use std::rc::Rc;
-
 use self::entry::Entry;
 use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::{Diagnostic, Span};
@@ -32,13 +30,10 @@ use crate::rules::file::loader::{Loader, Options};
 use crate::rules::file::reader::unfolding_budget;
 use crate::rules::file::report::Report;
 use crate::rules::path::Source;
-use crate::rules::yaml::{Node, YamlError};
+use crate::rules::yaml::{Document, Node, YamlError};
 
 /// How many entries an overlay may have. Each limit is compared with each of them.
 pub(crate) const ENTRIES_MAX: usize = 1_000;
-
-/// The document of an overlay.
-pub(super) type Document = Result<Option<Rc<Node>>, YamlError>;
 
 /// An overlay that has been read.
 pub(super) struct Overlay<'s> {
@@ -51,15 +46,19 @@ pub(super) struct Overlay<'s> {
 
 impl<'s> Overlay<'s> {
     /// Reads the entries.
-    pub(super) fn read(source: &'s Source, document: &'s Document) -> Self {
+    pub(super) fn read(source: &'s Source, document: &'s Result<Document, YamlError>) -> Self {
         let mut loader = Loader::new(Options::default()).of_an_overlay();
         let budget = unfolding_budget(&source.text);
         loader.file(&source.name, &source.text, budget);
+        loader.recognize(document);
         let entries = match document {
-            Ok(Some(root)) if !root.is_null() => loader.entries(root),
-            Ok(_) => {
-                loader.no_entries(Span::START);
-                Vec::new()
+            Ok(Document { root, ignored }) => {
+                let entries = root.as_ref().map(|root| loader.entries(root));
+                if entries.is_none() {
+                    loader.no_entries(Span::START);
+                }
+                loader.warn_ignored(*ignored);
+                entries.unwrap_or_default()
             }
             Err(error) => {
                 loader.syntax_error(error);

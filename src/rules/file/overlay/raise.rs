@@ -8,12 +8,17 @@ use std::sync::Arc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::overlay::entry::Entry;
 use tollgate_limiter::algorithm::{can_admit_more, count_refused};
-use tollgate_limiter::{
-    Algorithm, AlgorithmOption, Allowance, CountRefused, Limit, OnStoreFailure, Rule,
-};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, OnStoreFailure, Rule};
 
 /// A field of an entry that lets more pass, and why.
 pub(super) type Raise = (&'static str, String);
+
+/// What to do about an entry that lets more pass.
+pub(super) const RAISE_HELP: &str =
+    "add `may_raise: true` to the entry if that is meant, or remove this";
+
+/// What to do where fewer refused hits count.
+pub(super) const COUNT_REFUSED_HELP: &str = "add `charged: afterwards` if requests are charged after the work, `count_refused` as it was, or `may_raise: true`";
 
 /// Names that limits replace, with their domains.
 pub(super) type ReplacedNames = HashSet<(Arc<str>, String)>;
@@ -35,7 +40,6 @@ pub(super) fn raises_of_rule(
     {
         let (old, new) = ((*algorithm, limit), (*new_algorithm, new_limit));
         raises.extend(raise_of_limit(entry, old, new));
-        raises.extend(raise_of_count_refused(entry, limit, new));
     }
     if after.shadow_mode && !before.shadow_mode {
         raises.push(("shadow_mode", "shadow_mode refuses nothing".to_owned()));
@@ -97,22 +101,49 @@ fn raise_of_limit(
     })
 }
 
-/// A default that comes with another algorithm is part of that algorithm.
-fn raise_of_count_refused(
+/// Whether fewer refused hits count in a rule after an entry was applied. A default that comes with
+/// another algorithm counts, too: hits that are charged after the work would be lost.
+pub(super) fn raise_of_count_refused(
     entry: &Entry<'_>,
-    old: &Limit,
-    (algorithm, new): (&dyn Algorithm, &Limit),
+    (before, after): (&Rule, &Rule),
 ) -> Option<Raise> {
-    entry.fields.given("count_refused")?;
-    let old = old.count_refused();
-    let old = old.unwrap_or_else(|| algorithm.default_count_refused());
-    let new = count_refused(algorithm, new);
-    let strength = |one| CountRefused::ALL.iter().position(|other| *other == one);
-    let message = || {
-        let (old, new) = (old.name(), new.name());
-        format!("count_refused {new} is weaker than the limit's {old}")
+    let (
+        Allowance::Limited {
+            limit: old,
+            algorithm: old_algorithm,
+        },
+        Allowance::Limited {
+            limit: new,
+            algorithm,
+        },
+    ) = (&before.allowance, &after.allowance)
+    else {
+        return None;
     };
-    (strength(new) < strength(old)).then(|| ("count_refused", message()))
+    let (old, new) = (
+        count_refused(*old_algorithm, old),
+        count_refused(*algorithm, new),
+    );
+    if !new.is_weaker_than(old) {
+        return None;
+    }
+    let ((old_field, old_value), (field, value)) = (old.field(), new.field());
+    let mut fields = ["count_refused", "charged", "algorithm"].into_iter();
+    let set = fields.find(|name| entry.fields.given(name).is_some());
+    Some(match set {
+        Some("algorithm") => {
+            let name = algorithm.name();
+            let message = format!(
+                "algorithm {name} has {field} {value}, which is weaker than the limit's {old_field} {old_value}"
+            );
+            ("algorithm", message)
+        }
+        set => {
+            let message =
+                format!("{field} {value} is weaker than the limit's {old_field} {old_value}");
+            (set.unwrap_or("count_refused"), message)
+        }
+    })
 }
 
 /// What lets more pass in a domain with these settings.

@@ -13,11 +13,12 @@ use tollgate_limiter::Allowance;
 const ALGORITHM: &str = "token_bucket";
 
 /// Fields of a limit that no proxy can obey.
-const WITHOUT_EFFECT: [&str; 9] = [
+const WITHOUT_EFFECT: [&str; 10] = [
     "burst",
     "refill",
     "calendar",
     "count_refused",
+    "charged",
     "reserve",
     "cost",
     "budget",

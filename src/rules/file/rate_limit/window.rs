@@ -11,6 +11,7 @@ use crate::rules::file::code::Code;
 use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar_limit::CHARGED_NAMES;
 use crate::rules::file::loader::Loader;
 use crate::rules::file::nearest::did_you_mean;
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
@@ -35,6 +36,7 @@ impl Loader<'_> {
         let burst = self.integer(fields, path, "burst");
         let segments = self.segments(fields, path);
         let count_refused = self.count_refused(fields, path);
+        let count_refused = self.charged(fields, path).or(count_refused);
         let multiplier = NonZeroU32::new(multiplier.unwrap_or(1));
         if multiplier.is_none() {
             let message = "unit_multiplier must be at least 1";
@@ -154,10 +156,35 @@ impl Loader<'_> {
         let name = self.text(fields, path, "count_refused");
         let count_refused = CountRefused::from_name(name);
         if count_refused.is_none() && !name.is_empty() {
-            let names = CountRefused::ALL.map(CountRefused::name);
-            self.unknown_word(fields, path, "count_refused", (name, &names));
+            self.unknown_word(fields, path, "count_refused", (name, &CountRefused::NAMES));
         }
         count_refused
+    }
+
+    /// What `charged` says of refused hits; none where the limit is charged at once.
+    pub(crate) fn charged(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<CountRefused> {
+        match self.text(fields, path, "charged") {
+            "" | "at_once" => None,
+            "afterwards" => {
+                if fields.given("count_refused").is_some() {
+                    let span = fields.span_of("count_refused");
+                    let message = "'count_refused' has no effect beside charged: afterwards";
+                    let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                    let error = error.related(fields.span_of("charged"), "every hit is counted");
+                    let error = error.help("remove `count_refused`, or `charged`");
+                    self.report(path, error);
+                }
+                Some(CountRefused::InFull)
+            }
+            other => {
+                self.unknown_word(fields, path, "charged", (other, &CHARGED_NAMES));
+                None
+            }
+        }
     }
 
     fn calendar(

@@ -10,9 +10,14 @@
 //! A reset of a bucket waits like a check for the take in flight, so that the take does not bring
 //! back what the reset forgets. While the reset is in flight, checks of the bucket wait.
 //!
+//! Refused hits that their limit counts (`count_refused`) are sent to the shared store behind the
+//! answer, in one call for all buckets, with one in flight per bucket. A check of the bucket that
+//! needs the store waits for them, so that a look sees the charge before it.
+//!
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
+mod count_refused;
 mod refunds;
 mod resets;
 mod waiting;
@@ -78,6 +83,10 @@ pub struct LeaseWorker {
     returned: Vec<Check>,
     /// Refunds that failed.
     refunds: RefundQueue,
+    /// Refused hits on their way to the shared store, by bucket.
+    refused: HashMap<Key, RefusedHits>,
+    /// The buckets among them of which nothing is in flight.
+    refused_due: Vec<Key>,
     /// The number of unspent hits that the metrics were last given.
     reported_unspent: u64,
     /// Checks that were refused and that passed, since the start.
@@ -101,6 +110,17 @@ struct Waiter {
     rounds: u32,
 }
 
+/// The refused hits of one bucket that are on their way to the shared store.
+struct RefusedHits {
+    /// The check that was refused last. It takes these hits as its limit says.
+    check: Check,
+    /// The hits that are not sent yet.
+    hits: u64,
+    in_flight: bool,
+    /// Checks of the bucket that need the store, and came later.
+    waiting: Vec<Waiter>,
+}
+
 /// What a call to the shared store was for, and its result.
 enum CallReport {
     /// A take in advance.
@@ -116,6 +136,11 @@ enum CallReport {
         check: Check,
         waiters: VecDeque<Waiter>,
         answer: CheckResult,
+    },
+    /// Refused hits, which no caller waits for.
+    RefusedCounted {
+        asked: Vec<Check>,
+        answers: Vec<CheckResult>,
     },
     /// Refunds, which no caller waits for.
     Refunded {
@@ -155,6 +180,8 @@ impl LeaseWorker {
             waiters: HashMap::new(),
             returned: Vec::new(),
             refunds: RefundQueue::default(),
+            refused: HashMap::new(),
+            refused_due: Vec::new(),
             reported_unspent: 0,
             decided: [0; 2],
         }
@@ -198,6 +225,7 @@ impl LeaseWorker {
                 }
             }
             self.leases.expire(now_us, looks_max, &mut self.returned);
+            self.send_refused();
             self.send_back(now_us);
             self.report_unspent();
             self.report_levels();
@@ -211,10 +239,12 @@ impl LeaseWorker {
     async fn finish(&mut self) {
         self.returned.extend(self.leases.end_all());
         let now_us = self.clock.uptime_us();
+        self.send_refused();
         self.send_back(now_us);
         while let Some(ended) = self.under_way.join_next().await {
             self.ended(ended);
             self.returned.extend(self.leases.end_all());
+            self.send_refused();
             self.send_back(now_us);
         }
         self.report_unspent();
@@ -274,7 +304,7 @@ impl LeaseWorker {
             let decided_before = batch.answers.len();
             for check in checks {
                 let outcome = if Leases::covers(check) && !self.waiters.contains_key(&check.key) {
-                    self.leases.spend(check, now_us, &mut self.returned)
+                    self.decide(check, now_us)
                 } else {
                     None
                 };
@@ -328,6 +358,7 @@ impl LeaseWorker {
             return;
         }
         self.waiters.clear();
+        self.lose_refused();
         // Their indexes are not reused: a call in flight may still name one.
         let waiting: Vec<_> = self.pending.iter_mut().filter_map(Option::take).collect();
         for pending in waiting {
@@ -355,6 +386,9 @@ impl LeaseWorker {
                 waiters,
                 answer,
             } => self.was_reset(&check, waiters, &answer, now_us),
+            CallReport::RefusedCounted { asked, answers } => {
+                self.refused_counted(asked, answers, now_us);
+            }
             CallReport::Refunded {
                 done,
                 lost,

@@ -76,7 +76,7 @@ impl LeaseWorker {
             let Some(check) = self.check_of(waiter) else {
                 continue;
             };
-            if let Some(outcome) = self.leases.spend(&check, now_us, &mut self.returned) {
+            if let Some(outcome) = self.decide(&check, now_us) {
                 self.put_answer(waiter, Ok(outcome));
             } else {
                 first.get_or_insert(check);

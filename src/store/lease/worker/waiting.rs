@@ -11,7 +11,7 @@ use crate::store::queue::Batch;
 use crate::store::{
     CheckResult, CommitMode, Deadline, Store, StoreError, StoreReply, TentativeTake,
 };
-use tollgate_limiter::{Check, CountRefused, LeasePolicy, Outcome};
+use tollgate_limiter::{Check, Outcome};
 
 impl LeaseWorker {
     /// Lets a request wait for its checks without an outcome.
@@ -41,29 +41,36 @@ impl LeaseWorker {
                 check: check_at,
                 rounds: 0,
             };
-            if is_reset {
-                self.wait_for_reset(check, waiter);
-            } else if !Leases::covers(&check) {
-                self.forward(check, waiter);
-            } else if self.leases.has_space(check.key) {
-                if let Some(waiting) = self.waiters.get_mut(&check.key) {
-                    waiting.push_back(waiter);
-                } else {
-                    self.take_more(check, VecDeque::from([waiter]), now_us);
-                }
+            // What was refused before it counts before it.
+            if let Some(refused) = self.refused.get_mut(&check.key) {
+                refused.waiting.push(waiter);
             } else {
-                self.metrics.leases.table_full.inc();
-                self.forward(check, waiter);
+                self.ask_store(check, waiter, is_reset, now_us);
             }
         }
     }
 
-    /// Sends one check to the shared store as it is, except that denied hits of an algorithm with
-    /// leases are never written.
-    pub(super) fn forward(&mut self, mut check: Check, waiter: Waiter) {
-        if check.algorithm.lease_policy() != LeasePolicy::Never {
-            check.limit = check.limit.with_count_refused(CountRefused::None);
+    /// Asks the shared store for a check, or resets its bucket.
+    pub(super) fn ask_store(&mut self, check: Check, waiter: Waiter, is_reset: bool, now_us: u64) {
+        if is_reset {
+            self.wait_for_reset(check, waiter);
+        } else if !Leases::covers(&check) {
+            self.forward(check, waiter);
+        } else if self.leases.has_space(check.key) {
+            if let Some(waiting) = self.waiters.get_mut(&check.key) {
+                waiting.push_back(waiter);
+            } else {
+                self.take_more(check, VecDeque::from([waiter]), now_us);
+            }
+        } else {
+            self.metrics.leases.table_full.inc();
+            self.forward(check, waiter);
         }
+    }
+
+    /// Sends one check to the shared store as it is.
+    pub(super) fn forward(&mut self, check: Check, waiter: Waiter) {
+        self.leases.note_look(&check);
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
@@ -132,12 +139,13 @@ impl LeaseWorker {
                 continue;
             };
             waiter.rounds = waiter.rounds.saturating_add(1);
-            if let Some(outcome) = self.leases.spend(&check, now_us, &mut self.returned) {
+            if let Some(outcome) = self.decide(&check, now_us) {
                 self.put_answer(waiter, Ok(outcome));
             } else if waiter.rounds < ROUNDS_MAX {
                 first.get_or_insert(check);
                 rest.push_back(waiter);
             } else {
+                self.add_refused(&check);
                 self.put_answer(waiter, Ok(refusal(&outcome)));
             }
         }

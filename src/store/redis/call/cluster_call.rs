@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Pipeline;
-use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use super::command;
+use super::command::{self, LOST_SCRIPT};
 use super::progress::{NodeStatus, Progress};
 use super::step_reply::StepReply;
 use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::script;
@@ -72,11 +72,7 @@ struct Round {
 
 impl ClusterCall {
     /// Sends until every check has an answer.
-    pub(crate) async fn ask(
-        self,
-        connection: MultiplexedConnection,
-        address: Address,
-    ) -> NodeStatus {
+    pub(crate) async fn ask(self, connection: Connection, address: Address) -> NodeStatus {
         let this = Arc::new(self);
         let steps = this.first_steps();
         let mut status = NodeStatus::default();
@@ -122,7 +118,12 @@ impl ClusterCall {
                             status.fault.get_or_insert((fault, words));
                         }
                     }
-                    StepReply::NoScript | StepReply::Nothing => {
+                    StepReply::NoScript => {
+                        this.progress.fail(&step.checks, StoreFault::Sharded);
+                        let words = LOST_SCRIPT.to_owned();
+                        status.fault.get_or_insert((StoreFault::Sharded, words));
+                    }
+                    StepReply::Nothing => {
                         this.progress
                             .fail(&step.checks, StoreFault::UnexpectedReply);
                     }
@@ -285,7 +286,7 @@ impl ClusterCall {
     /// sends those runs again.
     async fn round(
         self: Arc<Self>,
-        mut connection: MultiplexedConnection,
+        mut connection: Connection,
         address: Address,
         mut steps: Vec<(Step, StepReply)>,
         first: bool,
@@ -321,7 +322,7 @@ impl ClusterCall {
     /// Sends the runs without a reply and records the replies.
     async fn send(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Connection,
         address: &Address,
         steps: &mut [(Step, StepReply)],
     ) {

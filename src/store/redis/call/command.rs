@@ -1,15 +1,21 @@
 //! The commands that a call sends: one run of the script, and loading the script.
 
+use std::num::NonZeroU32;
+
 use redis::Cmd;
 
 use crate::store::redis::{key, script};
-use tollgate_limiter::{Check, Timestamp};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Check, Hits, Key, Limit, Operation, Timestamp, Unit};
 
 /// A check that a call carries, and whether it resets its bucket.
 pub(crate) type Sent<'c> = (&'c Check, bool);
 
 /// The error text for a reply that the script cannot have sent.
 pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script sends";
+
+/// The error text where a server lacks the script that it loaded a moment ago.
+pub(crate) const LOST_SCRIPT: &str = "NOSCRIPT, although SCRIPT LOAD succeeded a moment ago";
 
 /// A script run for these checks. `near` is the caller's time; Redis decides by its own.
 pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
@@ -39,6 +45,34 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
         arguments.push(check, resets, near);
     }
     command.arg(arguments.order());
+    for argument in arguments.arguments() {
+        command.arg(argument);
+    }
+    command
+}
+
+/// A script run that decides a check of this bucket, which belongs to a probe.
+pub(crate) fn probe(name: &str, near: Timestamp) -> Cmd {
+    let check = Check {
+        key: Key(0),
+        // Every probe writes the bucket anew.
+        limit: Limit::per(u32::MAX, Unit::Second, NonZeroU32::MIN),
+        algorithm: &FixedWindow,
+        operation: Operation {
+            hits: Hits::Take(1),
+            holder: None,
+        },
+        fingerprint: 0,
+        shared_bucket: false,
+        may_fall_back: false,
+        is_exact: true,
+        bucket_name: None,
+    };
+    let mut arguments = script::CallArguments::default();
+    arguments.push(&check, false, near);
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script::sha1()).arg(1).arg(name);
+    command.arg("").arg(arguments.order());
     for argument in arguments.arguments() {
         command.arg(argument);
     }

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use self::cluster_call::ClusterCall;
-use self::command::{Sent, UNEXPECTED_REPLY, load, step};
+use self::command::{LOST_SCRIPT, Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
+use super::connection::Connection;
 use super::error_class::{ErrorClass, classify, value};
 use super::node::Node;
 use super::script::CheckTerms;
@@ -89,7 +89,7 @@ impl Call {
     }
 
     /// Sends the checks and answers every batch.
-    pub(super) async fn run(mut self, connection: MultiplexedConnection) -> CallReport {
+    pub(super) async fn run(mut self, connection: Connection) -> CallReport {
         let metrics = self.node.metrics.clone();
         metrics.call_checks.observe(to_f64(self.checks() as u64));
         metrics.calls_in_flight.inc();
@@ -203,7 +203,12 @@ impl Call {
             return from;
         };
         let to = from.saturating_add(self.asked(&part.batch));
-        self.answer(part, &mut progress.answers(from, to).into_iter());
+        let answers = progress.answers(from, to);
+        let undecided = answers.iter().filter_map(|answer| answer.err());
+        let last = undecided.clone().next_back();
+        let undecided = last.map(|fault| (undecided.count(), fault));
+        self.node.count_share(answers.len(), undecided);
+        self.answer(part, &mut answers.into_iter());
         to
     }
 
@@ -300,7 +305,7 @@ async fn one(
     command: &Cmd,
     asked: usize,
     progress: &Progress,
-    mut connection: MultiplexedConnection,
+    mut connection: Connection,
     again: Counter,
 ) -> NodeStatus {
     let all: Vec<usize> = (0..asked).collect();
@@ -323,20 +328,15 @@ async fn one(
             return NodeStatus::default();
         }
         Ok(_) => (StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
-        Err(error) => (trouble_of(&error), error.to_string()),
+        Err(error) => match classify(&error) {
+            ErrorClass::Fault(fault) => (fault, error.to_string()),
+            ErrorClass::NoScript => (StoreFault::Sharded, LOST_SCRIPT.to_owned()),
+        },
     };
     progress.fail(&all, fault);
     NodeStatus {
         fault: Some((fault, words)),
         elsewhere: false,
-    }
-}
-
-fn trouble_of(error: &RedisError) -> StoreFault {
-    match classify(error) {
-        ErrorClass::Fault(fault) => fault,
-        // The script was sent a moment ago.
-        ErrorClass::NoScript => StoreFault::UnexpectedReply,
     }
 }
 

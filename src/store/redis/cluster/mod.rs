@@ -23,12 +23,12 @@ mod topology;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::redirect::Redirect;
 use self::slot::{slot_of, slots_of_tags};
 pub(super) use self::topology::Topology;
+use super::connection::Connection;
 use super::key;
 use super::target::Address;
 use crate::store::{RefundSink, StoreFault};
@@ -86,7 +86,7 @@ pub(super) enum Link {
     /// It is being made.
     Connecting,
     /// It is connected.
-    Up(MultiplexedConnection),
+    Up(Connection),
     /// It cannot be reached.
     Down(StoreFault),
 }
@@ -99,15 +99,23 @@ pub(super) struct ClusterMember {
     pub(super) node_slot: usize,
 }
 
-/// How a probe tests that a node would decide.
+/// What a probe of a node does. No route leads to a node where it does neither.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum ProbeKind {
-    /// By registering the replica and counting replicas.
-    CountReplicas,
-    /// By writing a key under this hash tag.
-    Write(u8),
-    /// By `PING`: no route leads to the node.
-    Ping,
+pub(super) struct ProbeKind {
+    /// Registers the replica and counts replicas.
+    pub(super) counts_replicas: bool,
+    /// Decides a check under this hash tag.
+    pub(super) tag: Option<u8>,
+}
+
+// === impl ProbeKind ===
+
+impl ProbeKind {
+    /// The probe of a server outside clusters.
+    pub(super) const SINGLE_SERVER: Self = Self {
+        counts_replicas: true,
+        tag: Some(0),
+    };
 }
 
 // === impl Cluster ===
@@ -148,13 +156,11 @@ impl Cluster {
     /// How to probe the node of this slot.
     pub(super) fn probe_kind(&self, node_slot: usize) -> ProbeKind {
         let serves = |route: &usize| self.node_slot_of_route(*route) == node_slot;
-        if serves(&REPLICAS_ROUTE) {
-            return ProbeKind::CountReplicas;
+        let tag = (0..REPLICAS_ROUTE).find(serves);
+        ProbeKind {
+            counts_replicas: serves(&REPLICAS_ROUTE),
+            tag: tag.and_then(|tag| u8::try_from(tag).ok()),
         }
-        let tag = (0..REPLICAS_ROUTE)
-            .find(serves)
-            .and_then(|tag| u8::try_from(tag).ok());
-        tag.map_or(ProbeKind::Ping, ProbeKind::Write)
     }
 
     /// Two hash tags that the node of this slot serves, and one that another node serves, if there

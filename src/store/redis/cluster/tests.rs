@@ -46,17 +46,20 @@ fn no_slot_is_served_before_a_topology_is_known() {
     }
     assert_eq!(tags[0], 0);
     assert!(tags[1..].iter().all(|tags| *tags > 80), "{tags:?}");
-    let signs: Vec<_> = (1..=4)
+    let kinds: Vec<_> = (1..=4)
         .map(|node_slot| cluster.probe_kind(node_slot))
         .collect();
-    assert_eq!(
-        signs
-            .iter()
-            .filter(|sign| **sign == ProbeKind::CountReplicas)
-            .count(),
-        1
+    let counting = kinds.iter().filter(|kind| kind.counts_replicas);
+    assert_eq!(counting.count(), 1);
+    assert!(
+        kinds[..3].iter().all(|kind| kind.tag.is_some()),
+        "{kinds:?}"
     );
-    assert_eq!(signs[3], ProbeKind::Ping);
+    let nothing = ProbeKind {
+        counts_replicas: false,
+        tag: None,
+    };
+    assert_eq!(kinds[3], nothing);
 }
 
 #[test]

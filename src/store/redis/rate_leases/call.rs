@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Semaphore;
 
@@ -18,6 +17,7 @@ use crate::metrics::StoreMetrics;
 use crate::store::StoreFault;
 use crate::store::rate_leases::{RateLeaseRequest, RateLeaseResult};
 use crate::store::redis::cluster::{Cluster, Link, Redirect};
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
@@ -243,7 +243,7 @@ fn refusal(error: &RedisError) -> StoreFault {
 async fn connection(
     shared: &Shared,
     node_slot: usize,
-) -> Result<(MultiplexedConnection, Address), StoreFault> {
+) -> Result<(Connection, Address), StoreFault> {
     let node = shared.nodes.get(node_slot);
     let node = node.ok_or(StoreFault::NotConnected)?;
     let Some(mut link) = node.link() else {

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
 //! | 1 | 0 take, 1 refund, 2 give back, 3 reset, 4 charge; from 16 a step of a reservation |
-//! | 1 | denied hits: 0 not counted, 1 blocking, 2 all |
+//! | 1 | denied hits: 0 not counted, 1 blocking, 2 all, 3 in full |
 //! | 7, 7 | hits; for a give-back, when they were taken; for a step, a time |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
 //! | 4, 4 | requests, burst |
@@ -61,6 +61,8 @@ pub(super) const NOT_COUNTED: u8 = 0;
 /// or the limit that denied them counts them.
 pub(super) const BLOCKING: u8 = 1;
 const ALL: u8 = 2;
+/// All limits that were asked count them in full.
+pub(super) const IN_FULL: u8 = 3;
 
 /// The position of the holder, from 1 as in Lua.
 pub(super) const HOLDER: u8 = 61;
@@ -222,6 +224,7 @@ fn push(
         CountRefused::None => NOT_COUNTED,
         CountRefused::Blocking => BLOCKING,
         CountRefused::All => ALL,
+        CountRefused::InFull => IN_FULL,
     };
     let number = ALGORITHMS.iter().position(|other| other == algorithm);
     let number = number.and_then(|place| u8::try_from(place.saturating_add(1)).ok());

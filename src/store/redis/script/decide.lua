@@ -123,9 +123,9 @@ for place = 1, checks do
     -- follows decides it the same way.
     local version, kept, seen, count, other = unpack_numbers('<BI7I7I7I7', value)
     if version == VERSION and seen <= now and kept - now >= life and count < TWO_53 and other < TWO_53 then
-      if seen < now - now % window then count = 0 end
+      if seen < now - now % window then count, other = 0, 0 end
       count = count + hits
-      if count <= requests then
+      if count <= requests and other == 0 then
         is_decided = true
         local head = pack('<BI7I7I7I7', VERSION, kept, now, count, 0)
         heads[key] = head
@@ -268,7 +268,7 @@ for place = 1, checks do
       if changed or brought_back or kind == CHARGE and hits > 0 then
         local expires
         local keep_for = life
-        if kind >= CHARGE then
+        if kind >= CHARGE or refused == IN_FULL then
           -- Debt and open reservations can last longer.
           if reset > keep_for then keep_for = reset end
           if (kind < COMMIT and is_step or kind == EXTEND) and taken_at > keep_for then keep_for = taken_at end

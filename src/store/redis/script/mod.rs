@@ -114,6 +114,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("REFERENCE_SKEW", REFERENCE_SKEW_US),
     ("NOT_COUNTED", argument::NOT_COUNTED as u64),
     ("BLOCKING", argument::BLOCKING as u64),
+    ("IN_FULL", argument::IN_FULL as u64),
     ("HOLDER", argument::HOLDER as u64),
     ("EDGES", argument::EDGES as u64),
     ("REFERENCE", argument::REFERENCE as u64),

@@ -67,9 +67,10 @@ local function charged(used, hits)
 end
 
 -- How many of the denied `hits` stay in a bucket that has used this much: debt is at most one
--- burst.
+-- burst, except where they count in full.
 local function debt(refused, burst, used, hits)
   if refused == NOT_COUNTED then return 0 end
+  if refused == IN_FULL then return charged(used, hits) - used end
   local spare = 2 * burst - used
   if spare <= 0 then return 0 end
   if hits < spare then return hits end

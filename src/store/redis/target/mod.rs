@@ -8,15 +8,18 @@
 //! `valkey` is an alias of `redis`, and a second `s` means TLS.
 //!
 //! The client library's own reader is not used: a list of servers is not a URL to it, and its
-//! errors may repeat a password. This module does not connect and does not read files. The caller
-//! rejects passwords on the command line.
+//! errors may repeat a password. Text that cannot be read is refused and not repeated: a password
+//! may be anywhere in it. This module does not connect and does not read files. The caller rejects
+//! passwords on the command line.
 
 mod reference;
+mod url;
 
 use std::fmt;
 use std::path::PathBuf;
 
 pub use self::reference::ReferenceVariables;
+use crate::visible_text::masked;
 
 /// A shared Redis, as the operator named it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,8 +64,8 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// A user and a password.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// A user and a password. A debug print shows neither: one may stand in place of the other.
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct Login {
     /// None is the server's default user.
     pub user: Option<String>,
@@ -100,18 +103,45 @@ pub enum TargetError {
     /// A port is not a number.
     #[error("the text after a server's last colon is not a port")]
     Port,
+    /// A server is neither a name nor an address.
+    #[error("a server must be HOST or HOST:PORT, such as cache:6379")]
+    Host,
+    /// A login in a place where none is read.
+    #[error(
+        "a login must be in a URL, such as redis://USER:PASSWORD@HOST:PORT, and of a password write @ as %40, a comma as %2C, / as %2F and ? as %3F"
+    )]
+    Login,
     /// The database is not a number.
     #[error("the database must be a whole number, such as the 1 of redis://host:6379/1")]
     Database,
+    /// A parameter that is not obeyed.
+    #[error(
+        "the parameter {0}has no effect; after the ? only db, username and password are read, and a ? of a password is %3F"
+    )]
+    Parameter(String),
     /// A sentinel URL without the primary's name.
     #[error("it must name the primary, such as redis+sentinel://one:26379,two:26379/primary")]
     NoPrimary,
+    /// The primary's name cannot be one.
+    #[error(
+        "the name of the primary must have no @, slash or space; it is what `sentinel monitor` calls it"
+    )]
+    Primary,
     /// Several servers in a URL for one.
     #[error("only redis+sentinel:// and redis+cluster:// may name several servers")]
     Several,
+    /// Several servers in a variable for one.
+    #[error("it names several servers")]
+    List,
+    /// The URLs of a list say different things of their servers.
+    #[error("the URLs of a list must have the same scheme, login and database")]
+    Differ,
     /// A cluster URL with a database.
     #[error("a cluster has only database 0")]
     ClusterDatabase,
+    /// Sentinels with a database.
+    #[error("sentinels have no database; remove it from their URLs")]
+    SentinelDatabase,
     /// A bad percent escape.
     #[error("a % must be followed by two hexadecimal digits")]
     Escape,
@@ -123,90 +153,6 @@ pub enum TargetError {
 // === impl Target ===
 
 impl Target {
-    /// Whether a URL of this scheme names a Redis or Valkey.
-    pub fn accepts_scheme(scheme: &str) -> bool {
-        let (engine, kind) = engine_and_kind(scheme);
-        matches!(
-            (engine, kind),
-            ("redis" | "valkey", "unix")
-                | (
-                    "redis" | "valkey" | "rediss" | "valkeys",
-                    "" | "sentinel" | "cluster"
-                )
-        )
-    }
-
-    /// The store that a URL names.
-    ///
-    /// # Errors
-    ///
-    /// See [`TargetError`].
-    pub fn of_url(url: &str) -> Result<Self, TargetError> {
-        let (scheme, rest) = url.split_once("://").ok_or(TargetError::Scheme)?;
-        let (engine, kind) = engine_and_kind(scheme);
-        let tls = match engine {
-            "redis" | "valkey" => false,
-            "rediss" | "valkeys" => true,
-            _ => return Err(TargetError::Scheme),
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (servers, login, database) = match kind {
-            "unix" if !tls => {
-                let (path, login) = login_before(rest)?;
-                if path.len() < 2 {
-                    return Err(TargetError::NoServer);
-                }
-                let database = query.strip_prefix("db=").unwrap_or("0");
-                let address = Address::Unix(PathBuf::from(unescaped(path)?));
-                (Servers::Single(address), login, database)
-            }
-            "" => {
-                let (rest, login) = login_before(rest)?;
-                let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-                let mut addresses = addresses(hosts, 6379)?.into_iter();
-                let address = addresses.next().ok_or(TargetError::NoServer)?;
-                if addresses.next().is_some() {
-                    return Err(TargetError::Several);
-                }
-                (Servers::Single(address), login, database)
-            }
-            "sentinel" => {
-                let (rest, login) = login_before(rest)?;
-                let (hosts, rest) = rest.split_once('/').ok_or(TargetError::NoPrimary)?;
-                let (primary, database) = rest.split_once('/').unwrap_or((rest, ""));
-                if primary.is_empty() {
-                    return Err(TargetError::NoPrimary);
-                }
-                let servers = Servers::Sentinel {
-                    primary: unescaped(primary)?,
-                    sentinels: addresses(hosts, 26379)?,
-                };
-                (servers, login, database)
-            }
-            "cluster" => {
-                let (rest, login) = login_before(rest)?;
-                let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-                let seeds = addresses(hosts, 6379)?;
-                (Servers::Cluster { seeds }, login, database)
-            }
-            _ => return Err(TargetError::Scheme),
-        };
-        let database = match database {
-            "" => 0,
-            number => number.parse().map_err(|_| TargetError::Database)?,
-        };
-        if database != 0 && matches!(servers, Servers::Cluster { .. }) {
-            return Err(TargetError::ClusterDatabase);
-        }
-        Ok(Self {
-            servers,
-            tls,
-            database,
-            login,
-            sentinel_login: Login::default(),
-        })
-    }
-
     fn plain(servers: Servers) -> Self {
         Self {
             servers,
@@ -229,7 +175,7 @@ impl fmt::Display for Target {
         match &self.servers {
             Servers::Single(address) => write!(f, "{address}"),
             Servers::Sentinel { primary, sentinels } => {
-                write!(f, "{primary} by sentinel")?;
+                write!(f, "{} by sentinel", masked(primary))?;
                 list(sentinels, f)
             }
             Servers::Cluster { seeds } => {
@@ -240,84 +186,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// `redis+sentinel` in its two parts; `unix` alone is a Redis too.
-fn engine_and_kind(scheme: &str) -> (&str, &str) {
-    match scheme.split_once('+') {
-        Some((engine, kind)) => (engine, kind),
-        None if scheme == "unix" => ("redis", "unix"),
-        None => (scheme, ""),
-    }
-}
-
 fn list(addresses: &[Address], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (place, address) in addresses.iter().enumerate() {
         let before = if place == 0 { " " } else { ", " };
         write!(f, "{before}{address}")?;
     }
     Ok(())
-}
-
-/// Splits the login off a URL's rest.
-fn login_before(rest: &str) -> Result<(&str, Login), TargetError> {
-    // A password may have an unescaped @. A host has none.
-    let Some((login, rest)) = rest.rsplit_once('@') else {
-        return Ok((rest, Login::default()));
-    };
-    let (user, password) = match login.split_once(':') {
-        Some((user, password)) => (user, Some(unescaped(password)?)),
-        None => (login, None),
-    };
-    let login = Login {
-        user: (!user.is_empty()).then(|| unescaped(user)).transpose()?,
-        password: match password {
-            Some(password) if !password.is_empty() => Password::Given(Secret(password)),
-            _ => Password::None,
-        },
-    };
-    Ok((rest, login))
-}
-
-/// Addresses, separated by commas.
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, TargetError> {
-    let hosts = hosts.split(',').map(str::trim);
-    let addresses = hosts.filter(|host| !host.is_empty()).map(|host| {
-        let (host, port) = match host.rsplit_once(':') {
-            // A bare IPv6 address has colons of its own.
-            Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
-                let port = digits.parse().map_err(|_| TargetError::Port)?;
-                (name, port)
-            }
-            _ => (host, port),
-        };
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        if bare.is_empty() {
-            return Err(TargetError::NoServer);
-        }
-        Ok(Address::Tcp(bare.to_owned(), port))
-    });
-    let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
-    if addresses.is_empty() {
-        return Err(TargetError::NoServer);
-    }
-    Ok(addresses)
-}
-
-/// Decodes percent escapes.
-fn unescaped(text: &str) -> Result<String, TargetError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        rest = others;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, others) = rest.split_at_checked(2).ok_or(TargetError::Escape)?;
-        let digits = std::str::from_utf8(digits).map_err(|_| TargetError::Escape)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| TargetError::Escape)?);
-        rest = others;
-    }
-    String::from_utf8(bytes).map_err(|_| TargetError::Escape)
 }
 
 // === impl Address ===
@@ -349,9 +223,17 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(host, port) => write!(f, "{}:{port}", masked(host)),
+            Self::Unix(path) => f.write_str(&masked(&path.to_string_lossy())),
         }
+    }
+}
+
+// === impl Login ===
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
     }
 }
 
@@ -366,6 +248,15 @@ impl Secret {
     /// The text itself, to be sent.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// A text of the server without this secret. Servers repeat the arguments of a command that
+    /// they do not know.
+    pub(super) fn hide_in(&self, text: &str) -> String {
+        if self.0.is_empty() {
+            return text.to_owned();
+        }
+        text.replace(&self.0, "***")
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Address, Login, Password, Secret, Servers, Target, TargetError, addresses};
+use super::url::{SENTINEL_PORT, SERVER_PORT, primary_name};
+use super::{Address, Login, Password, Secret, Servers, Target, TargetError};
 
 /// The variables of Envoy's reference service, as they are in the environment.
 #[derive(Clone, Debug, Default)]
@@ -23,38 +24,56 @@ pub struct ReferenceVariables {
 
 impl Target {
     /// The Redis that the variables name. A URL that begins with a slash is a socket and anything
-    /// else a host, whatever `REDIS_SOCKET_TYPE` says.
+    /// else a host, whatever `REDIS_SOCKET_TYPE` says. A list may have URLs in place of
+    /// `host:port`, as the reference's client takes them. A login in those of sentinels is that of
+    /// the sentinels.
     ///
     /// # Errors
     ///
     /// See [`TargetError`].
     pub fn of_reference(names: &ReferenceVariables) -> Result<Self, TargetError> {
-        let url = names.url.reveal();
+        let url = names.url.reveal().trim();
         if !matches!(names.socket_type.as_deref(), None | Some("tcp" | "unix")) {
             return Err(TargetError::InvalidWord(
                 "REDIS_SOCKET_TYPE must be tcp or unix",
             ));
         }
         let kind = names.kind.as_deref().unwrap_or("SINGLE");
-        let mut target = if kind.eq_ignore_ascii_case("SINGLE") {
-            if url.contains("://") {
-                Self::of_url(url)?
-            } else if url.starts_with('/') {
-                Self::plain(Servers::Single(Address::Unix(PathBuf::from(url))))
-            } else {
-                let mut addresses = addresses(url, 6379)?.into_iter();
-                let address = addresses.next().ok_or(TargetError::NoServer)?;
-                Self::plain(Servers::Single(address))
+        // Such a URL is a whole list.
+        let names_its_kind = url
+            .split_once("://")
+            .is_some_and(|(scheme, _)| scheme.contains('+'));
+        let is_one = kind.eq_ignore_ascii_case("SINGLE") || names_its_kind;
+        let mut target = if is_one && url.contains("://") {
+            Self::of_url(url).map_err(|error| match error {
+                TargetError::Several => TargetError::List,
+                error => error,
+            })?
+        } else if is_one && url.starts_with('/') {
+            Self::plain(Servers::Single(Address::Unix(PathBuf::from(url))))
+        } else if is_one {
+            let (mut servers, _) = Self::of_list(url, SERVER_PORT)?;
+            match (servers.pop(), servers.is_empty()) {
+                (Some(address), true) => Self::plain(Servers::Single(address)),
+                _ => return Err(TargetError::List),
             }
         } else if kind.eq_ignore_ascii_case("SENTINEL") {
             let (primary, hosts) = url.split_once(',').ok_or(TargetError::NoServer)?;
-            Self::plain(Servers::Sentinel {
-                primary: primary.trim().to_owned(),
-                sentinels: addresses(hosts, 26379)?,
-            })
+            let primary = primary_name(primary.trim())?;
+            let (sentinels, mut target) = Self::of_list(hosts, SENTINEL_PORT)?;
+            if target.database != 0 {
+                return Err(TargetError::SentinelDatabase);
+            }
+            target.servers = Servers::Sentinel { primary, sentinels };
+            target.sentinel_login = std::mem::take(&mut target.login);
+            target
         } else if kind.eq_ignore_ascii_case("CLUSTER") {
-            let seeds = addresses(url, 6379)?;
-            Self::plain(Servers::Cluster { seeds })
+            let (seeds, mut target) = Self::of_list(url, SERVER_PORT)?;
+            if target.database != 0 {
+                return Err(TargetError::ClusterDatabase);
+            }
+            target.servers = Servers::Cluster { seeds };
+            target
         } else {
             return Err(TargetError::InvalidWord(
                 "REDIS_TYPE must be SINGLE, SENTINEL or CLUSTER",
@@ -66,7 +85,10 @@ impl Target {
             Some(_) => return Err(TargetError::InvalidWord("REDIS_TLS must be true or false")),
         };
         if let Some(auth) = &names.auth {
+            let url_user = target.login.user.take();
             target.login = Login::of_reference(auth);
+            // As the reference's client completes it.
+            target.login.user = target.login.user.or(url_user);
         }
         if let Some(auth) = &names.sentinel_auth {
             target.sentinel_login = Login::of_reference(auth);

@@ -37,7 +37,7 @@ impl NodeWorker {
                 node_slot.drained_at_us = None;
                 // Checks that arrive before the node is connected wait until their deadline.
                 self.breaker = Breaker::new();
-                self.logged = None;
+                (self.logged, self.quiet) = (None, None);
                 self.disconnect();
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 
 use super::probe::{self, HEARTBEAT_EVERY_US, ProbeError, SENTINEL_HEARTBEAT_EVERY_US};
-use super::{NodeWorker, ProbeReport};
+use super::{NodeWorker, ProbeReport, QUIET_US};
 use crate::store::StoreFault;
 use crate::store::redis::cluster::Link;
 
@@ -58,12 +58,11 @@ impl NodeWorker {
     pub(super) fn failed(&mut self, fault: StoreFault, words: Option<String>) {
         let now_us = self.now_us();
         let words = words.unwrap_or_else(|| "it did not answer in time".to_owned());
-        if fault == StoreFault::UnexpectedReply {
-            tracing::error!(
-                store = %self.node.place(),
-                error = words,
-                "the store sent an unexpected reply"
-            );
+        if matches!(
+            fault,
+            StoreFault::ScriptDenied | StoreFault::UnexpectedReply
+        ) {
+            self.log_failed_call(fault, &words);
         }
         if !self.breaker.failed(fault, now_us) {
             return;
@@ -76,13 +75,37 @@ impl NodeWorker {
         }
     }
 
+    /// Logs a call that failed for a reason that may concern its checks alone, once in a while.
+    fn log_failed_call(&mut self, fault: StoreFault, words: &str) {
+        let now_us = self.now_us();
+        self.failed_calls = self.failed_calls.saturating_add(1);
+        if now_us < self.failed_calls_quiet_until_us {
+            return;
+        }
+        self.failed_calls_quiet_until_us = now_us.saturating_add(QUIET_US);
+        tracing::error!(
+            store = %self.node.place(),
+            %fault,
+            error = words,
+            calls = std::mem::take(&mut self.failed_calls),
+            "the store did not decide a call"
+        );
+    }
+
     /// Opens the breaker for all callers, and records why.
     pub(super) fn close(&mut self, fault: StoreFault, words: String) {
         if self.node.close(fault) {
             self.node.metrics.breaker_opened.inc();
         }
         self.node.publish(Link::Down(fault));
-        if self.logged.replace(fault) != Some(fault) {
+        let now_us = self.now_us();
+        // Probes may pass and calls fail, in turn.
+        let is_quiet = self
+            .quiet
+            .is_some_and(|(quiet, until_us)| quiet == fault && now_us < until_us);
+        if self.logged != Some(fault) && !is_quiet {
+            self.logged = Some(fault);
+            self.quiet = Some((fault, now_us.saturating_add(QUIET_US)));
             tracing::warn!(
                 store = %self.node.place(),
                 %fault,
@@ -96,13 +119,13 @@ impl NodeWorker {
         }
     }
 
-    /// Logs that the store decides, at the level at which its failure was logged.
+    /// Logs that the store decides: as a warning after a failure.
     fn log_connected(&self, failure: Option<StoreFault>) {
         let (store, message) = (self.node.place(), "connected to the store");
-        match failure {
-            None => tracing::info!(%store, "{message}"),
-            Some(StoreFault::UnexpectedReply) => tracing::error!(%store, "{message}"),
-            Some(_) => tracing::warn!(%store, "{message}"),
+        if failure.is_none() {
+            tracing::info!(%store, "{message}");
+        } else {
+            tracing::warn!(%store, "{message}");
         }
     }
 

@@ -62,6 +62,9 @@ const IDLE_SLEEP_US: u64 = 3_600_000_000;
 /// How often expired denials are removed.
 const SWEEP_EVERY_US: u64 = 1_000_000;
 
+/// For how long a failure that was logged is not logged again.
+const QUIET_US: u64 = 10_000_000;
+
 /// The worker of one server.
 pub(super) struct NodeWorker {
     node: Arc<Node>,
@@ -72,8 +75,13 @@ pub(super) struct NodeWorker {
     /// Whether its count of replicas is the one that is published.
     counts_replicas: bool,
     breaker: Breaker,
-    /// The fault that was logged last.
+    /// The fault that was logged, and its end was not.
     logged: Option<StoreFault>,
+    /// The fault that was logged last, and until when it is not logged again.
+    quiet: Option<(StoreFault, u64)>,
+    /// Failed calls since the last line about one, and until when there is no other line.
+    failed_calls: u64,
+    failed_calls_quiet_until_us: u64,
     /// The number of waiting checks that the metrics were last given.
     reported_waiting: i64,
     /// None while there is no connection, or while it is being probed.
@@ -133,6 +141,9 @@ impl NodeWorker {
             counts_replicas,
             breaker: Breaker::new(),
             logged: None,
+            quiet: None,
+            failed_calls: 0,
+            failed_calls_quiet_until_us: 0,
             reported_waiting: 0,
             connected: None,
             connection: 0,
@@ -248,6 +259,9 @@ impl NodeWorker {
             .is_some_and(|part| part.due_us <= now_us)
             && let Some(part) = self.waiting.pop_front()
         {
+            let checks = part.batch.checks.len();
+            let undecided = (checks, StoreFault::QueueTimeout);
+            self.node.count_share(checks, Some(undecided));
             self.node.undecided(part, StoreFault::QueueTimeout);
         }
         let lost = self.refunds.pass(now_us);

@@ -1,26 +1,29 @@
 //! Probes and heartbeats: whether a server would decide, and how many replicas share it.
 //!
 //! Every two seconds each replica writes its name and Redis's time into one sorted set. Names older
-//! than ten seconds are removed, and the size of the set is the number of replicas. The breaker
-//! probes with the same script: it writes, as a decision does, so a server that is read-only or too
-//! slow fails the probe.
+//! than ten seconds are removed, and the size of the set is the number of replicas. In a cluster
+//! one node has that set.
 //!
-//! In a cluster one node has that set. For the other nodes the probe writes a key under a hash tag
-//! that the node serves. A node that redirects the probe is alive and shows that the topology has
+//! Each probe and heartbeat also decides a check of a bucket of its own, by the script of all
+//! decisions. So a server that is read-only or too slow, or that denies a command of the script,
+//! fails the probe. A node that redirects the probe is alive and shows that the topology has
 //! changed.
+//!
+//! Outside clusters it also tests that all keys are on one server (`shard_probe`).
 //!
 //! No replica is elected. A count that is a moment old is good enough to divide a limit by.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::store::StoreFault;
 use crate::store::redis::call::command;
 use crate::store::redis::cluster::{ProbeKind, Redirect};
-use crate::store::redis::connect::{CONNECT_WITHIN, ConnectError, Connector, NodeConnection};
+use crate::store::redis::connect::{CONNECT_WITHIN, Connector, NodeConnection};
+use crate::store::redis::connect_error::ConnectError;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::{ErrorClass, classify, value};
 use crate::store::redis::key;
 use crate::store::redis::node::Node;
@@ -45,8 +48,19 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('ZCARD', KEYS[1])
 ";
 
-/// Writes a key that expires.
-const WRITE_SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
+/// Writes keys that expire.
+const WRITE_SCRIPT: &str =
+    "for _, key in ipairs(KEYS) do redis.call('SET', key, 'probe', 'PX', ARGV[1]) end return 1";
+
+/// Reads a key. By a script, because a proxy may send `GET` to a replica.
+const READ_SCRIPT: &str = "return redis.call('GET', KEYS[1])";
+
+/// How many keys show whether they are on one server. Two equal shards pass one time in two
+/// thousand million.
+const SHARD_PROBE_KEYS: u8 = 32;
+
+/// How long these keys live.
+const SIGN_TTL_MS: u64 = 2_000;
 
 /// Tests whether one script run works over all slots of a cluster's node: it reaches two of them,
 /// and the server refuses two slots in one command and the slot of another node. A server or a
@@ -83,7 +97,8 @@ pub(super) struct ProbeError {
     pub(super) words: String,
 }
 
-/// Connects, loads the script and checks that the server would decide.
+/// Connects, loads the script and checks that the server would decide. The shortest command goes
+/// first, so that a server that wants a login answers with an error.
 pub(super) async fn probe(
     node: Arc<Node>,
     connector: Arc<Connector>,
@@ -95,6 +110,9 @@ pub(super) async fn probe(
     let connection = &mut opened.connection;
     node.metrics.connections_made.inc();
     let within = CONNECT_WITHIN;
+    if node.member.is_none() {
+        shard_probe(&node, connection, within).await?;
+    }
     let load = command::load();
     let loading = connection.send_packed_command(&load);
     match tokio::time::timeout(within, loading).await {
@@ -102,9 +120,9 @@ pub(super) async fn probe(
         Err(_) => return Err(late(within)),
     }
     // The script must be compiled the first time, so this run has more time.
-    let _ = write_probe(&node, connection, &replica, within).await?;
+    let _ = decision_probe(&node, connection, &replica, true, within).await?;
     let within = Duration::from_micros(node.deadline_us);
-    let replicas = write_probe(&node, connection, &replica, within).await?;
+    let replicas = decision_probe(&node, connection, &replica, true, within).await?;
     spread_probe(&node, connection, within).await;
     Ok(LiveConnection {
         opened,
@@ -149,8 +167,14 @@ pub(super) async fn heartbeat(
     log_password(&node, &mut connected.password_problem, problem);
     let opened = &mut connected.opened;
     let within = Duration::from_micros(node.deadline_us);
-    connected.replicas = write_probe(&node, &mut opened.connection, &replica, within).await?;
-    spread_probe(&node, &mut opened.connection, within).await;
+    let connection = &mut opened.connection;
+    connected.replicas = decision_probe(&node, connection, &replica, false, within).await?;
+    spread_probe(&node, connection, within).await;
+    // Sentinels name a server, and no proxy.
+    if node.member.is_none() && !connector.asks_sentinels() {
+        // A proxy may get a second server at any time.
+        shard_probe(&node, connection, CONNECT_WITHIN).await?;
+    }
     Ok(connected)
 }
 
@@ -168,56 +192,136 @@ fn log_password(node: &Node, logged: &mut Option<String>, problem: Option<String
     *logged = problem;
 }
 
-async fn write_probe(
+/// Decides a check, and registers and counts replicas where the node has their set. A server that
+/// lacks the script gets it with the next call; `is_loaded` says that it was loaded a moment ago.
+async fn decision_probe(
     node: &Node,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Connection,
     replica: &str,
+    is_loaded: bool,
     within: Duration,
 ) -> Result<Option<u64>, ProbeError> {
-    let kind = node
+    let ProbeKind {
+        counts_replicas,
+        tag,
+    } = node
         .member
         .as_ref()
-        .map_or(ProbeKind::CountReplicas, |member| {
+        .map_or(ProbeKind::SINGLE_SERVER, |member| {
             member.cluster.probe_kind(member.node_slot)
         });
-    let eval = |script: &str, key: String| {
+    let mut commands = Vec::new();
+    if counts_replicas {
         let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(1).arg(key);
+        command.arg(COUNT_REPLICAS_SCRIPT).arg(1);
+        command.arg(key::replicas(&node.prefix));
         command.arg(replica).arg(HEARTBEAT_TTL_MS);
+        commands.push(command);
+    }
+    if let Some(tag) = tag {
+        let name = key::probe(&node.prefix, tag);
+        commands.push(command::probe(&name, node.clock.now()));
+    }
+    if commands.is_empty() {
+        // No route leads to the node.
+        commands.push(redis::cmd("PING"));
+    }
+    let mut replicas = None;
+    for reply in send_all(connection, commands, within).await? {
+        match value(Ok(reply)) {
+            Ok(Value::Int(count)) if counts_replicas => {
+                replicas = Some(u64::try_from(count).unwrap_or(1).max(1));
+            }
+            Ok(_) => {}
+            Err(error) if classify(&error) == ErrorClass::NoScript && !is_loaded => {}
+            Err(error) => {
+                let nowhere = Address::nowhere();
+                if node.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
+                    node.refresh();
+                    return Ok(None);
+                }
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(replicas)
+}
+
+/// Tests that one script run has all of its keys where each key alone is found. It is not so behind
+/// a proxy that shards, which sends a run to the server of the first key: calls that begin with
+/// different keys would count the same bucket on different servers.
+async fn shard_probe(
+    node: &Node,
+    connection: &mut Connection,
+    within: Duration,
+) -> Result<(), ProbeError> {
+    // One of several sets each time: most of the keys may be on one server. A set is always written
+    // by its first key, so a proxy has it on one server only, whatever was written before.
+    let mut random = [0];
+    let _ = getrandom::fill(&mut random);
+    let sets = u8::MAX / SHARD_PROBE_KEYS + 1;
+    let first = random[0] % sets;
+    let tags = (0..SHARD_PROBE_KEYS).map(|number| first + number * sets);
+    let keys: Vec<String> = tags.map(|tag| key::sign(&node.prefix, tag)).collect();
+    let mut write = redis::cmd("EVAL");
+    write.arg(WRITE_SCRIPT).arg(keys.len()).arg(&keys);
+    write.arg(SIGN_TTL_MS);
+    let read = |name: &String| {
+        let mut command = redis::cmd("EVAL");
+        command.arg(READ_SCRIPT).arg(1).arg(name);
         command
     };
-    let command = match kind {
-        ProbeKind::CountReplicas => eval(COUNT_REPLICAS_SCRIPT, key::replicas(&node.prefix)),
-        ProbeKind::Write(tag) => eval(WRITE_SCRIPT, key::sign(&node.prefix, tag)),
-        ProbeKind::Ping => redis::cmd("PING"),
+    let spread = |words: String| ProbeError {
+        fault: StoreFault::Sharded,
+        words,
     };
-    let beating = connection.send_packed_command(&command);
-    let Ok(reply) = tokio::time::timeout(within, beating).await else {
-        return Err(late(within));
-    };
-    match value(reply) {
-        Ok(Value::Int(count)) if kind == ProbeKind::CountReplicas => {
-            Ok(Some(u64::try_from(count).unwrap_or(1).max(1)))
+    for reply in send_all(connection, vec![write], within).await? {
+        if let Err(error) = value(Ok(reply)) {
+            let is_of_cluster = error.code() == Some("CROSSSLOT")
+                || Redirect::of(&error, &Address::nowhere()).is_some();
+            return Err(if is_of_cluster {
+                spread(error.to_string())
+            } else {
+                error.into()
+            });
         }
-        Ok(_) if kind != ProbeKind::CountReplicas => Ok(None),
-        Ok(other) => Err(ProbeError {
-            fault: StoreFault::UnexpectedReply,
-            words: format!("the reply was not a count: {other:?}"),
-        }),
-        Err(error) => {
-            let nowhere = Address::nowhere();
-            if node.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
-                node.refresh();
-                return Ok(None);
-            }
-            Err(error.into())
+    }
+    let mut missing = 0_usize;
+    for reply in send_all(connection, keys.iter().map(read).collect(), within).await? {
+        if value(Ok(reply))? == Value::Nil {
+            missing = missing.saturating_add(1);
         }
+    }
+    if missing == 0 {
+        return Ok(());
+    }
+    Err(spread(format!(
+        "a script run wrote {} keys, and {missing} of them were not there for a run of their own",
+        keys.len(),
+    )))
+}
+
+/// Sends commands in one write. Returns the reply to each.
+async fn send_all(
+    connection: &mut Connection,
+    commands: Vec<Cmd>,
+    within: Duration,
+) -> Result<Vec<Value>, ProbeError> {
+    let count = commands.len();
+    let mut pipeline = Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    let sending = connection.send_packed_commands(&pipeline, 0, count);
+    match tokio::time::timeout(within, sending).await {
+        Ok(replies) => Ok(replies?),
+        Err(_) => Err(late(within)),
     }
 }
 
 /// Records whether one script run may have checks of all slots of the node. Without a clear answer
 /// it may not.
-async fn spread_probe(node: &Node, connection: &mut MultiplexedConnection, within: Duration) {
+async fn spread_probe(node: &Node, connection: &mut Connection, within: Duration) {
     let Some(member) = &node.member else {
         return;
     };
@@ -244,12 +348,23 @@ fn late(within: Duration) -> ProbeError {
 
 // === impl ProbeError ===
 
+impl ProbeError {
+    pub(super) fn not_connected(words: String) -> Self {
+        Self {
+            fault: StoreFault::NotConnected,
+            words,
+        }
+    }
+}
+
 impl From<RedisError> for ProbeError {
     fn from(error: RedisError) -> Self {
         Self {
             fault: match classify(&error) {
+                // A probe counts nothing.
+                ErrorClass::Fault(StoreFault::ScriptDenied) => StoreFault::AccessDenied,
                 ErrorClass::Fault(fault) => fault,
-                ErrorClass::NoScript => StoreFault::UnexpectedReply,
+                ErrorClass::NoScript => StoreFault::Sharded,
             },
             words: error.to_string(),
         }
@@ -258,18 +373,8 @@ impl From<RedisError> for ProbeError {
 
 impl From<ConnectError> for ProbeError {
     fn from(error: ConnectError) -> Self {
-        let fault = match &error {
-            ConnectError::Redis(error) => match classify(error) {
-                // Without a connection no call was lost.
-                ErrorClass::Fault(StoreFault::ConnectionLost) | ErrorClass::NoScript => {
-                    StoreFault::NotConnected
-                }
-                ErrorClass::Fault(fault) => fault,
-            },
-            _ => StoreFault::NotConnected,
-        };
         Self {
-            fault,
+            fault: error.fault(),
             words: error.to_string(),
         }
     }

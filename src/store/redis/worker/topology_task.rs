@@ -11,15 +11,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
+use super::probe::ProbeError;
 use crate::store::StoreFault;
 use crate::store::queue::{Batch, Message};
 use crate::store::redis::call::CallBatch;
 use crate::store::redis::cluster::{Cluster, Link, Topology};
 use crate::store::redis::connect::{CONNECT_WITHIN, Connector};
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
@@ -48,7 +49,7 @@ pub(crate) struct TopologyTask {
     node: Arc<Node>,
     connector: Arc<Connector>,
     queue: mpsc::UnboundedReceiver<Message>,
-    reading: JoinSet<Result<Topology, String>>,
+    reading: JoinSet<Result<Topology, ProbeError>>,
     read_at_us: u64,
     /// When the last read began.
     was_read_us: u64,
@@ -171,7 +172,7 @@ impl TopologyTask {
         self.was_read_us = now_us;
         self.node.metrics.topology_reads.inc();
         let assigned = self.cluster.assigned();
-        let mut asked: Vec<(Address, Option<MultiplexedConnection>)> = Vec::new();
+        let mut asked: Vec<(Address, Option<Connection>)> = Vec::new();
         let mut far = Vec::new();
         for (node_slot, address) in assigned {
             let link = self
@@ -198,11 +199,15 @@ impl TopologyTask {
         self.reading.spawn(read(connector, cluster, asked));
     }
 
-    fn was_read(&mut self, read: Result<Result<Topology, String>, JoinError>) {
+    fn was_read(&mut self, read: Result<Result<Topology, ProbeError>, JoinError>) {
         let now_us = self.node.clock.uptime_us();
-        let read = read.unwrap_or_else(|error| Err(format!("a defect in tollgate: {error}")));
+        let read = read.unwrap_or_else(|error| {
+            let words = format!("a defect in tollgate: {error}");
+            Err(ProbeError::not_connected(words))
+        });
         match read {
-            Err(words) => self.read_failed(StoreFault::NotConnected, words),
+            Err(error) if self.node.fault().is_none() => self.log_unread(&error.words),
+            Err(error) => self.read_failed(error.fault, error.words),
             Ok(topology) => {
                 if std::mem::take(&mut self.is_unread_logged) {
                     tracing::warn!(store = %self.node.place(), "the cluster's topology was read again");
@@ -235,20 +240,19 @@ impl TopologyTask {
         self.read_at_us = now_us.saturating_add(pause_us);
     }
 
+    /// Assigned nodes stay unchanged: only a topology tells which slots have no node.
+    fn log_unread(&mut self, words: &str) {
+        if !std::mem::replace(&mut self.is_unread_logged, true) {
+            tracing::warn!(
+                store = %self.node.place(),
+                error = words,
+                "no node reported the cluster's topology"
+            );
+        }
+    }
+
     /// Opens the breaker for slots that no node serves.
     fn read_failed(&mut self, fault: StoreFault, words: String) {
-        // Assigned nodes stay unchanged: only a topology tells which slots have no node.
-        let known = self.node.fault().is_none();
-        if fault == StoreFault::NotConnected && known {
-            if !std::mem::replace(&mut self.is_unread_logged, true) {
-                tracing::warn!(
-                    store = %self.node.place(),
-                    error = words,
-                    "no node reported the cluster's topology"
-                );
-            }
-            return;
-        }
         self.links_awaited_until_us = None;
         if self.node.close(fault) {
             self.node.metrics.breaker_opened.inc();
@@ -339,10 +343,10 @@ impl Drop for TopologyTask {
 async fn read(
     connector: Arc<Connector>,
     cluster: Arc<Cluster>,
-    asked: Vec<(Address, Option<MultiplexedConnection>)>,
-) -> Result<Topology, String> {
+    asked: Vec<(Address, Option<Connection>)>,
+) -> Result<Topology, ProbeError> {
     let mut some = None;
-    let mut words = "the cluster reported no node".to_owned();
+    let mut last = ProbeError::not_connected("the cluster reported no node".to_owned());
     for (address, connection) in asked {
         let within = CONNECT_WITHIN / 4;
         let one = ask(&connector, &address, connection);
@@ -353,28 +357,37 @@ async fn read(
                 }
                 some.get_or_insert(topology);
             }
-            Ok(Err(error)) => words = format!("{address}: {error}"),
-            Err(_) => words = format!("{address} does not answer"),
+            Ok(Err(error)) => {
+                last.fault = error.fault;
+                last.words = format!("{address}: {}", error.words);
+            }
+            // The lookup goes on, and the next read has its answer.
+            Err(_) if connector.is_looking_up(&address) => {
+                last.fault = StoreFault::NameLookup;
+                last.words = format!("{address}: the lookup of the name is in progress");
+            }
+            Err(_) => last = ProbeError::not_connected(format!("{address} does not answer")),
         }
     }
-    some.ok_or(words)
+    some.ok_or(last)
 }
 
 /// The topology as one node has it.
 async fn ask(
     connector: &Connector,
     address: &Address,
-    connection: Option<MultiplexedConnection>,
-) -> Result<Topology, String> {
+    connection: Option<Connection>,
+) -> Result<Topology, ProbeError> {
     let mut connection = if let Some(connection) = connection {
         connection
     } else {
-        let opened = connector.connect(Some(address)).await;
-        opened.map_err(|error| error.to_string())?.connection
+        connector.connect(Some(address)).await?.connection
     };
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let reply = value(connection.send_packed_command(&command).await);
-    let reply = reply.map_err(|error| error.to_string())?;
-    Topology::read(&reply, address).ok_or_else(|| format!("it said {reply:?} of its slots"))
+    let reply = value(connection.send_packed_command(&command).await)?;
+    Topology::read(&reply, address).ok_or_else(|| ProbeError {
+        fault: StoreFault::UnexpectedReply,
+        words: format!("it said {reply:?} of its slots"),
+    })
 }

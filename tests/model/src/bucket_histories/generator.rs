@@ -75,8 +75,12 @@ fn sizes() -> impl Strategy<Value = Size> {
         1 => select(&[60, 997, SEGMENTS_MAX][..]),
     ];
     let slot_seconds = prop_oneof![4 => 1..=5_u32, 3 => 6..=3_600_u32, 1 => 1..=u32::MAX];
-    let count_refused =
-        prop_oneof![3 => Just(None), 4 => select(&CountRefused::ALL[..]).prop_map(Some)];
+    let counted = [
+        CountRefused::None,
+        CountRefused::Blocking,
+        CountRefused::All,
+    ];
+    let count_refused = prop_oneof![3 => Just(None), 4 => select(counted.to_vec()).prop_map(Some)];
     (
         requests,
         option::of(burst),
@@ -90,7 +94,11 @@ fn sizes() -> impl Strategy<Value = Size> {
                 burst,
                 segments: NonZeroU16::new(segments).unwrap_or(NonZeroU16::MIN),
                 slot_seconds: NonZeroU32::new(slot_seconds).unwrap_or(NonZeroU32::MIN),
-                count_refused,
+                // Another number decides, so that the seeds keep their meaning.
+                count_refused: match count_refused {
+                    Some(CountRefused::All) if slot_seconds % 2 == 0 => Some(CountRefused::InFull),
+                    count_refused => count_refused,
+                },
             },
         )
 }

@@ -13,6 +13,8 @@ use super::{Counter, Terms, charged, in_the_present, instant, owed, told};
 pub(super) struct FixedWindow {
     newest: i128,
     counts: HashMap<i128, i128>,
+    /// The count at which a window was full, where hits were refused since.
+    full: HashMap<i128, i128>,
 }
 
 impl Counter for FixedWindow {
@@ -24,6 +26,11 @@ impl Counter for FixedWindow {
                 .remove(&terms.number_of(self.newest))
                 .unwrap_or(0);
             self.counts = HashMap::from([(terms.number_of(asked_at), count)]);
+            let full = self.full.remove(&terms.number_of(self.newest));
+            self.full = full
+                .map(|full| (terms.number_of(asked_at), full))
+                .into_iter()
+                .collect();
             self.newest = asked_at;
         }
         // Law 1.
@@ -31,7 +38,15 @@ impl Counter for FixedWindow {
         self.newest = now;
 
         let hits = in_the_present(ask, now).hits;
-        let before = *self.counts.entry(terms.number_of(now)).or_default();
+        let number = terms.number_of(now);
+        // What only a lower limit refused does not count.
+        if let Some(full) = self.full.get(&number).copied()
+            && full < terms.requests
+        {
+            self.counts.insert(number, full);
+            self.full.remove(&number);
+        }
+        let before = *self.counts.entry(number).or_default();
         let mut add = |time: i128, hits: i128| {
             let count = self.counts.entry(terms.number_of(time)).or_default();
             *count = (*count + hits).clamp(0, REGISTER_MAX.into());
@@ -45,7 +60,7 @@ impl Counter for FixedWindow {
                     match terms.count_refused {
                         _ if allowed => taken,
                         None | Some(CountRefused::Blocking) => taken,
-                        Some(CountRefused::None | CountRefused::All) => owed(terms, before, taken),
+                        Some(_) => owed(terms, before, taken),
                     },
                 );
                 allowed
@@ -65,10 +80,26 @@ impl Counter for FixedWindow {
             }
             Hits::Reservation(_) => unreachable!("`Bucket` decides steps"),
         };
-        let after = self.counts[&terms.number_of(now)];
+        let after = self.counts[&number];
+        match hits {
+            Hits::Take(_)
+                if !allowed
+                    && matches!(terms.count_refused, None | Some(CountRefused::Blocking)) =>
+            {
+                let full = self.full.entry(number).or_insert(before);
+                *full = terms.requests.max(*full);
+            }
+            Hits::Charge(_) => {
+                if let Some(full) = self.full.get_mut(&number) {
+                    *full += after - before;
+                }
+            }
+            _ => {}
+        }
         // Windows that have ended no longer count.
-        self.counts
-            .retain(|number, _| *number == terms.number_of(now));
+        self.counts.retain(|other, _| *other == number);
+        self.full
+            .retain(|other, full| *other == number && *full < after);
         let mut edge = terms.edge(terms.number_of(now) + 1);
         if terms.edges.is_some() {
             // A calendar ends with the last timestamp, but no bucket resets before the next

@@ -88,13 +88,14 @@ fn in_the_present(ask: Operation, now: i128) -> Operation {
     }
 }
 
-/// How many of the refused `hits` stay after `used` hits: at most two bursts in total.
+/// How many of the refused `hits` stay after `used` hits: at most two bursts in total, or in full.
 fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
     match terms.count_refused {
         None | Some(CountRefused::None) => 0,
         Some(CountRefused::Blocking | CountRefused::All) => {
             hits.min((2 * terms.burst - used).max(0))
         }
+        Some(CountRefused::InFull) => charged(used, hits),
     }
 }
 

@@ -89,7 +89,11 @@ impl<const SEGMENTS: bool> Counter for Log<SEGMENTS> {
                 let begin = Self::begin(terms, now);
                 let older = self.log.iter().filter(|(at, _)| *at <= begin).count();
                 if counted > 0 {
-                    self.log.insert(older, (begin, counted));
+                    // Deep in debt they count from the newest hit.
+                    match self.log.iter_mut().rfind(|(_, logged)| *logged > 0) {
+                        Some((_, newest)) if before >= 2 * terms.burst => *newest += counted,
+                        _ => self.log.insert(older, (begin, counted)),
+                    }
                 }
                 allowed
             }

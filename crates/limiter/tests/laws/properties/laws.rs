@@ -5,10 +5,11 @@
 //!
 //! What it deliberately does not do: know how much should be left, or when. The model does.
 
+use std::cmp::Ordering;
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::algorithm::{CHARGED_MAX, REGISTER_MAX};
 use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_model::bucket_histories::{History, Question, Size, Walk};
 
@@ -113,10 +114,11 @@ impl Asked<'_> {
             // before and those of now separately.
             "sliding_window_segments" => {
                 let eras = past.segments * (1 + past.returns) + past.reloads;
-                eras.min(2 * past.requests)
+                eras.min((2 * past.requests).max(1))
             }
             "concurrency" => past.requests,
-            _ if past.counted_refused => 2 * past.requests,
+            // A limit of 0 keeps one, of a charge.
+            _ if past.counted_refused => (2 * past.requests).max(1),
             _ => past.requests,
         };
         let len = marks.len();
@@ -237,7 +239,7 @@ impl Asked<'_> {
     }
 
     /// A refusal leaves what `count_refused` says: nothing, or at most two bursts in total. Fixed
-    /// windows by their default leave all of it.
+    /// windows by their default leave all of it, and so do limits that are charged afterwards.
     fn refusals_leave_what_is_said(&self) -> Verdict {
         if self.said.allowed {
             return Ok(());
@@ -252,6 +254,9 @@ impl Asked<'_> {
             (_, None | Some(CountRefused::None)) => 0,
             (_, Some(CountRefused::Blocking | CountRefused::All)) => {
                 ask.hits.requested().min(debt_left)
+            }
+            (_, Some(CountRefused::InFull)) => {
+                ask.hits.requested().min(CHARGED_MAX.saturating_sub(used))
             }
         };
         let expected = used.saturating_add(left).min(REGISTER_MAX);
@@ -316,10 +321,17 @@ impl Asked<'_> {
         })
     }
 
-    /// A store can drop a bucket that was unchanged for its TTL.
+    /// A store can drop a bucket that was unchanged for its TTL, or until its reset where debt has
+    /// no bound.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
         let limit = &self.question.limit;
-        let life_us = self.candidate.algorithm.ttl_us(limit);
+        let mut life_us = self.candidate.algorithm.ttl_us(limit);
+        if limit.count_refused() == Some(CountRefused::InFull) {
+            life_us = life_us.max(self.said.reset_us);
+            if never_fills(limit, self.candidate) {
+                return Ok(());
+            }
+        }
         ensure(life_us >= limit.window().as_us(), || {
             "lives shorter than a window".to_owned()
         })?;
@@ -334,7 +346,8 @@ impl Asked<'_> {
 
     /// With another number of requests, or another burst, in the same window, consumed hits stay
     /// consumed, there and back. A refill continues at the new rate from the last change, so the
-    /// bucket is asked at that instant.
+    /// bucket is asked at that instant. A fixed window forgets hits that it only counts because a
+    /// lower limit refused them.
     fn a_reload_keeps_what_was_used(&self, history: &History) -> Verdict {
         let Question { limit, now, .. } = self.question;
         if self.candidate.has_burst() && self.after.updated_at < now {
@@ -364,7 +377,14 @@ impl Asked<'_> {
                 self.candidate.ask(&mut reloaded, &other, Hits::PEEK, now)
             };
             let back = self.look(&mut reloaded, now);
-            ensure(there.used_before == used, || {
+            let algorithm = self.candidate.algorithm;
+            let blocked = algorithm.default_count_refused() == CountRefused::Blocking;
+            let kept = match other.requests().cmp(&limit.requests()) {
+                Ordering::Greater if blocked => used.min(limit.requests())..=used,
+                Ordering::Less if blocked => used..=u64::MAX,
+                _ => used..=used,
+            };
+            ensure(kept.contains(&there.used_before), || {
                 format!("{used} used, and {} under {other:?}", there.used_before)
             })?;
             ensure(back.used_before == used, || {

@@ -4,10 +4,12 @@
 //! What it deliberately does not do: ask several limits (`all_or_nothing` is tested with the
 //! store).
 
+use std::num::NonZeroU16;
+
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
-use Hits::{Refund, Take};
+use Hits::{Charge, Refund, Take};
 use tollgate_test_model::fixtures::{SECOND_US, at, per, with_burst};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Gives what is used after each
@@ -46,6 +48,8 @@ fn refused_hits_consume_what_count_refused_says() {
         assert_eq!(used(name, Some(CountRefused::None)), NOTHING, "{name}");
         assert_eq!(used(name, Some(CountRefused::Blocking)), blocking, "{name}");
         assert_eq!(used(name, Some(CountRefused::All)), all, "{name}");
+        let in_full = if name == "concurrency" { NOTHING } else { ALL };
+        assert_eq!(used(name, Some(CountRefused::InFull)), in_full, "{name}");
     }
 }
 
@@ -84,6 +88,23 @@ fn a_bucket_in_debt_refuses_until_it_is_paid() {
     assert_eq!(ask(Refund(1), 36), (true, 1, Some(0)));
 }
 
+/// The marks of a log are bounded although its debt is not.
+#[test]
+fn charges_deep_in_debt_add_no_marks() {
+    for algorithm in ["sliding_log", "sliding_window_segments"] {
+        let algorithm = from_name(algorithm).unwrap();
+        let limit = per(10, Unit::Minute).with_count_refused(CountRefused::InFull);
+        let limit = limit.with_segments(NonZeroU16::new(60).unwrap());
+        let mut state = State::default();
+        for second in 0..50 {
+            state.apply(algorithm, &limit, Take(3), at(1_200 + second));
+        }
+        let looked = state.apply(algorithm, &limit, Hits::PEEK, at(1_250));
+        assert_eq!((looked.allowed, looked.used_before), (false, 150));
+        assert_eq!(state.marks.len(), 7, "three hits each, up to two bursts");
+    }
+}
+
 #[test]
 fn debt_deeper_than_its_bound_is_left_as_it_is() {
     let mut state = State::default();
@@ -118,4 +139,47 @@ fn a_bucket_is_kept_for_as_long_as_it_may_be_in_debt_and_no_longer() {
             assert_eq!(life_us(limit), fills_us + 60_000_000, "{algorithm:?}");
         }
     }
+}
+
+#[test]
+fn a_fixed_window_forgets_what_only_a_lower_limit_refused() {
+    let mut state = State::default();
+    let mut ask =
+        |requests, hits| state.apply(&FixedWindow, &per(requests, Unit::Minute), hits, at(1_234));
+    let mut seen = Vec::new();
+    // Seven of ten are taken, five refused, two charged, one given back; one is refused by five.
+    for (requests, hits) in [
+        (10, Take(7)),
+        (10, Take(5)),
+        (10, Charge(2)),
+        (10, Refund(1)),
+        (5, Take(1)),
+        (0, Take(9)),
+    ] {
+        ask(requests, hits);
+        // By the limit that refused, and by one that is higher.
+        let used = [10, 30].map(|requests| ask(requests, Hits::PEEK).used_before);
+        seen.push(used);
+    }
+    let expected = [[7, 7], [12, 10], [14, 12], [13, 12], [14, 12], [23, 12]];
+    assert_eq!(seen, expected);
+    // A raise takes effect with the next hit, for good.
+    assert!(ask(13, Take(1)).allowed);
+    assert_eq!(ask(10, Hits::PEEK).used_before, 13);
+}
+
+#[test]
+fn a_limit_raised_from_0_lets_all_of_it_pass() {
+    let mut state = State::default();
+    let mut ask =
+        |requests, hits| state.apply(&FixedWindow, &per(requests, Unit::Minute), hits, at(1_234));
+    assert!(!ask(0, Take(3)).allowed);
+    assert!(ask(2, Take(2)).allowed);
+    // Here refused hits are use that was charged.
+    let charged = per(10, Unit::Minute).with_count_refused(CountRefused::All);
+    let mut state = State::default();
+    state.apply(&FixedWindow, &charged, Take(14), at(1_234));
+    let more = per(20, Unit::Minute).with_count_refused(CountRefused::All);
+    let looked = state.apply(&FixedWindow, &more, Hits::PEEK, at(1_234));
+    assert_eq!(looked.remaining, 6);
 }

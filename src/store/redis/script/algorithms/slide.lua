@@ -19,6 +19,8 @@ local function slide(kind, hits, marked_at, now, used, marks, window, requests, 
       counted = debt(refused, burst, used, hits)
     end
     if counted > 0 then
+      -- Deep in debt the newest mark takes them in, so that marks stay bounded.
+      if used >= 2 * burst and marks ~= '' then marked_at = unpack_numbers('<I7', marks, #marks - MARK + 1) end
       marks = add_mark(marks, MARK, marked_at, counted, '')
       used = used + counted
       changed = true

@@ -1,0 +1,190 @@
+//! `Batch`: the calls of one message, carried out one after the other.
+//!
+//! A batch waits as its bytes, and each call is decoded when it is its turn. Answers are encoded
+//! one by one, up to the bound on an answer; a call whose answer would be larger fails, and is not
+//! carried out. Between two calls the other tasks of the thread run.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request as HttpRequest, Response as HttpResponse};
+use prost::Message as _;
+use tokio::task::yield_now;
+use tonic::body::Body;
+use tonic::codec::{CompressionEncoding, EnabledCompressionEncodings};
+use tonic::codegen::Service;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+
+use super::carry_out::{ApiCalls, CallSize};
+use crate::grpc::services::api_error::invalid_field;
+use crate::grpc::services::bytes_codec::BytesCodec;
+use crate::pipeline::API_CALLS_MAX;
+use crate::pipeline::fields::{Fields, Value};
+use crate::proto::tollgate::v1 as proto;
+
+const METHOD: &str = "/tollgate.v1.RateLimits/Batch";
+
+/// The number of the field `calls`.
+const CALLS: u64 = 1;
+
+/// The service, with batches carried out here. The generated service would decode a whole batch,
+/// and keep all of its answers until the last one is known.
+#[derive(Clone)]
+pub(super) struct WithBatches<S> {
+    pub(super) service: S,
+    pub(super) calls: ApiCalls,
+    pub(super) message_size_max: usize,
+}
+
+/// The calls of a batch that are not carried out yet.
+struct WaitingCalls {
+    message: Bytes,
+    read_bytes: usize,
+}
+
+fn malformed(error: impl std::fmt::Display) -> Status {
+    Status::internal(error.to_string())
+}
+
+// === impl WaitingCalls ===
+
+impl WaitingCalls {
+    /// The calls of a message, and what their answers can need in all. Each call is decoded once to
+    /// know that.
+    fn read(message: Bytes) -> Result<(Self, CallSize), Status> {
+        let waiting = Self {
+            message,
+            read_bytes: 0,
+        };
+        if let Some(size) = waiting.size()? {
+            return Ok((waiting, size));
+        }
+        // Messages with groups. prost leaves them out.
+        let message = proto::BatchRequest::decode(waiting.message).map_err(malformed)?;
+        let waiting = Self {
+            message: message.encode_to_vec().into(),
+            read_bytes: 0,
+        };
+        let size = waiting.size()?;
+        let size = size.ok_or_else(|| malformed("the batch cannot be decoded"))?;
+        Ok((waiting, size))
+    }
+
+    /// None if the message is malformed, or unusual.
+    fn size(&self) -> Result<Option<CallSize>, Status> {
+        let mut size = CallSize::default();
+        let mut count = 0_usize;
+        let mut fields = Fields(&self.message);
+        loop {
+            let Some(field) = fields.next() else {
+                return Ok(None);
+            };
+            match field {
+                None => break,
+                Some((CALLS, Value::Bytes(call))) => {
+                    count = count.saturating_add(1);
+                    let call = proto::Call::decode(call).map_err(malformed)?;
+                    size.add(call.call.as_ref());
+                }
+                Some((CALLS, _)) => return Ok(None),
+                Some(_) => {}
+            }
+        }
+        if count > API_CALLS_MAX {
+            let why = format!("has {count} calls; send at most {API_CALLS_MAX}");
+            return Err(invalid_field("calls", &why));
+        }
+        // They wait as their bytes.
+        size.request_bytes = self.message.len() as u64;
+        Ok(Some(size))
+    }
+
+    /// The next call. It was decoded before.
+    fn next(&mut self) -> Option<proto::Call> {
+        let rest = self.message.get(self.read_bytes..)?;
+        let mut fields = Fields(rest);
+        let call = loop {
+            if let (CALLS, Value::Bytes(call)) = fields.next()?? {
+                break proto::Call::decode(call).ok()?;
+            }
+        };
+        self.read_bytes = self.message.len().saturating_sub(fields.0.len());
+        Some(call)
+    }
+}
+
+// === impl ApiCalls ===
+
+impl ApiCalls {
+    /// Carries out a batch.
+    pub(super) async fn batch(self, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        let (caller, connection) = (self.caller(&request), self.connection(&request));
+        let (mut calls, size) = WaitingCalls::read(request.into_inner())?;
+        let mut permit = self.reserve(&connection, caller, size).await?;
+        let bytes_max = self.answer_bytes_max();
+        let mut encoded = Vec::new();
+        while let Some(call) = calls.next() {
+            let left = bytes_max.saturating_sub(encoded.len());
+            let answer = self.tagged(call, caller, left).await;
+            let answers = vec![answer];
+            // A vector grows as needed.
+            let _ = proto::BatchResponse { answers }.encode(&mut encoded);
+            yield_now().await;
+        }
+        encoded.shrink_to_fit();
+        permit.resize(encoded.len() as u64);
+        let mut response = Response::new(encoded.into());
+        response.extensions_mut().insert(Arc::new(permit));
+        Ok(response)
+    }
+}
+
+type AnswerFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+impl UnaryService<Bytes> for ApiCalls {
+    type Response = Bytes;
+    type Future = AnswerFuture<Response<Bytes>, Status>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        Box::pin(self.clone().batch(request))
+    }
+}
+
+// === impl WithBatches ===
+
+impl<S: NamedService> NamedService for WithBatches<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<HttpRequest<Body>> for WithBatches<S>
+where
+    S: Service<HttpRequest<Body>, Response = HttpResponse<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = HttpResponse<Body>;
+    type Error = Infallible;
+    type Future = AnswerFuture<HttpResponse<Body>, Infallible>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
+        if request.uri().path() != METHOD {
+            return Box::pin(self.service.call(request));
+        }
+        let (calls, message_size_max) = (self.calls.clone(), self.message_size_max);
+        Box::pin(async move {
+            let mut compression = EnabledCompressionEncodings::default();
+            compression.enable(CompressionEncoding::Gzip);
+            let mut grpc = Grpc::new(BytesCodec)
+                .apply_compression_config(compression, EnabledCompressionEncodings::default())
+                .apply_max_message_size_config(Some(message_size_max), None);
+            Ok(grpc.unary(calls, request).await)
+        })
+    }
+}
