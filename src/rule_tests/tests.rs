@@ -312,8 +312,7 @@ fn a_month_needs_no_time() {
 #[test]
 fn an_overlay_is_added_to_the_rules_of_the_file_and_of_a_reload() {
     let (folder, _file) = file(NOON, "      - {ask: edge user=ada}\n");
-    let overlay =
-        "overlay: [{domain: edge, path: [{key: user}], algorithm: token_bucket, burst: 2}]\n";
+    let overlay = "overlay: [{domain: edge, path: [{key: user}], algorithm: token_bucket, burst: 2, count_refused: blocking}]\n";
     fs::write(folder.path().join("overlay.yaml"), overlay).unwrap();
     let text = "\
 rules: rules.yaml

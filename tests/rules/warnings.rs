@@ -17,15 +17,18 @@ fn the_page_lists_every_warning_that_a_snapshot_shows() {
     let listed: BTreeSet<_> = rows
         .map(|row| row.split('`').next().unwrap().to_owned())
         .collect();
-    let snapshots = fs::read_dir(root.join("tests/rules/broken")).unwrap();
+    let snapshots = ["tests/rules/broken", "tests/rules/cases"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
     let texts = snapshots
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|end| end == "txt"))
         .map(|path| fs::read_to_string(path).unwrap());
     let shown: BTreeSet<_> = texts
-        .filter_map(|text| {
-            let (_, code) = text.split_once("warning[")?;
-            Some(code.split(']').next().unwrap().to_owned())
+        .flat_map(|text| {
+            let after = text.split("warning[").skip(1);
+            let codes = after.map(|after| after.split(']').next().unwrap().to_owned());
+            codes.collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(listed, shown);

@@ -282,9 +282,9 @@ async fn policies_change_at_run_time_and_buckets_stay() {
     service.reload(&rules.replace("minute", "fortnight")).await;
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
     assert_eq!(asked(&mut service, &client, 1).await, "-");
-    // With another policy: eight, of which seven are used.
+    // With another policy: eight, of which five are used.
     service.reload(&rules).await;
-    assert_eq!(asked(&mut service, &client, 2).await, "o-");
+    assert_eq!(asked(&mut service, &client, 4).await, "ooo-");
     // No rules, no limits.
     service.reload("domain: api\n").await;
     assert_eq!(asked(&mut service, &client, 20).await, "o".repeat(20));

@@ -166,7 +166,9 @@ async fn rejected_rules_are_reported_until_valid_ones_load() {
     );
     assert_eq!(good, (200, expected));
 
-    service.reload("domain: d\nnonsense: 1\n").await;
+    service
+        .reload("domain: d\nnonsense: 1\ndescriptors: []\n")
+        .await;
     let (status, said) = get(service.admin, "/readyz?verbose").await;
     assert_eq!(status, 200, "the rules in use still are");
     assert!(said.contains("[+] rules: generation 1, "), "{said}");

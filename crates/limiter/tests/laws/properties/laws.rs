@@ -324,10 +324,11 @@ impl Asked<'_> {
     /// A store can drop a bucket that was unchanged for its TTL, or until its reset where debt has
     /// no bound.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
-        let limit = &self.question.limit;
+        let Question { limit, now, .. } = &self.question;
         let mut life_us = self.candidate.algorithm.ttl_us(limit);
         if limit.count_refused() == Some(CountRefused::InFull) {
-            life_us = life_us.max(self.said.reset_us);
+            let since_change_us = now.since_us(self.after.updated_at);
+            life_us = life_us.max(self.said.reset_us.saturating_add(since_change_us));
             if never_fills(limit, self.candidate) {
                 return Ok(());
             }
