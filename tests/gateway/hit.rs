@@ -317,7 +317,7 @@ fn invalid_certificate_files_are_named() {
         (&halved, "invalid PEM (its end is missing)"),
         (&garbled, "invalid PEM (invalid base64)"),
         (&none, "No such file or directory"),
-        (&directory, "Is a directory"),
+        (&directory, "is a directory"),
         (&only_key, "no certificate in this file"),
     ] {
         for asked in [

@@ -24,7 +24,7 @@ const FILE: &str = "benches/instructions/baseline.txt";
 /// Counts the instructions per check of every scenario.
 fn count_instructions() -> BTreeMap<String, u64> {
     program("valgrind");
-    let output = Command::new(env!("CARGO"))
+    let output = Command::new("cargo")
         .args(["bench", "--locked", "--bench", "instructions"])
         .args(["--profile", "counted"])
         .args(["--", "--output-format=json"])

@@ -9,7 +9,7 @@
 use prost_types::value::Kind;
 use prost_types::{Duration, Struct, Value};
 use tollgate::proto::envoy::config::core::v3::HeaderValue;
-use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
+use tollgate_test_support::grpc_client::{Code, DescriptorStatus, RateLimitResponse};
 use tonic::{Code as GrpcCode, Status};
 
 use crate::oracle::case::{Case, Domain, OracleRequest, UNITS};
@@ -144,6 +144,13 @@ fn differing(
     lines.join("\n")
 }
 
+/// Whether the reference found a limit exceeded. Its pinned version says so of a quota only by
+/// leaving the time out.
+pub(crate) fn is_over(status: &DescriptorStatus) -> bool {
+    status.code == i32::from(Code::OverLimit)
+        || status.current_limit.is_some() && status.duration_until_reset.is_none()
+}
+
 /// Makes of the reference's answer what tollgate must say.
 fn rewrite(at: &At<'_>, answer: &mut RateLimitResponse) {
     quotas(at, answer);
@@ -178,8 +185,7 @@ fn quotas(at: &At<'_>, answer: &mut RateLimitResponse) {
             .is_some_and(|limit| limit.unlimited);
         let counted = status.current_limit.is_some();
         let quota = setup.quota_mode || counted && rule.is_some_and(|node| node.quota_mode);
-        // The pinned version leaves the time out exactly when a quota is over its limit.
-        let violated = quota && counted && status.duration_until_reset.is_none();
+        let violated = quota && is_over(status);
         if violated {
             let unit = status.current_limit.as_ref().map(|limit| limit.unit);
             let (_, window_s) = UNITS[usize::try_from(unit.unwrap()).unwrap()];

@@ -74,6 +74,14 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         shown: Shown::ByRequests,
     },
     Difference {
+        id: "raised-limits",
+        what: "a limit that is raised within its window, after refused hits",
+        there: "lets fewer more pass than it was raised by: refused hits count, unless its local cache refused them",
+        here: "lets as many more pass as it was raised by; under `TOLLGATE_STORE_KEYS=reference` refused hits count",
+        reason: "stores and caches agree",
+        shown: Shown::ByRequests,
+    },
+    Difference {
         id: "inner-stars",
         what: "a `*` that is not the last character of a pattern",
         there: "is a letter",

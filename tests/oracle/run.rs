@@ -303,6 +303,8 @@ impl Services {
     ) -> Ran {
         let mut comparable = [true; TOLLGATES.len()];
         let mut counters: HashMap<(String, u64), Counter> = HashMap::new();
+        // The largest limit by which a counter was over.
+        let mut limits_over: HashMap<(String, u64), u32> = HashMap::new();
         let mut compared = 0;
         let mut alike = true;
         let ran = |outcome, comparable, alike| Ran {
@@ -336,8 +338,26 @@ impl Services {
             }
             // Where the reference counts together what tollgate counts apart, its own keys end the
             // case.
-            for counter in model::counters(case, asked).into_iter().flatten() {
+            let statuses = there.as_ref().map(|answer| answer.statuses.as_slice());
+            let statuses = statuses.unwrap_or_default().iter().map(Some);
+            let statuses = statuses.chain(std::iter::repeat(None));
+            for (counter, status) in model::counters(case, asked).into_iter().zip(statuses) {
+                let Some(counter) = counter else { continue };
                 let name = (counter.name.clone(), counter.window_start(before_s));
+                if let Some(status) = status
+                    && let Some(limit) = &status.current_limit
+                {
+                    let requests = limit.requests_per_unit;
+                    let over = limits_over.get(&name);
+                    if over.is_some_and(|over| requests > *over) {
+                        met("raised-limits");
+                        comparable = [comparable[0], false, false];
+                    }
+                    if answers::is_over(status) {
+                        let over = limits_over.entry(name.clone()).or_default();
+                        *over = requests.max(*over);
+                    }
+                }
                 let first = counters.entry(name).or_insert_with(|| counter.clone());
                 if first.is_apart_from(&counter) {
                     met(shared_counter(first, &counter));
