@@ -10,7 +10,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use prost::Message as _;
 use tokio::runtime;
+use tokio::task::JoinSet;
+use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
+use tollgate::proto::tollgate::v1::{BatchRequest, Call, CheckRequest, Descriptor, Entry, call};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::process_usage::cpu_seconds;
 
@@ -180,6 +184,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "batches with long answers",
+        tls: None,
+        arguments: &[],
+        counters: &[],
+        make: batches,
+    },
+    Attack {
         name: "TLS handshakes",
         tls: Some(Key::Ecdsa),
         arguments: &[],
@@ -319,6 +330,58 @@ fn control(number: u32) -> Vec<u8> {
         1 => frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]),
         _ => frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
     }
+}
+
+/// Batches in flight.
+const BATCHES: usize = 3;
+
+/// Sends batches of 250 KB, each when the answer to one before it is read. A descriptor has 16
+/// limits.
+fn batches(field: &Field) -> Tally {
+    let descriptor = |number: u32| Descriptor {
+        entries: vec![Entry {
+            key: "many".to_owned(),
+            value: number.to_string(),
+        }],
+        hits: None,
+    };
+    let check = CheckRequest {
+        domain: "d".to_owned(),
+        descriptors: (0..512).map(descriptor).collect(),
+        ..CheckRequest::default()
+    };
+    let calls = 250_000 / check.encoded_len() as u64;
+    let call = |tag| Call {
+        tag,
+        call: Some(call::Call::Check(check.clone())),
+    };
+    let batch = BatchRequest {
+        calls: (0..calls).map(call).collect(),
+    };
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = RateLimitsClient::connect(format!("http://{}", field.service)).await;
+        let client = client.unwrap().max_decoding_message_size(64 << 20);
+        let mut tally = Tally::default();
+        let (began, cpu) = (Instant::now(), cpu_seconds("/proc/thread-self/stat"));
+        let mut asked = JoinSet::new();
+        field.ready.store(true, Ordering::Release);
+        while !field.stop.load(Ordering::Acquire) {
+            while asked.len() < BATCHES {
+                let (mut client, batch) = (client.clone(), batch.clone());
+                asked.spawn(async move { client.batch(batch).await.map(drop) });
+            }
+            if let Some(answered) = asked.join_next().await {
+                tally.done += u64::from(answered.unwrap().is_ok());
+            }
+        }
+        let elapsed = began.elapsed().as_secs_f64();
+        tally.cpu = (cpu_seconds("/proc/thread-self/stat") - cpu) / elapsed;
+        tally
+    })
 }
 
 /// Runs `count` connections that send what is due.

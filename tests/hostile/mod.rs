@@ -39,12 +39,18 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use attacks::{ATTACKS, Attack, Field, Key, Tally};
 use measured_client::{Asked, MeasuredClient};
 
-const RULES: &str = "
-domain: d
-descriptors:
-  - key: k
-    rate_limit: { unit: year, requests_per_unit: 1000000000 }
-";
+/// Rules with as many limits on `many` as there may be.
+fn rules() -> String {
+    let limit = |number| {
+        format!("{{ unit: year, unit_multiplier: {number}, requests_per_unit: 1000000000 }}")
+    };
+    let limits: Vec<String> = (1..=16).map(limit).collect();
+    let limits = limits.join(", ");
+    format!(
+        "domain: d\ndescriptors:\n- {{ key: k, rate_limit: {} }}\n- {{ key: many, rate_limits: [{limits}] }}\n",
+        limit(1)
+    )
+}
 
 /// Most growth of the process in any attack.
 const GROWTH_BYTES_MAX: u64 = 400 * 1024 * 1024;
@@ -180,7 +186,7 @@ fn look(attack: &Attack, extent: &Extent) {
         if secured.is_none() {
             processors::go_first();
         }
-        Tollgate::start(RULES, &arguments)
+        Tollgate::start(&rules(), &arguments)
     });
     let client = secured.as_ref().map(|secured| &secured.client);
     let greeting = client.map(tls_flood::recorded).unwrap_or_default();
