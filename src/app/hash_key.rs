@@ -12,7 +12,7 @@ use crate::value_hash::ShownValues;
 /// The shortest hash key, in bytes.
 const HASH_KEY_BYTES_MIN: usize = 16;
 
-/// How much of the file is read, in bytes.
+/// The longest hash key with the white space at its end, in bytes.
 const HASH_KEY_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the hash key in the file that `flag` names, without white space at its end.
@@ -20,8 +20,13 @@ pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError
     let path = file.display();
     let mut key = Vec::new();
     regular_file::open(file)
-        .and_then(|file| file.take(HASH_KEY_BYTES_MAX).read_to_end(&mut key))
+        .and_then(|file| file.take(HASH_KEY_BYTES_MAX + 1).read_to_end(&mut key))
         .map_err(|error| AppError::HashKey(format!("{path}: {error}; {flag} names this file")))?;
+    if key.len() as u64 > HASH_KEY_BYTES_MAX {
+        return Err(AppError::HashKey(format!(
+            "{path}: a key has at most {HASH_KEY_BYTES_MAX} bytes; {flag} names this file"
+        )));
+    }
     key.truncate(key.trim_ascii_end().len());
     if key.len() < HASH_KEY_BYTES_MIN {
         return Err(AppError::HashKey(format!(

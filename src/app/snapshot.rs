@@ -240,8 +240,11 @@ impl Snapshots {
     pub(super) async fn write_last(&self) {
         self.parts.is_stopping.store(true, Ordering::Release);
         let written = timeout(OTHERS_MAX, self.write(Urgency::Last)).await;
+        // A writer that is still at it keeps the lock until the process ends.
+        if written.is_ok() {
+            self.parts.path.unlock();
+        }
         self.report(written.unwrap_or(Err(WriteError::TooSlow)));
-        self.parts.path.unlock();
     }
 
     async fn write(&self, urgency: Urgency) -> Result<(), WriteError> {

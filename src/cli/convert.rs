@@ -49,7 +49,7 @@ pub(super) struct Convert {
     domain: Option<String>,
 
     /// Of limitador: all limits are charged after the work, by Report or by Envoy's
-    /// apply_on_stream_done. Limits of Kuadrant's TokenRateLimitPolicy are in any case
+    /// apply_on_stream_done. Those of Kuadrant's TokenRateLimitPolicy always are
     #[arg(long, conflicts_with = "envoy")]
     charged_afterwards: bool,
 
@@ -100,6 +100,11 @@ impl Convert {
         let domain = self.domain.as_deref();
         let progress = Progress::working("converting");
         let converted = match self.from {
+            Some(Origin::AspNetCoreRateLimit) if self.charged_afterwards => {
+                drop(progress);
+                eprintln!("error: --charged-afterwards is for --from limitador");
+                return Ok(Exit::Usage);
+            }
             Some(Origin::AspNetCoreRateLimit) => asp_net_core::convert(&sources, domain),
             Some(Origin::Limitador) | None => {
                 limitador::convert(&sources, domain, self.charged_afterwards)

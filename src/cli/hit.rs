@@ -44,7 +44,7 @@ pub(super) struct Hit {
     /// Domain of the rules
     domain: String,
 
-    /// Descriptor, KEY=VALUE,KEY=VALUE; several are sent in one request. A comma of a value is \\,
+    /// Descriptor, KEY=VALUE,KEY=VALUE; several are sent in one request. A comma of a value is \,
     #[arg(required = true, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
     descriptors: Vec<DescriptorArgument>,
 

@@ -9,7 +9,6 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
-use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
 
@@ -116,18 +115,18 @@ pub(super) fn requested_format(args: &[OsString]) -> LogFormat {
 /// `message`.
 pub(super) fn report(format: LogFormat, message: &str, text: &str) {
     match format {
-        LogFormat::Text => write(text.trim_end()),
+        LogFormat::Text => eprintln!("{}", text.trim_end()),
         LogFormat::Json => {
             let mut fields = Map::new();
             fields.insert("error".to_owned(), text.trim_end().into());
-            write(&json_line("error", module_path!(), message, fields));
+            eprintln!("{}", json_line("error", module_path!(), message, fields));
         }
     }
 }
 
 /// Writes a JSON line of level info to stderr, whatever the log level.
 pub(super) fn announce(message: &str, fields: Map<String, Value>) {
-    write(&json_line("info", module_path!(), message, fields));
+    eprintln!("{}", json_line("info", module_path!(), message, fields));
 }
 
 /// Writes a panic as one JSON line. It does not go through `tracing`, which may have panicked.
@@ -149,17 +148,8 @@ fn report_panic(info: &PanicHookInfo<'_>) {
     if backtrace.status() == BacktraceStatus::Captured {
         field("backtrace", &backtrace.to_string());
     }
-    write(&json_line(
-        "error",
-        module_path!(),
-        "a thread panicked: this is a defect in tollgate",
-        fields,
-    ));
-}
-
-fn write(line: &str) {
-    // Nothing can be reported if stderr is closed.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let message = "a thread panicked: this is a defect in tollgate";
+    eprintln!("{}", json_line("error", module_path!(), message, fields));
 }
 
 /// One JSON object: `@timestamp`, `level`, `@message`, `module`, then the other fields.

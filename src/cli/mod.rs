@@ -5,7 +5,7 @@
 //! What it deliberately does not do: anything that a library user could need. A command is a few
 //! calls of other modules.
 
-/// Prints a line to stdout like `println!`, which panics if stdout is closed.
+/// Prints a line to stdout. The standard library's `println!` panics if stdout is closed.
 macro_rules! print_line {
     ($($line:tt)*) => {
         $crate::cli::output::print(format_args!($($line)*))

@@ -28,7 +28,7 @@ pub(super) struct Reset {
     /// Domain of the rules
     domain: String,
 
-    /// Descriptor, KEY=VALUE,KEY=VALUE; a comma of a value is \\,
+    /// Descriptor, KEY=VALUE,KEY=VALUE; a comma of a value is \,
     #[arg(value_parser = parse_descriptor)]
     descriptor: DescriptorArgument,
 

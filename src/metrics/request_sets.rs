@@ -168,11 +168,19 @@ impl RequestLabelSets {
             changing.retired.remove(key);
         }
         if gone.is_empty() {
-            let left = changing
-                .idle
-                .len()
-                .saturating_sub(some(changing.idle.len()));
-            gone = changing.idle.split_off(left);
+            let Changing {
+                idle, unchanged, ..
+            } = &mut *changing;
+            let wanted = some(idle.len());
+            while gone.len() < wanted
+                && let Some(key) = idle.pop()
+            {
+                // It may have had hits since it was read.
+                let hits = self.map.get(&key).map(|counters| counters.totals());
+                if hits.is_some() && hits.as_ref() == unchanged.get(&key).map(|(hits, _)| hits) {
+                    gone.push(key);
+                }
+            }
         }
         let freeable = changing.retired.len().saturating_add(changing.idle.len());
         self.freeable.store(freeable, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::headings::STATSD;
 use crate::settings::parse::{boolean, nonzero_duration, sink_port};
+use crate::visible_text::Hidden;
 
 /// The default port of a StatsD server.
 const STATSD_PORT: u16 = 8125;
@@ -22,7 +23,7 @@ pub struct StatsdSettings {
     ///
     /// Example: statsd.example.org
     #[arg(long, env = "STATSD_HOST", value_name = "HOST")]
-    pub statsd_host: Option<String>,
+    pub statsd_host: Option<Hidden>,
 
     /// Port of the StatsD server
     ///
@@ -92,7 +93,8 @@ impl StatsdSettings {
     /// Where counters are to be sent: host and port; none when nothing says so.
     pub fn server(&self) -> Option<(&str, u16)> {
         // What is set to nothing is not set.
-        let host = self.statsd_host.as_deref().filter(|host| !host.is_empty());
+        let host = self.statsd_host.as_ref().map(|host| host.0.as_str());
+        let host = host.filter(|host| !host.is_empty());
         let said = self.use_statsd.unwrap_or(host.is_some());
         said.then(|| {
             let host = host.unwrap_or("localhost");

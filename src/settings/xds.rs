@@ -46,7 +46,7 @@ pub struct XdsSettings {
         default_value = "localhost:18000",
         value_name = "HOST:PORT"
     )]
-    pub config_grpc_xds_server_url: String,
+    pub config_grpc_xds_server_url: Hidden,
 
     /// xDS node ID
     ///

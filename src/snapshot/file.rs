@@ -119,12 +119,14 @@ impl LockedPath {
             path: path.display().to_string(),
             error,
         };
-        let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         // A link stays, and what it names is replaced.
-        let path = if is_link {
-            fs::canonicalize(path).map_err(|error| not_regular(path, error))?
-        } else {
-            path.to_owned()
+        let path = match fs::read_link(path) {
+            Ok(target) => fs::canonicalize(path).or_else(|error| match error.kind() {
+                // What it names is to be written first.
+                ErrorKind::NotFound => Ok(path.with_file_name("").join(target)),
+                _ => Err(not_regular(path, error)),
+            })?,
+            Err(_) => path.to_owned(),
         };
         let lock = beside(&path, ".lock");
         for file in [&path, &lock, &beside(&path, ".tmp")] {

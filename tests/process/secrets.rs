@@ -241,11 +241,26 @@ fn no_setting_shows_its_secret_in_whatever_form_it_is_written() {
 
 #[test]
 fn no_debug_print_of_settings_shows_a_secret() {
-    let url = format!("redis://me:{SECRET}@cache");
+    for url in [
+        format!("redis://me:{SECRET}@cache"),
+        format!("redis://cache?password={SECRET}"),
+        format!("{SECRET}@cache"),
+        format!("me:{SECRET}@cache:6379"),
+    ] {
+        assert_hidden(&url);
+    }
+}
+
+#[track_caller]
+fn assert_hidden(url: &str) {
     let mut settings = Settings::from_flags([
         "rules.yaml",
         "--store",
-        &url,
+        url,
+        "--statsd-host",
+        url,
+        "--config-grpc-xds-server-url",
+        url,
         "--config-grpc-xds-client-additional-headers",
         &format!("authorization:{SECRET}"),
     ])
@@ -254,10 +269,10 @@ fn no_debug_print_of_settings_shows_a_secret() {
         EnvironmentVariables::read(REDIS_VARIABLES, |_| Some(SECRET.to_owned()));
     settings.tracing.otel = settings.store.reference.clone();
     let shared = SharedSettings {
-        url: url.clone(),
+        url: url.to_owned(),
         ..SharedSettings::default()
     };
-    let target = tollgate::store::redis::Target::of_url(&url);
+    let target = tollgate::store::redis::Target::of_url(url);
     let built = (tollgate::store::redis::BACKEND.configure)(&shared);
     for shown in [
         format!("{settings:?}"),

@@ -171,19 +171,20 @@ fn only_a_regular_file_is_replaced_or_renamed() {
         std::fs::remove_file(beside(end)).unwrap();
     }
 
-    // What a link names is replaced, and the link stays.
+    // What a link names is written or replaced, and the link stays.
     let target = folder.path().join("volume");
-    std::fs::write(&target, "").unwrap();
     symlink(&target, &snapshot).unwrap();
-    let mut service = start(&rules, &snapshot, "86400");
-    service.signal("TERM");
-    assert!(service.wait().success());
-    assert!(snapshot.is_symlink());
-    assert!(
-        std::fs::read(&target)
-            .unwrap()
-            .starts_with(b"tollgate-buckets")
-    );
+    for before in [None, Some("")] {
+        if let Some(before) = before {
+            std::fs::write(&target, before).unwrap();
+        }
+        let mut service = start(&rules, &snapshot, "86400");
+        service.signal("TERM");
+        assert!(service.wait().success());
+        assert!(snapshot.is_symlink());
+        let written = std::fs::read(&target).unwrap();
+        assert!(written.starts_with(b"tollgate-buckets"), "{before:?}");
+    }
 }
 
 #[test]

@@ -385,6 +385,10 @@ fn new_values_take_the_space_of_values_without_hits() {
         reloaded.hit_value("7");
         reloaded.scrape();
     }
+    // Most have had a hit since.
+    for value in 8..900 {
+        reloaded.hit_value(&value.to_string());
+    }
     for value in 0..10 {
         reloaded.hit_value(&format!("new-{value}"));
     }
@@ -395,8 +399,17 @@ fn new_values_take_the_space_of_values_without_hits() {
         (shown.get("a_7"), shown.get("a_new-9")),
         (Some(&3), Some(&1))
     );
+    let again = (8..900).map(|value| shown.get(&*format!("a_{value}")));
+    assert!(
+        again.clone().all(|hits| hits == Some(&2)),
+        "a value starts again"
+    );
     let hits: u64 = (shown.values().sum::<u64>()) + 1;
-    assert_eq!(hits, REQUEST_LABEL_SETS_MAX as u64 + 13, "no hit is lost");
+    assert_eq!(
+        hits,
+        REQUEST_LABEL_SETS_MAX as u64 + 13 + 892,
+        "no hit is lost"
+    );
 }
 
 /// Each worker thread holds the rules of its last answer. A reload must wake worker threads without

@@ -91,7 +91,7 @@ impl Reader<'_> {
     /// Reports an unknown key within a misplaced value. To know its place would help nobody.
     fn unknown_in_misplaced(&mut self, key: &Node, path: &FieldPath<'_>, name: &str) {
         let words = self.grammar.config_error();
-        let message = format!("{words}unknown key '{}'", excerpt(name));
+        let message = format!("{words}unknown key {}", self.shown_key(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
         self.report_in(Phase::Names, path, error.help("remove it"));
     }
@@ -155,7 +155,7 @@ impl Reader<'_> {
         }
         let name = key.text().unwrap_or_default();
         let words = self.grammar.config_error();
-        let message = format!("{words}unknown key '{}'", excerpt(name));
+        let message = format!("{words}unknown key {}", self.shown_key(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
         let grammar = self.grammar;
         let meant = nearest(name, here.fields.iter().map(|field| field.name));

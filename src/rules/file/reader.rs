@@ -297,6 +297,15 @@ impl<'s> Reader<'s> {
         self.hidden.last() == Some(&self.files.len().saturating_sub(1))
     }
 
+    /// A key for messages: in quotes, and not at all where it could be a line of another file.
+    pub(super) fn shown_key(&self, name: &str) -> String {
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if self.hides_lines() && !name.bytes().all(is_word) {
+            return "here".to_owned();
+        }
+        format!("'{}'", excerpt(name))
+    }
+
     /// Warns of what follows the first document of a file.
     pub(crate) fn warn_ignored(&mut self, at: Option<Span>) {
         if let Some(at) = at {

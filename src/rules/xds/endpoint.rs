@@ -32,7 +32,7 @@ pub(crate) struct XdsEndpoint(ServerEndpoint);
 
 impl XdsEndpoint {
     pub(crate) fn new(settings: &XdsSettings) -> Result<Self, XdsError> {
-        let url = &settings.config_grpc_xds_server_url;
+        let url = &settings.config_grpc_xds_server_url.0;
         let bare = url.strip_prefix("dns:///").unwrap_or(url);
         let split = bare.rsplit_once(':');
         let parsed = split.and_then(|(host, port)| Some((host, port.parse().ok()?)));
