@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::admin_api::time_text;
 use crate::pipeline::Generations;
+use crate::rules::xds::XdsStatus;
 use crate::settings::Settings;
 use crate::store::{StoreHealth, StoreStart};
 use tollgate_limiter::OnStoreFailure;
@@ -25,6 +26,8 @@ pub struct Readiness {
     /// Rules without any domain do not count.
     needs_a_domain: bool,
     store: StoreState,
+    /// None when rules come from files. Readiness does not depend on it.
+    xds: Option<Arc<XdsStatus>>,
     /// The store was in use, or the service has begun without it. It stays so.
     has_begun: Arc<AtomicBool>,
     /// For domains whose rules say nothing else.
@@ -49,11 +52,18 @@ impl Readiness {
             has_begun: Arc::new(AtomicBool::new(store().is_none())),
             on_store_failure: settings.store.on_store_failure.into(),
             store: Arc::new(store),
+            xds: None,
             generations,
             stopping: Arc::default(),
             without_rules: settings.force_start_without_initial_config,
             needs_a_domain: settings.healthy_with_at_least_one_config_loaded,
         }
+    }
+
+    /// Reports the connection to an xDS server.
+    #[must_use]
+    pub fn with_xds(self, xds: Option<Arc<XdsStatus>>) -> Self {
+        Self { xds, ..self }
     }
 
     /// Turns readiness off permanently.
@@ -153,6 +163,18 @@ impl Readiness {
                 }
             }
             None => say(self.rules_ready(), format_args!("rules: none")),
+        }
+        if let Some(xds) = &self.xds {
+            let server = xds.server();
+            let generation = self.generations.current();
+            let resources = generation.map_or(0, |generation| generation.sources);
+            match xds.error() {
+                None => say(
+                    true,
+                    format_args!("xds: connected to {server}, {resources} resources"),
+                ),
+                Some(why) => say(false, format_args!("xds: not connected to {server}: {why}")),
+            }
         }
         if let Some(why) = self.generations.refused() {
             say(false, format_args!("newest rules: refused\n{why}"));

@@ -105,6 +105,7 @@ impl RunningService {
             grpc_server.spawn_workers(&mut workers, store_workers);
         }
         let mut watchers = JoinSet::new();
+        let xds_status = app.xds.as_ref().map(XdsClient::status);
         spawn_rules_watcher(
             &mut watchers,
             app.xds,
@@ -134,7 +135,8 @@ impl RunningService {
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop)));
         let store = Arc::clone(&app.store);
         let store_health = move || store.health();
-        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_health);
+        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_health)
+            .with_xds(xds_status);
         let ports = HttpPorts {
             http: app.listeners.http,
             prometheus: app.listeners.prometheus,

@@ -128,7 +128,7 @@ fn explain_last(replica: &RatelimitProcess) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn readiness(replica: &RatelimitProcess) -> String {
+pub(crate) fn readiness(replica: &RatelimitProcess) -> String {
     http(replica.admin, "GET", "/readyz?verbose", "").1
 }
 

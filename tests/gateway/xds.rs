@@ -17,6 +17,7 @@ use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::gateway::ads::{Ads, TYPE_URL};
+use crate::gateway::overlay::readiness;
 use crate::gateway::wait_for_log;
 
 /// A descriptor with a limit of `requests` per `unit` for a key.
@@ -208,13 +209,37 @@ async fn requests_have_the_configured_node_and_headers() {
     let replica = start(&ads, &said);
     ads.wait_for_streams(1);
     assert_eq!(replica.health(), 500);
+    let connected = |resources| {
+        format!(
+            "[+] xds: connected to {}, {resources} resources\n",
+            url(&ads)
+        )
+    };
+    assert!(
+        readiness(&replica).contains(&connected(0)),
+        "{}",
+        readiness(&replica)
+    );
     ads.send("1", &everything());
     ads.answer_to("1");
+    assert!(
+        readiness(&replica).contains(&connected(2)),
+        "{}",
+        readiness(&replica)
+    );
     assert_eq!(ads.header("x-tenant").as_deref(), Some("one"));
     assert_eq!(
         ads.header("authorization").as_deref(),
         Some("Bearer hunter2")
     );
+    ads.close(true);
+    let lost = format!("[-] xds: not connected to {}: ", url(&ads));
+    let report = until("the report has the lost connection", || {
+        let report = readiness(&replica);
+        report.contains(&lost).then(|| report.clone()).ok_or(report)
+    });
+    assert!(report.ends_with("\nready\n"), "{report}");
+    assert!(!report.contains("hunter2"), "{report}");
     assert!(!replica.said().contains("hunter2"), "{}", replica.said());
     let heard = ads.heard();
     assert_eq!(heard.len(), 2, "{heard:?}");

@@ -19,9 +19,11 @@ mod error;
 pub mod proto;
 mod resources;
 mod snapshot;
+mod status;
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost_types::{Struct, Value};
@@ -43,6 +45,7 @@ use self::resources::TYPE_URL;
 pub use self::resources::load_bytes;
 pub use self::snapshot::OverlayWatcher;
 use self::snapshot::Snapshot;
+pub use self::status::XdsStatus;
 use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
 use crate::rules::reload::RulesUpdate;
@@ -62,6 +65,7 @@ pub struct XdsClient {
     headers: MetadataMap,
     message_bytes_max: usize,
     snapshot: Snapshot,
+    status: Arc<XdsStatus>,
     /// The waits after a failed connection.
     connecting: Backoff,
     /// The waits after a stream that ended.
@@ -103,8 +107,10 @@ impl XdsClient {
             0 => MESSAGE_BYTES_MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
         };
+        let endpoint = XdsEndpoint::new(settings)?;
         Ok(Self {
-            endpoint: XdsEndpoint::new(settings)?,
+            status: Arc::new(XdsStatus::new(endpoint.words())),
+            endpoint,
             node: node(settings)?,
             headers: headers(&settings.config_grpc_xds_client_additional_headers.0)?,
             message_bytes_max,
@@ -112,6 +118,11 @@ impl XdsClient {
             connecting: backoff(settings.config_grpc_xds_server_connect_retry_interval),
             streaming: backoff(settings.xds_client_backoff_initial_interval),
         })
+    }
+
+    /// The state of the connection.
+    pub fn status(&self) -> Arc<XdsStatus> {
+        Arc::clone(&self.status)
     }
 
     /// The watcher of the overlay; none without an overlay.
@@ -126,6 +137,7 @@ impl XdsClient {
                 Err(why) => (why, &mut self.connecting),
                 Ok((channel, seen)) => {
                     self.connecting.reset();
+                    self.status.set_connected();
                     emit(XdsEvent::Connected(self.endpoint.words()));
                     let mut brought = false;
                     let why = self.stream(channel, &mut emit, &mut brought).await;
@@ -144,6 +156,7 @@ impl XdsClient {
             };
             let chance = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
             let wait = backoff.wait(chance);
+            self.status.set_disconnected(&why);
             emit(XdsEvent::Disconnected {
                 error: why,
                 retry_in: wait,
