@@ -302,3 +302,39 @@ fn pairs(text: &str) -> impl Iterator<Item = &str> {
         .map(str::trim)
         .filter(|pair| !pair.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use http_body_util::Full;
+    use prost::bytes::Bytes;
+    use tonic::codec::{Codec as _, Streaming};
+    use tonic_prost::ProstCodec;
+
+    use super::proto::envoy::service::discovery::v3::DiscoveryResponse;
+    use super::*;
+
+    /// The error of a response that begins with a message of this length and ends.
+    async fn error_of_length(length: usize) -> String {
+        let length = u32::try_from(length).unwrap().to_be_bytes();
+        let body = [&[0], &length[..]].concat();
+        let decoder = ProstCodec::<(), DiscoveryResponse>::default().decoder();
+        let mut stream = Streaming::new_response(
+            decoder,
+            Full::new(Bytes::from(body)),
+            StatusCode::OK,
+            None,
+            Some(MESSAGE_BYTES_MAX),
+        );
+        stream_error(&stream.message().await.unwrap_err()).to_string()
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_response_that_is_too_large_names_the_setting() {
+        let setting = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+        let error = error_of_length(MESSAGE_BYTES_MAX + 1).await;
+        assert!(error.ends_with(&format!("; raise {setting}")), "{error}");
+        let error = error_of_length(MESSAGE_BYTES_MAX).await;
+        assert!(!error.contains(setting), "{error}");
+    }
+}
