@@ -12,7 +12,7 @@ use super::error::AppError;
 use super::poll::POLL_INTERVAL;
 use super::store;
 use crate::pipeline::Generations;
-use crate::rules::reload::{LoadError, Rules, RulesUpdate, RulesWatcher};
+use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
 use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
 
@@ -59,14 +59,6 @@ pub(super) async fn watch(
 pub(super) fn take(generations: &Generations, change: Option<RulesUpdate>, leased: bool) {
     if leased && let Some(Ok(change)) = &change {
         store::warn_about_rules_without_leases(change.loaded.rules.rules());
-    }
-    if let Some(Ok(Rules { loaded, .. })) = &change
-        && loaded.rules.domain_count() == 0
-    {
-        // The reference takes an empty RUNTIME_ROOT as well; a path without files is an error.
-        tracing::warn!(
-            "the rules are empty: no limit applies, and every request passes; is the ConfigMap or the directory empty?"
-        );
     }
     generations.take(change);
 }

@@ -50,9 +50,13 @@ impl Check {
         }
         let mut sources = Vec::new();
         let mut unreadable = Vec::new();
+        let mut empty = Vec::new();
         for path in &paths {
             match read(path) {
-                Ok(read) => sources.extend(read),
+                Ok(read) => {
+                    empty.extend(reload::no_files(path, &read));
+                    sources.extend(read);
+                }
                 Err(error) => unreadable.push(diagnostic(&error)),
             }
         }
@@ -80,6 +84,7 @@ impl Check {
         };
         let readable = unreadable.is_empty();
         report.errors.splice(0..0, unreadable);
+        report.warnings.extend(empty);
         let checked = Checked {
             name: name(&paths),
             report,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
-use crate::rules::file::{self, LoadedRules, Options, Report};
+use crate::rules::file::{self, Code, Diagnostic, LoadedRules, Options, Report, Span};
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
@@ -82,7 +82,24 @@ struct Snapshot {
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
     let overlay = read_overlay(&options)?;
-    load_overlaid(&sources, overlay.as_ref(), options).map_err(LoadError::Diagnostics)
+    let rules = load_overlaid(&sources, overlay.as_ref(), options);
+    let mut rules = rules.map_err(LoadError::Diagnostics)?;
+    rules.loaded.warnings.extend(no_files(path, &sources));
+    Ok(rules)
+}
+
+/// A warning if no file was read. The reference takes an empty `RUNTIME_ROOT` as well; elsewhere it
+/// is an error of reading.
+pub(crate) fn no_files(path: &RulesPath, sources: &[Source]) -> Option<Diagnostic> {
+    if !sources.is_empty() {
+        return None;
+    }
+    let (RulesPath::Path(directory) | RulesPath::Runtime { directory, .. }) = path;
+    let words = "no rules file in this directory: no limit applies, and every request passes";
+    let mut warning = Diagnostic::warning(Code::NoFiles, Span::default(), words)
+        .help("put a .yaml file there; is the ConfigMap empty?");
+    warning.file = directory.display().to_string();
+    Some(warning)
 }
 
 /// Reads the overlay that the options name.

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tollgate::rules::file::Options;
+use tollgate::rules::file::{Code, Options};
 use tollgate::rules::path::RulesPath;
 use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
 
@@ -156,6 +156,31 @@ fn a_link_above_the_root_that_is_swapped_is_seen() {
     symlink("two", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("current")).unwrap();
     assert_eq!(domains(changed(&mut reload)), ["b"]);
+}
+
+#[test]
+fn an_emptied_runtime_root_is_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("config");
+    fs::create_dir(&root).unwrap();
+    fs::write(
+        root.join("rules.yaml"),
+        "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+    )
+    .unwrap();
+    let path = RulesPath::Runtime {
+        directory: directory.path().to_owned(),
+        app_directory: "config".to_owned(),
+        ignore_dot_files: true,
+    };
+    let mut reload = RulesWatcher::new(path, APART);
+    let codes = |rules: RulesUpdate| -> Vec<_> {
+        let warnings = rules.unwrap().loaded.warnings;
+        warnings.iter().map(|warning| warning.code).collect()
+    };
+    assert_eq!(codes(reload.read().unwrap()), []);
+    fs::remove_file(root.join("rules.yaml")).unwrap();
+    assert_eq!(codes(changed(&mut reload)), [Code::NoFiles]);
 }
 
 #[test]
