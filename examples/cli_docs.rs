@@ -4,8 +4,8 @@
 //! `FOLDER/completions` (`tollgate` for bash, `_tollgate` for zsh, `tollgate.fish`) and `FOLDER/man`
 //! (`tollgate.1` and one page for each subcommand, such as `tollgate-serve.1`).
 //!
-//! Why an example and not a subcommand: the libraries that write these files stay out of the
-//! binary.
+//! Completions are those of `tollgate completions`. Why man pages have no subcommand: the library
+//! that writes them stays out of the binary.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,11 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use clap_complete::{Shell, generate_to};
-use tollgate::cli::Cli;
+use clap_complete::Shell;
+use tollgate::cli::{self, Cli};
 
-/// The shells for which completions are written.
-const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+/// The shells for which completions are written, and the names that Debian loads.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "tollgate"),
+    (Shell::Zsh, "_tollgate"),
+    (Shell::Fish, "tollgate.fish"),
+];
 
 /// Writes all files below `folder`, in place of those of an earlier run.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
@@ -29,12 +33,8 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
         }
         fs::create_dir_all(folder)?;
     }
-    for shell in SHELLS {
-        let file = generate_to(shell, &mut Cli::command(), "tollgate", &completions)?;
-        if shell == Shell::Bash {
-            // Debian loads completions of bash by the name of the command.
-            fs::rename(file, completions.join("tollgate"))?;
-        }
+    for (shell, name) in COMPLETIONS {
+        fs::write(completions.join(name), cli::completions(shell))?;
     }
     clap_mangen::generate_to(Cli::command(), man)
 }

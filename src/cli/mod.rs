@@ -25,6 +25,7 @@ mod backoff;
 mod check;
 mod check_format;
 mod check_schema;
+mod completions;
 mod convert;
 mod descriptor_argument;
 mod exit;
@@ -56,6 +57,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use rustix::process::Signal;
 use tokio::signal::unix::SignalKind;
 
+pub use self::completions::completions;
 pub use self::exit::Exit;
 use self::explain_last::ExplainLast;
 use crate::settings::{LogFormat, Settings, help};
@@ -125,6 +127,8 @@ enum Command {
     Shadow(Box<shadow::Shadow>),
     /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
     Schema(schema::Schema),
+    /// Print the completions of a shell
+    Completions(completions::Completions),
 }
 
 /// The environment variable that a rejected value comes from. clap names only the flag.
@@ -221,6 +225,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Reset(reset) => reset.run(),
         Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),
+        Command::Completions(completions) => Ok(completions.run()),
     };
     let exit = run.unwrap_or_else(|error| {
         let text = match log_format {

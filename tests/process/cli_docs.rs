@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 #[path = "../../examples/cli_docs.rs"]
 mod generator;
@@ -52,8 +53,18 @@ fn files_have_the_names_that_debian_loads() {
     assert_eq!(completions, ["_tollgate", "tollgate", "tollgate.fish"]);
     let pages = names(&folder.path().join("man"));
     let commands = [
-        "", "-check", "-explain", "-hit", "-reset", "-schema", "-serve", "-shadow", "-tap",
-        "-test", "-top",
+        "",
+        "-check",
+        "-completions",
+        "-explain",
+        "-hit",
+        "-reset",
+        "-schema",
+        "-serve",
+        "-shadow",
+        "-tap",
+        "-test",
+        "-top",
     ];
     for command in commands {
         let page = format!("tollgate{command}.1");
@@ -63,6 +74,23 @@ fn files_have_the_names_that_debian_loads() {
     fs::write(folder.path().join("man/old.1"), "").unwrap();
     generator::write(folder.path()).unwrap();
     assert_eq!(names(&folder.path().join("man")), pages);
+}
+
+#[test]
+fn the_command_prints_the_completions_of_the_package() {
+    let folder = generated();
+    let printed = |shell| run(Command::new(tollgate_binary()).args(["completions", shell]));
+    for (shell, name) in [
+        ("bash", "tollgate"),
+        ("zsh", "_tollgate"),
+        ("fish", "tollgate.fish"),
+    ] {
+        let file = fs::read_to_string(folder.path().join("completions").join(name)).unwrap();
+        assert!(printed(shell) == file, "{shell}");
+    }
+    for shell in ["elvish", "powershell"] {
+        assert!(printed(shell).contains("drain-delay"), "{shell}");
+    }
 }
 
 #[test]

@@ -177,6 +177,8 @@ const EXIT_CODES: &[(&str, i32)] = &[
     ("reset shop ten=x --admin http://127.0.0.1:1", 4),
     ("shadow shop shop.ten --for 1h --admin http://$ADMIN", 0),
     ("schema", 0),
+    ("completions bash", 0),
+    ("completions cmd", 2),
     ("--help", 0),
     ("--no-such-flag", 2),
 ];

@@ -14,8 +14,19 @@ const LINES_MAX: usize = 60;
 const COLUMNS_MAX: usize = 100;
 
 /// Every command with arguments of its own; "" is the program itself.
-const COMMANDS: [&str; 11] = [
-    "", "serve", "check", "explain", "test", "hit", "top", "tap", "reset", "shadow", "schema",
+const COMMANDS: [&str; 12] = [
+    "",
+    "serve",
+    "check",
+    "explain",
+    "test",
+    "hit",
+    "top",
+    "tap",
+    "reset",
+    "shadow",
+    "schema",
+    "completions",
 ];
 
 fn help(command: &str, option: &str) -> String {
