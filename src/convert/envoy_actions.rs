@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::convert::yaml_text::{comment, scalar};
-use crate::settings::DESCRIPTORS_MAX;
 use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// Keys that Envoy fills from one header, and that header.
@@ -36,6 +35,9 @@ const ACTIONS: [&str; 4] = [
 
 /// How many lists of actions one descriptor may become by headers that may be absent.
 const ALTERNATIVES_MAX: usize = 64;
+
+/// How many descriptors a request may have by default: `--descriptors-max`.
+const DESCRIPTORS_MAX: usize = 512;
 
 /// What is known about keys beyond the rules.
 #[derive(Clone, Debug, Default)]

@@ -76,9 +76,6 @@ pub use self::top_keys::{TopKeysMode, TopKeysSettings};
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
-/// Default of `--descriptors-max`.
-pub const DESCRIPTORS_MAX: usize = 512;
-
 /// The settings of `serve`.
 #[derive(Args, Clone, Debug)]
 #[command(mut_args(help::hide_unless_essential))]
@@ -173,7 +170,7 @@ pub struct Settings {
     ///
     /// Envoy Gateway allows 256 rules in a policy, and can merge the policies of a route and its
     /// gateway.
-    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = DESCRIPTORS_MAX, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
+    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 512, value_parser = positive, value_name = "COUNT", help_heading = REQUEST_LIMITS)]
     pub descriptors_max: usize,
 
     /// Maximum entries in a descriptor
