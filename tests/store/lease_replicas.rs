@@ -2,10 +2,12 @@
 //!
 //! The test sets the clock, and tokio's time is paused, so a worker's tick takes no real time.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::store::ResetFuture;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
@@ -32,6 +34,8 @@ pub(super) struct Shared {
     pub(super) given_back: Mutex<Vec<(u64, Timestamp)>>,
     /// How long the next call takes, in microseconds.
     pub(super) delay_us: Mutex<u64>,
+    /// What the next calls wait for, each for one.
+    pub(super) held: Mutex<VecDeque<oneshot::Receiver<()>>>,
     pub(super) calls: Mutex<u64>,
     pub(super) fails: Mutex<bool>,
     pub(super) panics: Mutex<bool>,
@@ -46,6 +50,10 @@ impl Store for Shared {
     ) -> Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + '_>> {
         Box::pin(async move {
             *self.calls.lock().unwrap() += 1;
+            let held = self.held.lock().unwrap().pop_front();
+            if let Some(held) = held {
+                held.await.unwrap();
+            }
             let panics = *self.panics.lock().unwrap();
             assert!(!panics, "a defect in a store");
             if *self.fails.lock().unwrap() {
@@ -110,6 +118,7 @@ impl Replicas {
             granted: Mutex::default(),
             given_back: Mutex::default(),
             delay_us: Mutex::default(),
+            held: Mutex::default(),
             calls: Mutex::default(),
             fails: Mutex::default(),
             panics: Mutex::default(),
@@ -165,6 +174,15 @@ impl Replicas {
         tick(1_000).await;
         self.clock.advance_us(AGE_US / 4);
         tick(1_000).await;
+    }
+
+    /// Holds the next calls to the shared store until each is released.
+    pub(super) fn hold<const CALLS: usize>(&self) -> [oneshot::Sender<()>; CALLS] {
+        std::array::from_fn(|_| {
+            let (release, held) = oneshot::channel();
+            self.shared.held.lock().unwrap().push_back(held);
+            release
+        })
     }
 
     pub(super) fn held(&self) -> u64 {

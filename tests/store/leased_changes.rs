@@ -1,9 +1,9 @@
 //! Resets and reservations of buckets of which replicas hold leases.
 
-use tollgate_limiter::{Otherwise, ReservationOutcome};
+use tollgate_limiter::{CountRefused, Otherwise, ReservationOutcome};
 
 use super::hourly as check;
-use super::lease_replicas::{AGE_US, LEASES, Replicas};
+use super::lease_replicas::{AGE_US, LEASES, Replicas, tick};
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -85,6 +85,69 @@ async fn a_take_in_flight_brings_nothing_back_that_a_reset_forgot() {
         60
     );
     assert_eq!(replicas.left(&check).await, 60);
+}
+
+/// A check of ten per hour that counts every refused hit.
+fn counted(hits: u64) -> Check {
+    let check = check(1, 10, hits);
+    Check {
+        limit: check.limit.with_count_refused(CountRefused::All),
+        ..check
+    }
+}
+
+/// A replica that knows of a denial: of ten hits eight were taken, and five more refused.
+async fn refusing() -> Replicas {
+    let replicas = Replicas::new(1, LEASES);
+    assert!(replicas.ask(0, &counted(8)).await.allowed);
+    assert!(!replicas.ask(0, &counted(5)).await.allowed);
+    tick(1).await;
+    assert_eq!(replicas.left(&counted(0)).await, 0);
+    replicas
+}
+
+#[tokio::test(start_paused = true)]
+async fn hits_that_were_refused_before_a_reset_do_not_count_after_it() {
+    let replicas = refusing().await;
+    let [release] = replicas.hold();
+    // The second waits until the first was counted.
+    assert!(!replicas.ask(0, &counted(5)).await.allowed);
+    assert!(!replicas.ask(0, &counted(4)).await.allowed);
+    let store = replicas.store(0);
+    let mut reset = store.reset(vec![counted(0)]);
+    assert!(futures_poll(&mut reset).is_none());
+    tick(1).await;
+    release.send(()).unwrap();
+    assert_eq!(reset.await, Ok(vec![true]));
+    tick(1).await;
+    assert_eq!(replicas.left(&counted(0)).await, 10);
+    let lost = "tollgate_lease_refused_hits_lost_total";
+    assert_eq!(replicas.metric(lost), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_waits_until_refused_hits_in_flight_are_counted() {
+    let replicas = refusing().await;
+    let [refused, take, refused_later] = replicas.hold();
+    assert!(!replicas.ask(0, &counted(5)).await.allowed);
+    assert!(!replicas.ask(0, &counted(4)).await.allowed);
+    let store = replicas.store(0);
+    // The denial says nothing of one hit, so it is asked for, and the reset waits for that.
+    let mut one = store.apply_now(vec![counted(1)]);
+    let mut reset = store.reset(vec![counted(0)]);
+    assert!(futures_poll(&mut one).is_none());
+    assert!(futures_poll(&mut reset).is_none());
+    tick(1).await;
+    refused.send(()).unwrap();
+    tick(1).await;
+    take.send(()).unwrap();
+    assert!(!answers(one.await).unwrap()[0].as_ref().unwrap().allowed);
+    tick(1).await;
+    assert!(futures_poll(&mut reset).is_none());
+    refused_later.send(()).unwrap();
+    assert_eq!(reset.await, Ok(vec![true]));
+    tick(1).await;
+    assert_eq!(replicas.left(&counted(0)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,6 +49,9 @@ const LOOKED_AT_MAX: usize = 100_000;
 /// The memory of one lease in the table, in bytes.
 const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
 
+/// The memory of one rule that was looked at, in bytes.
+const LOOKED_AT_BYTES: usize = size_of::<u64>();
+
 /// The memory of one entry of the list of due leases, in bytes.
 const DUE_BYTES: usize = size_of::<(u64, Key)>();
 
@@ -133,7 +136,8 @@ impl Leases {
     pub(crate) fn bytes(&self) -> usize {
         let leases = self.known.capacity().saturating_mul(LEASE_BYTES);
         let due = self.due.capacity().saturating_mul(DUE_BYTES);
-        leases.saturating_add(due)
+        let looked_at = self.looked_at.capacity().saturating_mul(LOOKED_AT_BYTES);
+        leases.saturating_add(due).saturating_add(looked_at)
     }
 
     /// Whether a lease may answer this check.
@@ -285,11 +289,16 @@ impl Leases {
         });
     }
 
-    /// Notes that the rule of a check is looked at.
+    /// Notes that the rule of a check is looked at. Those that still are when the notes are full
+    /// are noted again.
     pub(crate) fn note_look(&mut self, check: &Check) {
-        if check.operation.hits == Hits::PEEK && self.looked_at.len() < LOOKED_AT_MAX {
-            self.looked_at.insert(check.fingerprint);
+        if check.operation.hits != Hits::PEEK {
+            return;
         }
+        if self.looked_at.len() >= LOOKED_AT_MAX {
+            self.looked_at.clear();
+        }
+        self.looked_at.insert(check.fingerprint);
     }
 
     /// How many hits of a denied check the store has to count: 0 where the limit counts none, and
@@ -506,5 +515,42 @@ impl HeldLease {
             is_exact: false,
             bucket_name: self.bucket_name.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use tollgate_limiter::Unit;
+    use tollgate_limiter::algorithm::FixedWindow;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_that_is_looked_at_is_noted_however_many_were_before() {
+        let mut leases = Leases::new(LeaseLimits {
+            age_max_us: 1,
+            ahead_hits_max: 1,
+            leases_max: 1,
+        });
+        let mut look = Check {
+            key: Key(1),
+            limit: Limit::per(1, Unit::Hour, NonZeroU32::MIN),
+            algorithm: &FixedWindow,
+            operation: Hits::PEEK.into(),
+            fingerprint: 0,
+            shared_bucket: false,
+            may_fall_back: false,
+            is_exact: false,
+            bucket_name: None,
+        };
+        for fingerprint in 0..=LOOKED_AT_MAX as u64 {
+            look.fingerprint = fingerprint;
+            leases.note_look(&look);
+        }
+        assert!(leases.looked_at.contains(&look.fingerprint));
+        assert!(leases.looked_at.len() <= LOOKED_AT_MAX);
+        assert!(leases.bytes() >= LOOKED_AT_MAX * LOOKED_AT_BYTES);
     }
 }

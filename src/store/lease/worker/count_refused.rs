@@ -36,9 +36,6 @@ impl LeaseWorker {
             return;
         }
         if let Some(refused) = self.refused.get_mut(&check.key) {
-            if refused.hits == 0 && !refused.in_flight {
-                self.refused_due.push(check.key);
-            }
             refused.hits = refused.hits.saturating_add(hits);
             refused.check.limit = check.limit;
             return;

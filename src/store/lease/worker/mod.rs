@@ -8,7 +8,8 @@
 //! when it is read.
 //!
 //! A reset of a bucket waits like a check for the take in flight, so that the take does not bring
-//! back what the reset forgets. While the reset is in flight, checks of the bucket wait.
+//! back what the reset forgets, and for refused hits in flight. While the reset is in flight,
+//! checks of the bucket wait.
 //!
 //! Refused hits that their limit counts (`count_refused`) are sent to the shared store behind the
 //! answer, in one call for all buckets, with one in flight per bucket. A check of the bucket that
@@ -112,7 +113,7 @@ struct Waiter {
 
 /// The refused hits of one bucket that are on their way to the shared store.
 struct RefusedHits {
-    /// The check that was refused last. It takes these hits as its limit says.
+    /// The first check that was refused, with the limit of the last. It takes these hits.
     check: Check,
     /// The hits that are not sent yet.
     hits: u64,

@@ -1,7 +1,8 @@
 //! Resets of buckets: at most one take or one reset of a bucket is in flight.
 //!
 //! Why: a take in flight at the moment of a reset may have run before it in the shared store. Its
-//! grant would bring back a part of what the reset forgets.
+//! grant would bring back a part of what the reset forgets. Refused hits in flight may be counted
+//! after it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,8 +38,20 @@ impl LeaseWorker {
         &mut self,
         check: Check,
         waiters: VecDeque<Waiter>,
-        rest: VecDeque<Waiter>,
+        mut rest: VecDeque<Waiter>,
     ) {
+        // Refused hits that are sent beside the reset could count after it.
+        if let Some(mut refused) = self.refused.remove(&check.key) {
+            self.metrics.leases.refused_hits_lost.inc_by(refused.hits);
+            refused.hits = 0;
+            if refused.in_flight {
+                refused.waiting.extend(waiters.into_iter().chain(rest));
+                self.refused.insert(check.key, refused);
+                return;
+            }
+            self.refused_due.retain(|due| *due != check.key);
+            rest.extend(refused.waiting);
+        }
         self.waiters.insert(check.key, rest);
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
