@@ -153,16 +153,6 @@ pub enum TargetError {
 // === impl Target ===
 
 impl Target {
-    fn plain(servers: Servers) -> Self {
-        Self {
-            servers,
-            tls: false,
-            database: 0,
-            login: Login::default(),
-            sentinel_login: Login::default(),
-        }
-    }
-
     /// Whether the URL has a password.
     pub fn holds_password(&self) -> bool {
         matches!(self.login.password, Password::Given(_))

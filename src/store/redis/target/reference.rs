@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::url::{SENTINEL_PORT, SERVER_PORT, primary_name};
+use super::url::{Access, SENTINEL_PORT, SERVER_PORT, primary_name};
 use super::{Address, Login, Password, Secret, Servers, Target, TargetError};
 
 /// The variables of Envoy's reference service, as they are in the environment.
@@ -50,30 +50,29 @@ impl Target {
                 error => error,
             })?
         } else if is_one && url.starts_with('/') {
-            Self::plain(Servers::Single(Address::Unix(PathBuf::from(url))))
+            Access::default().target(Servers::Single(Address::Unix(PathBuf::from(url))))
         } else if is_one {
-            let (mut servers, _) = Self::of_list(url, SERVER_PORT)?;
+            let (mut servers, _) = Access::of_list(url, SERVER_PORT)?;
             match (servers.pop(), servers.is_empty()) {
-                (Some(address), true) => Self::plain(Servers::Single(address)),
+                (Some(address), true) => Access::default().target(Servers::Single(address)),
                 _ => return Err(TargetError::List),
             }
         } else if kind.eq_ignore_ascii_case("SENTINEL") {
             let (primary, hosts) = url.split_once(',').ok_or(TargetError::NoServer)?;
             let primary = primary_name(primary.trim())?;
-            let (sentinels, mut target) = Self::of_list(hosts, SENTINEL_PORT)?;
-            if target.database != 0 {
+            let (sentinels, access) = Access::of_list(hosts, SENTINEL_PORT)?;
+            if access.database != 0 {
                 return Err(TargetError::SentinelDatabase);
             }
-            target.servers = Servers::Sentinel { primary, sentinels };
+            let mut target = access.target(Servers::Sentinel { primary, sentinels });
             target.sentinel_login = std::mem::take(&mut target.login);
             target
         } else if kind.eq_ignore_ascii_case("CLUSTER") {
-            let (seeds, mut target) = Self::of_list(url, SERVER_PORT)?;
-            if target.database != 0 {
+            let (seeds, access) = Access::of_list(url, SERVER_PORT)?;
+            if access.database != 0 {
                 return Err(TargetError::ClusterDatabase);
             }
-            target.servers = Servers::Cluster { seeds };
-            target
+            access.target(Servers::Cluster { seeds })
         } else {
             return Err(TargetError::InvalidWord(
                 "REDIS_TYPE must be SINGLE, SENTINEL or CLUSTER",

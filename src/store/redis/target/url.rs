@@ -16,7 +16,15 @@ pub(super) const SENTINEL_PORT: u16 = 26379;
 /// The longest name of a parameter that an error repeats.
 const PARAMETER_BYTES_MAX: usize = 32;
 
-/// What a URL says of all its servers.
+/// What URLs say of all their servers.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub(super) struct Access {
+    pub(super) tls: bool,
+    pub(super) database: i64,
+    pub(super) login: Login,
+}
+
+/// What follows the `?` of a URL.
 #[derive(Default)]
 struct Parameters {
     user: Option<String>,
@@ -46,11 +54,26 @@ impl Target {
     ///
     /// See [`TargetError`].
     pub fn of_url(url: &str) -> Result<Self, TargetError> {
-        Self::of_url_at(url, SERVER_PORT)
+        let (servers, access) = Access::of_url(url, SERVER_PORT)?;
+        Ok(access.target(servers))
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    pub(super) fn target(self, servers: Servers) -> Target {
+        Target {
+            servers,
+            tls: self.tls,
+            database: self.database,
+            login: self.login,
+            sentinel_login: Login::default(),
+        }
     }
 
-    /// The same, with the port of a single server that has none.
-    fn of_url_at(url: &str, port: u16) -> Result<Self, TargetError> {
+    /// Reads a URL. `port` is that of a single server that has none.
+    fn of_url(url: &str, port: u16) -> Result<(Servers, Self), TargetError> {
         let (scheme, rest) = url.trim().split_once("://").ok_or(TargetError::Scheme)?;
         let (engine, kind) = engine_and_kind(scheme);
         let tls = match engine {
@@ -106,41 +129,39 @@ impl Target {
         if database != 0 && matches!(servers, Servers::Cluster { .. }) {
             return Err(TargetError::ClusterDatabase);
         }
-        Ok(Self {
+        let login = login.or(parameters);
+        Ok((
             servers,
-            tls,
-            database,
-            login: login.or(parameters),
-            sentinel_login: Login::default(),
-        })
+            Self {
+                tls,
+                database,
+                login,
+            },
+        ))
     }
 
-    /// The servers of a list, each `host:port` or a URL, and what the URLs say of all of them.
+    /// Reads a list of servers, each `host:port` or a URL, and what the URLs say of all of them.
     pub(super) fn of_list(list: &str, port: u16) -> Result<(Vec<Address>, Self), TargetError> {
         let mut servers = Vec::new();
-        let mut common: Option<Self> = None;
+        let mut common = None;
         let entries = list.split(',').map(str::trim);
         for entry in entries.filter(|entry| !entry.is_empty()) {
             if !entry.contains("://") {
                 servers.extend(addresses(entry, port)?);
                 continue;
             }
-            let mut one = Self::of_url_at(entry, port)?;
-            // What is left is compared with the other URLs.
-            let bare = Servers::Cluster { seeds: Vec::new() };
-            let Servers::Single(address) = std::mem::replace(&mut one.servers, bare) else {
+            let (Servers::Single(address), access) = Self::of_url(entry, port)? else {
                 return Err(TargetError::Host);
             };
             servers.push(address);
-            if *common.get_or_insert_with(|| one.clone()) != one {
+            if *common.get_or_insert_with(|| access.clone()) != access {
                 return Err(TargetError::Differ);
             }
         }
         if servers.is_empty() {
             return Err(TargetError::NoServer);
         }
-        let common = common.unwrap_or_else(|| Self::plain(Servers::Cluster { seeds: Vec::new() }));
-        Ok((servers, common))
+        Ok((servers, common.unwrap_or_default()))
     }
 }
 
