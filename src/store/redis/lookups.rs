@@ -5,6 +5,9 @@
 //! joins it, or uses its answer. While a lookup takes long, the addresses of the one before it are
 //! used: most servers come back at the same address.
 //!
+//! A lookup that had too much time is reported as failed and still awaited: the system's resolver
+//! cannot be stopped, and another beside it would block one more thread.
+//!
 //! An address is not looked up.
 
 use std::collections::HashMap;
@@ -17,11 +20,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::clock::Clock;
+
 /// How long an attempt to connect waits for a lookup.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The same where the addresses of an earlier lookup are known.
 const WAIT_WITH_ADDRESSES: Duration = Duration::from_millis(100);
+
+/// For how long an answer that no attempt used is kept, in microseconds. Attempts are seconds apart
+/// at most.
+const UNUSED_ANSWER_KEPT_US: u64 = 10_000_000;
 
 /// How many names are known at most. A cluster has fewer.
 const NAMES_MAX: usize = 1_024;
@@ -43,6 +52,7 @@ pub struct SystemResolver;
 pub(super) struct Lookups {
     resolver: Arc<dyn Resolver>,
     timeout: Duration,
+    clock: Arc<dyn Clock>,
     /// The lock is held for short look-ups only.
     names: Mutex<HashMap<String, Name>>,
 }
@@ -57,13 +67,22 @@ pub(super) struct LookupError {
 
 type Answer = Result<Arc<[SocketAddr]>, Arc<str>>;
 
+/// How far a lookup is.
+#[derive(Clone, Default)]
+struct Progress {
+    /// None while there is time for it.
+    answer: Option<Answer>,
+    /// In uptime; none while it goes on.
+    ended_us: Option<u64>,
+}
+
 /// What is known of a name.
 #[derive(Default)]
 struct Name {
     /// The addresses of the last lookup that found some.
     addresses: Option<Arc<[SocketAddr]>>,
     /// The last lookup.
-    lookup: Option<watch::Receiver<Option<Answer>>>,
+    lookup: Option<watch::Receiver<Progress>>,
     /// An attempt to connect had the answer of this lookup, or did without it.
     is_used: bool,
 }
@@ -79,11 +98,16 @@ impl Resolver for SystemResolver {
 // === impl Lookups ===
 
 impl Lookups {
-    /// Lookups that are given up after `timeout`.
-    pub(super) fn new(resolver: Arc<dyn Resolver>, timeout: Duration) -> Self {
+    /// Lookups that are reported as failed after `timeout`.
+    pub(super) fn new(
+        resolver: Arc<dyn Resolver>,
+        timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             resolver,
             timeout,
+            clock,
             names: Mutex::default(),
         }
     }
@@ -102,9 +126,9 @@ impl Lookups {
             Some(_) => WAIT_WITH_ADDRESSES,
             None => WAIT,
         };
-        let waiting = lookup.wait_for(Option::is_some);
+        let waiting = lookup.wait_for(|progress| progress.answer.is_some());
         let answer = match tokio::time::timeout(wait, waiting).await {
-            Ok(Ok(answer)) => answer.clone(),
+            Ok(Ok(progress)) => progress.answer.clone(),
             // The task has ended without an answer, which happens when the runtime stops.
             Ok(Err(_)) => Some(Err("was stopped".into())),
             Err(_) => None,
@@ -138,42 +162,49 @@ impl Lookups {
     pub(super) fn is_looking_up(&self, host: &str) -> bool {
         let names = self.lock();
         let lookup = names.get(host).and_then(|name| name.lookup.as_ref());
-        lookup.is_some_and(|lookup| lookup.borrow().is_none())
+        lookup.is_some_and(|lookup| lookup.borrow().answer.is_none())
     }
 
-    /// The lookup in progress, or one whose answer was not used, or a new one; and the addresses
-    /// that are known.
-    #[allow(clippy::type_complexity)] // a pair
-    fn start(&self, host: &str) -> (watch::Receiver<Option<Answer>>, Option<Arc<[SocketAddr]>>) {
+    /// The lookup that has not ended, or one that ended a moment ago and whose answer was not used,
+    /// or a new one; and the addresses that are known.
+    fn start(&self, host: &str) -> (watch::Receiver<Progress>, Option<Arc<[SocketAddr]>>) {
         let mut names = self.lock();
         if names.len() >= NAMES_MAX && !names.contains_key(host) {
             names.clear();
         }
         let name = names.entry(host.to_owned()).or_default();
         if let Some(lookup) = &name.lookup {
-            let answer = lookup.borrow().clone();
-            if let Some(Ok(addresses)) = &answer {
-                name.addresses = Some(Arc::clone(addresses));
+            let Progress { answer, ended_us } = lookup.borrow().clone();
+            if let Some(Ok(addresses)) = answer {
+                name.addresses = Some(addresses);
             }
-            if answer.is_none() || !name.is_used {
+            let unused_until_us = |us: u64| us.saturating_add(UNUSED_ANSWER_KEPT_US);
+            let is_kept = |us| !name.is_used && self.clock.uptime_us() < unused_until_us(us);
+            if ended_us.is_none_or(is_kept) {
                 return (lookup.clone(), name.addresses.clone());
             }
         }
-        let (sender, receiver) = watch::channel(None);
-        let (lookup, timeout) = (self.resolver.look_up(host.to_owned()), self.timeout);
+        let (sender, receiver) = watch::channel(Progress::default());
+        let (mut lookup, timeout) = (self.resolver.look_up(host.to_owned()), self.timeout);
+        let clock = Arc::clone(&self.clock);
         tokio::spawn(async move {
-            let answer: Answer = match tokio::time::timeout(timeout, lookup).await {
-                Ok(Ok(addresses)) if addresses.is_empty() => Err("found no address".into()),
-                Ok(Ok(addresses)) => Ok(addresses.into()),
-                Ok(Err(error)) => Err(format!("failed: {error}").into()),
-                Err(_) => Err(format!(
-                    "had no answer within {} ms; see --store-lookup-timeout-ms",
-                    timeout.as_millis()
-                )
-                .into()),
+            let found = if let Ok(found) = tokio::time::timeout(timeout, &mut lookup).await {
+                found
+            } else {
+                let ms = timeout.as_millis();
+                let words = format!("had no answer within {ms} ms; see --store-lookup-timeout-ms");
+                sender.send_modify(|progress| progress.answer = Some(Err(words.into())));
+                lookup.await
             };
-            // Nobody may wait for it.
-            let _ = sender.send(Some(answer));
+            let answer: Answer = match found {
+                Ok(addresses) if addresses.is_empty() => Err("found no address".into()),
+                Ok(addresses) => Ok(addresses.into()),
+                Err(error) => Err(format!("failed: {error}").into()),
+            };
+            sender.send_replace(Progress {
+                answer: Some(answer),
+                ended_us: Some(clock.uptime_us()),
+            });
         });
         name.lookup = Some(receiver.clone());
         name.is_used = false;
@@ -196,6 +227,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     use super::*;
+    use crate::clock::ManualClock;
 
     /// A name server whose answers take as long as the test says.
     #[derive(Debug, Default)]
@@ -224,6 +256,7 @@ mod tests {
 
     struct Server {
         resolver: Arc<SlowResolver>,
+        clock: Arc<ManualClock>,
         lookups: Lookups,
     }
 
@@ -231,8 +264,14 @@ mod tests {
         fn new(ms: u64) -> Self {
             let resolver = Arc::new(SlowResolver::default());
             resolver.ms.store(ms, Ordering::Relaxed);
-            let lookups = Lookups::new(resolver.clone(), Duration::from_millis(29_900));
-            Self { resolver, lookups }
+            let clock = Arc::<ManualClock>::default();
+            let timeout = Duration::from_millis(29_900);
+            let lookups = Lookups::new(resolver.clone(), timeout, clock.clone());
+            Self {
+                resolver,
+                clock,
+                lookups,
+            }
         }
 
         /// The last byte of the address, or what is wrong.
@@ -300,16 +339,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lookup_without_an_answer_is_given_up_and_begun_again() {
+    async fn an_answer_that_no_attempt_used_is_not_used_long_after() {
+        let server = Server::new(10);
+        server.lookups.prepare("cache");
+        // sleep: the clock of the runtime is paused.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.clock.advance_us(UNUSED_ANSWER_KEPT_US - 1);
+        server.lookups.prepare("cache");
+        assert_eq!(server.resolver.lookups.load(Ordering::Relaxed), 1);
+        server.clock.advance_us(1);
+        assert_eq!(server.address().await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lookup_that_takes_too_long_has_no_other_beside_it() {
         let server = Server::new(100_000);
-        let mut errors = Vec::new();
-        for _ in 0..31 {
-            errors.extend(server.address().await.err());
+        let given_up = "the lookup of the name cache had no answer within 29900 ms; see --store-lookup-timeout-ms";
+        for attempt in 0..40 {
+            let error = if attempt < 29 { IN_PROGRESS } else { given_up };
+            assert_eq!(server.address().await, Err(error.to_owned()), "{attempt}");
         }
-        let given_up = errors.iter().filter(|error| *error != IN_PROGRESS);
-        let given_up: Vec<_> = given_up.collect();
-        let expected = "the lookup of the name cache had no answer within 29900 ms; see --store-lookup-timeout-ms";
-        assert_eq!(given_up, [expected]);
+        assert_eq!(server.resolver.lookups.load(Ordering::Relaxed), 1);
+        // sleep: the clock of the runtime is paused.
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        // The late answer is known while the next lookup takes long.
+        assert_eq!(server.address().await, Ok(1));
         assert_eq!(server.resolver.lookups.load(Ordering::Relaxed), 2);
     }
 

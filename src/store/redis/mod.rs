@@ -220,7 +220,11 @@ impl RedisStore {
             (node, receiver)
         };
         for (number, target) in targets.enumerate() {
-            let lookups = Lookups::new(Arc::clone(&redis.resolver), redis.lookup_timeout);
+            let lookups = Lookups::new(
+                Arc::clone(&redis.resolver),
+                redis.lookup_timeout,
+                Arc::clone(&setup.clock),
+            );
             let connector = Connector::new(target.clone(), redis.tls_files.clone(), lookups);
             let connector = Arc::new(connector);
             let words = connector.words();
