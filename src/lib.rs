@@ -41,7 +41,7 @@
 //! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
 //! | `snapshot` | `keyed_hash`, `regular_file`, `proto` | buckets of the memory store in a file |
-//! | `store` | `key_map`, `clock`, `metrics`, `capture`, `snapshot`, `tls`, `visible_text` | where buckets live |
+//! | `store` | `key_map`, `clock`, `metrics`, `capture`, `regular_file`, `snapshot`, `tls`, `visible_text` | where buckets live |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings`, `visible_text` | spans and their export |
 //! | `statsd` | `metrics`, `settings`, `visible_text` | counters sent to statsd |
 //! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |

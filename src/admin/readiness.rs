@@ -1,7 +1,8 @@
 //! Readiness: rules are loaded, a first check would be decided, and the service is not draining.
 //!
-//! Why the store counts only until it was in use: a store that fails later fails for all replicas,
-//! and all of them would become unready at once.
+//! A store with several servers is in use when some decide and the others have failed. The store
+//! counts only until it was in use: one that fails later fails for all replicas, and all of them
+//! would become unready at once.
 //!
 //! What it deliberately does not do: watch anything. `app` reports what happens.
 

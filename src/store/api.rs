@@ -167,7 +167,7 @@ pub struct StoreNode {
 pub struct StoreHealth {
     /// Whether it decides.
     pub healthy: bool,
-    /// Whether it has been in use since the start.
+    /// Whether it has been in use since the start, at least in part.
     pub start: StoreStart,
     /// A sentence for people.
     pub message: String,
@@ -176,11 +176,12 @@ pub struct StoreHealth {
 /// Whether a store has been in use since the start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StoreStart {
-    /// The first attempt to reach it has not ended.
+    /// Not all of its servers are reached, and none has failed.
     Connecting,
-    /// No attempt has succeeded.
+    /// A server has failed, and none was reached.
     Failed,
-    /// It was in use, whatever its state is now.
+    /// It was in use, whatever its state is now: checks were decided by all servers, or by some
+    /// when others had failed.
     Used,
 }
 

@@ -83,7 +83,7 @@ pub enum StoreFault {
     Busy,
     /// Its cluster does not serve the slot.
     ClusterDown,
-    /// It rejects the login, or the ACL forbids the command.
+    /// It rejects the login, the ACL forbids the command, or the password's file cannot be used.
     AccessDenied,
     /// The ACL forbids a command within the script.
     ScriptDenied,
@@ -176,7 +176,7 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
             Self::NameLookup => "its name was not looked up; check the name, and the name server of this machine",
-            Self::TlsFailed => "the TLS handshake with it failed; check the certificates of both sides",
+            Self::TlsFailed => "there is no TLS connection to it; check the certificates of both sides, and their files",
             Self::TimedOut => {
                 "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }
@@ -190,7 +190,7 @@ impl fmt::Display for StoreFault {
             Self::OutOfMemory => "it has no memory left (maxmemory) and evicts nothing",
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
-            Self::AccessDenied => "it rejects the login or the command: check the user, the password and its ACL",
+            Self::AccessDenied => "there is no access to it; check the user, the password and its file, and the ACL",
             Self::ScriptDenied => {
                 "its ACL forbids a command of the script; the check may have been counted; \
                  docs/shared-limits.md lists the commands"

@@ -99,7 +99,7 @@ async fn tls_with_certificates_on_both_sides() {
     for lacking in [&["--redis-tls-cacert", ca.as_str()][..], &ours[..]] {
         let arguments = [&["--store", &url], lacking].concat();
         let tollgate = Tollgate::start(RULES, &arguments);
-        shows(&tollgate, "the TLS handshake with it failed");
+        shows(&tollgate, "there is no TLS connection to it");
         shows(&tollgate, "ertificate");
     }
 }
@@ -141,11 +141,11 @@ async fn a_certificate_that_is_its_own_authority_is_accepted_if_it_is_the_ca_bun
         match refused {
             None => {
                 shares(&redis, &url, &["--redis-tls-cacert", &ca[0]]).await;
-                shows(&start(&ca[1]), "the TLS handshake with it failed");
+                shows(&start(&ca[1]), "there is no TLS connection to it");
             }
             Some(words) => {
                 let tollgate = start(&ca[0]);
-                shows(&tollgate, "the TLS handshake with it failed");
+                shows(&tollgate, "there is no TLS connection to it");
                 shows(&tollgate, words);
             }
         }
@@ -157,19 +157,19 @@ fn a_server_without_tls_and_a_missing_password_are_called_what_they_are() {
     let redis = RedisServer::start(&["--requirepass", "hunter2"]);
     let plain = redis.url();
     let tollgate = Tollgate::start(RULES, &["--store", &plain]);
-    shows(&tollgate, "it rejects the login");
+    shows(&tollgate, "there is no access to it");
     shows(&tollgate, "it asks for a password, and none is set");
     let database = format!("{plain}/1");
     let tollgate = Tollgate::start(RULES, &["--store", &database]);
     shows(&tollgate, "it asks for a password, and none is set");
     let tls = plain.replace("redis://", "rediss://");
     let tollgate = Tollgate::start(RULES, &["--store", &tls]);
-    shows(&tollgate, "the TLS handshake with it failed");
+    shows(&tollgate, "there is no TLS connection to it");
     shows(&tollgate, "does this port use TLS?");
     let sentinel = format!("redis+sentinel://127.0.0.1:{}/main", redis.port());
     let tollgate = Tollgate::start(RULES, &["--store", &sentinel]);
     shows(&tollgate, "set REDIS_SENTINEL_AUTH");
-    shows(&tollgate, "it rejects the login");
+    shows(&tollgate, "there is no access to it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +264,7 @@ async fn a_rotated_password_is_read_again() {
     file(directory.path(), "password", "wrong horse\n");
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
     let _ = ask(&mut client, "a").await;
-    shows(&tollgate, "it rejects the login");
+    shows(&tollgate, "there is no access to it");
     file(directory.path(), "password", "correct horse");
     decides(&tollgate);
     let said = tollgate.said() + verbose(&tollgate).as_str();

@@ -112,7 +112,7 @@ async fn a_command_that_an_acl_denies_within_the_script_opens_the_breaker() {
         assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
     }
     shows(&tollgate, "[-] store: ");
-    shows(&tollgate, "check the user, the password and its ACL");
+    shows(&tollgate, "there is no access to it");
     assert!(tollgate.metric("tollgate_store_breaker_opened_total") > 0);
     // Three calls at most were sent, if no heartbeat found it before.
     let sent = tollgate.metric("tollgate_store_unknown_outcomes_total");
@@ -126,7 +126,7 @@ async fn a_command_that_an_acl_denies_within_the_script_opens_the_breaker() {
     // The same from the start: it is never ready.
     grant(&redis, "-mget");
     let tollgate = Tollgate::start(RULES, &patient(&redis.url(), &[]));
-    shows(&tollgate, "check the user, the password and its ACL");
+    shows(&tollgate, "there is no access to it");
     assert_eq!(http(tollgate.http, "GET", "/readyz", "").0, 500);
 }
 

@@ -8,7 +8,7 @@
 //! There is no retry here (the breaker decides when) and no pool: calls share one connection, and
 //! each carries many checks.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,9 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long one sentinel may take.
 const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
+
+/// How much of a password file is read, in bytes.
+const PASSWORD_BYTES_MAX: u64 = 64 << 10;
 
 /// The settings of the servers' password, for messages.
 const PASSWORD_SETTING: &str = "--store-password-file, or REDIS_AUTH beside REDIS_URL";
@@ -336,8 +339,36 @@ async fn primary_of(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path).map_err(|error| ConnectError::File {
-        path: path.display().to_string(),
-        error,
-    })
+    let mut bytes = Vec::new();
+    crate::regular_file::open(path)
+        .and_then(|file| file.take(PASSWORD_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| ConnectError::File {
+            path: path.display().to_string(),
+            error,
+        })?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the check of its kind, the test would wait for a writer of the FIFO.
+    #[test]
+    fn a_password_is_read_from_a_small_regular_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let login = Login {
+            password: Password::File(path.clone()),
+            ..Login::default()
+        };
+        let error = login.password().unwrap_err().to_string();
+        assert!(error.ends_with(": a FIFO, not a regular file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "x".repeat(1 << 20)).unwrap();
+        let read = login.password().unwrap().unwrap();
+        assert_eq!(read.reveal().len() as u64, PASSWORD_BYTES_MAX);
+    }
 }

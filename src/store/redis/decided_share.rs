@@ -12,6 +12,9 @@ const SPAN_US: u64 = 10_000_000;
 /// A server is not healthy from this share of undecided checks on: one in so many.
 const UNDECIDED_ONE_IN: u64 = 10;
 
+/// Fewer undecided checks say nothing, as fewer failed calls in a row do not open the breaker.
+const UNDECIDED_MIN: u64 = 3;
+
 /// Checks of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecidedShare {
@@ -58,7 +61,7 @@ impl DecidedShare {
         let (present, before) = (self.present, self.before);
         let of = present.all.saturating_add(before.all);
         let checks = present.undecided.saturating_add(before.undecided);
-        let is_poor = checks.saturating_mul(UNDECIDED_ONE_IN) >= of;
+        let is_poor = checks >= UNDECIDED_MIN && checks.saturating_mul(UNDECIDED_ONE_IN) >= of;
         let fault = present.fault.or(before.fault)?;
         is_poor.then_some(Undecided { checks, of, fault })
     }
@@ -101,5 +104,16 @@ mod tests {
         assert_eq!(share.poor(3 * SPAN_US), None);
         share.add(1, Some((1, fault)), 3 * SPAN_US);
         assert_eq!(share.poor(9 * SPAN_US), None);
+    }
+
+    #[test]
+    fn fewer_than_three_undecided_checks_are_not_too_many() {
+        let fault = StoreFault::TimedOut;
+        let mut share = DecidedShare::default();
+        share.add(2, Some((2, fault)), 0);
+        assert_eq!(share.poor(0), None);
+        share.add(1, Some((1, fault)), SPAN_US);
+        let (checks, of) = (3, 3);
+        assert_eq!(share.poor(SPAN_US), Some(Undecided { checks, of, fault }));
     }
 }

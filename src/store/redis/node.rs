@@ -20,9 +20,9 @@ use crate::store::{StoreFault, StoreNode, StoreStart};
 /// The breakers of all nodes of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
-    open: AtomicUsize,
-    /// Whether all were closed at one time.
-    were_closed: AtomicBool,
+    open_count: AtomicUsize,
+    /// Whether a probe of a server has succeeded.
+    has_succeeded: AtomicBool,
     /// Whether a node could not be used.
     has_failed: AtomicBool,
 }
@@ -51,7 +51,8 @@ pub(crate) struct Node {
     fault: AtomicU8,
     /// The error text of that fault, word for word.
     words: ArcSwap<String>,
-    /// The worker writes it once a call; pages for people read it.
+    /// Written at the end of each call, and for batches that waited too long. Pages for people
+    /// read it.
     share: Mutex<DecidedShare>,
     /// The connection, where the node is not in a cluster.
     own_link: watch::Sender<Link>,
@@ -160,11 +161,15 @@ impl Node {
     /// Closes the breaker: calls go through from now on. Returns whether it was open.
     pub(crate) fn open(&self) -> bool {
         let was_not = self.fault.swap(0, Ordering::AcqRel) != 0;
-        if was_not && self.breakers.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.breakers.were_closed.store(true, Ordering::Release);
+        if was_not && self.breakers.open_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.metrics.up.set(1);
         }
         was_not
+    }
+
+    /// Records that a probe succeeded.
+    pub(crate) fn note_success(&self) {
+        self.breakers.has_succeeded.store(true, Ordering::Release);
     }
 
     /// Opens the breaker: no calls from now on. Returns whether it was closed.
@@ -172,7 +177,7 @@ impl Node {
         let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
         let was = self.fault.swap(number, Ordering::AcqRel) == 0;
         if was {
-            self.breakers.open.fetch_add(1, Ordering::AcqRel);
+            self.breakers.open_count.fetch_add(1, Ordering::AcqRel);
             self.metrics.up.set(0);
         }
         was
@@ -239,17 +244,106 @@ impl Node {
 impl Breakers {
     /// Whether all are closed.
     pub(crate) fn are_closed(&self) -> bool {
-        self.open.load(Ordering::Acquire) == 0
+        self.open_count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether the store has been in use.
+    /// Whether the store has been in use. One server that decides is enough, once others have
+    /// failed: until then they are being reached.
     pub(crate) fn start(&self) -> StoreStart {
-        if self.were_closed.load(Ordering::Acquire) {
-            StoreStart::Used
-        } else if self.has_failed.load(Ordering::Acquire) {
-            StoreStart::Failed
-        } else {
-            StoreStart::Connecting
+        let has_succeeded = self.has_succeeded.load(Ordering::Acquire);
+        match self.has_failed.load(Ordering::Acquire) {
+            has_failed if has_succeeded && (has_failed || self.are_closed()) => StoreStart::Used,
+            true => StoreStart::Failed,
+            false => StoreStart::Connecting,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::metrics::Metrics;
+    use crate::store::redis::cluster::Cluster;
+
+    /// A node at which nothing listens.
+    pub(crate) fn node(
+        member: Option<ClusterMember>,
+        clock: Arc<ManualClock>,
+        breakers: &Arc<Breakers>,
+    ) -> Arc<Node> {
+        let metrics = Metrics::new().unwrap();
+        let denials = DenialCache::new(0, metrics.store.cache_full.clone());
+        Arc::new(Node::new(
+            "cache:6379".to_owned(),
+            member,
+            "".into(),
+            20_000,
+            clock,
+            &metrics,
+            Arc::default(),
+            Arc::new(denials),
+            Arc::clone(breakers),
+        ))
+    }
+
+    fn nodes(members: &[Option<ClusterMember>]) -> (Arc<Breakers>, Vec<Arc<Node>>) {
+        let breakers = Arc::<Breakers>::default();
+        let members = members.iter().cloned();
+        let nodes = members.map(|member| node(member, Arc::default(), &breakers));
+        (Arc::clone(&breakers), nodes.collect())
+    }
+
+    fn succeeds(node: &Node) {
+        node.note_success();
+        node.open();
+    }
+
+    fn fails(node: &Node) {
+        node.close(StoreFault::NotConnected);
+        node.remember("refused".to_owned());
+    }
+
+    #[test]
+    fn a_store_whose_second_server_is_down_is_in_use() {
+        let (breakers, nodes) = nodes(&[None, None]);
+        assert_eq!(breakers.start(), StoreStart::Connecting);
+        succeeds(&nodes[0]);
+        assert_eq!(breakers.start(), StoreStart::Connecting);
+        fails(&nodes[1]);
+        assert_eq!(breakers.start(), StoreStart::Used);
+        fails(&nodes[0]);
+        assert_eq!(breakers.start(), StoreStart::Used);
+    }
+
+    /// Number 0 is that of the topology task, which is no server.
+    #[test]
+    fn a_cluster_with_a_dead_master_is_in_use() {
+        let cluster = Arc::new(Cluster::new(""));
+        let members: Vec<_> = (0..4)
+            .map(|node_slot| {
+                let cluster = Arc::clone(&cluster);
+                Some(ClusterMember { cluster, node_slot })
+            })
+            .collect();
+        for master_down in [false, true] {
+            let (breakers, nodes) = nodes(&members);
+            if master_down {
+                fails(&nodes[1]);
+                nodes[0].open();
+                // A master that left the cluster while it was down.
+                nodes[1].open();
+                assert_eq!(breakers.start(), StoreStart::Failed);
+                fails(&nodes[1]);
+            }
+            succeeds(&nodes[2]);
+            succeeds(&nodes[3]);
+            if !master_down {
+                assert_eq!(breakers.start(), StoreStart::Connecting);
+                succeeds(&nodes[1]);
+                nodes[0].open();
+            }
+            assert_eq!(breakers.start(), StoreStart::Used);
         }
     }
 }

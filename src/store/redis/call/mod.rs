@@ -111,6 +111,7 @@ impl Call {
         let mut asking = std::pin::pin!(asking);
         // Where the first batch's checks begin among the checks that were sent.
         let mut from = 0_usize;
+        let mut undecided = None;
         let status = loop {
             let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
                 break None;
@@ -118,14 +119,15 @@ impl Call {
             let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
             match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
                 Ok(status) => break Some(status),
-                Err(_) => from = self.answer_first(from, &progress),
+                Err(_) => from = self.answer_first(from, &progress, &mut undecided),
             }
         };
         metrics.calls_in_flight.dec();
         let took_us = self.node.clock.uptime_us().saturating_sub(self.began_us);
         while !self.parts.is_empty() {
-            from = self.answer_first(from, &progress);
+            from = self.answer_first(from, &progress, &mut undecided);
         }
+        self.node.count_share(from, undecided);
         let (fault, words) = match status {
             Some(NodeStatus {
                 fault: Some((fault, words)),
@@ -196,18 +198,24 @@ impl Call {
         self.asked_of(batch).count()
     }
 
-    /// Answers the first batch with what is known by now. Its checks begin at `from` among those
-    /// sent. Returns where the next batch's begin.
-    fn answer_first(&mut self, from: usize, progress: &Progress) -> usize {
+    /// Answers the first batch with what is known by now, and adds up the checks that were not
+    /// decided. The batch's checks begin at `from` among those sent. Returns where the next batch's
+    /// begin.
+    fn answer_first(
+        &mut self,
+        from: usize,
+        progress: &Progress,
+        undecided: &mut Option<(usize, StoreFault)>,
+    ) -> usize {
         let Some(part) = self.parts.pop_front() else {
             return from;
         };
         let to = from.saturating_add(self.asked(&part.batch));
         let answers = progress.answers(from, to);
-        let undecided = answers.iter().filter_map(|answer| answer.err());
-        let last = undecided.clone().next_back();
-        let undecided = last.map(|fault| (undecided.count(), fault));
-        self.node.count_share(answers.len(), undecided);
+        for fault in answers.iter().filter_map(|answer| answer.err()) {
+            let before = undecided.map_or(0, |(checks, _)| checks);
+            *undecided = Some((before.saturating_add(1), fault));
+        }
         self.answer(part, &mut answers.into_iter());
         to
     }

@@ -99,19 +99,19 @@ pub(super) struct ClusterMember {
     pub(super) node_slot: usize,
 }
 
-/// What a probe of a node does. No route leads to a node where it does neither.
+/// The steps of a probe of a node. No route leads to a node where there are none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct ProbeKind {
+pub(super) struct ProbeSteps {
     /// Registers the replica and counts replicas.
     pub(super) counts_replicas: bool,
     /// Decides a check under this hash tag.
     pub(super) tag: Option<u8>,
 }
 
-// === impl ProbeKind ===
+// === impl ProbeSteps ===
 
-impl ProbeKind {
-    /// The probe of a server outside clusters.
+impl ProbeSteps {
+    /// Those at a server outside clusters.
     pub(super) const SINGLE_SERVER: Self = Self {
         counts_replicas: true,
         tag: Some(0),
@@ -153,11 +153,11 @@ impl Cluster {
         })
     }
 
-    /// How to probe the node of this slot.
-    pub(super) fn probe_kind(&self, node_slot: usize) -> ProbeKind {
+    /// The steps of a probe of this slot's node.
+    pub(super) fn probe_steps(&self, node_slot: usize) -> ProbeSteps {
         let serves = |route: &usize| self.node_slot_of_route(*route) == node_slot;
         let tag = (0..REPLICAS_ROUTE).find(serves);
-        ProbeKind {
+        ProbeSteps {
             counts_replicas: serves(&REPLICAS_ROUTE),
             tag: tag.and_then(|tag| u8::try_from(tag).ok()),
         }

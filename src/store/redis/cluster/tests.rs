@@ -47,7 +47,7 @@ fn no_slot_is_served_before_a_topology_is_known() {
     assert_eq!(tags[0], 0);
     assert!(tags[1..].iter().all(|tags| *tags > 80), "{tags:?}");
     let kinds: Vec<_> = (1..=4)
-        .map(|node_slot| cluster.probe_kind(node_slot))
+        .map(|node_slot| cluster.probe_steps(node_slot))
         .collect();
     let counting = kinds.iter().filter(|kind| kind.counts_replicas);
     assert_eq!(counting.count(), 1);
@@ -55,7 +55,7 @@ fn no_slot_is_served_before_a_topology_is_known() {
         kinds[..3].iter().all(|kind| kind.tag.is_some()),
         "{kinds:?}"
     );
-    let nothing = ProbeKind {
+    let nothing = ProbeSteps {
         counts_replicas: false,
         tag: None,
     };

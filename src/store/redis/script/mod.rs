@@ -49,7 +49,9 @@ use tollgate_limiter::{
 
 pub use argument::{CallArguments, argument, reset_argument, time_argument};
 pub use buckets::CallBuckets;
-pub use outcome::{CheckTerms, InvalidBucket, ScriptResult, outcomes, outcomes_of_node};
+pub use outcome::{
+    CheckTerms, InvalidBucket, ScriptResult, is_one_record, outcomes, outcomes_of_node,
+};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
 /// a call: at three microseconds per check, that is less than a millisecond.

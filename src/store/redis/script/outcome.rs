@@ -100,6 +100,12 @@ pub fn outcomes_of_node(
     }
 }
 
+/// Whether a reply is the record of one check, whatever its outcome.
+pub fn is_one_record(reply: &[u8]) -> bool {
+    let mut rest = reply;
+    next_result(&mut rest, CheckTerms::default()).is_ok() && rest.is_empty()
+}
+
 /// The result of the next record, none for a check that was left to another call; an error when it
 /// is no record.
 fn next_result(rest: &mut &[u8], terms: CheckTerms) -> Result<Option<ScriptResult>, InvalidBucket> {

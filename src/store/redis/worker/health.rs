@@ -155,7 +155,11 @@ impl NodeWorker {
                     self.breaker.close(now_us);
                     self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
                     let failure = self.logged.take();
-                    if self.node.open() {
+                    self.node.note_success();
+                    // The end of a failure that was not logged is not logged either.
+                    let is_quiet = failure.is_none()
+                        && self.quiet.is_some_and(|(_, until_us)| now_us < until_us);
+                    if self.node.open() && !is_quiet {
                         self.log_connected(failure);
                     }
                 }
@@ -172,6 +176,58 @@ impl NodeWorker {
                 self.node.refresh();
             }
             Err(ProbeError { fault, words }) => self.failed(fault, Some(words)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::probe::tests::{connector, live};
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::redis::node::tests::node;
+    use crate::store::redis::target::Password;
+
+    #[tokio::test]
+    async fn a_store_that_fails_again_and_again_is_logged_with_its_failures_only() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let writer = Arc::new(log.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
+        let lines = || {
+            let text = std::fs::read_to_string(log.path()).unwrap();
+            let has = |words: &str| text.matches(words).count();
+            let failures = has("the store is unavailable");
+            (failures, has("connected to the store"))
+        };
+        let clock = Arc::<ManualClock>::default();
+        let node = node(None, Arc::clone(&clock), &Arc::default());
+        let (_sender, queue) = mpsc::unbounded_channel();
+        let connector = connector(Password::None);
+        let mut worker = NodeWorker::new(node, queue, connector, "replica".into(), true);
+        let live = live().await;
+        let recovers = |worker: &mut NodeWorker| {
+            worker.probe_ended(Ok(ProbeReport {
+                connection: worker.connection,
+                probe: true,
+                result: Ok(live.clone()),
+            }));
+        };
+        recovers(&mut worker);
+        assert_eq!(lines(), (0, 1));
+        for failures in 1..=2 {
+            worker.failed(StoreFault::ReadOnly, None);
+            recovers(&mut worker);
+            assert_eq!(lines(), (failures, failures + 1));
+            for _ in 0..9 {
+                clock.advance_us(1_000_000);
+                worker.failed(StoreFault::ReadOnly, None);
+                recovers(&mut worker);
+            }
+            assert_eq!(lines(), (failures, failures + 1));
+            clock.advance_us(1_000_000);
         }
     }
 }

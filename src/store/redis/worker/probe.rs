@@ -19,14 +19,15 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::store::StoreFault;
-use crate::store::redis::call::command;
-use crate::store::redis::cluster::{ProbeKind, Redirect};
+use crate::store::redis::call::command::{self, UNEXPECTED_REPLY};
+use crate::store::redis::cluster::{ProbeSteps, Redirect};
 use crate::store::redis::connect::{CONNECT_WITHIN, Connector, NodeConnection};
 use crate::store::redis::connect_error::ConnectError;
 use crate::store::redis::connection::Connection;
 use crate::store::redis::error_class::{ErrorClass, classify, value};
 use crate::store::redis::key;
 use crate::store::redis::node::Node;
+use crate::store::redis::script;
 use crate::store::redis::target::Address;
 
 /// How often a replica sends a heartbeat, in microseconds.
@@ -55,9 +56,12 @@ const WRITE_SCRIPT: &str =
 /// Reads a key. By a script, because a proxy may send `GET` to a replica.
 const READ_SCRIPT: &str = "return redis.call('GET', KEYS[1])";
 
-/// How many keys show whether they are on one server. Two equal shards pass one time in two
-/// thousand million.
+/// How many keys show whether they are on one server. Two equal shards pass one time in a thousand
+/// million.
 const SHARD_PROBE_KEYS: u8 = 32;
+
+/// How many sets of such keys there are.
+const SHARD_PROBE_SETS: u8 = u8::MAX / SHARD_PROBE_KEYS + 1;
 
 /// How long these keys live.
 const SIGN_TTL_MS: u64 = 2_000;
@@ -97,8 +101,7 @@ pub(super) struct ProbeError {
     pub(super) words: String,
 }
 
-/// Connects, loads the script and checks that the server would decide. The shortest command goes
-/// first, so that a server that wants a login answers with an error.
+/// Connects, loads the script and checks that the server would decide.
 pub(super) async fn probe(
     node: Arc<Node>,
     connector: Arc<Connector>,
@@ -147,22 +150,13 @@ pub(super) async fn heartbeat(
             words: format!("{address} is the primary now"),
         });
     }
-    let password = connector.password().await;
-    let problem = match password {
-        Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
-            match connector.log_in(&mut opened.connection, &password).await {
-                Ok(()) => {
-                    tracing::info!(store = %node.place(), "logged in with the new password");
-                    opened.password = Some(password);
-                    None
-                }
-                // The old password is still good for this connection; the server may learn the new
-                // one later.
-                Err(error) => Some(format!("the server rejected the new password: {error}")),
-            }
-        }
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
+    let renewing = renew_password(&node, &connector, opened);
+    let problem = match tokio::time::timeout(CONNECT_WITHIN, renewing).await {
+        Ok(problem) => problem,
+        Err(_) => Some(format!(
+            "it was not read and accepted within {} ms",
+            CONNECT_WITHIN.as_millis()
+        )),
     };
     log_password(&node, &mut connected.password_problem, problem);
     let opened = &mut connected.opened;
@@ -176,6 +170,29 @@ pub(super) async fn heartbeat(
         shard_probe(&node, connection, CONNECT_WITHIN).await?;
     }
     Ok(connected)
+}
+
+/// Logs in again if the password has changed. Returns what is wrong with the password.
+async fn renew_password(
+    node: &Node,
+    connector: &Connector,
+    opened: &mut NodeConnection,
+) -> Option<String> {
+    let password = match connector.password().await {
+        Ok(Some(password)) if opened.password.as_ref() != Some(&password) => password,
+        Ok(_) => return None,
+        Err(error) => return Some(error.to_string()),
+    };
+    match connector.log_in(&mut opened.connection, &password).await {
+        Ok(()) => {
+            tracing::info!(store = %node.place(), "logged in with the new password");
+            opened.password = Some(password);
+            None
+        }
+        // The old password is still good for this connection; the server may learn the new one
+        // later.
+        Err(error) => Some(format!("the server rejected the new password: {error}")),
+    }
 }
 
 /// Logs a problem with the password once, and its end at the same level.
@@ -201,14 +218,14 @@ async fn decision_probe(
     is_loaded: bool,
     within: Duration,
 ) -> Result<Option<u64>, ProbeError> {
-    let ProbeKind {
+    let ProbeSteps {
         counts_replicas,
         tag,
     } = node
         .member
         .as_ref()
-        .map_or(ProbeKind::SINGLE_SERVER, |member| {
-            member.cluster.probe_kind(member.node_slot)
+        .map_or(ProbeSteps::SINGLE_SERVER, |member| {
+            member.cluster.probe_steps(member.node_slot)
         });
     let mut commands = Vec::new();
     if counts_replicas {
@@ -229,10 +246,17 @@ async fn decision_probe(
     let mut replicas = None;
     for reply in send_all(connection, commands, within).await? {
         match value(Ok(reply)) {
-            Ok(Value::Int(count)) if counts_replicas => {
+            Ok(Value::Int(count)) if counts_replicas && replicas.is_none() => {
                 replicas = Some(u64::try_from(count).unwrap_or(1).max(1));
             }
-            Ok(_) => {}
+            Ok(Value::BulkString(bytes)) if tag.is_some() && script::is_one_record(&bytes) => {}
+            Ok(_) if !counts_replicas && tag.is_none() => {}
+            Ok(_) => {
+                return Err(ProbeError {
+                    fault: StoreFault::UnexpectedReply,
+                    words: UNEXPECTED_REPLY.to_owned(),
+                });
+            }
             Err(error) if classify(&error) == ErrorClass::NoScript && !is_loaded => {}
             Err(error) => {
                 let nowhere = Address::nowhere();
@@ -259,9 +283,32 @@ async fn shard_probe(
     // by its first key, so a proxy has it on one server only, whatever was written before.
     let mut random = [0];
     let _ = getrandom::fill(&mut random);
-    let sets = u8::MAX / SHARD_PROBE_KEYS + 1;
-    let first = random[0] % sets;
-    let tags = (0..SHARD_PROBE_KEYS).map(|number| first + number * sets);
+    let set = random[0] % SHARD_PROBE_SETS;
+    if missing_keys(node, connection, set, within).await? == 0 {
+        return Ok(());
+    }
+    // A single server may have evicted keys, or dropped them all.
+    let missing = missing_keys(node, connection, (set + 1) % SHARD_PROBE_SETS, within).await?;
+    if missing == 0 {
+        return Ok(());
+    }
+    Err(ProbeError {
+        fault: StoreFault::Sharded,
+        words: format!(
+            "a script run wrote {SHARD_PROBE_KEYS} keys, and {missing} of them were not there for \
+             a run of their own"
+        ),
+    })
+}
+
+/// Writes a set of keys in one script run. Returns how many of them runs of their own do not find.
+async fn missing_keys(
+    node: &Node,
+    connection: &mut Connection,
+    set: u8,
+    within: Duration,
+) -> Result<usize, ProbeError> {
+    let tags = (0..SHARD_PROBE_KEYS).map(|number| set + number * SHARD_PROBE_SETS);
     let keys: Vec<String> = tags.map(|tag| key::sign(&node.prefix, tag)).collect();
     let mut write = redis::cmd("EVAL");
     write.arg(WRITE_SCRIPT).arg(keys.len()).arg(&keys);
@@ -271,19 +318,15 @@ async fn shard_probe(
         command.arg(READ_SCRIPT).arg(1).arg(name);
         command
     };
-    let spread = |words: String| ProbeError {
-        fault: StoreFault::Sharded,
-        words,
-    };
     for reply in send_all(connection, vec![write], within).await? {
         if let Err(error) = value(Ok(reply)) {
             let is_of_cluster = error.code() == Some("CROSSSLOT")
                 || Redirect::of(&error, &Address::nowhere()).is_some();
-            return Err(if is_of_cluster {
-                spread(error.to_string())
-            } else {
-                error.into()
-            });
+            let mut error = ProbeError::from(error);
+            if is_of_cluster {
+                error.fault = StoreFault::Sharded;
+            }
+            return Err(error);
         }
     }
     let mut missing = 0_usize;
@@ -292,13 +335,7 @@ async fn shard_probe(
             missing = missing.saturating_add(1);
         }
     }
-    if missing == 0 {
-        return Ok(());
-    }
-    Err(spread(format!(
-        "a script run wrote {} keys, and {missing} of them were not there for a run of their own",
-        keys.len(),
-    )))
+    Ok(missing)
 }
 
 /// Sends commands in one write. Returns the reply to each.
@@ -379,3 +416,6 @@ impl From<ConnectError> for ProbeError {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;
