@@ -4,7 +4,7 @@
 
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::proto::tollgate::v1::{
-    CheckRequest, CommitRequest, Descriptor, Entry, ReserveRequest, SettleResponse,
+    CheckRequest, CommitRequest, Descriptor, Entry, OnExpiry, ReserveRequest, SettleResponse,
 };
 use tollgate_test_support::grpc_client::{channel, descriptor as envoy_descriptor, request};
 use tollgate_test_support::polling::{until, until_async};
@@ -207,4 +207,28 @@ async fn every_key_of_reservations_expires() {
         let ttl_ms: i64 = redis.say(&["PTTL", &key]);
         assert!(ttl_ms > 0, "{key} has no expiry: {ttl_ms}");
     }
+}
+
+/// A look that meets reservations which are due has their keys in a second call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_finds_what_expired_reservations_gave_back() {
+    let redis = RedisServer::start(&[]);
+    let (_replica, mut client) = shared(&redis, "20000").await;
+    let expires = Some(prost_types::Duration {
+        seconds: 0,
+        nanos: 1_000_000,
+    });
+    let request = ReserveRequest {
+        expires,
+        on_expiry: OnExpiry::Release.into(),
+        ..reserve("fixed_window", "a", 800)
+    };
+    client.reserve(request).await.unwrap();
+    until_async("the hits are back", async || {
+        match left(&mut client, "k", "fixed_window").await {
+            LIMIT => Ok(()),
+            left => Err(left),
+        }
+    })
+    .await;
 }

@@ -23,7 +23,7 @@ use tollgate_test_model::bucket_histories::{History, Question, Walk, cases_or, h
 use tollgate_test_support::redis_server::RedisServer;
 
 use super::check_of;
-use super::connection::{Call, Connection};
+use super::connection::{Call, Connection, decided};
 
 /// Time, registers and marks.
 type Kept = (Timestamp, [u64; 2], Vec<Mark>);
@@ -83,7 +83,7 @@ pub(crate) fn hold(
         let Value::BulkString(text) = reply else {
             return Err(TestCaseError::fail(format!("the script failed: {reply:?}")));
         };
-        script::outcomes(text, call.terms.iter().copied(), &mut answers);
+        answers.extend(decided(text, &call.terms));
     }
     for (number, ((question, outcome), answer)) in asked.iter().zip(&answers).enumerate() {
         ensure(*answer == Ok(*outcome), || {

@@ -8,7 +8,7 @@ use tollgate_limiter::{
 use tollgate_test_support::redis_server::RedisServer;
 
 use super::check_of;
-use super::connection::{Call, Connection, results};
+use super::connection::{Call, Connection, decided, results};
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_US: u64 = 60_000_000;
@@ -279,9 +279,7 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
 #[test]
 fn a_reply_of_another_length_is_garbled_check_by_check() {
     for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
-        let mut answers = Vec::new();
-        let asked = [CheckTerms::default(); 2];
-        script::outcomes(reply, asked.into_iter(), &mut answers);
+        let answers = decided(reply, &[CheckTerms::default(); 2]);
         assert_eq!(answers, [Err(InvalidBucket); 2]);
     }
 }

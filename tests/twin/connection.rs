@@ -2,6 +2,8 @@
 //!
 //! The store's own connection is not used, so that a test of the script does not depend on it.
 
+use std::collections::BTreeSet;
+
 use redis::{ConnectionLike as _, Value};
 use tollgate::store::redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
 use tollgate_limiter::{Check, Key, Timestamp};
@@ -25,6 +27,8 @@ pub(crate) struct Call {
     /// One key for each give-back and reset. A call of the store has them; a call without resets
     /// may do without.
     pub(crate) markers: Vec<Vec<u8>>,
+    /// The buckets with the keys of whose reservations it is sent.
+    pub(crate) ledgers: BTreeSet<Vec<u8>>,
 }
 
 // === impl Connection ===
@@ -70,10 +74,16 @@ impl Connection {
 
     /// Adds a call of the script with this SHA-1.
     pub(crate) fn add_call(&mut self, sha1: &str, call: &Call) {
-        let count = (call.keys.len() + call.markers.len()).to_string();
+        let ledgers = call.ledgers.iter().flat_map(|key| {
+            let keys = [":ids", ":r", ":c", ":x"].map(str::as_bytes);
+            keys.map(|suffix| [key, suffix].concat())
+        });
+        let ledgers: Vec<_> = ledgers.collect();
+        let count = (call.keys.len() + call.markers.len() + ledgers.len()).to_string();
         let mut words = vec![b"EVALSHA".as_slice(), sha1.as_bytes(), count.as_bytes()];
         words.extend(call.keys.iter().map(Vec::as_slice));
         words.extend(call.markers.iter().map(Vec::as_slice));
+        words.extend(ledgers.iter().map(Vec::as_slice));
         words.push(&call.times);
         let mut arguments = CallArguments::default();
         for argument in &call.arguments {
@@ -145,7 +155,8 @@ impl Call {
 }
 
 impl Call {
-    /// Adds a check or a reset of this bucket, with the key of its marker as the store sends it.
+    /// Adds a check or a reset of this bucket, with the keys of its marker and its reservations as
+    /// the store sends them.
     pub(crate) fn add_marked(&mut self, key: &[u8], check: &Check, resets: bool, now: Timestamp) {
         let mut argument = Vec::new();
         if resets {
@@ -157,6 +168,7 @@ impl Call {
             self.markers.push([key, b":reset"].concat());
         }
         script::time_argument(Some(now), &mut self.times);
+        self.ledgers.insert(key.to_vec());
         self.push(key, check, argument);
     }
 }
@@ -166,7 +178,13 @@ pub(crate) fn results(reply: &Value, asked: &[CheckTerms]) -> Vec<ScriptResult> 
     let Value::BulkString(text) = reply else {
         panic!("the script failed: {reply:?}");
     };
+    decided(text, asked)
+}
+
+/// The same for the text of a reply to a call that has all keys.
+pub(crate) fn decided(text: &[u8], asked: &[CheckTerms]) -> Vec<ScriptResult> {
     let mut answers = Vec::new();
     script::outcomes(text, asked.iter().copied(), &mut answers);
-    answers
+    let answers = answers.into_iter();
+    answers.map(|answer| answer.expect("a decision")).collect()
 }

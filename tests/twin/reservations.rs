@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 
+use redis::Value;
 use tollgate::store::redis::script;
 use tollgate_limiter::algorithm;
 use tollgate_limiter::{
@@ -318,4 +319,38 @@ fn bounds_of_reservations_agree() {
     for name in ["fixed_window", "token_bucket"] {
         compare_at_bounds(script::text(), name).unwrap();
     }
+}
+
+/// While a slot moves, Redis knows only of the keys of the call whether all of them are there.
+#[test]
+fn a_check_without_the_keys_of_the_reservations_that_it_needs_changes_nothing() {
+    let mut pair = Pair::with(script::text());
+    let release = Hits::Reservation(ReservationStep::Release);
+    let reserve = Hits::Reservation(ReservationStep::Reserve {
+        hits: 5,
+        expiry: Expiry {
+            after_ms: NonZeroU32::new(1_000).unwrap(),
+            on_expiry: OnExpiry::Release,
+        },
+        remember_refused: false,
+    });
+    let step = |hits| step_of(1, ALGORITHMS[0], 1, hits);
+    pair.ask(&[step(reserve)]).unwrap();
+    let without_keys = |pair: &mut Pair, hits| {
+        let mut call = Call::default();
+        let check = step(hits).check;
+        let key = format!("{:?}", check.key);
+        call.add_marked(key.as_bytes(), &check, false, pair.now);
+        call.ledgers.clear();
+        pair.connection.add_call(&pair.sha1, &call);
+        pair.connection.replies().pop().unwrap()
+    };
+    let left = Value::BulkString(vec![129]);
+    assert_ne!(without_keys(&mut pair, Hits::PEEK), left);
+    assert_eq!(without_keys(&mut pair, release), left);
+    pair.now = pair.now.plus_us(1_000_000);
+    assert_eq!(without_keys(&mut pair, Hits::Take(1)), left);
+    // What is due is given back now, once.
+    let outcomes = pair.ask(&[step(Hits::PEEK), step(reserve)]).unwrap();
+    assert_eq!(outcomes[0].used_before, 0);
 }

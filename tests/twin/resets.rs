@@ -274,3 +274,29 @@ fn a_counter_of_the_reference_is_reset_by_clocks_that_differ() {
     one(undo(after(2_000_001)), false, after(2_000_001));
     assert_eq!(one(Hits::PEEK, false, START).used_before, 3);
 }
+
+#[test]
+fn a_value_that_is_no_bucket_leaves_the_other_markers_of_the_call_in_place() {
+    let mut pair = Pair::with(script::text());
+    let step = |hits: Hits, resets| {
+        let check = check(0, ALGORITHMS[0], hits.into());
+        vec![Step { check, resets }]
+    };
+    let taken_at = pair.ask(&step(Hits::Take(2), false)).unwrap()[0].bucket_time;
+    pair.ask(&step(Hits::PEEK, true)).unwrap();
+    pair.clock.advance_us(1);
+    pair.ask(&step(Hits::Take(3), false)).unwrap();
+    pair.connection.say("SET other text");
+    let undo = check(0, ALGORITHMS[0], Hits::Undo { hits: 2, taken_at }.into());
+    let mut call = Call::default();
+    call.add_marked(b"other", &undo, false, pair.clock.now());
+    let key = format!("{:?}", undo.key);
+    call.add_marked(key.as_bytes(), &undo, false, pair.clock.now());
+    let answers = pair.connection.call(&call);
+    assert_eq!(answers[0], Err(script::InvalidBucket));
+    assert!(answers[1].is_ok());
+    assert_eq!(
+        pair.ask(&step(Hits::PEEK, false)).unwrap()[0].used_before,
+        3
+    );
+}

@@ -54,6 +54,9 @@ pub(super) fn write_marker(prefix: &str, key: Key, into: &mut Vec<u8>) {
     into.extend_from_slice(b":reset");
 }
 
+/// The keys of a bucket's reservations follow its name with these.
+pub(super) const LEDGER: [&[u8]; 4] = [b":ids", b":r", b":c", b":x"];
+
 /// The sorted set in which replicas register.
 pub(super) fn replicas(prefix: &str) -> String {
     format!("{prefix}tg:replicas")

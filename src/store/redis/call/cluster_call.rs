@@ -4,7 +4,8 @@
 //! Where a probe has found that the node can do it, checks of all slots are in one run
 //! (`Cluster::spreads`). The run passes over what is not on the node, and those checks then go the
 //! other way: all keys of a run are in one slot, and each hash tag has its own slot. So do steps of
-//! reservations, give-backs and resets.
+//! reservations, give-backs and resets. A check that meets reservations which are due is passed
+//! over too, and sent again with their keys.
 //!
 //! The first round goes to the node that the route names. A run that the node redirects (it ran
 //! nothing) is sent to the named node: `MOVED` changes the route for all later calls, `ASK` counts
@@ -59,6 +60,8 @@ struct Step {
     follows: u32,
     /// Whether the checks are of many slots.
     is_spread: bool,
+    /// Whether all checks have the keys of their reservations.
+    with_ledgers: bool,
 }
 
 /// Runs for one node, and then its reply to each.
@@ -99,11 +102,10 @@ impl ClusterCall {
             let mut next = BTreeMap::<usize, Vec<Step>>::new();
             for (step, came) in round.steps {
                 match came {
-                    StepReply::Outcomes(bytes) if step.is_spread => {
-                        let left = this.progress.outcomes_of_node(&step.checks, &bytes);
-                        this.ask_tag_by_tag(left, &mut next);
+                    StepReply::Outcomes(bytes) => {
+                        let left = this.progress.outcomes(&step.checks, &bytes);
+                        this.ask_again(left, !step.is_spread, &mut next);
                     }
-                    StepReply::Outcomes(bytes) => this.progress.outcomes(&step.checks, &bytes),
                     StepReply::Elsewhere(redirect) => {
                         status.elsewhere = true;
                         this.follow(step, redirect, &round.address, &mut next);
@@ -153,10 +155,16 @@ impl ClusterCall {
         steps
     }
 
-    /// Adds runs for checks that a run of many slots has left, for the nodes that serve them by
-    /// now: the node that was asked may have left the cluster.
-    fn ask_tag_by_tag(&self, left: Vec<usize>, next: &mut BTreeMap<usize, Vec<Step>>) {
-        for step in self.tag_by_tag(left) {
+    /// Adds runs for checks that a run has left, for the nodes that serve them by now: the node
+    /// that was asked may have left the cluster.
+    fn ask_again(
+        &self,
+        left: Vec<usize>,
+        with_ledgers: bool,
+        next: &mut BTreeMap<usize, Vec<Step>>,
+    ) {
+        for mut step in self.tag_by_tag(left) {
+            step.with_ledgers = with_ledgers;
             let first = step.checks.first().and_then(|at| self.checks.get(*at));
             let node_slot = first.map(|(check, _)| self.member.cluster.node_slot_of(check.key));
             match node_slot.filter(|node_slot| *node_slot > 0) {
@@ -166,12 +174,14 @@ impl ClusterCall {
         }
     }
 
-    /// One run for each hash tag of these checks.
+    /// One run for each hash tag of these checks. A reset has a run of its own: it removes a
+    /// bucket, and while the slot migrates the node cannot create it again for the next check.
     fn tag_by_tag(&self, checks: impl IntoIterator<Item = usize>) -> Vec<Step> {
-        let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
+        let mut by_tag = BTreeMap::<(u8, Option<usize>), Vec<usize>>::new();
         for at in checks {
-            if let Some((check, _)) = self.checks.get(at) {
-                by_tag.entry(tag_of(check.key)).or_default().push(at);
+            if let Some((check, resets)) = self.checks.get(at) {
+                let tag = (tag_of(check.key), resets.then_some(at));
+                by_tag.entry(tag).or_default().push(at);
             }
         }
         let steps = by_tag.into_values();
@@ -226,14 +236,18 @@ impl ClusterCall {
         }
     }
 
-    /// One run per key, with the key's checks in order. Checks with a marker have a second key,
-    /// which the node may not have: they have a run of their own and do not hold up the others.
+    /// One run per key, with the key's checks in order. Checks with a marker or reservations have
+    /// further keys, which the node may not have: they have a run of their own and do not hold up
+    /// the others.
     fn key_by_key(&self, step: &Step) -> Vec<Step> {
         let mut by_key = BTreeMap::<_, Vec<usize>>::new();
         for at in &step.checks {
             if let Some((check, resets)) = self.checks.get(*at) {
-                let marked = *resets || script::has_marker(check);
-                by_key.entry((check.key.0, marked)).or_default().push(*at);
+                let keys = (
+                    *resets || script::has_marker(check),
+                    script::has_ledger(check),
+                );
+                by_key.entry((check.key.0, keys)).or_default().push(*at);
             }
         }
         let steps = by_key.into_values().map(|checks| Step { checks, ..*step });
@@ -341,7 +355,7 @@ impl ClusterCall {
                 let checks = || checks().map(|(check, _)| check);
                 command::spread_step(&self.node.prefix, self.near, checks)
             } else {
-                command::step(&self.node.prefix, self.near, checks)
+                command::step(&self.node.prefix, self.near, step.with_ledgers, checks)
             });
             replies = replies.saturating_add(1);
         }
@@ -375,6 +389,7 @@ impl Step {
             asking: false,
             follows: 0,
             is_spread,
+            with_ledgers: false,
         }
     }
 }

@@ -18,14 +18,19 @@ pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script 
 pub(crate) const LOST_SCRIPT: &str = "NOSCRIPT, although SCRIPT LOAD succeeded a moment ago";
 
 /// A script run for these checks. `near` is the caller's time; Redis decides by its own.
+/// `with_ledgers` declares the keys of all reservations, not only of the checks that need them in
+/// any case.
 pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     prefix: &str,
     near: Timestamp,
+    with_ledgers: bool,
     checks: impl Fn() -> I,
 ) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     let marked = || checks().filter(|(check, resets)| *resets || script::has_marker(check));
+    let ledgers = ledgers(with_ledgers, checks());
     let keys = checks().count().saturating_add(marked().count());
+    let keys = keys.saturating_add(ledgers.len().saturating_mul(key::LEDGER.len()));
     command.arg(script::sha1()).arg(keys);
     let mut packed = Vec::new();
     for (check, _) in checks() {
@@ -35,6 +40,15 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     for (check, _) in marked() {
         key::write_marker(prefix, check.key, &mut packed);
         command.arg(packed.as_slice());
+    }
+    for bucket in ledgers {
+        key::write_digest(prefix, bucket, &mut packed);
+        let bucket_len = packed.len();
+        for suffix in key::LEDGER {
+            packed.truncate(bucket_len);
+            packed.extend_from_slice(suffix);
+            command.arg(packed.as_slice());
+        }
     }
     packed.clear();
     // Redis takes its own time.
@@ -49,6 +63,21 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
         command.arg(argument);
     }
     command
+}
+
+/// The buckets whose reservations these checks may need, each once. Counters of Envoy's reference
+/// service have none.
+fn ledgers<'c>(all: bool, checks: impl Iterator<Item = Sent<'c>>) -> Vec<Key> {
+    let may_need = |(check, resets): &Sent<'c>| {
+        (all || *resets || script::has_ledger(check)) && check.bucket_name.is_none()
+    };
+    let mut buckets: Vec<Key> = checks
+        .filter(may_need)
+        .map(|(check, _)| check.key)
+        .collect();
+    buckets.sort_unstable_by_key(|bucket| bucket.0);
+    buckets.dedup();
+    buckets
 }
 
 /// A script run that decides a check of this bucket, which belongs to a probe.

@@ -3,9 +3,9 @@
 //! Whole batches go into a call in order, and each is sent back when it is answered. A batch has a
 //! time by which it must be answered. When the call takes longer, batches that are due are answered
 //! singly, and the call continues for the others. A check that was sent and has no answer by then
-//! may have been counted: `unknown_outcomes` counts it, and it is never sent again. Only a run that
-//! the server rejected for want of the script is sent again, since nothing ran; `cluster_call`
-//! knows more such cases.
+//! may have been counted: `unknown_outcomes` counts it, and it is never sent again. Only what did
+//! not run is sent again: a run that the server rejected for want of the script, and a check that
+//! met reservations which are due, with their keys. `cluster_call` knows more such cases.
 //!
 //! Refunds that the server's state prevented are returned to the worker, which retries them.
 //!
@@ -74,8 +74,8 @@ pub(super) struct CallReport {
 
 /// How a call is sent.
 enum CallPlan {
-    /// One script run.
-    One { command: Cmd, asked: usize },
+    /// One script run, for these checks of the call.
+    One { command: Cmd, checks: Vec<usize> },
     /// To a cluster.
     ClusterCall(ClusterCall, Address),
 }
@@ -99,27 +99,36 @@ impl Call {
         let terms: Vec<_> = sent.map(|(check, _)| CheckTerms::of(check)).collect();
         let asked = terms.len();
         let progress = Arc::new(Progress::new(terms));
-        let way = self.way(asked, &progress);
-        let asking = async {
-            match way {
-                CallPlan::One { command, asked } => {
-                    one(&command, asked, &progress, connection, again).await
-                }
-                CallPlan::ClusterCall(spread, address) => spread.ask(connection, address).await,
-            }
-        };
-        let mut asking = std::pin::pin!(asking);
+        let mut way = self.way(asked, &progress);
         // Where the first batch's checks begin among the checks that were sent.
         let mut from = 0_usize;
         let mut undecided = None;
         let status = loop {
-            let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
-                break None;
+            let (connection, again) = (connection.clone(), again.clone());
+            let asking = async {
+                match way {
+                    CallPlan::One { command, checks } => {
+                        one(&command, checks, &progress, connection, again).await
+                    }
+                    CallPlan::ClusterCall(spread, address) => spread.ask(connection, address).await,
+                }
             };
-            let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
-            match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
-                Ok(status) => break Some(status),
-                Err(_) => from = self.answer_first(from, &progress, &mut undecided),
+            let mut asking = std::pin::pin!(asking);
+            let status = loop {
+                let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
+                    break None;
+                };
+                let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
+                match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
+                    Ok(status) => break Some(status),
+                    Err(_) => from = self.answer_first(from, &progress, &mut undecided),
+                }
+            };
+            match status {
+                Some(status) if status.left.iter().any(|at| *at >= from) => {
+                    way = self.rest(from, status.left);
+                }
+                status => break status,
             }
         };
         metrics.calls_in_flight.dec();
@@ -172,9 +181,25 @@ impl Call {
                 CallPlan::ClusterCall(spread, address.clone())
             }
             _ => CallPlan::One {
-                command: step(&self.node.prefix, near, checks),
-                asked,
+                command: step(&self.node.prefix, near, false, checks),
+                checks: (0..asked).collect(),
             },
+        }
+    }
+
+    /// The run for the checks that a single server has left, with the keys of their reservations.
+    /// The checks of the first batch begin at `from`.
+    fn rest(&self, from: usize, mut left: Vec<usize>) -> CallPlan {
+        left.retain(|at| *at >= from);
+        let batches = || self.parts.iter().map(|part| &part.batch);
+        let numbered = || (from..).zip(batches().flat_map(|batch| self.asked_of(batch)));
+        let checks = || {
+            let left = numbered().filter(|(at, _)| left.binary_search(at).is_ok());
+            left.map(|(_, sent)| sent)
+        };
+        CallPlan::One {
+            command: step(&self.node.prefix, self.node.clock.now(), true, checks),
+            checks: left,
         }
     }
 
@@ -311,13 +336,12 @@ impl Call {
 /// Sends one script run to one server.
 async fn one(
     command: &Cmd,
-    asked: usize,
+    checks: Vec<usize>,
     progress: &Progress,
     mut connection: Connection,
     again: Counter,
 ) -> NodeStatus {
-    let all: Vec<usize> = (0..asked).collect();
-    progress.under_way(&all);
+    progress.under_way(&checks);
     let reply = value(connection.send_packed_command(command).await);
     let reply = match reply {
         Err(error) if classify(&error) == ErrorClass::NoScript => {
@@ -332,8 +356,10 @@ async fn one(
     };
     let (fault, words) = match reply {
         Ok(Value::BulkString(bytes)) => {
-            progress.outcomes(&all, &bytes);
-            return NodeStatus::default();
+            return NodeStatus {
+                left: progress.outcomes(&checks, &bytes),
+                ..NodeStatus::default()
+            };
         }
         Ok(_) => (StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
         Err(error) => match classify(&error) {
@@ -341,10 +367,10 @@ async fn one(
             ErrorClass::NoScript => (StoreFault::Sharded, LOST_SCRIPT.to_owned()),
         },
     };
-    progress.fail(&all, fault);
+    progress.fail(&checks, fault);
     NodeStatus {
         fault: Some((fault, words)),
-        elsewhere: false,
+        ..NodeStatus::default()
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct NodeStatus {
     pub(crate) fault: Option<(StoreFault, String)>,
     /// Whether other nodes were asked too. Their time does not count against this one.
     pub(crate) elsewhere: bool,
+    /// The checks of which a single server wants the keys of reservations. Nothing ran for them.
+    pub(crate) left: Vec<usize>,
 }
 
 /// How far a call has come, check by check.
@@ -72,25 +74,12 @@ impl Progress {
         self.put(checks, Stage::Done(Err(fault)));
     }
 
-    /// Records the outcomes in a script's reply.
-    pub(crate) fn outcomes(&self, checks: &[usize], reply: &[u8]) {
+    /// Records the outcomes in a script's reply. Returns the checks that it left to another call:
+    /// nothing ran for them.
+    pub(crate) fn outcomes(&self, checks: &[usize], reply: &[u8]) -> Vec<usize> {
         let mut outcomes = Vec::with_capacity(checks.len());
         let terms = |at: &usize| self.terms.get(*at).copied().unwrap_or_default();
         script::outcomes(reply, checks.iter().map(terms), &mut outcomes);
-        let mut stages = self.stages();
-        for (at, outcome) in checks.iter().zip(outcomes) {
-            if let Some(place) = stages.get_mut(*at) {
-                *place = Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket));
-            }
-        }
-    }
-
-    /// Records the outcomes in the reply of one node to checks of many slots. Returns the checks
-    /// that it left to another call: nothing ran for them.
-    pub(crate) fn outcomes_of_node(&self, checks: &[usize], reply: &[u8]) -> Vec<usize> {
-        let mut outcomes = Vec::with_capacity(checks.len());
-        let terms = |at: &usize| self.terms.get(*at).copied().unwrap_or_default();
-        script::outcomes_of_node(reply, checks.iter().map(terms), &mut outcomes);
         let mut left = Vec::new();
         let mut stages = self.stages();
         for (at, outcome) in checks.iter().zip(outcomes) {

@@ -4,6 +4,10 @@
 -- A reset removes the bucket and leaves its time in a marker: the key that follows the buckets in
 -- KEYS, one for each reset and give-back, in their order. A give-back of hits that were taken no
 -- later than the marker says gives nothing. A call of takes and refunds alone has no such key.
+--
+-- The keys of a ledger follow. A check that needs a ledger whose keys are not among KEYS changes
+-- nothing and is left to another call: while a slot moves, Redis knows only of KEYS whether all of
+-- them are here.
 
 -- A duration from `wide` plus less than 2^53 more; 0 stays 0.
 local function later(us, above, by)
@@ -26,6 +30,13 @@ end
 local order = ARGV[2]
 local keys, checks, newest = KEYS, #order, 2
 local is_spread = #keys == 0
+-- Buckets whose ledgers are among KEYS, and where these begin.
+local ledgers, named = nil, #keys
+while named > checks and cut(keys[named], -2) == ':x' do
+  ledgers = ledgers or {}
+  ledgers[cut(keys[named], 1, -3)] = true
+  named = named - 4
+end
 local values
 if is_spread then
   -- All buckets are read before any is written: a bucket that can be read can be written.
@@ -45,13 +56,15 @@ if is_spread then
     end
   end
 else
-  values = call('MGET', unpack(keys))
+  values = call('MGET', unpack(keys, 1, named))
 end
 local first_argument = newest
 local written = {}
 -- Buckets of which only the head changes. It is written once, at the end, however many checks the
 -- bucket has, in place and without its expiry.
 local heads = {}
+-- Ledgers without records. They are removed at the end: a later check may need their keys.
+local ended
 local outcomes = {}
 -- Algorithms are defined when they are first needed: a script's functions are created anew in every
 -- call.
@@ -64,10 +77,9 @@ local is_plain
 -- What a give-back or a reset comes to at this time of its bucket. A reset then looks at its
 -- bucket, which is removed already.
 local after_reset
-if #keys > checks then
-  local marker = checks
+local marker = checks
+if named > checks then
   after_reset = function(kind, place, taken_at, at, tolerance)
-    marker = marker + 1
     local name = keys[marker]
     local reset_at = tonumber(name and (written[name] or values[marker]) or nil)
     if kind == GIVE_BACK then return reset_at and taken_at <= reset_at end
@@ -76,7 +88,12 @@ if #keys > checks then
     if reset_at and reset_at > at and reset_at - at <= RESET_KEPT then at = reset_at end
     if at > MAX then at = MAX end
     local key = keys[place]
-    call('DEL', key, key .. ':ids', key .. ':r', key .. ':c', key .. ':x')
+    if ledgers and ledgers[key] then
+      call('DEL', key, key .. ':ids', key .. ':r', key .. ':c', key .. ':x')
+      if ended then ended[key] = nil end
+    else
+      call('DEL', key)
+    end
     written[key] = nil
     heads[key] = nil
     for other = place, checks do
@@ -110,6 +127,7 @@ for place = 1, checks do
     is_plain = algorithm == FIXED_WINDOW and asked_kind == TAKE and boundaries == 0 and asked_hits > 0
   end
   local kind, hits = asked_kind, asked_hits
+  if after_reset and (kind == GIVE_BACK or kind == RESET) then marker = marker + 1 end
   if now == nil or #times > 7 then now = unpack_numbers('<I7', times, 7 * place - 6) end
 
   local key = keys[place]
@@ -189,13 +207,17 @@ for place = 1, checks do
         if version == WITH_LEDGER then
           readable = readable and width == 0 and length == HEAD + 7
           if readable then due = unpack_numbers('<I7', value, HEAD + 1) end
-          -- Its reservations are under other keys, which may be on another node.
-          if is_spread then readable, is_elsewhere = false, true end
         elseif length > HEAD then
           readable = readable and width > 0 and (length - HEAD) % width == 0
           marks = cut(value, HEAD + 1)
         end
       end
+    end
+
+    local needs_ledger = kind >= RESERVE
+      or due and kind ~= RESET and (now >= due or seen >= due or seen - now > window)
+    if readable and needs_ledger and not (ledgers and ledgers[key]) then
+      readable, is_elsewhere = false, true
     end
 
     if readable and boundaries ~= REFERENCE then
@@ -221,7 +243,7 @@ for place = 1, checks do
       -- What became of a step, and the amounts of a settled reservation.
       local result, reserved, committed = 0, nil, nil
       local is_step = kind >= RESERVE
-      if is_step or due and (at >= due or brought_back) then
+      if needs_ledger then
         local ledger_of = known[0]
         if not ledger_of then
           ledger_of = { define(0) }
@@ -258,6 +280,8 @@ for place = 1, checks do
         end
         due = due_of(ledger)
         if due then save_head(ledger) end
+        ended = ended or {}
+        ended[key] = due == nil or nil
       end
       if not is_step then
         first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
@@ -328,5 +352,8 @@ for key, head in pairs(heads) do
   -- It costs two thirds of SET. A login that was restricted for an earlier version may lack it.
   local reply = pcall('SETRANGE', key, '0', head)
   if type(reply) == 'table' then call('SET', key, head, 'KEEPTTL') end
+end
+if ended then
+  for key in pairs(ended) do call('DEL', key .. ':ids', key .. ':r', key .. ':c', key .. ':x') end
 end
 return concat(outcomes)

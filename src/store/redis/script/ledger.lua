@@ -6,6 +6,10 @@
 -- the next number. `:r`, `:c` and `:x` are sorted sets by the time at which records end: open ones
 -- that give hits back, open ones that stay charged, and settled or refused ones. All four expire
 -- with the bucket.
+--
+-- Each set also has a member that never ends: a set without members ceases to exist, and a node of a
+-- cluster cannot create a key of a slot that it gives away. So the keys of a ledger begin and end
+-- together.
 
 -- The kinds of records.
 local STAYS, GOES_BACK, SETTLED, REFUSED_BEFORE = 0, 1, 2, 3
@@ -23,11 +27,15 @@ end
 local function open_ledger(key, exists)
   local ledger = { key = key, ahead = 0, following = 0 }
   local head = exists and call('HGET', key .. ':ids', 'h')
+  ledger.is_new = not head
   if head then ledger.ahead, ledger.following = unpack_numbers('<I7I7', head) end
   return ledger
 end
 
 local function save_head(ledger)
+  if ledger.is_new then
+    for _, set in ipairs({ ':r', ':c', ':x' }) do call('ZADD', ledger.key .. set, text(MAX), '') end
+  end
   call('HSET', ledger.key .. ':ids', 'h', pack('<I7I7', ledger.ahead, ledger.following))
 end
 
@@ -113,14 +121,17 @@ local function take_due(ledger, set, at, most)
   return members
 end
 
-local function first_due(ledger, set)
-  local first = call('ZRANGE', ledger.key .. set, 0, 0, 'WITHSCORES')
-  return first[2] and tonumber(first[2])
+-- The first member of a set that ends, and when.
+local function first_of(ledger, set)
+  local first = call('ZRANGEBYSCORE', ledger.key .. set, '-inf', '(' .. text(MAX), 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[1], first[2] and tonumber(first[2])
 end
 
 local function count(ledger)
   local key = ledger.key
-  return call('ZCARD', key .. ':r') + call('ZCARD', key .. ':c') + call('ZCARD', key .. ':x')
+  local members = call('ZCARD', key .. ':r') + call('ZCARD', key .. ':c') + call('ZCARD', key .. ':x')
+  if ledger.is_new then return members end
+  return members - 3
 end
 
 -- Makes space for one more record of an id. Returns whether there is any.
@@ -137,9 +148,10 @@ local function make_space(ledger, id, records)
     save_records(ledger, id, records)
   end
   while count(ledger) >= RECORDS_MAX do
-    local first = call('ZPOPMIN', ledger.key .. ':x')
-    if not first[1] then return false end
-    forget_member(ledger, first[1])
+    local first = first_of(ledger, ':x')
+    if not first then return false end
+    call('ZREM', ledger.key .. ':x', first)
+    forget_member(ledger, first)
   end
   return true
 end
@@ -176,14 +188,13 @@ end
 
 -- When the first record that gives hits back is due; MAX without one, none without any record.
 local function due_of(ledger)
-  local first = first_due(ledger, ':r')
+  local _, first = first_of(ledger, ':r')
   if first then
     first = first - ledger.ahead
     if first < 0 then return 0 end
     return first
   end
-  if count(ledger) > 0 then return MAX end
-  call('DEL', ledger.key .. ':ids')
+  if first_of(ledger, ':c') or first_of(ledger, ':x') then return MAX end
   return nil
 end
 

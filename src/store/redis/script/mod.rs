@@ -7,9 +7,9 @@
 //! [`text`] is built from the algorithms' scripts in `algorithms/`, the arithmetic that they share,
 //! and the loop around them. A call is `EVALSHA sha1 n key… time order argument…`, with one key per
 //! check, each different [`argument`] once ([`CallArguments`]) and at most [`CHECKS_MAX`] checks by
-//! [`weight`]. The keys of markers follow ([`has_marker`]). The reply is one string, which
-//! [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write or
-//! none.
+//! [`weight`]. The keys of markers follow ([`has_marker`]), then those of reservations
+//! ([`has_ledger`]). The reply is one string, which [`outcomes`] reads. A call that fails has
+//! written nothing: Redis rejects the first write or none.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -49,9 +49,7 @@ use tollgate_limiter::{
 
 pub use argument::{CallArguments, argument, reset_argument, time_argument};
 pub use buckets::CallBuckets;
-pub use outcome::{
-    CheckTerms, InvalidBucket, ScriptResult, is_one_record, outcomes, outcomes_of_node,
-};
+pub use outcome::{CheckTerms, InvalidBucket, ScriptResult, is_one_record, outcomes};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
 /// a call: at three microseconds per check, that is less than a millisecond.
@@ -65,6 +63,12 @@ const MARKS_A_CHECK: u64 = 32;
 /// has one in any case.
 pub fn has_marker(check: &Check) -> bool {
     matches!(check.operation.hits, Hits::Undo { .. })
+}
+
+/// Whether the call of this check has the keys of its bucket's reservations. A reset has them in
+/// any case, and so has a check that an earlier call left for want of them.
+pub fn has_ledger(check: &Check) -> bool {
+    matches!(check.operation.hits, Hits::Reservation(_))
 }
 
 /// Whether this check may be in a call of many slots: it has one key, which its digest names.

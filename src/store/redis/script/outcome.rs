@@ -5,7 +5,7 @@
 //! | 1 | the rest of the bucket as it is now. Its check was a take from a fixed window and passed |
 //! | 64 and more | the rest of 40 bytes: see below |
 //! | 128 | nothing: the bucket could not be read |
-//! | 129 | nothing: the bucket is not on this node of a cluster, or not all of it |
+//! | 129 | nothing: the bucket is not on this node of a cluster, or the call lacks keys of it |
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -39,7 +39,7 @@ pub(super) const FULL: u8 = 64;
 /// The record of an unreadable bucket.
 const UNREADABLE: u8 = 128;
 
-/// The record of a check that the node left to another call. Nothing was taken.
+/// The record of a check that was left to another call. Nothing was taken.
 const ELSEWHERE: u8 = 129;
 
 /// What the outcome of a passed take needs of its check.
@@ -68,20 +68,9 @@ pub(super) const RESERVATIONS: [ReservationOutcome; 11] = [
 /// How many bits of a time the first seven bytes hold.
 const LOWER_BITS: u32 = 53;
 
-/// Reads the reply to these checks and appends one result per check, in order.
+/// Reads the reply to these checks and appends one result per check, in order: none for a check
+/// that was left to another call.
 pub fn outcomes(
-    reply: &[u8],
-    asked: impl ExactSizeIterator<Item = CheckTerms>,
-    into: &mut Vec<ScriptResult>,
-) {
-    let mut results = Vec::with_capacity(asked.len());
-    outcomes_of_node(reply, asked, &mut results);
-    let results = results.into_iter();
-    into.extend(results.map(|result| result.unwrap_or(Err(InvalidBucket))));
-}
-
-/// The same for a call to one node of a cluster: none for a check that it left to another call.
-pub fn outcomes_of_node(
     reply: &[u8],
     asked: impl ExactSizeIterator<Item = CheckTerms>,
     into: &mut Vec<Option<ScriptResult>>,

@@ -2,7 +2,8 @@
 -- other client should call it.
 --
 -- KEYS      one bucket per check, in order; a bucket may occur twice. Then one marker per check that
---           gives back or resets, in order.
+--           gives back or resets, in order. Then four keys per bucket whose reservations the call
+--           may need: `:ids`, `:r`, `:c` and `:x`.
 -- ARGV[1]   the time: empty for Redis's own, 7 bytes for one time, or 7 bytes per check. Only tests
 --           send a time.
 -- ARGV[2]   one byte per check: the number of its argument among the following, 0 for the next one
