@@ -192,12 +192,7 @@ impl Readiness {
             say(healthy, format_args!("store: {message}"));
         }
         if !self.store_ready() {
-            say(
-                false,
-                format_args!(
-                    "start: the store has not decided yet, and --on-store-failure is error"
-                ),
-            );
+            say(false, format_args!("start: the store has not decided yet"));
         }
         let stopping = self.stopping.load(Ordering::Acquire);
         let words = if stopping {

@@ -189,9 +189,10 @@ async fn goes_on(keys: &BTreeMap<String, Arc<Reserved>>, replicas: &[Tollgate], 
     until_async("the load goes on", async || {
         let redirected = sum(replicas, "tollgate_store_redirects_total") - redirected;
         let answered = answers() - from;
-        match answered >= 50 && redirected >= redirects {
-            true => Ok(()),
-            false => Err((answered, redirected)),
+        if answered >= 50 && redirected >= redirects {
+            Ok(())
+        } else {
+            Err((answered, redirected))
         }
     })
     .await;

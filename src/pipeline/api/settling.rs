@@ -6,7 +6,8 @@
 //! How: one limit is settled before the others, the same one for every settle of the id. What was
 //! settled there is the amount of the reservation. A settle that is not the first there brings that
 //! amount to the other limits, in place of its own. So it also ends what a settle left open whose
-//! store failed half-way.
+//! store failed half-way. Where costs below 1 or budgets hide the amount, it leaves the rest to the
+//! settle that was the first, or to expiry.
 
 use std::cmp::Reverse;
 use std::convert::Infallible;
@@ -22,7 +23,8 @@ use super::{ApiRequest, ApiStep, checks_of};
 use crate::pipeline::{Generation, Pipeline};
 
 /// How many limits are settled one after the other, until one knows the id. A limit need not: it is
-/// in shadow mode, or younger than the reservation.
+/// in shadow mode, or younger than the reservation. Where so many do not know it, the rest is
+/// settled at once, and two settles can each be the first in some.
 const SETTLED_FIRST_MAX: usize = 4;
 
 impl Pipeline {

@@ -127,7 +127,6 @@ for place = 1, checks do
     is_plain = algorithm == FIXED_WINDOW and asked_kind == TAKE and boundaries == 0 and asked_hits > 0
   end
   local kind, hits = asked_kind, asked_hits
-  if after_reset and (kind == GIVE_BACK or kind == RESET) then marker = marker + 1 end
   if now == nil or #times > 7 then now = unpack_numbers('<I7', times, 7 * place - 6) end
 
   local key = keys[place]
@@ -152,6 +151,7 @@ for place = 1, checks do
     end
   end
   if not is_decided then
+    if kind == GIVE_BACK or kind == RESET then marker = marker + 1 end
     local is_elsewhere = false
     local kept, seen, first, second, marks = 0, 0, 0, 0, ''
     -- Only a bucket with reservations has it: when the first that gives hits back is due.
