@@ -44,15 +44,13 @@ func connect(o *options) (*grpc.ClientConn, error) {
 	if o.tls != nil {
 		security = credentials.NewTLS(o.tls)
 	}
-	conn, err := grpc.NewClient(
-		addresses.Scheme()+":///servers",
+	dial := []grpc.DialOption{
 		grpc.WithResolvers(addresses),
 		grpc.WithTransportCredentials(security),
 		grpc.WithDefaultServiceConfig(roundRobin),
 		grpc.WithDisableRetry(),
-		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithUserAgent("tollgate-go/"+Version),
+		grpc.WithUserAgent("tollgate-go/" + Version),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay:  100 * time.Millisecond,
@@ -66,7 +64,11 @@ func connect(o *options) (*grpc.ClientConn, error) {
 			Time:    o.keepaliveInterval,
 			Timeout: o.keepaliveTimeout,
 		}),
-	)
+	}
+	if !o.httpProxy {
+		dial = append(dial, grpc.WithNoProxy())
+	}
+	conn, err := grpc.NewClient(addresses.Scheme()+":///servers", dial...)
 	if err != nil {
 		return nil, fmt.Errorf("tollgate: connecting: %w", err)
 	}

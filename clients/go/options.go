@@ -50,6 +50,7 @@ type options struct {
 	denialCacheEntries int
 	clock              Clock
 	batching           bool
+	httpProxy          bool
 	tracerProvider     trace.TracerProvider
 	meterProvider      metric.MeterProvider
 }
@@ -140,6 +141,12 @@ func WithClock(clock Clock) Option {
 // stream uses one address at a time. It needs [ProtocolTollgate]. Default: off.
 func WithBatching(batching bool) Option {
 	return func(o *options) { o.batching = batching }
+}
+
+// WithHTTPProxy connects by the HTTP proxy that HTTPS_PROXY names, with the exceptions of NO_PROXY.
+// Default: off.
+func WithHTTPProxy(httpProxy bool) Option {
+	return func(o *options) { o.httpProxy = httpProxy }
 }
 
 // WithTracerProvider sets the source of spans. Default: the global one of OpenTelemetry.

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -545,18 +547,22 @@ func TestVectorsSequences(t *testing.T) {
 }
 
 func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
-	if c.Proxy {
-		nameProxy(t)
-	} else {
-		t.Parallel()
+	t.Parallel()
+	if c.Proxy && os.Getenv("https_proxy") != deadProxy {
+		runProxied(t)
+		return
 	}
 	nameOnFailure(t, c.Name)
 	server, clock := testkit.StartServer(t), &testkit.Clock{}
+	address := server.Address
+	if c.Proxy {
+		address = anyAddress(address)
+	}
 	deadline := 2 * time.Second
 	if c.Options.DeadlineMS != 0 {
 		deadline = time.Duration(c.Options.DeadlineMS) * time.Millisecond
 	}
-	options = append(options, tollgate.WithAddresses(server.Address), tollgate.WithClock(clock.Now),
+	options = append(options, tollgate.WithAddresses(address), tollgate.WithClock(clock.Now),
 		tollgate.WithDeadline(deadline))
 	options = append(options, sequenceOptions(t, c)...)
 	client, err := tollgate.New("vectors", options...)
@@ -576,12 +582,48 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 	}
 }
 
-// nameProxy names a proxy that takes no connection in the environment.
-func nameProxy(t *testing.T) {
+// deadProxy is a proxy that takes no connection.
+const deadProxy = "http://127.0.0.1:1"
+
+// runProxied runs this test again where the environment names the proxy: a process reads it once.
+func runProxied(t *testing.T) {
+	again := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	again.Env = append(os.Environ(), "no_proxy=", "NO_PROXY=")
 	for _, scheme := range []string{"http", "https", "grpc", "all"} {
-		t.Setenv(scheme+"_proxy", "http://127.0.0.1:1")
+		again.Env = append(again.Env, scheme+"_proxy="+deadProxy, strings.ToUpper(scheme)+"_PROXY="+deadProxy)
 	}
-	t.Setenv("no_proxy", "")
+	output, err := again.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "--- PASS: "+t.Name()) {
+		t.Fatalf("%v: %s", err, output)
+	}
+}
+
+// anyAddress is 0.0.0.0 with the port of an address on loopback, which it reaches. Go uses no proxy
+// for loopback.
+func anyAddress(loopback string) string {
+	_, port, _ := net.SplitHostPort(loopback)
+	return net.JoinHostPort("0.0.0.0", port)
+}
+
+func TestHTTPProxyOfTheEnvironmentIsAnOption(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("https_proxy") != deadProxy {
+		runProxied(t)
+		return
+	}
+	server := testkit.StartServer(t)
+	client, err := tollgate.New("vectors", tollgate.WithAddresses(anyAddress(server.Address)),
+		tollgate.WithHTTPProxy(true), tollgate.WithDeadline(2*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	_, err = client.Peek(t.Context(), tollgate.CheckRequest{
+		Descriptors: []tollgate.Descriptor{{Entries: []tollgate.Entry{{Key: "user", Value: "ann"}}}},
+	})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Fatalf("the proxy was not used: %v", err)
+	}
 }
 
 func sequenceOptions(t *testing.T, c *sequenceCase) []tollgate.Option {
