@@ -154,8 +154,8 @@ function channelOptions(options: ResolvedOptions): ChannelOptions {
     // Without it, clients of one process share connections, and closing one does not close its own.
     "grpc.use_local_subchannel_pool": 1,
     "grpc.service_config_disable_resolution": 1,
-    // A proxy of the environment does not reach the service.
-    "grpc.enable_http_proxy": 0,
+    // By default none: a proxy of the environment does not reach the service.
+    "grpc.enable_http_proxy": options.httpProxy ? 1 : 0,
     "grpc.keepalive_time_ms": options.keepaliveIntervalMs,
     "grpc.keepalive_timeout_ms": options.keepaliveTimeoutMs,
     "grpc.initial_reconnect_backoff_ms": 100,

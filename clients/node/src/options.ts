@@ -55,6 +55,8 @@ export interface ClientOptions {
   readonly denialCacheEntries?: number;
   /** Sends concurrent checks over one stream, with the protocol `tollgate`. Default: false. */
   readonly batching?: boolean;
+  /** Connects by the HTTP proxy that the environment names, such as `https_proxy`. Default: false. */
+  readonly httpProxy?: boolean;
   /** Time in milliseconds, for the breaker, the denial cache and the local buckets. Default: `performance.now`. */
   readonly clock?: () => number;
 }
@@ -75,6 +77,7 @@ export interface ResolvedOptions {
   readonly breakerOpenMs: number;
   readonly denialCacheEntries: number;
   readonly batching: boolean;
+  readonly httpProxy: boolean;
   readonly clock: () => number;
 }
 
@@ -99,6 +102,7 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     breakerOpenMs: within("breaker.openMs", breaker.openMs ?? 1_000, 0, TIMER_MS_MAX),
     denialCacheEntries: within("denialCacheEntries", options.denialCacheEntries ?? 10_000, 0, 2 ** 24),
     batching: options.batching ?? false,
+    httpProxy: options.httpProxy ?? false,
     clock: options.clock ?? (() => performance.now()),
   };
 }

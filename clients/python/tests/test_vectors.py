@@ -380,6 +380,18 @@ def proxied_environment(is_wanted: bool) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_proxy_of_the_environment_is_an_option(flavour: str) -> None:
+    with (
+        proxied_environment(is_wanted=True),
+        ScriptedServer() as server,
+        make_client(flavour, server.address, domain="vectors", http_proxy=True) as client,
+    ):
+        decision = client.check([{"user": "ann"}])
+    assert decision.error is not None
+    assert server.calls == []
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("case", cases("sequences"))
 def test_sequences(case: dict[str, Any], flavour: str) -> None:
     clock = Clock()

@@ -50,7 +50,21 @@ for (const { name, options, proxy, steps } of readCases<Case>("sequences.json"))
   }
 }
 
-/** Names a proxy that takes no connection in the environment. It stays there: no client uses it. */
+test("a proxy of the environment is an option", async () => {
+  const server = await new ScriptedServer().start();
+  nameProxy();
+  const client = new Client({ addresses: server.address, domain: "vectors", httpProxy: true });
+  try {
+    const decision = await client.check([{ entries: [["user", "ann"]] }]);
+    assert.ok(decision.error);
+    assert.deepEqual(server.calls, []);
+  } finally {
+    client.close();
+    server.stop();
+  }
+});
+
+/** Names a proxy that takes no connection in the environment. It stays there: it is off by default. */
 function nameProxy(): void {
   for (const scheme of ["http", "https", "grpc", "all"]) process.env[`${scheme}_proxy`] = "http://127.0.0.1:1";
   for (const name of ["no_proxy", "no_grpc_proxy"]) process.env[name] = "";

@@ -43,6 +43,7 @@ class Client:
         local: Token bucket of `on_error="local"`.
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
+        http_proxy: Connect by the HTTP proxy that the environment names, such as `https_proxy`.
         clock: Time of the breaker, the denial cache and the local bucket.
         tracer_provider: OpenTelemetry's; default: the global one.
         meter_provider: OpenTelemetry's; default: the global one.
@@ -64,6 +65,7 @@ class Client:
         local: LocalBucket = LocalBucket(),
         breaker: BreakerOptions = BreakerOptions(),
         denial_cache: int = 10_000,
+        http_proxy: bool = False,
         clock: Clock = time.monotonic_ns,
         tracer_provider: Any = None,
         meter_provider: Any = None,
@@ -79,6 +81,7 @@ class Client:
             local=local,
             breaker=breaker,
             denial_cache=denial_cache,
+            http_proxy=http_proxy,
             clock=clock,
             tracer_provider=tracer_provider,
             meter_provider=meter_provider,

@@ -111,6 +111,7 @@ class Options:
     local: LocalBucket
     breaker: BreakerOptions
     denial_cache: int
+    http_proxy: bool = False
     clock: Clock = field(default=time.monotonic_ns)
     tracer_provider: Any = None
     meter_provider: Any = None
@@ -145,7 +146,7 @@ class Options:
             ("grpc.enable_retries", 0),
             ("grpc.service_config_disable_resolution", 1),
             ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_http_proxy", int(self.http_proxy)),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             ("grpc.min_reconnect_backoff_ms", 5_000),
