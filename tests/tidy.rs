@@ -57,6 +57,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "recordings and snapshots are compressed",
     ),
     ("csv", &["recording/import"], "one module reads logs"),
+    ("flate2", &["recording/import"], "as csv"),
     (
         "prost",
         &[

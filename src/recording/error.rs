@@ -52,7 +52,7 @@ pub enum ReadError {
     },
     /// A log is not text.
     #[error(
-        "the log is {0}; replay the plain text as UTF-8, such as: zcat LOG | tollgate replay /dev/stdin"
+        "the log is {0}; replay the plain text as UTF-8, such as: zstdcat LOG | tollgate replay /dev/stdin"
     )]
     ForeignLog(&'static str),
     /// A CSV file does not have a column of the mapping.

@@ -15,7 +15,10 @@
 //! Memory: [`SORTED_BYTES_MAX`](super::SORTED_BYTES_MAX) of requests that are sorted, and one line.
 //! A request that is earlier than one that was replayed already ends the replay with an error.
 //!
-//! What it deliberately does not do: decompress logs. It says which one is compressed.
+//! A log that gzip compressed is decompressed as it is read, so these bounds hold for it too. It
+//! may have several members.
+//!
+//! What it deliberately does not do: decompress other formats. It names them.
 
 mod csv_rows;
 mod grammar;
@@ -25,7 +28,9 @@ mod mapping;
 mod row;
 mod times;
 
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use flate2::bufread::MultiGzDecoder;
 
 use self::csv_rows::CsvRows;
 use self::imported::Imported;
@@ -38,8 +43,7 @@ use super::{Events, ReadError};
 const HEAD_BYTES: u64 = 4_096;
 
 /// The first bytes of files that are not read, and what these are.
-const FOREIGN: [(&[u8], &str); 6] = [
-    (b"\x1f\x8b", "compressed by gzip"),
+const FOREIGN: [(&[u8], &str); 5] = [
     (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
     (b"BZh", "compressed by bzip2"),
     (b"\xfd7zXZ\0", "compressed by xz"),
@@ -47,20 +51,44 @@ const FOREIGN: [(&[u8], &str); 6] = [
     (b"\xfe\xff", "UTF-16 text"),
 ];
 
+const GZIP: &[u8] = b"\x1f\x8b";
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Reads a log by a mapping. A log whose first line begins with `{` has JSON objects, another one
 /// is a CSV file.
 ///
 /// # Errors
 ///
 /// When the log cannot be read, or has no request.
-pub fn open(mut log: impl Read + 'static, mapping: Mapping) -> Result<Box<dyn Events>, ReadError> {
+pub fn open(log: impl Read + 'static, mapping: Mapping) -> Result<Box<dyn Events>, ReadError> {
+    let (head, log) = peek(log)?;
+    if head.starts_with(GZIP) {
+        let (head, log) = peek(MultiGzDecoder::new(log))?;
+        return open_text(&head, log, mapping);
+    }
+    open_text(&head, log, mapping)
+}
+
+/// The first bytes of a log, and the whole log.
+fn peek(mut log: impl Read) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut head = Vec::new();
     log.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    let log = BufReader::new(Cursor::new(head.clone()).chain(log));
+    Ok((head, log))
+}
+
+fn open_text(
+    head: &[u8],
+    mut log: impl BufRead + 'static,
+    mapping: Mapping,
+) -> Result<Box<dyn Events>, ReadError> {
     if let Some((_, what)) = FOREIGN.iter().find(|(begin, _)| head.starts_with(begin)) {
         return Err(ReadError::ForeignLog(what));
     }
-    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).to_vec();
-    let mut log = BufReader::new(Cursor::new(head).chain(log));
+    if head.starts_with(BYTE_ORDER_MARK) {
+        log.read_exact(&mut [0; BYTE_ORDER_MARK.len()])?;
+    }
     let begins = log.fill_buf()?.trim_ascii_start().first();
     let (rows, origin): (Box<dyn Rows>, _) = if begins == Some(&b'{') {
         (Box::new(JsonLines::new(log)), "access log")

@@ -2,6 +2,10 @@
 
 use proptest::prelude::*;
 use std::fmt::Write as _;
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use prost::Message as _;
 
@@ -33,8 +37,19 @@ fn mapping(text: &str) -> Result<Mapping, String> {
 }
 
 fn events(log: &str, mapping_text: &str) -> Result<Box<dyn Events>, ReadError> {
-    let log = std::io::Cursor::new(log.as_bytes().to_vec());
+    events_of(log.as_bytes().to_vec(), mapping_text)
+}
+
+fn events_of(log: Vec<u8>, mapping_text: &str) -> Result<Box<dyn Events>, ReadError> {
+    let log = std::io::Cursor::new(log);
     open(log, mapping(mapping_text).expect("mapping"))
+}
+
+/// One member of a gzip file.
+fn gzipped(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).expect("written");
+    encoder.finish().expect("compressed")
 }
 
 /// Each request in words: time, hits, descriptors, verdict.
@@ -197,12 +212,31 @@ fn a_byte_order_mark_is_skipped_and_what_is_no_plain_text_is_named() {
     let mut log = events(csv, CSV_MAPPING).expect("log");
     assert_eq!(words(&mut *log).expect("requests").len(), 1);
     for (begin, what) in super::FOREIGN {
-        let log = std::io::Cursor::new([begin, b"..."].concat());
-        let refused = error(open(log, mapping(MAPPING).expect("mapping")));
+        let refused = error(events_of([begin, b"..."].concat(), MAPPING));
         assert!(
             refused.starts_with(&format!("the log is {what}; ")),
             "{refused}"
         );
+    }
+}
+
+#[test]
+fn a_log_that_gzip_compressed_is_read_within_the_same_bounds() {
+    let csv = "\u{feff}time,domain,user,status\n1,edge,ann,200\n";
+    let members = [gzipped(csv), gzipped(""), gzipped("2,edge,bob,200\n")].concat();
+    let mut log = events_of(members.clone(), CSV_MAPPING).expect("log");
+    assert_eq!(words(&mut *log).expect("requests").len(), 2);
+    let bomb = format!("{{\"start_time\":\"{}\"}}", "0".repeat(16 * LINE_BYTES_MAX));
+    let bomb = error(events_of(gzipped(&bomb), MAPPING));
+    assert!(
+        bomb.ends_with("line 1: it is longer than 1048576 bytes"),
+        "{bomb}"
+    );
+    let cut = members[..members.len() - 1].to_vec();
+    for damaged in [cut, [&members[..], b"more"].concat()] {
+        let damaged = error(events_of(damaged, CSV_MAPPING));
+        let start = "the recording cannot be read: ";
+        assert!(damaged.starts_with(start), "{damaged}");
     }
 }
 
