@@ -61,7 +61,11 @@ final class Connections implements AutoCloseable {
   }
 
   Connections(
-      List<String> addresses, TlsOptions tls, Duration keepaliveTime, Duration keepaliveTimeout) {
+      List<String> addresses,
+      TlsOptions tls,
+      Duration keepaliveTime,
+      Duration keepaliveTimeout,
+      boolean httpProxy) {
     eventLoop =
         new NioEventLoopGroup(
             1,
@@ -85,7 +89,8 @@ final class Connections implements AutoCloseable {
       ChannelCredentials credentials = credentials(tls);
       for (String address : addresses) {
         endpoints.add(
-            new Endpoint(open(address, credentials, tls, keepaliveTime, keepaliveTimeout)));
+            new Endpoint(
+                open(address, credentials, tls, keepaliveTime, keepaliveTimeout, httpProxy)));
       }
     } catch (RuntimeException | IOException error) {
       close();
@@ -107,7 +112,8 @@ final class Connections implements AutoCloseable {
       ChannelCredentials credentials,
       TlsOptions tls,
       Duration keepaliveTime,
-      Duration keepaliveTimeout) {
+      Duration keepaliveTimeout,
+      boolean httpProxy) {
     URI parsed = parse(address);
     NettyChannelBuilder builder =
         NettyChannelBuilder.forAddress(parsed.getHost(), parsed.getPort(), credentials)
@@ -117,12 +123,13 @@ final class Connections implements AutoCloseable {
             .offloadExecutor(resolver)
             .defaultLoadBalancingPolicy("round_robin")
             .disableServiceConfigLookUp()
-            // A proxy of the environment does not reach the service.
-            .proxyDetector(server -> null)
             .disableRetry()
             .keepAliveTime(keepaliveTime.toNanos(), TimeUnit.NANOSECONDS)
             .keepAliveTimeout(keepaliveTimeout.toNanos(), TimeUnit.NANOSECONDS)
             .keepAliveWithoutCalls(false);
+    if (!httpProxy) {
+      builder.proxyDetector(server -> null);
+    }
     if (tls != null) {
       tls.serverName().ifPresent(builder::overrideAuthority);
     }

@@ -53,7 +53,11 @@ public final class TollgateClient implements AutoCloseable {
     telemetry = options.telemetry == null ? Telemetry.detect() : options.telemetry;
     connections =
         new Connections(
-            options.addresses, options.tls, options.keepaliveTime, options.keepaliveTimeout);
+            options.addresses,
+            options.tls,
+            options.keepaliveTime,
+            options.keepaliveTimeout,
+            options.httpProxy);
     stream = options.batching ? new CheckStream(connections, deadlineNanos) : null;
   }
 
@@ -482,6 +486,7 @@ public final class TollgateClient implements AutoCloseable {
     private Duration breakerOpen = Duration.ofSeconds(1);
     private int denialCacheEntries = 10_000;
     private boolean batching;
+    private boolean httpProxy;
     private LongSupplier clock = System::nanoTime;
     private Telemetry telemetry;
 
@@ -579,6 +584,15 @@ public final class TollgateClient implements AutoCloseable {
      */
     public Builder batching(boolean batching) {
       this.batching = batching;
+      return this;
+    }
+
+    /**
+     * Connects by the HTTP proxy that the runtime names, such as {@code https.proxyHost}. Default:
+     * off.
+     */
+    public Builder httpProxy(boolean httpProxy) {
+      this.httpProxy = httpProxy;
       return this;
     }
 

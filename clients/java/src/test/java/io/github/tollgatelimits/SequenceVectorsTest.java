@@ -31,6 +31,7 @@ import java.util.stream.StreamSupport;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 
 /** Runs {@code sequences.json} on a scripted server. */
@@ -70,6 +71,24 @@ class SequenceVectorsTest {
     }
     try {
       runSteps(vector, batching);
+    } finally {
+      System.setProperties(before);
+    }
+  }
+
+  @Test
+  void aProxyOfTheEnvironmentIsAnOption() {
+    Properties before = (Properties) System.getProperties().clone();
+    nameProxy();
+    try (TollgateClient client =
+        TollgateClient.builder()
+            .addresses(server.address())
+            .domain("vectors")
+            .deadline(Duration.ofSeconds(2))
+            .httpProxy(true)
+            .build()) {
+      Decision decision = client.check(Descriptor.of("user", "ann"));
+      assertEquals(Status.Code.UNAVAILABLE, decision.error().orElseThrow().code());
     } finally {
       System.setProperties(before);
     }
