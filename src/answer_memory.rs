@@ -3,36 +3,26 @@
 //! Why: a call of a few bytes can have an answer of megabytes, and a client need not read it. How:
 //! a call takes what its answer can need before it is carried out, gives back the difference once
 //! the answer is known, and the rest when the answer is sent. While a connection's own answers are
-//! in the way, its next call waits for the client to read. A connection may hold as much as is
-//! still free, so one connection gets at most half, n greedy ones get 1/(n+1) each, and as much
-//! stays free for the next one. Requests that wait, and bodies that arrive, take from a budget of
-//! the same size.
-//!
-//! Source of the share: see `crates/http2/src/body_budget.rs`.
+//! in the way, its next call waits for the client to read. A connection may hold as much as is free
+//! afterwards ([`ByteBudget`]), so an answer to another one always finds some. Requests that wait,
+//! and bodies that arrive, take from a budget of the same size.
 //!
 //! What it deliberately does not do: know what an answer is, or bound a single one.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tollgate_http2::ByteBudget;
 
 use crate::metrics::AnswerMetrics;
 
 /// The bound of the process.
 #[derive(Debug)]
 pub(crate) struct AnswerMemory {
-    answers: Budget,
-    requests: Budget,
+    answers: ByteBudget,
+    requests: ByteBudget,
     metrics: AnswerMetrics,
-}
-
-/// Bytes that all connections share.
-#[derive(Debug)]
-struct Budget {
-    bytes_max: u64,
-    held_bytes: AtomicU64,
 }
 
 /// What one connection holds.
@@ -73,49 +63,31 @@ pub(crate) struct RequestPermit {
 )]
 pub(crate) struct AnswerMemoryFull;
 
-// === impl Budget ===
-
-impl Budget {
-    fn new(bytes_max: u64) -> Self {
-        Self {
-            bytes_max,
-            held_bytes: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes bytes for a connection that already holds `held_bytes`, if it may.
-    fn take(&self, held_bytes: u64, bytes: u64) -> bool {
-        let wanted = held_bytes.saturating_add(bytes);
-        self.held_bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-                let free = self.bytes_max.saturating_sub(held);
-                (wanted <= free).then(|| held.saturating_add(bytes))
-            })
-            .is_ok()
-    }
-
-    fn release(&self, bytes: u64) {
-        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
 // === impl AnswerMemory ===
 
 impl AnswerMemory {
     /// Memory for answers of this many bytes, and for as many of requests.
     pub(crate) fn new(bytes_max: u64, metrics: AnswerMetrics) -> Arc<Self> {
         let memory = Arc::new(Self {
-            answers: Budget::new(bytes_max),
-            requests: Budget::new(bytes_max),
+            answers: ByteBudget::new(bytes_max),
+            requests: ByteBudget::new(bytes_max),
             metrics,
         });
-        let held = Arc::downgrade(&memory);
-        memory.metrics.unread_bytes.read_from(move || {
-            let held = held.upgrade();
-            held.map_or(0, |memory| {
-                memory.answers.held_bytes.load(Ordering::Relaxed)
-            })
-        });
+        let held = |of: fn(&Self) -> &ByteBudget| {
+            let memory = Arc::downgrade(&memory);
+            move || {
+                memory
+                    .upgrade()
+                    .map_or(0, |memory| of(&memory).held_bytes())
+            }
+        };
+        let metrics = &memory.metrics;
+        metrics
+            .unread_bytes
+            .read_from(held(|memory| &memory.answers));
+        metrics
+            .waiting_bytes
+            .read_from(held(|memory| &memory.requests));
         memory
     }
 
@@ -142,6 +114,14 @@ impl ConnectionAnswers {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Memory of an answer that has no bytes yet.
+    pub(crate) fn no_bytes(self: &Arc<Self>) -> AnswerPermit {
+        AnswerPermit {
+            connection: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
     /// Takes memory for an answer now, if there is any.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<AnswerPermit> {
         let mut held = self.held();
@@ -149,19 +129,17 @@ impl ConnectionAnswers {
             return None;
         }
         held.answer_bytes = held.answer_bytes.saturating_add(bytes);
-        Some(AnswerPermit {
-            connection: Arc::clone(self),
-            bytes,
-        })
+        let mut permit = self.no_bytes();
+        permit.bytes = bytes;
+        Some(permit)
     }
 
-    /// Takes memory for a request now, if there is any.
-    pub(crate) fn take_request(self: &Arc<Self>, bytes: u64) -> Option<RequestPermit> {
-        let mut permit = RequestPermit {
+    /// Memory of a request of which nothing has arrived yet.
+    pub(crate) fn request(self: &Arc<Self>) -> RequestPermit {
+        RequestPermit {
             connection: Arc::clone(self),
             bytes: 0,
-        };
-        permit.grow(bytes).then_some(permit)
+        }
     }
 
     /// Takes memory for an answer of at most `answer_bytes`, to a request of `request_bytes`. Waits
@@ -175,8 +153,7 @@ impl ConnectionAnswers {
         answer_bytes: u64,
         request_bytes: u64,
     ) -> Result<AnswerPermit, AnswerMemoryFull> {
-        // More is never free for one connection.
-        let bytes_max = self.memory.answers.bytes_max / 2;
+        let bytes_max = self.memory.answers.connection_bytes_max();
         let bytes = answer_bytes.saturating_add(request_bytes).min(bytes_max);
         if let Ok(_first) = self.queue.try_lock()
             && let Some(permit) = self.take(bytes)
@@ -184,10 +161,15 @@ impl ConnectionAnswers {
             return Ok(permit);
         }
         let metrics = &self.memory.metrics;
-        let Some(_waiting) = self.take_request(request_bytes) else {
-            metrics.refused_connection.inc();
+        let mut waiting = self.request();
+        if !waiting.grow(request_bytes) {
+            if self.held().request_bytes > 0 {
+                metrics.refused_connection.inc();
+            } else {
+                metrics.refused_process.inc();
+            }
             return Err(AnswerMemoryFull);
-        };
+        }
         metrics.waited.inc();
         let _first = self.queue.lock().await;
         loop {
@@ -208,13 +190,18 @@ impl ConnectionAnswers {
 // === impl AnswerPermit ===
 
 impl AnswerPermit {
+    /// How many bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or_default()
+    }
+
     /// The answer is known to have this many bytes. It keeps them even where there are fewer free.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let answers = &self.connection.memory.answers;
         let mut held = self.connection.held();
         let more = bytes.saturating_sub(self.bytes);
         let less = self.bytes.saturating_sub(bytes);
-        answers.held_bytes.fetch_add(more, Ordering::Relaxed);
+        answers.take_always(more);
         answers.release(less);
         held.answer_bytes = held.answer_bytes.saturating_add(more).saturating_sub(less);
         drop(held);
@@ -299,10 +286,10 @@ mod tests {
         drop(first);
         let large = now(large.as_mut()).await.expect("memory").unwrap();
         let small = now(small.as_mut()).await.expect("memory").unwrap();
-        assert_eq!(memory.answers.held_bytes.load(Ordering::Relaxed), 460);
+        assert_eq!(memory.answers.held_bytes(), 460);
         drop((large, small));
-        assert_eq!(memory.answers.held_bytes.load(Ordering::Relaxed), 0);
-        assert_eq!(memory.requests.held_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.answers.held_bytes(), 0);
+        assert_eq!(memory.requests.held_bytes(), 0);
     }
 
     #[tokio::test]
@@ -311,23 +298,24 @@ mod tests {
         let (greedy, other) = (memory.connection(), memory.connection());
         // More than half is never asked for.
         let held = greedy.reserve(5_000, 0).await.unwrap();
-        assert_eq!(memory.answers.held_bytes.load(Ordering::Relaxed), 500);
-        let permit = other.reserve(200, 0).await.unwrap();
-        assert!(other.take(101).is_none(), "300 are free, and it holds 200");
-        drop(permit);
-        let refused = other.reserve(501, 0).await.map(drop);
-        assert_eq!(refused, Ok(()), "half is free");
-        let third = memory.connection();
-        let more = other.reserve(250, 0).await.unwrap();
-        let refused = third.reserve(300, 0).await.map(drop);
-        assert_eq!(refused, Err(AnswerMemoryFull));
+        assert_eq!(memory.answers.held_bytes(), 500);
+        let refused = other.reserve(251, 0).await.map(drop);
+        assert_eq!(refused, Err(AnswerMemoryFull), "249 would be free");
         assert_eq!(metrics.answers.refused_process.get(), 1);
+        let more = other.reserve(250, 0).await.unwrap();
+        let third = memory.connection();
+        assert!(third.take(126).is_none());
+        assert!(third.take(125).is_some(), "as much is left for it");
         // Requests that wait hold memory, too.
         let mut waiting = pin!(greedy.reserve(1, 500));
         assert!(now(waiting.as_mut()).await.is_none());
         let refused = greedy.reserve(1, 1).await.map(drop);
         assert_eq!(refused, Err(AnswerMemoryFull));
         assert_eq!(metrics.answers.refused_connection.get(), 1);
+        assert_eq!(metrics.answers.waiting_bytes.value(), 500);
+        let refused = other.reserve(300, 251).await.map(drop);
+        assert_eq!(refused, Err(AnswerMemoryFull));
+        assert_eq!(metrics.answers.refused_process.get(), 2, "others wait");
         drop((held, more));
         assert!(now(waiting.as_mut()).await.is_some());
     }

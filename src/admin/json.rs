@@ -48,13 +48,7 @@ pub(super) async fn read_body(
         return next.run(request).await;
     }
     let (head, mut body) = request.into_parts();
-    let Some(mut permit) = reader.memory.connection().take_request(0) else {
-        return refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            RpcCode::Unavailable,
-            NO_MEMORY,
-        );
-    };
+    let mut permit = reader.memory.connection().request();
     let read = bodies::read(&mut body, BODY_BYTES_MAX, &mut permit);
     let (http, code, why) = match timeout(reader.wait_max, read).await {
         Ok(Ok(read)) => {

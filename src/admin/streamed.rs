@@ -57,7 +57,8 @@ pub(super) fn in_pieces(mut body: Bytes, client: Client, permit: impl Send + 'st
     let (sender, streamed) = BodySender::pair(client);
     tokio::spawn(async move {
         while !body.is_empty() {
-            let piece = body.split_to(body.len().min(PIECE_BYTES));
+            // A copy: a piece of the same memory would keep all of it until it is sent.
+            let piece = Bytes::copy_from_slice(&body.split_to(body.len().min(PIECE_BYTES)));
             if !sender.send(piece).await {
                 break;
             }
@@ -65,4 +66,28 @@ pub(super) fn in_pieces(mut body: Bytes, client: Client, permit: impl Send + 'st
         drop(permit);
     });
     streamed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_piece_keeps_no_other_in_memory() {
+        let whole: Arc<[u8]> = vec![1; 3 * PIECE_BYTES].into();
+        let (memory, permit) = (Arc::downgrade(&whole), Arc::new(()));
+        let held = Arc::downgrade(&permit);
+        let mut body = in_pieces(Bytes::from_owner(whole), Client::default(), permit);
+        let mut last = Bytes::new();
+        while let Some(piece) = body.frame().await {
+            last = piece.unwrap().into_data().unwrap();
+        }
+        assert_eq!(last.len(), PIECE_BYTES);
+        assert!(held.upgrade().is_none(), "the permit is free");
+        assert!(memory.upgrade().is_none());
+    }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tollgate_http2::BodyBudget;
+use tollgate_http2::ByteBudget;
 use tonic::service::Routes;
 
 use crate::grpc::batcher::Batcher;
@@ -26,7 +26,7 @@ pub(crate) struct ServerContext {
     /// The longest message that is read, in bytes.
     pub(crate) message_size_max: usize,
     /// The memory that unfinished request bodies of all connections share.
-    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) bodies: Arc<ByteBudget>,
 }
 
 /// State that the connections of one thread share.

@@ -93,7 +93,7 @@ impl Responder for StreamResponder {
 mod tests {
     use std::sync::Arc;
 
-    use tollgate_http2::{BodyBudget, Config, Event};
+    use tollgate_http2::{ByteBudget, Config, Event};
 
     use super::*;
 
@@ -125,7 +125,7 @@ mod tests {
             unary_path: Some(PATH),
             ..Config::default()
         };
-        let bodies = Arc::new(BodyBudget::new(1_000_000));
+        let bodies = Arc::new(ByteBudget::new(1_000_000));
         let mut http2 = ServerConnection::new(config, Rc::default(), bodies);
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend(frame(4, 0, 0, &[]));

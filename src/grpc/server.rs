@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tollgate_http2::BodyBudget;
+use tollgate_http2::ByteBudget;
 #[doc(hidden)]
 pub use tonic::service::Routes;
 
@@ -84,7 +84,7 @@ impl GrpcServer {
     ) -> Result<Self, StartError> {
         let bytes_max = body_memory_max(settings)?;
         check_answer_memory(settings)?;
-        let bodies = Arc::new(BodyBudget::new(bytes_max));
+        let bodies = Arc::new(ByteBudget::new(bytes_max));
         let held = Arc::clone(&bodies);
         let gauge = &metrics.connections.unfinished_bodies_bytes;
         gauge.read_from(move || held.held_bytes());

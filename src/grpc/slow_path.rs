@@ -28,6 +28,10 @@ use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::http_types::fields;
 use crate::metrics::Counter;
 
+/// Parts of responses up to this length are sent without counting them: probes of health are
+/// answered, too, while others hold the memory.
+const SMALL_BODY_BYTES: usize = 1 << 10;
+
 /// Channels to the request bodies that tonic reads, by stream.
 #[derive(Clone, Default)]
 pub(crate) struct RequestBodies(Rc<RefCell<BTreeMap<u32, mpsc::UnboundedSender<Part>>>>);
@@ -151,8 +155,9 @@ async fn send(
             None => return http2.borrow_mut().send_data(stream, &[], true),
             Some(Err(_)) => return http2.borrow_mut().send_reset(stream, Reason::Internal),
             Some(Ok(Ok(mut data))) => {
-                let held = unsent.map(|unsent| unsent.connection.take(data.len() as u64));
-                if let (Some(unsent), Some(None)) = (unsent, &held) {
+                let counted = unsent.filter(|_| data.len() > SMALL_BODY_BYTES);
+                let held = counted.map(|unsent| unsent.connection.take(data.len() as u64));
+                if let (Some(unsent), Some(None)) = (counted, &held) {
                     unsent.unread.inc();
                     return http2.borrow_mut().send_reset(stream, Reason::Cancel);
                 }

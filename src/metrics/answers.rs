@@ -20,5 +20,9 @@ metrics! {
 
         /// Bytes of --answer-memory-max that answers hold until they are sent.
         PolledGauge "tollgate_unsent_answers_bytes" => pub unread_bytes;
+
+        /// Bytes that requests hold while they wait for memory for their answers, and bodies while
+        /// they arrive; at most --answer-memory-max.
+        PolledGauge "tollgate_waiting_requests_bytes" => pub waiting_bytes;
     }
 }

@@ -3,9 +3,7 @@
 //! Why: a client may start thousands of requests at once and interleave their bodies. A started
 //! body must never wait for a window, or the requests of one connection block each other. So memory
 //! is bounded where a body starts. How: a body that is still incomplete at the end of the turn in
-//! which it started takes its declared length from a budget which all connections share. A
-//! connection may hold as much as is still free. One connection therefore gets at most half of the
-//! budget, n greedy ones get 1/(n+1) each, and as much stays free for the next one.
+//! which it started takes its declared length from a budget which all connections share.
 //!
 //! Source: the dynamic threshold with alpha 1 of Choudhury and Hahne, "Dynamic queue length
 //! thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.
@@ -16,25 +14,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that the incomplete request bodies of all connections may hold together.
+/// Bytes that all connections share, such as those of incomplete request bodies.
 ///
-/// A connection may hold as many as are still free, so one greedy connection gets at most half.
+/// A connection may hold as many as are free afterwards. One connection therefore gets at most half
+/// of them. A later one gets at most half of what is then free, and as much stays free for the next
+/// one. Connections that take a little at a time and in turn get equal shares: n of them 1/(n+1)
+/// each.
 #[derive(Debug)]
-pub struct BodyBudget {
+pub struct ByteBudget {
     bytes_max: u64,
     held_bytes: AtomicU64,
 }
 
-/// What one connection holds of a [`BodyBudget`]. Dropping it returns everything.
+/// What one connection holds of a [`ByteBudget`]. Dropping it returns everything.
 #[derive(Debug)]
 pub(crate) struct BodyAccount {
-    budget: Arc<BodyBudget>,
+    budget: Arc<ByteBudget>,
     held_bytes: u64,
 }
 
-// === impl BodyBudget ===
+// === impl ByteBudget ===
 
-impl BodyBudget {
+impl ByteBudget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
@@ -44,6 +45,12 @@ impl BodyBudget {
         }
     }
 
+    /// The most bytes that one connection can hold.
+    #[must_use]
+    pub fn connection_bytes_max(&self) -> u64 {
+        self.bytes_max / 2
+    }
+
     /// How many bytes are held now.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
@@ -51,17 +58,24 @@ impl BodyBudget {
     }
 
     /// Takes bytes for a connection that already holds `held_bytes`, if it may.
-    fn take(&self, held_bytes: u64, bytes: u64) -> bool {
+    #[must_use]
+    pub fn take(&self, held_bytes: u64, bytes: u64) -> bool {
         let wanted = held_bytes.saturating_add(bytes);
         self.held_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
                 let free = self.bytes_max.saturating_sub(held);
-                (wanted <= free).then(|| held.saturating_add(bytes))
+                (wanted <= free.saturating_sub(bytes)).then(|| held.saturating_add(bytes))
             })
             .is_ok()
     }
 
-    fn release(&self, bytes: u64) {
+    /// Takes bytes, however many are free.
+    pub fn take_always(&self, bytes: u64) {
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns bytes that were taken.
+    pub fn release(&self, bytes: u64) {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -69,7 +83,7 @@ impl BodyBudget {
 // === impl BodyAccount ===
 
 impl BodyAccount {
-    pub(crate) fn new(budget: Arc<BodyBudget>) -> Self {
+    pub(crate) fn new(budget: Arc<ByteBudget>) -> Self {
         Self {
             budget,
             held_bytes: 0,
@@ -113,8 +127,8 @@ impl Drop for BodyAccount {
 mod tests {
     use super::*;
 
-    fn budget(bytes_max: u64) -> Arc<BodyBudget> {
-        Arc::new(BodyBudget::new(bytes_max))
+    fn budget(bytes_max: u64) -> Arc<ByteBudget> {
+        Arc::new(ByteBudget::new(bytes_max))
     }
 
     #[test]
@@ -124,9 +138,13 @@ mod tests {
         assert!((0..5).all(|_| first.take(100)));
         assert!(!first.take(1), "half of the budget");
         let mut second = BodyAccount::new(Arc::clone(&budget));
-        assert!((0..3).all(|_| second.take(100)));
-        assert!(!second.take(1), "200 are free");
-        second.release(300);
+        assert!((0..2).all(|_| second.take(100)));
+        assert!(
+            !second.take(100),
+            "200 would be free, and it would hold 300"
+        );
+        assert!(second.take(50), "as much as is free");
+        second.release(250);
         assert!(!first.take(1));
         first.release(100);
         assert!(first.take(100));
@@ -150,7 +168,7 @@ mod tests {
         let held: u64 = greedy.iter().map(BodyAccount::held_bytes).sum();
         assert!(held <= 1_000_000);
         let mut newcomer = BodyAccount::new(Arc::clone(&budget));
-        assert!(newcomer.take(9_000), "about a hundredth is free");
+        assert!(newcomer.take(5_000), "half of the hundredth that is free");
         drop(greedy);
         drop(newcomer);
         assert_eq!(budget.held_bytes(), 0);

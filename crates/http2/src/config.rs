@@ -22,7 +22,7 @@ pub struct Config {
     /// ([`crate::Call::captured`]). Default: none.
     pub captured_header: Option<&'static str>,
     /// Whether requests for this path stream: their bodies may go on as long as the client likes,
-    /// so they are bounded by flow control and not by [`crate::BodyBudget`] or
+    /// so they are bounded by flow control and not by [`crate::ByteBudget`] or
     /// [`crate::ServerConnection::reset_stalled`]. Default: none do.
     pub is_client_streaming: fn(path: &[u8]) -> bool,
     /// Advice behind the `grpc-message` for a call whose header list is too long. Default: empty.

@@ -11,14 +11,14 @@
 //! ```
 //! use std::rc::Rc;
 //! use std::sync::Arc;
-//! use tollgate_http2::{BodyBudget, BufferPool, Config, Event, ServerConnection};
+//! use tollgate_http2::{ByteBudget, BufferPool, Config, Event, ServerConnection};
 //!
 //! let config = Config {
 //!     unary_path: Some("/echo.Echo/Echo"),
 //!     ..Config::default()
 //! };
 //! let buffers = Rc::new(BufferPool::default()); // one for each thread
-//! let bodies = Arc::new(BodyBudget::new(64 * 1024 * 1024)); // one for each process
+//! let bodies = Arc::new(ByteBudget::new(64 * 1024 * 1024)); // one for each process
 //! let mut connection = ServerConnection::new(config, buffers, bodies);
 //!
 //! // What a client sends first: the preface, an empty SETTINGS frame, and PING.
@@ -77,7 +77,7 @@
 //!
 //! Everything that a client can make a server do or hold is bounded: open streams, header lists,
 //! resets and control frames a second, output that waits, unread responses, memory for request
-//! bodies that are incomplete. [`Config`], [`BodyBudget`] and [`ServerConnection::reset_stalled`]
+//! bodies that are incomplete. [`Config`], [`ByteBudget`] and [`ServerConnection::reset_stalled`]
 //! hold the limits.
 //!
 //! # Why there are wakers
@@ -111,7 +111,7 @@ mod head;
 mod header_list;
 mod hpack;
 
-pub use self::body_budget::BodyBudget;
+pub use self::body_budget::ByteBudget;
 pub use self::buffer_pool::BufferPool;
 pub use self::config::Config;
 #[cfg(any(test, feature = "fuzz-harness"))]

@@ -143,9 +143,7 @@ impl Endpoints {
             self.shed.inc();
             Err(CallFailure::new(ErrorCode::Unavailable, why))
         };
-        let Some(mut arriving) = connection.take_request(0) else {
-            return unavailable(NO_MEMORY);
-        };
+        let mut arriving = connection.request();
         let body = match bodies::read(&mut body, BODY_BYTES_MAX, &mut arriving).await {
             Ok(body) => body,
             Err(BodyFault::Incomplete) => {

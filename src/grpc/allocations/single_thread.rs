@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use clap::{Args as _, FromArgMatches as _};
 use prost::Message as _;
-use tollgate_http2::BodyBudget;
+use tollgate_http2::ByteBudget;
 use tonic::service::Routes;
 
 use crate::capture::Capture;
@@ -170,7 +170,7 @@ impl Bench {
             traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
             top_keys,
         };
-        let bodies = Arc::new(BodyBudget::new(u64::MAX));
+        let bodies = Arc::new(ByteBudget::new(u64::MAX));
         let mut pipeline = Pipeline::new(parts, &settings);
         if candidate.is_some() {
             let shared: Arc<dyn Clock> = clock.clone();

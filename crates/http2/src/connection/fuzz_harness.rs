@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::stream::StreamState;
 use super::{ServerConnection, WINDOW_BYTES};
 use crate::frame::{self, FrameHead, HEAD_BYTES, PREFACE};
-use crate::{BodyBudget, Config, Event, FRAME_BYTES_MAX};
+use crate::{ByteBudget, Config, Event, FRAME_BYTES_MAX};
 
 /// The method that takes the fast path.
 pub const UNARY_PATH: &str = "/fuzz.Fuzz/Fuzz";
@@ -64,7 +64,7 @@ pub fn withstand(bytes: &[u8]) -> Result<Outcome, Fault> {
         is_client_streaming: |path| path == b"/fuzz.Fuzz/Stream",
         header_list_hint: "",
     };
-    let bodies = Arc::new(BodyBudget::new(BODIES_BYTES_MAX));
+    let bodies = Arc::new(ByteBudget::new(BODIES_BYTES_MAX));
     let mut connection = ServerConnection::new(config, Rc::default(), bodies);
     let mut greeting = PREFACE.to_vec();
     frame::write(frame::SETTINGS, 0, 0, &[], &mut greeting);

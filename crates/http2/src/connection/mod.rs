@@ -40,7 +40,7 @@ use crate::flood_limits::FloodLimits;
 use crate::frame;
 use crate::head::HeadReader;
 use crate::hpack::Encoder;
-use crate::{BodyBudget, BufferPool, Config};
+use crate::{BufferPool, ByteBudget, Config};
 
 /// How many bytes of output may wait before nothing more is read.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -156,7 +156,7 @@ struct HeaderBlock {
 impl ServerConnection {
     /// A new connection. Its SETTINGS are ready in [`ServerConnection::output`].
     #[must_use]
-    pub fn new(config: Config, buffers: Rc<BufferPool>, bodies: Arc<BodyBudget>) -> Self {
+    pub fn new(config: Config, buffers: Rc<BufferPool>, bodies: Arc<ByteBudget>) -> Self {
         let mut connection = Self {
             config,
             streams: StreamMap::default(),

@@ -57,8 +57,8 @@ enum Frame {
     GoAway(u32, u32),
 }
 
-fn body_budget(bytes_max: u64) -> Arc<BodyBudget> {
-    Arc::new(BodyBudget::new(bytes_max))
+fn body_budget(bytes_max: u64) -> Arc<ByteBudget> {
+    Arc::new(ByteBudget::new(bytes_max))
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
