@@ -38,6 +38,8 @@ pub struct AdminApi {
     pub(super) streams: Arc<Semaphore>,
     /// Long responses in progress.
     pub(super) responses: Arc<Semaphore>,
+    /// Scrapes in progress: of a port that everybody may reach, so that they do not stop others.
+    pub(super) scrapes: Arc<Semaphore>,
     /// Requests for a change whose body is being read.
     pub(super) bodies: Semaphore,
     /// Changes in progress.
@@ -73,7 +75,7 @@ pub struct AdminParts {
     pub has_token: bool,
 }
 
-/// Most long responses in progress; further requests get 503.
+/// Most long responses in progress, and most scrapes; further requests get 503.
 const RESPONSES_MAX: usize = 16;
 
 // === impl AdminApi ===
@@ -97,6 +99,7 @@ impl AdminApi {
             states: Arc::new(StateHub::new()),
             streams: Arc::new(Semaphore::new(streams_max)),
             responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
+            scrapes: Arc::new(Semaphore::new(RESPONSES_MAX)),
             bodies: Semaphore::new(BODIES_MAX),
             changes: Semaphore::new(CHANGES_MAX),
             recordings: parts.recordings,

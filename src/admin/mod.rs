@@ -63,13 +63,13 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{StatusCode, Uri, header};
-use axum::Router;
+use ::http::{HeaderValue, StatusCode, Uri, header};
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{RawQuery, State};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
+use axum::{Extension, Router};
 
 pub use self::api::{AdminApi, AdminParts};
 use self::bodies::send_long_in_pieces;
@@ -79,6 +79,7 @@ pub use self::json_service::JsonService;
 pub use self::readiness::Readiness;
 pub use self::record::RecordingSetup;
 pub use self::state::run_states;
+use self::streamed::in_pieces;
 pub use self::token::AdminToken;
 pub(crate) use self::v1::OPENAPI;
 use crate::metrics::Metrics;
@@ -139,15 +140,16 @@ pub fn public_router(state: AdminState) -> Router {
         .load_shed()
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
-    let mut router = Router::new().route("/metrics", get(metrics));
+    let mut router = Router::new();
     if let Some(json) = state.json.clone() {
         router = router.route(json::PATH, any(move |request| json::decide(json, request)));
     }
     router
-        .layer(bounds)
+        .layer(bounds.clone())
         .layer(middleware::from_fn_with_state(reader, json::read_body))
         .merge(api.unwrap_or_default())
         .layer(middleware::from_fn_with_state(memory, send_long_in_pieces))
+        .route("/metrics", get(metrics).layer(bounds))
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
@@ -156,11 +158,7 @@ pub fn public_router(state: AdminState) -> Router {
 
 /// Endpoints of the Prometheus port.
 pub fn metrics_router(state: AdminState, path: &str) -> Router {
-    let memory = Arc::clone(state.api.pipeline.answer_memory());
-    Router::new()
-        .route(path, get(metrics))
-        .layer(middleware::from_fn_with_state(memory, send_long_in_pieces))
-        .with_state(state)
+    Router::new().route(path, get(metrics)).with_state(state)
 }
 
 /// Endpoints of port 6070, for requests that the guard admits.
@@ -221,7 +219,15 @@ async fn log_level(State(state): State<AdminState>, level: String) -> Response {
     }
 }
 
-async fn metrics(State(state): State<AdminState>) -> Response {
+async fn metrics(
+    State(state): State<AdminState>,
+    client: Option<Extension<http::Client>>,
+) -> Response {
+    let Ok(permit) = Arc::clone(&state.api.scrapes).try_acquire_owned() else {
+        let why = "too many scrapes are in progress; try again later\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    };
+    let client = client.map(|Extension(client)| client).unwrap_or_default();
     // On a blocking thread: the text may be megabytes, and the threads here also decide.
     let rendered = tokio::task::spawn_blocking(move || state.metrics.render()).await;
     match rendered
@@ -229,11 +235,14 @@ async fn metrics(State(state): State<AdminState>) -> Response {
         .and_then(|text| text.map_err(|error| error.to_string()))
     {
         Ok(text) => (
-            [(
-                header::CONTENT_TYPE,
-                "text/plain; version=0.0.4; charset=utf-8",
-            )],
-            text,
+            [
+                (
+                    header::CONTENT_TYPE,
+                    HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+                ),
+                (header::CONTENT_LENGTH, text.len().into()),
+            ],
+            in_pieces(text.into(), client, permit),
         )
             .into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),

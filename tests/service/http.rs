@@ -255,3 +255,18 @@ async fn bodies_that_never_end_stop_no_other_request() {
     .unwrap();
     assert_eq!(service.metric("tollgate_http_shed_total"), 0);
 }
+
+#[tokio::test]
+async fn a_scrape_needs_no_memory_of_answers() {
+    let rules: String = (0..300)
+        .map(|n| {
+            format!("  - {{ key: k{n}, rate_limit: {{ unit: year, requests_per_unit: 1 }} }}\n")
+        })
+        .collect();
+    let rules = format!("domain: d\ndescriptors:\n{rules}");
+    let bounds = ["--answer-size-max", "32KiB", "--answer-memory-max", "64KiB"];
+    let service = Service::start(&rules, &bounds).await;
+    let (status, text) = ask(service.http, "GET", "/metrics", "").await;
+    assert_eq!(status, 200);
+    assert!(text.len() > 64 * 1024, "{}", text.len());
+}
