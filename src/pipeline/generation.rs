@@ -28,8 +28,8 @@ pub struct Generation {
     pub counters: RuleCounters,
     /// The names of the rules, by their index.
     pub names: Arc<[Arc<str>]>,
-    /// The most bytes of a limit in an answer of the API.
-    pub(super) limit_bytes_max: usize,
+    /// The most bytes of the limits of one descriptor in an answer of the API.
+    pub(super) descriptor_bytes_max: usize,
     /// Number of files, or of resources of an xDS server.
     pub sources: usize,
     /// Where the rules were written.
@@ -63,11 +63,12 @@ pub struct RulesWarnings {
 /// protobuf.
 const LIMIT_BYTES: usize = 256;
 
-/// The most bytes of a limit in an answer of the API.
-pub(super) fn limit_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
-    let rules = rules.rules().iter();
-    let bytes = rules.map(|rule| limit_bytes(rule, names)).max();
-    bytes.unwrap_or(LIMIT_BYTES)
+/// The most bytes of the limits of one descriptor in an answer of the API.
+pub(super) fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
+    let limits = rules.rules().iter();
+    let bytes = limits.map(|rule| limit_bytes(rule, names)).max();
+    let limits_max = rules.descriptor_limits_max();
+    bytes.unwrap_or(LIMIT_BYTES).saturating_mul(limits_max)
 }
 
 fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {

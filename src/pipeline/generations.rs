@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use super::candidate_rules::{CandidateContext, CandidateRules};
-use super::generation::{Generation, RulesWarnings, changed_tables, limit_bytes_max};
+use super::generation::{Generation, RulesWarnings, changed_tables, descriptor_bytes_max};
 use super::quota_orders::QuotaOrders;
 use super::shadows::{Shadow, ShadowError, Shadows};
 use crate::admin_api::rule_name;
@@ -107,11 +107,11 @@ impl Generations {
         let (shadowed, gone) = shadows.apply(&mut rules);
         let names = rules.rules().iter().map(rule_name).map(Arc::from);
         let names: Arc<[Arc<str>]> = names.collect();
-        let limit_bytes_max = limit_bytes_max(&rules, &names);
+        let descriptor_bytes_max = descriptor_bytes_max(&rules, &names);
         let candidate = self.candidate_of(&rules, hash);
         self.current.store(Some(Arc::new(Generation {
             names,
-            limit_bytes_max,
+            descriptor_bytes_max,
             quota_orders: Arc::new(QuotaOrders::of(&rules)),
             candidate,
             rules,
@@ -221,7 +221,7 @@ impl Generations {
             candidate,
             counters: current.counters.clone(),
             names: Arc::clone(&current.names),
-            limit_bytes_max: current.limit_bytes_max,
+            descriptor_bytes_max: current.descriptor_bytes_max,
             quota_orders: Arc::clone(&current.quota_orders),
             sources: current.sources,
             origins: Arc::clone(&current.origins),

@@ -62,8 +62,8 @@ use crate::top_keys::TopKeys;
 use crate::tracing::{RequestOutcome, Span, Traces};
 
 pub(crate) use self::api::{
-    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep,
-    RESERVATION_ID_BYTES_MAX, decode_recorded, new_reservation_id, refuse_peeks,
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, BatchProgress,
+    RESERVATION_ID_BYTES_MAX, decode_recorded, give_way, new_reservation_id, refuse_peeks,
 };
 pub(crate) use self::begin::{Call, Undecodable};
 pub use self::call::CallResponse;

@@ -382,6 +382,12 @@ impl RuleSet {
         &self.rules
     }
 
+    /// The most limits that a descriptor has.
+    pub fn descriptor_limits_max(&self) -> usize {
+        let limits = self.nodes.iter().map(|node| node.rules.len());
+        limits.max().unwrap_or_default().max(1)
+    }
+
     /// The number of known domains.
     #[inline]
     pub fn domain_count(&self) -> usize {

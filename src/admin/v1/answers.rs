@@ -183,7 +183,7 @@ impl LimitAnswer {
         Self {
             descriptor: limit.descriptor,
             name: limit.name,
-            rule: limit.rule,
+            rule: limit.rule.to_string(),
             requests_per_unit: limit.requests_per_unit,
             window: limit.window,
             verdict: limit.verdict.into(),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
-use tokio::task::yield_now;
 use tollgate_limiter::{Code, Request};
 
 use super::answers::{CallAnswer, OneAnswer, TaggedAnswer};
@@ -15,13 +14,19 @@ use super::fields::Fields;
 use super::strict_json::parse;
 use crate::admin::failure::{JSON_HEADERS, json_response};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::pipeline::{API_CALLS_MAX, ApiRequest, Pipeline, new_reservation_id};
+use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, Pipeline, new_reservation_id};
 use crate::rules::file::nearest;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
 
 /// The name of the path that takes many calls.
 const BATCH: &str = "batch";
+
+/// How the body of a batch begins.
+const BATCH_START: &[u8] = br#"{"answers":["#;
+
+/// How it ends.
+const BATCH_END: &[u8] = b"]}\n";
 
 /// Carries out calls through the pipeline.
 pub(super) struct CallService {
@@ -40,6 +45,9 @@ pub(super) struct Answered {
     answer: Answer,
     permit: AnswerPermit,
 }
+
+/// A call's answer, and the status and headers that it would have alone.
+type Called = (StatusCode, CallAnswer, Vec<(String, String)>);
 
 enum Answer {
     One(StatusCode, CallAnswer, Vec<(String, String)>),
@@ -143,7 +151,7 @@ impl CallService {
                     self.call(kind, &body, "", parent, bytes_max).await?;
                 Answer::One(status, answer, headers)
             }
-            Endpoint::Batch => Answer::Batch(self.batch(&body, parent, bytes_max).await?),
+            Endpoint::Batch => Answer::Batch(self.batch(&body, parent).await?),
         };
         Ok(Answered { answer, permit })
     }
@@ -155,7 +163,7 @@ impl CallService {
         path: &str,
         parent: Option<TraceParent>,
         answer_bytes_max: usize,
-    ) -> Result<(StatusCode, CallAnswer, Vec<(String, String)>), CallFailure> {
+    ) -> Result<Called, CallFailure> {
         let mut sent = SentCall::read(kind, body, path).map_err(CallFailure::invalid)?;
         let id = match (sent.reservation, kind) {
             (Some(id), _) => id.to_owned(),
@@ -169,7 +177,7 @@ impl CallService {
             deadline: Deadline::NEVER,
             parent,
         };
-        let answered = self.pipeline.call_api_within(call, answer_bytes_max);
+        let answered = self.pipeline.call_api_within(call, Some(answer_bytes_max));
         let mut answer = answered.await?;
         let status = match (answer.verdict, kind) {
             (Code::OverLimit, CallKind::Check | CallKind::Reserve) => StatusCode::TOO_MANY_REQUESTS,
@@ -181,44 +189,60 @@ impl CallService {
 
     /// Carries out the calls of a batch, one after the other, and writes their answers. A call that
     /// fails does not end it, nor does one whose answer would be too large, which is not carried
-    /// out. Between two calls the other tasks of the thread run.
+    /// out. Now and then the other tasks of the thread run.
     async fn batch(
         &self,
         body: &Value,
         parent: Option<TraceParent>,
-        answer_bytes_max: usize,
     ) -> Result<Vec<u8>, CallFailure> {
         let calls = read_batch(body).map_err(CallFailure::invalid)?;
-        let mut written = br#"{"answers":["#.to_vec();
+        let mut progress = self.pipeline.begin_batch(calls.len())?;
+        let mut written = BATCH_START.to_vec();
         for (position, call) in calls.iter().enumerate() {
             let path = format!("calls[{position}]");
+            let begun = written.len();
+            let left = progress.next_bytes_max(begun.saturating_add(BATCH_END.len()));
             let (tag, answered) = match read_tagged(call, &path) {
                 Err(why) => (0, Err(CallFailure::invalid(why))),
                 Ok((tag, kind, call)) => {
                     let path = format!("{path}.{}", kind.name());
-                    let left = answer_bytes_max.saturating_sub(written.len());
                     (tag, self.call(kind, call, &path, parent, left).await)
                 }
             };
-            let (status, answer) = match answered {
-                Ok((status, answer, _)) => (status, answer.into()),
-                Err(failure) => (failure.code.status(), OneAnswer::Error(failure.into_body())),
-            };
-            if position > 0 {
-                written.push(b',');
+            let failed = answered.is_err();
+            write_tagged(&mut written, tag, answered)?;
+            if failed && written.len().saturating_sub(begun) > left {
+                written.truncate(begun);
+                let why = ApiError::from(self.pipeline.answer_too_large());
+                write_tagged(&mut written, tag, Err(why.into()))?;
             }
-            let answer = TaggedAnswer {
-                tag,
-                status: status.as_u16(),
-                answer,
-            };
-            serde_json::to_writer(&mut written, &answer)
-                .map_err(|error| CallFailure::new(ErrorCode::Internal, error.to_string()))?;
-            yield_now().await;
+            progress.give_way(written.len()).await;
         }
-        written.extend_from_slice(b"]}\n");
+        written.extend_from_slice(BATCH_END);
         Ok(written)
     }
+}
+
+/// Writes the answer to one call of a batch.
+fn write_tagged(
+    written: &mut Vec<u8>,
+    tag: u64,
+    answered: Result<Called, CallFailure>,
+) -> Result<(), CallFailure> {
+    let (status, answer) = match answered {
+        Ok((status, answer, _)) => (status, answer.into()),
+        Err(failure) => (failure.code.status(), OneAnswer::Error(failure.into_body())),
+    };
+    if written.len() > BATCH_START.len() {
+        written.push(b',');
+    }
+    let answer = TaggedAnswer {
+        tag,
+        status: status.as_u16(),
+        answer,
+    };
+    serde_json::to_writer(written, &answer)
+        .map_err(|error| CallFailure::new(ErrorCode::Internal, error.to_string()))
 }
 
 fn read_batch(body: &Value) -> Result<&[Value], String> {

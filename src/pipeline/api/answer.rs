@@ -1,5 +1,7 @@
 //! The answer to a call, from the outcomes of its limits.
 
+use std::sync::Arc;
+
 use tollgate_limiter::{
     Code, Cost, Hits, LimitOrigin, Outcome, Plan, PlannedCheck, ReservationOutcome, Step,
 };
@@ -7,8 +9,8 @@ use tollgate_limiter::{
 use tollgate_limiter::algorithm::Settled;
 
 use super::operations::cost_of;
+use super::turns::give_way;
 use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of};
-use crate::admin_api::rule_name;
 
 /// What the decision says of a call.
 pub(super) struct Decided {
@@ -24,11 +26,16 @@ pub(super) struct Decided {
     pub(super) was_settled: bool,
 }
 
+/// Limits that are written before other tasks run.
+const LIMITS_PER_TURN: usize = 256;
+
 /// A call and what became of its checks.
 pub(super) struct CallOutcomes<'a> {
     pub(super) call: &'a ApiRequest<'a>,
     pub(super) plan: &'a Plan<'a>,
     pub(super) outcomes: &'a [Option<Outcome>],
+    /// The names of the rules, by their index; none for an answer without its limits.
+    pub(super) rule_names: Option<&'a [Arc<str>]>,
     /// Whether no limit is enforced.
     pub(super) shadow: bool,
 }
@@ -78,7 +85,8 @@ impl ApiAnswer {
 // === impl CallOutcomes ===
 
 impl CallOutcomes<'_> {
-    pub(super) fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
+    /// The answer. One of many limits lets other tasks run while it is written.
+    pub(super) async fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
         let decided_checks: Vec<_> = self.decided_checks().collect();
         if decided_checks.is_empty() {
             return Ok(ApiAnswer::without_limits(self.call, decided));
@@ -96,10 +104,20 @@ impl CallOutcomes<'_> {
                     .to_owned(),
             ));
         }
-        let limits: Vec<_> = decided_checks.iter().map(|one| self.limit(one)).collect();
-        let tightest = limits
+        let tightest = decided_checks
             .iter()
-            .min_by_key(|limit| (limit.verdict == Code::Ok, limit.remaining));
+            .min_by_key(|one| (!self.refuses(one), one.outcome.remaining))
+            .map(|one| one.outcome);
+        let mut limits = Vec::new();
+        if let Some(names) = self.rule_names {
+            limits.reserve_exact(decided_checks.len());
+            for checks in decided_checks.chunks(LIMITS_PER_TURN) {
+                limits.extend(checks.iter().map(|one| self.limit(one, names)));
+                if decided_checks.len() > LIMITS_PER_TURN {
+                    give_way().await;
+                }
+            }
+        }
         Ok(ApiAnswer {
             verdict: decided.code,
             reservation,
@@ -255,18 +273,22 @@ impl CallOutcomes<'_> {
         }
     }
 
-    fn limit(&self, one: &DecidedCheck<'_>) -> ApiLimit {
+    fn refuses(&self, one: &DecidedCheck<'_>) -> bool {
+        !one.outcome.allowed && !one.planned.origin.shadow_mode() && !self.shadow
+    }
+
+    fn limit(&self, one: &DecidedCheck<'_>, rule_names: &[Arc<str>]) -> ApiLimit {
         let PlannedCheck { check, origin } = one.planned;
         let outcome = one.outcome;
-        let refused = !outcome.allowed && !origin.shadow_mode() && !self.shadow;
+        let refused = self.refuses(one);
         let (name, rule) = match origin {
-            LimitOrigin::Rule(rule) => (rule.name.clone(), rule_name(rule)),
-            LimitOrigin::Override => (String::new(), String::new()),
+            LimitOrigin::Rule(rule) => (rule.name.clone(), rule_names.get(rule.index).cloned()),
+            LimitOrigin::Override => (String::new(), None),
         };
         ApiLimit {
             descriptor: one.descriptor,
             name,
-            rule,
+            rule: rule.unwrap_or_default(),
             requests_per_unit: check.limit.requests_per_unit(),
             window: check.limit.describe_window(),
             verdict: if refused { Code::OverLimit } else { Code::Ok },

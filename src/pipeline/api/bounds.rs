@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use tollgate_limiter::{EXPIRY_MS_MAX, Otherwise, REGISTER_MAX};
 
+use super::turns::give_way;
 use super::{ApiRequest, ApiStep};
 
 /// The largest number of hits in a call: what a number of JSON holds exactly in every language.
@@ -11,6 +12,25 @@ pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
 
 /// Most calls of a batch.
 pub(crate) const API_CALLS_MAX: usize = 1_000;
+
+/// The most bytes of the failure of a call whose answer would be too large.
+const TOO_LARGE_BYTES_MAX: usize = 256;
+
+/// A batch lets other tasks run after answers of this many bytes, which are those of some 256
+/// checks.
+const TURN_BYTES_MAX: usize = 16 << 10;
+
+/// A batch lets other tasks run after this many calls.
+const TURN_CALLS_MAX: usize = 16;
+
+/// The space and the turns of a batch, whose calls are carried out one after the other.
+#[derive(Debug)]
+pub(crate) struct BatchProgress {
+    bytes_max: usize,
+    waiting_calls: usize,
+    turn_calls: usize,
+    turn_bytes: usize,
+}
 
 /// The longest id of a reservation, in bytes.
 pub(crate) const RESERVATION_ID_BYTES_MAX: usize = 256;
@@ -59,6 +79,39 @@ pub(super) fn validate(call: &ApiRequest<'_>) -> Result<(), String> {
         return Err("expires is longer than a day; extend the reservation later".to_owned());
     }
     Ok(())
+}
+
+// === impl BatchProgress ===
+
+impl BatchProgress {
+    /// A batch of so many calls, whose answers may have so many bytes; none where there is no space
+    /// to say of each call that its answer does not fit.
+    pub(super) fn new(calls: usize, bytes_max: usize) -> Option<Self> {
+        let is_enough = calls.saturating_mul(TOO_LARGE_BYTES_MAX) <= bytes_max;
+        is_enough.then_some(Self {
+            bytes_max,
+            waiting_calls: calls,
+            turn_calls: 0,
+            turn_bytes: 0,
+        })
+    }
+
+    /// The bytes that the answer to the next call may have, after answers of so many.
+    pub(crate) fn next_bytes_max(&mut self, bytes: usize) -> usize {
+        self.waiting_calls = self.waiting_calls.saturating_sub(1);
+        let kept = self.waiting_calls.saturating_mul(TOO_LARGE_BYTES_MAX);
+        self.bytes_max.saturating_sub(bytes).saturating_sub(kept)
+    }
+
+    /// Lets other tasks run, where enough was done since the last time.
+    pub(crate) async fn give_way(&mut self, bytes: usize) {
+        self.turn_calls = self.turn_calls.saturating_add(1);
+        let turn_bytes = bytes.saturating_sub(self.turn_bytes);
+        if self.turn_calls >= TURN_CALLS_MAX || turn_bytes >= TURN_BYTES_MAX {
+            (self.turn_calls, self.turn_bytes) = (0, bytes);
+            give_way().await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use tokio::task::yield_now;
 use tollgate_limiter::{Code, LimitOrigin, Request};
 
 use super::answer::{CallOutcomes, Decided};
-use super::bounds::validate;
+use super::bounds::{BatchProgress, validate};
 use super::operations::Operations;
 use super::peeks::refuse_peeks;
 use super::recorded;
+use super::turns::give_way;
 use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
 use crate::pipeline::begin::{Call, Undecodable};
 use crate::pipeline::decode::decode;
@@ -24,11 +24,18 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{CommitMode, Deadline};
 
-/// A call of more checks lets other tasks run between its steps: to plan, to decide, to answer.
-const CHECKS_PER_TURN_MAX: usize = 256;
+/// A call of more descriptors lets other tasks run before it is planned.
+const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
 
-/// Most limits of a descriptor.
-const LIMITS_MAX: u64 = 16;
+/// A call of more checks lets other tasks run between its steps: to plan, to decide, to finish, to
+/// answer.
+const SHORT_CALL_CHECKS_MAX: usize = 256;
+
+/// The most bytes of an answer beside its limits and its id.
+const ANSWER_BYTES: usize = 512;
+
+/// The most bytes of a byte of an id: JSON escapes it.
+const ESCAPED_BYTES: usize = 6;
 
 pub(super) type Pending = PendingRequest<Arc<Generation>>;
 
@@ -46,13 +53,31 @@ impl Pipeline {
         Some(Duration::from_micros(us))
     }
 
-    /// The most bytes that answers to calls can have, by the number of their descriptors. An answer
-    /// without limits counts as one.
+    /// The most bytes that answers to calls can have, by the number of their descriptors.
     pub(crate) fn answers_bytes_max(&self, calls: u64, descriptors: u64) -> u64 {
         let rules = self.current_rules();
-        let limit_bytes = rules.map_or(0, |rules| rules.limit_bytes_max) as u64;
-        let limits = descriptors.saturating_mul(LIMITS_MAX).saturating_add(calls);
-        limits.saturating_mul(limit_bytes)
+        let limits = rules.map_or(0, |rules| rules.descriptor_bytes_max) as u64;
+        let limits = limits.saturating_mul(descriptors);
+        calls
+            .saturating_mul(ANSWER_BYTES as u64)
+            .saturating_add(limits)
+    }
+
+    /// Begins a batch of so many calls.
+    ///
+    /// # Errors
+    ///
+    /// When its answer would be larger than it may be, whatever its calls are.
+    pub(crate) fn begin_batch(&self, calls: usize) -> Result<BatchProgress, ApiError> {
+        let progress = BatchProgress::new(calls, self.response_policy.answer_bytes_max);
+        progress.ok_or_else(|| self.answer_too_large().into())
+    }
+
+    /// Counts an answer that is larger than it may be.
+    pub(crate) fn answer_too_large(&self) -> RequestError {
+        self.metrics.answers.refused_call.inc();
+        let max = self.response_policy.answer_bytes_max;
+        RequestError::AnswerTooLarge { max }
     }
 
     /// Carries out one call for a caller that sends nothing of its limits.
@@ -62,10 +87,11 @@ impl Pipeline {
     /// When the call is invalid, its reservation is not known, there are no rules, or the store did
     /// not decide.
     pub(crate) async fn call_api(&self, call: ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
-        self.call_api_within(call, usize::MAX).await
+        self.call_api_within(call, None).await
     }
 
-    /// Carries out one call whose answer may have so many bytes.
+    /// Carries out one call whose answer may have so many bytes. It has no limits where none are
+    /// given.
     ///
     /// # Errors
     ///
@@ -73,9 +99,12 @@ impl Pipeline {
     pub(crate) async fn call_api_within(
         &self,
         call: ApiRequest<'_>,
-        answer_bytes_max: usize,
+        answer_bytes_max: Option<usize>,
     ) -> Result<ApiAnswer, ApiError> {
         validate(&call).map_err(ApiError::Invalid)?;
+        if call.request.descriptors().len() > SHORT_CALL_DESCRIPTORS_MAX {
+            give_way().await;
+        }
         let message = message_of(&call);
         let mut scratch = Scratch::new(&self.metrics, self.other_key_counts(), None);
         let mut pending = Pending::default();
@@ -102,15 +131,15 @@ impl Pipeline {
         {
             pending.stage = Stage::Failed(RequestError::Invalid(why));
         }
-        if let Some(rules) = &rules
-            && answer_bytes(rules, &mut pending) > answer_bytes_max
+        if let Some(bytes_max) = answer_bytes_max
+            && answer_bytes(&call, rules.as_deref(), &mut pending) > bytes_max
         {
-            self.metrics.answers.refused_call.inc();
-            let max = self.response_policy.answer_bytes_max;
-            pending.stage = Stage::Failed(RequestError::AnswerTooLarge { max });
+            pending.stage = Stage::Failed(self.answer_too_large());
         }
-        let is_long = pending.checks().len() > CHECKS_PER_TURN_MAX;
-        give_way(is_long).await;
+        let is_long = pending.checks().len() > SHORT_CALL_CHECKS_MAX;
+        if is_long {
+            give_way().await;
+        }
         let was_settled = match &rules {
             Some(rules) if call.step.settles_once() => {
                 self.apply_settle(&call, rules, &mut pending).await
@@ -120,7 +149,9 @@ impl Pipeline {
                 false
             }
         };
-        give_way(is_long).await;
+        if is_long {
+            give_way().await;
+        }
         let undecided = pending.results.error.clone();
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek
@@ -153,7 +184,14 @@ impl Pipeline {
             Ok(_) if undecided.is_some() && !call.step.takes() => Err(ApiError::Request(
                 undecided.map_or(RequestError::NoRules, Into::into),
             )),
-            Ok(decided) => self.answer_call(&call, rules.as_deref(), &mut pending, decided),
+            Ok(decided) => {
+                if is_long {
+                    give_way().await;
+                }
+                let with_limits = answer_bytes_max.is_some();
+                let rules = rules.as_deref().map(|rules| (rules, with_limits));
+                self.answer_call(&call, rules, &mut pending, decided).await
+            }
         };
         // A candidate decides messages, in which a peek with an id would be a start.
         if is_check && pending.wants_candidate() {
@@ -214,14 +252,14 @@ impl Pipeline {
         set
     }
 
-    fn answer_call(
+    async fn answer_call(
         &self,
         call: &ApiRequest<'_>,
-        rules: Option<&Generation>,
+        rules: Option<(&Generation, bool)>,
         pending: &mut Pending,
         decided: Decided,
     ) -> Result<ApiAnswer, ApiError> {
-        let Some(rules) = rules else {
+        let Some((rules, with_limits)) = rules else {
             // A setting answered a request that exceeds a bound.
             return Ok(ApiAnswer::without_limits(call, decided));
         };
@@ -234,23 +272,23 @@ impl Pipeline {
             call,
             plan: &plan,
             outcomes,
+            rule_names: with_limits.then_some(&*rules.names),
             shadow: self.response_policy.modes.shadow,
         }
-        .answer(decided);
+        .answer(decided)
+        .await;
         pending.put_plan(plan);
         answer
     }
 }
 
-/// Lets the other tasks of the thread run, and new input be seen, where a call is long.
-async fn give_way(is_long: bool) {
-    if is_long {
-        yield_now().await;
-    }
-}
-
 /// How large the answer to a planned call can be.
-fn answer_bytes(rules: &Generation, pending: &mut Pending) -> usize {
+fn answer_bytes(call: &ApiRequest<'_>, rules: Option<&Generation>, pending: &mut Pending) -> usize {
+    let id = call.step.id().unwrap_or_default();
+    let bytes = ANSWER_BYTES.saturating_add(id.len().saturating_mul(ESCAPED_BYTES));
+    let Some(rules) = rules else {
+        return bytes;
+    };
     let plan = pending.take_plan(&rules.rules);
     let checks = super::checks_of(&plan);
     let limits = checks.filter_map(|(_, position)| plan.planned_check(position));
@@ -258,7 +296,7 @@ fn answer_bytes(rules: &Generation, pending: &mut Pending) -> usize {
         LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
         LimitOrigin::Override => rules.limit_bytes(None),
     });
-    let bytes = limits.fold(0_usize, usize::saturating_add);
+    let bytes = limits.fold(bytes, usize::saturating_add);
     pending.put_plan(plan);
     bytes
 }

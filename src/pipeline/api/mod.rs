@@ -13,8 +13,10 @@ mod operations;
 mod peeks;
 mod recorded;
 mod settling;
+mod turns;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use tollgate_limiter::{
     Code, DescriptorPlan, Expiry, OnExpiry, Otherwise, Plan, Request, ReservationOutcome,
@@ -23,10 +25,11 @@ use tollgate_limiter::{
 use tollgate_limiter::algorithm::Settled;
 
 pub(crate) use self::bounds::{
-    API_CALLS_MAX, API_HITS_MAX, RESERVATION_ID_BYTES_MAX, new_reservation_id,
+    API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, new_reservation_id,
 };
 pub(crate) use self::peeks::refuse_peeks;
 pub(crate) use self::recorded::decode as decode_recorded;
+pub(crate) use self::turns::give_way;
 
 use crate::pipeline::RequestError;
 use crate::store::Deadline;
@@ -108,7 +111,7 @@ pub(crate) struct ApiAnswer {
     pub(crate) reset_us: Option<u64>,
     /// The time until the same hits would pass; none where they passed or never will.
     pub(crate) retry_us: Option<u64>,
-    /// Every limit that applies, in the order of the descriptors.
+    /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends none.
     pub(crate) limits: Vec<ApiLimit>,
     /// The rate limit headers that the settings enable.
     pub(crate) headers: Vec<(String, String)>,
@@ -124,7 +127,7 @@ pub(crate) struct ApiLimit {
     /// The rule's name; empty where it has none.
     pub(crate) name: String,
     /// The rule's path, as in metrics.
-    pub(crate) rule: String,
+    pub(crate) rule: Arc<str>,
     /// The number of the limit.
     pub(crate) requests_per_unit: u32,
     /// The window in words.

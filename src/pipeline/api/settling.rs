@@ -307,12 +307,13 @@ descriptors:
             request.push_entry(Entry { key, value });
             request.finish_descriptor(Hits::Take(hits), None);
         }
-        Box::pin(pipeline.call_api(ApiRequest {
+        let call = ApiRequest {
             request,
             step,
             deadline: Deadline::NEVER,
             parent: None,
-        }))
+        };
+        Box::pin(pipeline.call_api_within(call, Some(usize::MAX)))
     }
 
     /// Polls once.

@@ -1,7 +1,9 @@
 //! Memory of answers: bounds on one answer and on those that clients have not read, counted in
 //! bytes; and the polls of a batch, between which other tasks run.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
+use std::task::{Context, Waker};
 
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
@@ -15,13 +17,14 @@ use tollgate_test_support::polling::until_async;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
-use super::{check, client, left};
+use super::{check, client, commit, left};
 use crate::service::flags;
 use crate::service::grpc::hostile::{DATA, END_HEADERS, HEADERS, Hostile, RST_STREAM, SETTINGS};
 use crate::service::grpc::hostile::{WINDOW_UPDATE, frame};
 use crate::service::grpc::raw;
 
 const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
+const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
 
 /// Rules with as many limits on a descriptor as there may be.
 fn rules() -> String {
@@ -51,13 +54,13 @@ fn request() -> Request<()> {
     request.body(()).unwrap()
 }
 
-/// How many answers are of calls that were carried out. They come first.
+fn is_failure(one: &Tagged) -> bool {
+    matches!(one.answer, Some(Answer::Failure(_)))
+}
+
+/// How many answers are of calls that were carried out.
 fn carried_out(answers: &[Tagged]) -> usize {
-    let is_failure = |one: &Tagged| matches!(one.answer, Some(Answer::Failure(_)));
-    let failed = answers.iter().position(is_failure);
-    let count = failed.unwrap_or(answers.len());
-    assert!(answers[count..].iter().all(is_failure));
-    count
+    answers.iter().filter(|one| !is_failure(one)).count()
 }
 
 #[tokio::test]
@@ -67,14 +70,12 @@ async fn calls_whose_answers_do_not_fit_fail_and_take_nothing() {
     let answer = client.batch(checks(100)).await.unwrap().into_inner();
     assert_eq!(answer.answers.len(), 100);
     let count = carried_out(&answer.answers);
-    // The first ones are bounded by their true size, the next one by the most that it could have.
-    let bytes: usize = answer.answers[..count]
-        .iter()
-        .map(prost::Message::encoded_len)
-        .sum();
-    assert!((1..64 * 1024).contains(&bytes), "{bytes}");
-    assert!(bytes > 64 * 1024 - 6 * 1024, "{bytes}");
-    let Some(Answer::Failure(failure)) = &answer.answers[count].answer else {
+    // Failures are part of it. The first answers are bounded by their true size, the next one by
+    // the most that it could have.
+    let bytes = answer.encoded_len();
+    assert!((56 * 1024..=64 * 1024).contains(&bytes), "{bytes}");
+    let failed = answer.answers.iter().find(|one| is_failure(one)).unwrap();
+    let Some(Answer::Failure(failure)) = &failed.answer else {
         panic!("a failure");
     };
     assert_eq!(failure.code, 8);
@@ -88,24 +89,144 @@ async fn calls_whose_answers_do_not_fit_fail_and_take_nothing() {
     let status = client.check(long).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::ResourceExhausted);
     assert!(status.message().contains("--answer-size-max"), "{status}");
+    // Nor is there space to say of each of so many that it fails.
+    let status = client.batch(checks(257)).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    assert!(status.message().contains("--answer-size-max"), "{status}");
     assert_eq!(left(&service, "user").await, 1_000 - count as u64);
+    // Other failures do not exceed it either.
+    let mut unknown = Call::default();
+    unknown.call = Some(Sent::Commit(commit("user", &"r".repeat(256), 1)));
+    let calls = vec![unknown; 256];
+    let answer = client.batch(BatchRequest { calls }).await.unwrap();
+    let answer = answer.into_inner();
+    let codes = answer.answers.iter().map(|one| match &one.answer {
+        Some(Answer::Failure(failure)) => failure.code,
+        _ => panic!("a failure"),
+    });
+    let codes: BTreeSet<_> = codes.collect();
+    assert_eq!(codes, [5, 8].into());
+    assert!(answer.encoded_len() <= 64 * 1024);
+}
+
+#[tokio::test]
+async fn a_call_takes_memory_for_the_limits_that_its_rules_have() {
+    for (rules, bytes) in [
+        (super::RULES.to_owned(), 512 * 256..512 * 512),
+        (rules(), 16 * 512 * 256..16 * 512 * 512),
+    ] {
+        let service = Service::start(&rules, &["--answer-size-max", "16MiB"]).await;
+        let message = long_call(512);
+        let body = Full::new(raw::frame(&message.encode_to_vec()).into());
+        let mut routes = service.routes.clone();
+        let mut answered = pin!(routes.call(request().map(|()| Body::new(body))));
+        // It gives way before it is planned.
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(answered.as_mut().poll(&mut cx).is_pending());
+        let unsent = service.metric("tollgate_unsent_answers_bytes");
+        assert!(bytes.contains(&unsent), "{unsent}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_of_health_is_answered_where_its_connection_may_hold_no_more() {
+    let bounds = flags("--answer-size-max 32KiB --answer-memory-max 64KiB --body-wait 0");
+    let service = Service::start(&rules(), &bounds).await;
+    let window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let held = async |bytes: u64| {
+        let held = async || {
+            let unsent = service.metric("tollgate_unsent_answers_bytes");
+            let is_held = (bytes..bytes + 8_000).contains(&unsent);
+            is_held.then_some(()).ok_or(unsent)
+        };
+        until_async("answers hold memory", held).await;
+    };
+    let mut client = Hostile::connect(&service).await;
+    client.write(&[window.clone(), batch(1, 22)].concat()).await;
+    held(21_000).await;
+    let mut others = Vec::new();
+    for number in 1..=25 {
+        let mut other = Hostile::connect(&service).await;
+        other.write(&[window.clone(), batch(1, 1)].concat()).await;
+        others.push(other);
+        held(21_000 + number * 950).await;
+    }
+    // Less is free than the connection holds.
+    let head = frame(
+        HEADERS,
+        END_HEADERS,
+        3,
+        &block("/grpc.health.v1.Health/Check"),
+    );
+    let probe = frame(DATA, 1, 3, &raw::frame(&[]));
+    let opened = frame(WINDOW_UPDATE, 0, 3, &1_000_u32.to_be_bytes());
+    client.write(&[head, probe, opened].concat()).await;
+    let answer = loop {
+        let (kind, _, payload) = client.frame().await.expect("an open connection");
+        if [DATA, RST_STREAM].contains(&kind) {
+            break payload;
+        }
+    };
+    let serving = raw::frame(&[8, 1]);
+    assert_eq!(answer, serving);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_does_not_stop_the_calls_of_its_connection() {
+    let bounds = flags("--answer-size-max 32KiB --answer-memory-max 64KiB --body-wait 0");
+    let service = Service::start(&rules(), &bounds).await;
+    let mut client = Hostile::connect(&service).await;
+    let window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    client.write(&[window, batch(1, 22)].concat()).await;
+    let held = async || {
+        let unsent = service.metric("tollgate_unsent_answers_bytes");
+        (21_000..26_000)
+            .contains(&unsent)
+            .then_some(())
+            .ok_or(unsent)
+    };
+    until_async("a batch holds memory", held).await;
+    // The answer to the first call has memory and is sent; the second call waits.
+    let head = frame(HEADERS, END_HEADERS, 3, &block(STREAM));
+    let [first, second] = [1, 3].map(|descriptors| {
+        let call = long_call(descriptors).calls.remove(0);
+        frame(DATA, 0, 3, &raw::frame(&call.encode_to_vec()))
+    });
+    client.write(&[head, first, second].concat()).await;
+    let waited = async |count: u64| {
+        let waits = async || {
+            let waited = service.metric("tollgate_answers_waited_total");
+            (waited == count).then_some(()).ok_or(waited)
+        };
+        until_async("a call waits", waits).await;
+    };
+    waited(1).await;
+    // So does the next call of the connection, behind it.
+    client.write(&batch(5, 1)).await;
+    waited(2).await;
+    assert_eq!(left(&service, "user").await, 1_000 - 23);
+    // The batch is read, and the stream is not.
+    let opened = 0x2000_0000_u32.to_be_bytes();
+    client.write(&frame(WINDOW_UPDATE, 0, 1, &opened)).await;
+    let carried_out = async || {
+        let left = left(&service, "user").await;
+        (left == 1_000 - 27).then_some(()).ok_or(left)
+    };
+    until_async("both are carried out", carried_out).await;
 }
 
 #[tokio::test]
 async fn batches_wait_for_the_reader_and_stay_within_the_bound() {
     const BATCHES: u32 = 20;
-    let bounds = flags("--answer-size-max 256KiB --answer-memory-max 512KiB --body-wait 0");
+    let bounds = flags("--answer-size-max 256KiB --answer-memory-max 800KiB --body-wait 0");
     let service = Service::start(&rules(), &bounds).await;
     let mut slow = Hostile::connect(&service).await;
     // Streams begin with an empty window.
     slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
         .await;
-    let message = raw::frame(&checks(100).encode_to_vec());
     let streams = || (0..BATCHES).map(|number| number * 2 + 1);
     for stream in streams() {
-        let head = frame(HEADERS, END_HEADERS, stream, &block(BATCH));
-        slow.write(&[head, frame(DATA, 1, stream, &message)].concat())
-            .await;
+        slow.write(&batch(stream, 100)).await;
     }
     // Two answers and the most that a third can need are more than half of the memory, which is
     // all that one connection may have.
@@ -142,6 +263,23 @@ async fn batches_wait_for_the_reader_and_stay_within_the_bound() {
     slow.0.shutdown().await.unwrap();
 }
 
+/// The frames of a batch of so many checks.
+fn batch(stream: u32, count: u64) -> Vec<u8> {
+    let head = frame(HEADERS, END_HEADERS, stream, &block(BATCH));
+    let message = raw::frame(&checks(count).encode_to_vec());
+    [head, frame(DATA, 1, stream, &message)].concat()
+}
+
+/// A batch of one check with so many descriptors.
+fn long_call(descriptors: usize) -> BatchRequest {
+    let mut message = checks(1);
+    let Some(Sent::Check(check)) = &mut message.calls[0].call else {
+        panic!("a check");
+    };
+    check.descriptors = vec![check.descriptors[0].clone(); descriptors];
+    message
+}
+
 /// A header block of a call of this method.
 fn block(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
@@ -156,7 +294,7 @@ fn block(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_batch_gives_way_after_each_call() {
+async fn a_batch_gives_way_between_its_calls() {
     let service = Service::start(&rules(), &[]).await;
     // No limit applies, so no call waits for the store.
     let mut message = checks(100);
@@ -168,23 +306,21 @@ async fn a_batch_gives_way_after_each_call() {
     }
     let (answers, polls) = polled(&service, &message).await;
     assert_eq!(carried_out(&answers), 100);
-    assert!(polls > 100, "{polls}");
+    assert!((6..20).contains(&polls), "{polls}, after 16 calls each");
+    // Calls of 16 checks each: after their answers of 16 KiB, which comes first.
+    let (_, more) = polled(&service, &checks(100)).await;
+    assert!(more > polls, "{polls}, {more}");
 }
 
 #[tokio::test]
 async fn a_long_call_gives_way_between_its_steps() {
     let service = Service::start(&rules(), &["--partitions", "1"]).await;
-    let polls_of = async |descriptors: usize| {
-        let mut message = checks(1);
-        let Some(Sent::Check(check)) = &mut message.calls[0].call else {
-            panic!("a check");
-        };
-        check.descriptors = vec![check.descriptors[0].clone(); descriptors];
-        polled(&service, &message).await.1
-    };
-    // 256 checks, and 272. The store may take a poll or none.
-    let (short, long) = (polls_of(16).await, polls_of(17).await);
-    assert!(long >= short + 2, "{short}, {long}");
+    let (answers, polls) = polled(&service, &long_call(512)).await;
+    assert_eq!(carried_out(&answers), 1);
+    // Between its steps, and after each 256 of the limits that it writes.
+    assert!(polls > 3 + 512 * 16 / 256, "{polls}");
+    let (_, polls) = polled(&service, &long_call(16)).await;
+    assert!(polls < 10, "{polls}");
 }
 
 /// The answers to a batch, and how often it was polled.

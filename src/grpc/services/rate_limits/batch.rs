@@ -2,7 +2,7 @@
 //!
 //! A batch waits as its bytes, and each call is decoded when it is its turn. Answers are encoded
 //! one by one, up to the bound on an answer; a call whose answer would be larger fails, and is not
-//! carried out. Between two calls the other tasks of the thread run.
+//! carried out. Now and then the other tasks of the thread run.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request as HttpRequest, Response as HttpResponse};
 use prost::Message as _;
-use tokio::task::yield_now;
 use tonic::body::Body;
 use tonic::codec::{CompressionEncoding, EnabledCompressionEncodings};
 use tonic::codegen::Service;
@@ -22,17 +21,21 @@ use tonic::{Request, Response, Status};
 use super::carry_out::{ApiCalls, CallSize};
 use crate::grpc::services::api_error::invalid_field;
 use crate::grpc::services::bytes_codec::BytesCodec;
-use crate::pipeline::API_CALLS_MAX;
 use crate::pipeline::fields::{Fields, Value};
+use crate::pipeline::{API_CALLS_MAX, give_way};
 use crate::proto::tollgate::v1 as proto;
 
-const METHOD: &str = "/tollgate.v1.RateLimits/Batch";
+const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
+const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
+
+/// Other tasks run after so many bytes of calls were read.
+const READ_BYTES_PER_TURN: usize = 16 << 10;
 
 /// The number of the field `calls`.
 const CALLS: u64 = 1;
 
-/// The service, with batches carried out here. The generated service would decode a whole batch,
-/// and keep all of its answers until the last one is known.
+/// The service, with batches and streams as bytes. The generated service would decode a whole
+/// batch, and keep all of its answers until the last one is known.
 #[derive(Clone)]
 pub(super) struct WithBatches<S> {
     pub(super) service: S,
@@ -46,7 +49,7 @@ struct WaitingCalls {
     read_bytes: usize,
 }
 
-fn malformed(error: impl std::fmt::Display) -> Status {
+pub(super) fn malformed(error: impl std::fmt::Display) -> Status {
     Status::internal(error.to_string())
 }
 
@@ -55,12 +58,12 @@ fn malformed(error: impl std::fmt::Display) -> Status {
 impl WaitingCalls {
     /// The calls of a message, and what their answers can need in all. Each call is decoded once to
     /// know that.
-    fn read(message: Bytes) -> Result<(Self, CallSize), Status> {
+    async fn read(message: Bytes) -> Result<(Self, CallSize), Status> {
         let waiting = Self {
             message,
             read_bytes: 0,
         };
-        if let Some(size) = waiting.size()? {
+        if let Some(size) = waiting.size().await? {
             return Ok((waiting, size));
         }
         // Messages with groups. prost leaves them out.
@@ -69,15 +72,15 @@ impl WaitingCalls {
             message: message.encode_to_vec().into(),
             read_bytes: 0,
         };
-        let size = waiting.size()?;
+        let size = waiting.size().await?;
         let size = size.ok_or_else(|| malformed("the batch cannot be decoded"))?;
         Ok((waiting, size))
     }
 
     /// None if the message is malformed, or unusual.
-    fn size(&self) -> Result<Option<CallSize>, Status> {
+    async fn size(&self) -> Result<Option<CallSize>, Status> {
         let mut size = CallSize::default();
-        let mut count = 0_usize;
+        let mut turn_bytes = 0_usize;
         let mut fields = Fields(&self.message);
         loop {
             let Some(field) = fields.next() else {
@@ -86,7 +89,11 @@ impl WaitingCalls {
             match field {
                 None => break,
                 Some((CALLS, Value::Bytes(call))) => {
-                    count = count.saturating_add(1);
+                    turn_bytes = turn_bytes.saturating_add(call.len());
+                    if turn_bytes > READ_BYTES_PER_TURN {
+                        turn_bytes = 0;
+                        give_way().await;
+                    }
                     let call = proto::Call::decode(call).map_err(malformed)?;
                     size.add(call.call.as_ref());
                 }
@@ -94,6 +101,7 @@ impl WaitingCalls {
                 Some(_) => {}
             }
         }
+        let count = size.calls;
         if count > API_CALLS_MAX {
             let why = format!("has {count} calls; send at most {API_CALLS_MAX}");
             return Err(invalid_field("calls", &why));
@@ -123,17 +131,18 @@ impl ApiCalls {
     /// Carries out a batch.
     pub(super) async fn batch(self, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
         let (caller, connection) = (self.caller(&request), self.connection(&request));
-        let (mut calls, size) = WaitingCalls::read(request.into_inner())?;
+        let (mut calls, size) = WaitingCalls::read(request.into_inner()).await?;
         let mut permit = self.reserve(&connection, caller, size).await?;
-        let bytes_max = self.answer_bytes_max();
-        let mut encoded = Vec::new();
+        let mut progress = self.begin_batch(size.calls)?;
+        // Space that is not used is not resident. Growing would hold it twice.
+        let mut encoded = Vec::with_capacity(permit.bytes());
         while let Some(call) = calls.next() {
-            let left = bytes_max.saturating_sub(encoded.len());
+            let left = progress.next_bytes_max(encoded.len());
             let answer = self.tagged(call, caller, left).await;
             let answers = vec![answer];
             // A vector grows as needed.
             let _ = proto::BatchResponse { answers }.encode(&mut encoded);
-            yield_now().await;
+            progress.give_way(encoded.len()).await;
         }
         encoded.shrink_to_fit();
         permit.resize(encoded.len() as u64);
@@ -143,7 +152,7 @@ impl ApiCalls {
     }
 }
 
-type AnswerFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+pub(super) type AnswerFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 impl UnaryService<Bytes> for ApiCalls {
     type Response = Bytes;
@@ -174,7 +183,8 @@ where
     }
 
     fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        if request.uri().path() != METHOD {
+        let is_batch = request.uri().path() == BATCH;
+        if !is_batch && request.uri().path() != STREAM {
             return Box::pin(self.service.call(request));
         }
         let (calls, message_size_max) = (self.calls.clone(), self.message_size_max);
@@ -184,7 +194,11 @@ where
             let mut grpc = Grpc::new(BytesCodec)
                 .apply_compression_config(compression, EnabledCompressionEncodings::default())
                 .apply_max_message_size_config(Some(message_size_max), None);
-            Ok(grpc.unary(calls, request).await)
+            Ok(if is_batch {
+                grpc.unary(calls, request).await
+            } else {
+                grpc.streaming(calls, request).await
+            })
         })
     }
 }

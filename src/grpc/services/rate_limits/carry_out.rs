@@ -10,10 +10,13 @@ use super::calls::{descriptors_of, fill_id, id_of, read};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::services::api_call::Caller;
 use crate::grpc::services::api_error::{answer_memory_full, api_status, invalid_call};
-use crate::pipeline::{ApiRequest, Pipeline};
+use crate::pipeline::{ApiRequest, BatchProgress, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
+
+/// The most bytes that an answer of many has beside itself.
+const TAGGED_BYTES: usize = 24;
 
 /// The service over the pipeline. Clones share it.
 #[derive(Clone)]
@@ -22,7 +25,7 @@ pub(super) struct ApiCalls(Arc<Pipeline>);
 /// How much memory calls need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallSize {
-    calls: u64,
+    pub(super) calls: usize,
     descriptors: u64,
     /// What they need themselves.
     pub(super) request_bytes: u64,
@@ -92,7 +95,7 @@ impl ApiCalls {
             parent: caller.parent,
         };
         let answered = caller.within(&self.0, async {
-            let answered = self.0.call_api_within(sent, answer_bytes_max).await;
+            let answered = self.0.call_api_within(sent, Some(answer_bytes_max)).await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
         let answered = answered.await?;
@@ -112,9 +115,17 @@ impl ApiCalls {
             )),
             Some(sent) => self.call(sent, caller, answer_bytes_max).await,
         };
+        let answer = answered.unwrap_or_else(|status| {
+            let failed = failure(&status);
+            let bytes = failed.encoded_len().saturating_add(TAGGED_BYTES);
+            if bytes <= answer_bytes_max {
+                return failed;
+            }
+            failure(&api_status(self.0.answer_too_large().into(), ""))
+        });
         proto::Answer {
             tag: call.tag,
-            answer: Some(answered.unwrap_or_else(|status| failure(&status))),
+            answer: Some(answer),
         }
     }
 
@@ -125,7 +136,9 @@ impl ApiCalls {
         caller: Caller,
         size: CallSize,
     ) -> Result<AnswerPermit, Status> {
-        let answer_bytes = self.0.answers_bytes_max(size.calls, size.descriptors);
+        let answer_bytes = self
+            .0
+            .answers_bytes_max(size.calls as u64, size.descriptors);
         let answer_bytes = answer_bytes.min(self.answer_bytes_max() as u64);
         let reserved = caller.within(&self.0, async {
             let reserved = connection.reserve(answer_bytes, size.request_bytes);
@@ -143,6 +156,12 @@ impl ApiCalls {
     pub(super) fn connection<T>(&self, request: &Request<T>) -> Arc<ConnectionAnswers> {
         let connection = request.extensions().get::<Arc<ConnectionAnswers>>();
         connection.map_or_else(|| self.0.answer_memory().connection(), Arc::clone)
+    }
+
+    /// Begins a batch of so many calls.
+    pub(super) fn begin_batch(&self, calls: usize) -> Result<BatchProgress, Status> {
+        let progress = self.0.begin_batch(calls);
+        progress.map_err(|error| api_status(error, ""))
     }
 
     /// The largest answer to a call or a batch.

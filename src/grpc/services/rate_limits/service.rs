@@ -1,11 +1,9 @@
-//! The methods, except `Batch` (`batch`).
+//! The methods, except `Batch` (`batch`) and `Stream` (`stream`).
 
-use std::sync::Arc;
-
+use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::carry_out::ApiCalls;
-use super::stream::Answers;
 use crate::grpc::services::api_error::internal;
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
@@ -78,20 +76,12 @@ impl RateLimits for ApiCalls {
         Err(internal("another service carries out batches"))
     }
 
-    type StreamStream = Answers;
+    type StreamStream = Empty<Result<proto::Answer, Status>>;
 
     async fn stream(
         &self,
-        request: Request<Streaming<proto::Call>>,
-    ) -> Result<Response<Answers>, Status> {
-        let (caller, connection) = (self.caller(&request), self.connection(&request));
-        // Each answer holds its own memory.
-        let permit = connection.take(0);
-        let answers = Answers::new(self.clone(), caller, connection, request.into_inner());
-        let mut response = Response::new(answers);
-        if let Some(permit) = permit {
-            response.extensions_mut().insert(Arc::new(permit));
-        }
-        Ok(response)
+        _: Request<Streaming<proto::Call>>,
+    ) -> Result<Response<Self::StreamStream>, Status> {
+        Err(internal("another service carries out streams"))
     }
 }

@@ -1,21 +1,27 @@
 //! The calls of one stream, several at once.
 //!
 //! A call is read only while fewer than [`IN_PROGRESS_MAX`] calls have no answer that was sent, and
-//! starts when there is memory for its answer. tonic asks for an answer only when the client can
-//! receive one. So a client that does not read answers soon cannot send calls, and neither of them
-//! is kept in memory. After each start the other tasks of the thread run.
+//! none waits for memory for its answer. tonic asks for an answer only when the client can receive
+//! one. So a client that does not read answers soon cannot send calls, and neither of them is kept
+//! in memory. Answers wait encoded. After each start the other tasks of the thread run.
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use prost::Message as _;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::server::StreamingService;
+use tonic::{Request, Response, Status, Streaming};
 
 use super::answers::failure;
+use super::batch::{AnswerFuture, malformed};
 use super::carry_out::{ApiCalls, CallSize};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::services::api_call::Caller;
@@ -26,11 +32,8 @@ use crate::proto::tollgate::v1::{Answer, Call};
 /// Most calls in progress, with those whose answers were not sent yet.
 const IN_PROGRESS_MAX: usize = 64;
 
-/// An answer and its memory, if it was carried out.
-type HeldAnswer = (Answer, Option<AnswerPermit>);
-
-/// A call, once there is memory for its answer.
-type WaitingCall = Pin<Box<dyn Future<Output = (Call, Result<AnswerPermit, Status>)> + Send>>;
+/// An encoded answer and its memory, if it was carried out.
+type HeldAnswer = (Bytes, Option<AnswerPermit>);
 
 /// The answers to the calls of a stream, in any order. Dropping it ends the calls in progress.
 pub(super) struct Answers {
@@ -38,11 +41,12 @@ pub(super) struct Answers {
     caller: Caller,
     connection: Arc<ConnectionAnswers>,
     /// None after the last call.
-    calls: Option<Streaming<Call>>,
-    /// The call that waits for memory.
-    waiting: Option<WaitingCall>,
+    calls: Option<Streaming<Bytes>>,
+    /// Ends when the last call that started has memory.
+    waiting: Option<oneshot::Receiver<Infallible>>,
     in_progress: JoinSet<HeldAnswer>,
-    /// The memory of the last answer, until tonic asks for the next one: it was sent then.
+    /// The memory of the last answer, until tonic asks for the next one. tonic then has at most 32
+    /// KiB of the stream that the connection has not taken.
     sending: Option<AnswerPermit>,
     /// How the stream ends, where the client broke it.
     failure: Option<Status>,
@@ -58,7 +62,7 @@ impl Answers {
         service: ApiCalls,
         caller: Caller,
         connection: Arc<ConnectionAnswers>,
-        calls: Streaming<Call>,
+        calls: Streaming<Bytes>,
     ) -> Self {
         let deadline = service.time_until(caller).map(|time| Box::pin(sleep(time)));
         Self {
@@ -75,75 +79,89 @@ impl Answers {
         }
     }
 
-    /// Starts one call that has arrived.
+    /// Starts one call that has arrived. It waits for memory in a task: a call that is not polled
+    /// would keep its place before the other calls of the connection.
     fn start(&mut self, cx: &mut Context<'_>) {
         if self.in_progress.len() >= IN_PROGRESS_MAX {
             return;
         }
-        if self.waiting.is_none() {
-            self.read(cx);
+        if let Some(waiting) = &mut self.waiting {
+            if Pin::new(waiting).poll(cx).is_pending() {
+                return;
+            }
+            self.waiting = None;
         }
-        let Some(waiting) = &mut self.waiting else {
+        let Some(call) = self.read(cx) else {
             return;
         };
-        let Poll::Ready((call, reserved)) = waiting.as_mut().poll(cx) else {
-            return;
-        };
-        self.waiting = None;
         let (service, caller) = (self.service.clone(), self.caller);
+        let connection = Arc::clone(&self.connection);
+        let (has_memory, waiting) = oneshot::channel::<Infallible>();
+        self.waiting = Some(waiting);
         self.in_progress.spawn(async move {
+            let mut size = CallSize::default();
+            size.add(call.call.as_ref());
+            let reserved = service.reserve(&connection, caller, size).await;
+            drop(has_memory);
             match reserved {
                 Ok(mut permit) => {
                     let bytes_max = service.answer_bytes_max();
                     let answer = service.tagged(call, caller, bytes_max).await;
-                    permit.resize(answer.encoded_len() as u64);
+                    let answer = Bytes::from(answer.encode_to_vec());
+                    permit.resize(answer.len() as u64);
                     (answer, Some(permit))
                 }
                 Err(status) => {
                     let (tag, answer) = (call.tag, Some(failure(&status)));
-                    (Answer { tag, answer }, None)
+                    (Answer { tag, answer }.encode_to_vec().into(), None)
                 }
             }
         });
         yield_to_others(cx);
     }
 
-    /// Reads the next call, which then waits for memory.
-    fn read(&mut self, cx: &mut Context<'_>) {
-        let Some(calls) = &mut self.calls else {
-            return;
+    /// Reads the next call.
+    fn read(&mut self, cx: &mut Context<'_>) -> Option<Call> {
+        let call = match Pin::new(self.calls.as_mut()?).poll_next(cx) {
+            Poll::Pending => return None,
+            Poll::Ready(call) => call,
         };
-        match Pin::new(calls).poll_next(cx) {
-            Poll::Pending => {}
-            Poll::Ready(None) => self.calls = None,
-            Poll::Ready(Some(Err(status))) => {
+        match call.map(|call| Call::decode(call?).map_err(malformed)) {
+            Some(Ok(call)) => Some(call),
+            ended => {
                 self.calls = None;
-                self.failure = Some(status);
-            }
-            Poll::Ready(Some(Ok(call))) => {
-                let (service, caller) = (self.service.clone(), self.caller);
-                let connection = Arc::clone(&self.connection);
-                self.waiting = Some(Box::pin(async move {
-                    let mut size = CallSize::default();
-                    size.add(call.call.as_ref());
-                    let reserved = service.reserve(&connection, caller, size).await;
-                    (call, reserved)
-                }));
+                self.failure = ended.and_then(Result::err);
+                None
             }
         }
     }
 
-    fn end(&mut self, failure: Option<Status>) -> Poll<Option<Result<Answer, Status>>> {
+    fn end(&mut self, failure: Option<Status>) -> Poll<Option<Result<Bytes, Status>>> {
         self.ended = true;
         self.calls = None;
-        self.waiting = None;
         self.in_progress.abort_all();
         Poll::Ready(failure.map(Err))
     }
 }
 
+impl StreamingService<Bytes> for ApiCalls {
+    type Response = Bytes;
+    type ResponseStream = Answers;
+    type Future = AnswerFuture<Response<Answers>, Status>;
+
+    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
+        let (caller, connection) = (self.caller(&request), self.connection(&request));
+        // Each answer holds its own memory.
+        let permit = connection.no_bytes();
+        let answers = Answers::new(self.clone(), caller, connection, request.into_inner());
+        let mut response = Response::new(answers);
+        response.extensions_mut().insert(Arc::new(permit));
+        Box::pin(ready(Ok(response)))
+    }
+}
+
 impl Stream for Answers {
-    type Item = Result<Answer, Status>;
+    type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.ended {
@@ -163,7 +181,7 @@ impl Stream for Answers {
             }
             // A panic, which is a defect. Other streams are not affected.
             Poll::Ready(Some(Err(_))) => self.end(Some(internal("a call ended without an answer"))),
-            Poll::Ready(None) if self.calls.is_none() && self.waiting.is_none() => {
+            Poll::Ready(None) if self.calls.is_none() => {
                 let failure = self.failure.take();
                 self.end(failure)
             }
