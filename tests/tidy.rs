@@ -98,8 +98,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),
     (
         "tollgate_http2",
-        &["grpc", "metrics/page.rs"],
-        "one module drives the HTTP/2 codec; a page of metrics lists its errors",
+        &["grpc", "metrics/page.rs", "answer_memory.rs"],
+        "one module drives the HTTP/2 codec; a page of metrics lists its errors, and answers share its budget",
     ),
     (
         "tikv_jemallocator",

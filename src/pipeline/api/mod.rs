@@ -111,7 +111,8 @@ pub(crate) struct ApiAnswer {
     pub(crate) reset_us: Option<u64>,
     /// The time until the same hits would pass; none where they passed or never will.
     pub(crate) retry_us: Option<u64>,
-    /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends none.
+    /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends
+    /// none.
     pub(crate) limits: Vec<ApiLimit>,
     /// The rate limit headers that the settings enable.
     pub(crate) headers: Vec<(String, String)>,

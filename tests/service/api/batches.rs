@@ -143,7 +143,11 @@ async fn calls_whose_answers_do_not_fit_fail_and_take_nothing() {
         1_000 - 3 * count as u64
     );
     // Other failures do not exceed it either.
-    let calls = vec![json!({"é".repeat(200): {}}); 250];
+    let rule = json!({"key": "k".repeat(300), "rate_limit": {"unit": "hour", "requests_per_unit": 9, "algorithm": "sliding_log"}});
+    let rules = json!({"domain": "d", "descriptors": [rule]}).to_string();
+    let service = Service::start(&rules, &["--answer-size-max", "64KiB"]).await;
+    let reserve = body(&"k".repeat(300), "ann", json!({"hits": 1}));
+    let calls = vec![json!({ "reserve": reserve }); 250];
     let (status, answer) = post(service.http, "batch", &json!({ "calls": calls })).await;
     assert_eq!(status, 200);
     let answers = answer["answers"].as_array().unwrap();
