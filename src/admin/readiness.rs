@@ -14,7 +14,7 @@ use crate::admin_api::time_text;
 use crate::pipeline::Generations;
 use crate::rules::xds::XdsStatus;
 use crate::settings::Settings;
-use crate::store::{StoreHealth, StoreStart};
+use crate::store::{Store, StoreHealth, StoreStart};
 use tollgate_limiter::OnStoreFailure;
 
 /// Shared readiness state.
@@ -26,7 +26,7 @@ pub struct Readiness {
     without_rules: bool,
     /// Rules without any domain do not count.
     needs_a_domain: bool,
-    store: StoreState,
+    store: Arc<dyn Store>,
     /// None when rules come from files. Readiness does not depend on it.
     xds: Option<Arc<XdsStatus>>,
     /// The store was in use, or the service has begun without it. It stays so.
@@ -34,9 +34,6 @@ pub struct Readiness {
     /// For domains whose rules say nothing else.
     on_store_failure: OnStoreFailure,
 }
-
-/// The state of the shared store; none without a shared store.
-type StoreState = Arc<dyn Fn() -> Option<StoreHealth> + Send + Sync>;
 
 // === impl Readiness ===
 
@@ -47,24 +44,19 @@ impl Readiness {
     pub fn new(
         generations: Arc<Generations>,
         settings: &Settings,
-        store: impl Fn() -> Option<StoreHealth> + Send + Sync + 'static,
+        xds: Option<Arc<XdsStatus>>,
+        store: Arc<dyn Store>,
     ) -> Self {
         Self {
-            has_begun: Arc::new(AtomicBool::new(store().is_none())),
+            has_begun: Arc::new(AtomicBool::new(store.health().is_none())),
             on_store_failure: settings.store.on_store_failure.into(),
-            store: Arc::new(store),
-            xds: None,
+            store,
+            xds,
             generations,
             stopping: Arc::default(),
             without_rules: settings.force_start_without_initial_config,
             needs_a_domain: settings.healthy_with_at_least_one_config_loaded,
         }
-    }
-
-    /// Reports the connection to an xDS server.
-    #[must_use]
-    pub fn with_xds(self, xds: Option<Arc<XdsStatus>>) -> Self {
-        Self { xds, ..self }
     }
 
     /// Turns readiness off permanently.
@@ -86,7 +78,10 @@ impl Readiness {
         if !self.awaits_store() {
             return true;
         }
-        let start = (self.store)().map_or(StoreStart::Used, |health| health.start);
+        let start = self
+            .store
+            .health()
+            .map_or(StoreStart::Used, |health| health.start);
         let is_ready = match start {
             StoreStart::Connecting => false,
             StoreStart::Failed => self.answers_without_store(),
@@ -187,7 +182,7 @@ impl Readiness {
         }
         if let Some(StoreHealth {
             healthy, message, ..
-        }) = (self.store)()
+        }) = self.store.health()
         {
             say(healthy, format_args!("store: {message}"));
         }

@@ -133,10 +133,8 @@ impl RunningService {
         let limits = (connections_max, HTTP2_PREFACE_BYTES);
         let connections = connections(&app.metrics, listener, "grpc", limits, grpc_tls);
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop)));
-        let store = Arc::clone(&app.store);
-        let store_health = move || store.health();
-        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_health)
-            .with_xds(xds_status);
+        let (generations, store) = (Arc::clone(&app.generations), Arc::clone(&app.store));
+        let readiness = Readiness::new(generations, &app.settings, xds_status, store);
         let ports = HttpPorts {
             http: app.listeners.http,
             prometheus: app.listeners.prometheus,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -227,19 +226,27 @@ def test_close_ends_every_thread(flavour: str, addresses: int) -> None:
 
 
 def test_close_lets_asyncio_calls_end() -> None:
-    async def run(server: ScriptedServer) -> None:
-        client = aio.Client(server.address, domain="edge", deadline=0.5)
-        call = asyncio.ensure_future(client.check(ANN))
-        while not server.calls:
-            await asyncio.sleep(0.01)
-        await client.close()
-        decision = await call
-        assert decision.source == "allow"
-        assert decision.error is not None
-        assert decision.error.status == "DEADLINE_EXCEEDED"
+    is_closing = threading.Event()
 
-    with ScriptedServer() as server:
-        server.answer = server.hang
+    def answer(path: str, request: bytes, context: Any) -> bytes:
+        is_closing.wait(30)
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the answer")
+        raise AssertionError
+
+    async def run(server: ScriptedServer) -> None:
+        client = aio.Client(server.address, domain="edge", deadline=30)
+        call = asyncio.ensure_future(client.check(ANN))
+        while not server.calls and not call.done():
+            await asyncio.sleep(0.01)
+        closing = asyncio.ensure_future(client.close())
+        await asyncio.sleep(0)
+        is_closing.set()
+        await closing
+        decision = await call
+        assert decision.error is not None
+        assert decision.error.status == "FAILED_PRECONDITION"
+
+    with ScriptedServer(answer) as server:
         asyncio.run(run(server))
 
 
@@ -253,9 +260,7 @@ def test_nothing_listens(flavour: str) -> None:
     with ScriptedServer() as server:
         address = server.address
     with make_client(flavour, address, domain="edge", deadline=1) as client:
-        began = time.monotonic()
         decision = client.check(ANN)
-        assert time.monotonic() - began < 1.9
         assert decision.source == "allow"
         assert decision.error.status in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,8 +162,6 @@ def test_the_example_service(
         idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         idle.request("GET", "/healthz")
         idle.getresponse().read()
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         process.wait(10)
-        assert time.monotonic() - began < 1.5
         idle.close()
