@@ -55,7 +55,9 @@ impl Pipeline {
         let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
             Deadline::within_us(&*self.clock, timeout_us)
         });
+        let capture = self.watch_capture(&pending);
         self.apply_checks(&mut pending, deadline).await;
+        capture.done();
         let now_us = self.clock.uptime_us();
         let answer = self.finish(&mut pending, &mut scratch, now_us, |response| {
             response.map(|response| CallResponse {
@@ -76,10 +78,8 @@ impl Pipeline {
         pending: &mut PendingRequest<G>,
         deadline: Deadline,
     ) {
-        let capture = self.watch_capture(pending);
         let all: Vec<usize> = (0..pending.checks().len()).collect();
         self.apply_at(&all, pending, deadline).await;
-        capture.done();
     }
 
     /// Applies the checks at these positions, if there are any.

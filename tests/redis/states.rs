@@ -141,7 +141,7 @@ async fn a_store_that_decides_half_of_its_checks_is_not_healthy() {
         let denied = api.reserve(reservations::reserve("a", "id", 1)).await;
         assert_eq!(denied.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
-        if number == 1 {
+        if number == 2 {
             shows(&tollgate, "[-] store: ");
             shows(&tollgate, "checks: its ACL forbids a command of the script");
         }

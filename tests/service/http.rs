@@ -258,12 +258,9 @@ async fn bodies_that_never_end_stop_no_other_request() {
 
 #[tokio::test]
 async fn a_scrape_needs_no_memory_of_answers() {
-    let rules: String = (0..300)
-        .map(|n| {
-            format!("  - {{ key: k{n}, rate_limit: {{ unit: year, requests_per_unit: 1 }} }}\n")
-        })
-        .collect();
-    let rules = format!("domain: d\ndescriptors:\n{rules}");
+    let rule = |n| format!("{{ key: k{n}, rate_limit: {{ unit: year, requests_per_unit: 1 }} }}");
+    let rules = (0..300).map(rule).collect::<Vec<_>>().join(", ");
+    let rules = format!("domain: d\ndescriptors: [{rules}]\n");
     let bounds = ["--answer-size-max", "32KiB", "--answer-memory-max", "64KiB"];
     let service = Service::start(&rules, &bounds).await;
     let (status, text) = ask(service.http, "GET", "/metrics", "").await;

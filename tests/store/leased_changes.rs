@@ -109,7 +109,7 @@ async fn refusing() -> Replicas {
 #[tokio::test(start_paused = true)]
 async fn hits_that_were_refused_before_a_reset_do_not_count_after_it() {
     let replicas = refusing().await;
-    let [release] = replicas.hold();
+    let [release, release_later] = replicas.hold();
     // The second waits until the first was counted.
     assert!(!replicas.ask(0, &counted(5)).await.allowed);
     assert!(!replicas.ask(0, &counted(4)).await.allowed);
@@ -119,6 +119,7 @@ async fn hits_that_were_refused_before_a_reset_do_not_count_after_it() {
     tick(1).await;
     release.send(()).unwrap();
     assert_eq!(reset.await, Ok(vec![true]));
+    release_later.send(()).unwrap();
     tick(1).await;
     assert_eq!(replicas.left(&counted(0)).await, 10);
     let lost = "tollgate_lease_refused_hits_lost_total";

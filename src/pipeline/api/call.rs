@@ -132,17 +132,20 @@ impl Pipeline {
             pending.stage = Stage::Failed(RequestError::Invalid(why));
         }
         if let Some(bytes_max) = answer_bytes_max
+            && matches!(pending.stage, Stage::Planned)
             && answer_bytes(&call, rules.as_deref(), &mut pending) > bytes_max
         {
             pending.stage = Stage::Failed(self.answer_too_large());
         }
         let is_long = pending.checks().len() > SHORT_CALL_CHECKS_MAX;
+        let capture = self.watch_capture(&pending);
         if is_long {
             give_way().await;
         }
         let was_settled = match &rules {
             Some(rules) if call.step.settles_once() => {
-                self.apply_settle(&call, rules, &mut pending).await
+                let settled = self.apply_settle(&call, rules, &mut pending).await;
+                settled.unwrap_or_default()
             }
             _ => {
                 self.apply_checks(&mut pending, call.deadline).await;
@@ -152,6 +155,7 @@ impl Pipeline {
         if is_long {
             give_way().await;
         }
+        capture.done();
         let undecided = pending.results.error.clone();
         if let Some(rules) = &rules
             && call.step == ApiStep::Peek

@@ -28,21 +28,9 @@ use crate::pipeline::{Generation, Pipeline};
 const SETTLED_FIRST_MAX: usize = 4;
 
 impl Pipeline {
-    /// Applies the checks of a settle. Returns whether the reservation was settled before.
+    /// Applies the checks of a settle. Returns whether the reservation was settled before; none
+    /// where the first limit was not decided. The others are then not asked.
     pub(super) async fn apply_settle(
-        &self,
-        call: &ApiRequest<'_>,
-        rules: &Generation,
-        pending: &mut Pending,
-    ) -> bool {
-        let capture = self.watch_capture(pending);
-        let was_settled = self.settle_in_order(call, rules, pending).await;
-        capture.done();
-        was_settled.unwrap_or_default()
-    }
-
-    /// The same; none where the first limit was not decided. The others are then not asked.
-    async fn settle_in_order(
         &self,
         call: &ApiRequest<'_>,
         rules: &Generation,

@@ -95,8 +95,10 @@ async fn calls_whose_answers_do_not_fit_fail_and_take_nothing() {
     assert!(status.message().contains("--answer-size-max"), "{status}");
     assert_eq!(left(&service, "user").await, 1_000 - count as u64);
     // Other failures do not exceed it either.
-    let mut unknown = Call::default();
-    unknown.call = Some(Sent::Commit(commit("user", &"r".repeat(256), 1)));
+    let unknown = Call {
+        call: Some(Sent::Commit(commit("user", &"r".repeat(256), 1))),
+        ..Call::default()
+    };
     let calls = vec![unknown; 256];
     let answer = client.batch(BatchRequest { calls }).await.unwrap();
     let answer = answer.into_inner();
@@ -152,7 +154,7 @@ async fn a_probe_of_health_is_answered_where_its_connection_may_hold_no_more() {
         held(21_000 + number * 950).await;
     }
     // Less is free than the connection holds.
-    let head = frame(
+    let headers = frame(
         HEADERS,
         END_HEADERS,
         3,
@@ -160,7 +162,7 @@ async fn a_probe_of_health_is_answered_where_its_connection_may_hold_no_more() {
     );
     let probe = frame(DATA, 1, 3, &raw::frame(&[]));
     let opened = frame(WINDOW_UPDATE, 0, 3, &1_000_u32.to_be_bytes());
-    client.write(&[head, probe, opened].concat()).await;
+    client.write(&[headers, probe, opened].concat()).await;
     let answer = loop {
         let (kind, _, payload) = client.frame().await.expect("an open connection");
         if [DATA, RST_STREAM].contains(&kind) {
@@ -187,12 +189,12 @@ async fn a_stream_that_is_not_read_does_not_stop_the_calls_of_its_connection() {
     };
     until_async("a batch holds memory", held).await;
     // The answer to the first call has memory and is sent; the second call waits.
-    let head = frame(HEADERS, END_HEADERS, 3, &block(STREAM));
+    let headers = frame(HEADERS, END_HEADERS, 3, &block(STREAM));
     let [first, second] = [1, 3].map(|descriptors| {
         let call = long_call(descriptors).calls.remove(0);
         frame(DATA, 0, 3, &raw::frame(&call.encode_to_vec()))
     });
-    client.write(&[head, first, second].concat()).await;
+    client.write(&[headers, first, second].concat()).await;
     let waited = async |count: u64| {
         let waits = async || {
             let waited = service.metric("tollgate_answers_waited_total");

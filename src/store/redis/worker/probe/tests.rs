@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::store::TlsFiles;
 use crate::store::redis::lookups::{Lookups, SystemResolver};
 use crate::store::redis::node::tests::node;
 use crate::store::redis::target::{Login, Password, Secret, Target};
@@ -63,7 +64,7 @@ pub(in super::super) fn connector(password: Password) -> Arc<Connector> {
     };
     let clock = Arc::<ManualClock>::default();
     let lookups = Lookups::new(Arc::new(SystemResolver), Duration::from_secs(30), clock);
-    Arc::new(Connector::new(target, Default::default(), lookups))
+    Arc::new(Connector::new(target, TlsFiles::default(), lookups))
 }
 
 /// A connection to a server that decides.
