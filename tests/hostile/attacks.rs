@@ -15,6 +15,7 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::proto::tollgate::v1::{BatchRequest, Call, CheckRequest, Descriptor, Entry, call};
+use tollgate_test_support::grpc_client::channel;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::process_usage::cpu_seconds;
 
@@ -363,8 +364,8 @@ fn batches(field: &Field) -> Tally {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let client = RateLimitsClient::connect(format!("http://{}", field.service)).await;
-        let client = client.unwrap().max_decoding_message_size(64 << 20);
+        let client = RateLimitsClient::new(channel(field.service).await);
+        let client = client.max_decoding_message_size(64 << 20);
         let mut tally = Tally::default();
         let (began, cpu) = (Instant::now(), cpu_seconds("/proc/thread-self/stat"));
         let mut asked = JoinSet::new();
