@@ -310,12 +310,13 @@ impl Generations {
 
     fn log_ended(&self, ended: &[Shadow], why: &str) {
         for Shadow { domain, rule, .. } in ended {
+            // Counted first, so that a reader of the line finds it in the metric.
+            self.metrics.admin.changed("shadow", "ended");
             tracing::info!(
                 target: AUDIT_LOG,
                 who = "tollgate", change = "shadow", result = "ended", domain, rule, why,
                 "admin change"
             );
-            self.metrics.admin.changed("shadow", "ended");
         }
     }
 
