@@ -28,7 +28,7 @@ pub(super) enum BodyFault {
     NoMemory,
 }
 
-/// What a client is told where there is no memory for its body.
+/// The error message when there is no memory for a body.
 pub(super) const NO_MEMORY: &str =
     "too many bodies are arriving; try again later, or raise --answer-memory-max";
 

@@ -15,7 +15,7 @@ use crate::rules::file::{
     Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, unfolding_budget,
 };
 use crate::rules::path::{ReadError, Source, read_one};
-use crate::rules::yaml::{Content, Document, Node};
+use crate::rules::yaml::{Content, Node};
 use crate::settings::Settings;
 
 /// Why a file of tests cannot run.
@@ -118,27 +118,9 @@ fn default_settings() -> Box<Settings> {
 
 impl Loader<'_> {
     fn text_document(&mut self) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
-        match self.reader.parse() {
-            Ok(Document {
-                root: Some(root),
-                ignored,
-            }) => {
-                self.reader.warn_ignored(ignored);
-                self.document(&root)
-            }
-            Ok(_) => {
-                let help = "add `rules: FILE` and `tests:`";
-                let message = "the file has no tests";
-                let path = FieldPath::ROOT;
-                self.reader
-                    .error(Code::MissingKey, Span::START, &path, message, help);
-                None
-            }
-            Err(error) => {
-                self.reader.syntax_error(&error);
-                None
-            }
-        }
+        let help = "add `rules: FILE` and `tests:`";
+        let root = self.reader.parse_root("the file has no tests", help)?;
+        self.document(&root)
     }
 
     fn document(&mut self, root: &Node) -> Option<(Arc<RuleFiles>, Vec<Test>)> {

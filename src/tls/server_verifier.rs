@@ -2,7 +2,7 @@
 //!
 //! A certificate of the CA bundle is accepted from the server itself, too. `openssl req -x509`
 //! makes a certificate that is its own authority, and X.509 does not allow an authority's
-//! certificate in a server. Whoever has its key can sign any other certificate, so nothing is lost.
+//! certificate in a server. Its key can sign any other certificate, so pinning it loses nothing.
 
 use std::sync::Arc;
 

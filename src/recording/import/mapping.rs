@@ -7,10 +7,10 @@ use std::path::Path;
 use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TIME, VERDICT};
 use super::times::{FORMATS, TimeFormat};
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, kind, unfolding_budget,
+    Code, Diagnostic, FieldPath, Fields, Reader, Report, kind, unfolding_budget,
 };
 use crate::rules::path::{ReadError, RulesPath, Source};
-use crate::rules::yaml::{Content, Document, Node};
+use crate::rules::yaml::{Content, Node};
 
 /// How requests are in a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -120,27 +120,9 @@ impl Mapping {
 
 impl Loader<'_> {
     fn document(&mut self) -> Option<Mapping> {
-        match self.reader.parse() {
-            Ok(Document {
-                root: Some(root),
-                ignored,
-            }) => {
-                self.reader.warn_ignored(ignored);
-                self.root(&root)
-            }
-            Ok(_) => {
-                let help = "add `time`, `domain` and `descriptors`";
-                let (at, path) = (Span::START, FieldPath::ROOT);
-                let message = "the mapping file is empty";
-                self.reader
-                    .error(Code::MissingKey, at, &path, message, help);
-                None
-            }
-            Err(error) => {
-                self.reader.syntax_error(&error);
-                None
-            }
-        }
+        let help = "add `time`, `domain` and `descriptors`";
+        let root = self.reader.parse_root("the mapping file is empty", help)?;
+        self.root(&root)
     }
 
     fn root(&mut self, root: &Node) -> Option<Mapping> {

@@ -273,10 +273,28 @@ impl<'s> Reader<'s> {
     }
 
     /// Parses the current file. None of its lines is shown if it is no file of this grammar.
-    pub(crate) fn parse(&mut self) -> Result<Document, YamlError> {
+    pub(super) fn parse(&mut self) -> Result<Document, YamlError> {
         let document = yaml::parse(self.text);
         self.recognize(&document);
         document
+    }
+
+    /// The root of the current file. Reports a text that is no YAML, and an empty one.
+    pub(crate) fn parse_root(&mut self, empty: &str, help: &str) -> Option<Rc<Node>> {
+        match self.parse() {
+            Ok(Document { root, ignored }) => {
+                self.warn_ignored(ignored);
+                if root.is_none() {
+                    let path = FieldPath::ROOT;
+                    self.error(Code::MissingKey, Span::START, &path, empty, help);
+                }
+                root
+            }
+            Err(error) => {
+                self.syntax_error(&error);
+                None
+            }
+        }
     }
 
     /// Notes whether a document is of this grammar. A path may be a link to any file, and the
@@ -307,7 +325,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Warns of what follows the first document of a file.
-    pub(crate) fn warn_ignored(&mut self, at: Option<Span>) {
+    pub(super) fn warn_ignored(&mut self, at: Option<Span>) {
         if let Some(at) = at {
             let message = "only the first YAML document of a file is read";
             let warning = Diagnostic::warning(Code::IgnoredDocument, at, message);
