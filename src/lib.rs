@@ -3,10 +3,10 @@
 //! ```text
 //! socket → net (accept, TLS) → grpc (HTTP/2, every call that has arrived)
 //!        → pipeline (decode, plan)
-//!        → store.apply   memory: key → partition → queue → worker → algorithm
+//!        → store         memory: key → partition → queue → worker → algorithm
 //!                        redis:  queue → a node's worker → one script for all checks that wait
 //!                        lease:  key → partition → queue → worker → a lease, or redis for more
-//!        → pipeline (decide, count, encode) → grpc (one write for all answers of a turn) → socket
+//!        → pipeline (decide, observe, encode) → grpc (one write for all answers) → socket
 //! ```
 //!
 //! ## Which module may import which
@@ -29,7 +29,6 @@
 //! | `answer_memory` | `metrics` | memory of answers that clients have not read |
 //! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
 //! | `event_rate` | | bounds events a second by the sliding log |
-//! | `capture` | `metrics`, `value_hash`, `event_rate` | captures requests for recordings |
 //! | `tls` | `file_stamp`, `regular_file` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls`, `visible_text` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
@@ -41,11 +40,13 @@
 //! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
 //! | `snapshot` | `keyed_hash`, `regular_file`, `proto` | buckets of the memory store in a file |
-//! | `store` | `key_map`, `clock`, `metrics`, `capture`, `regular_file`, `snapshot`, `tls`, `visible_text` | where buckets live |
+//! | `store` | `key_map`, `clock`, `metrics`, `regular_file`, `snapshot`, `tls`, `visible_text` | where buckets live |
+//! | `ended` | `admin_api`, `store` | how a request ended |
+//! | `capture` | `value_hash`, `event_rate`, `store`, `ended` | captures requests for recordings |
 //! | `tracing` | `metrics`, `event_rate`, `tls`, `settings`, `visible_text` | spans and their export |
 //! | `statsd` | `metrics`, `settings`, `visible_text` | counters sent to statsd |
-//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `estimates`, `answer_memory` | the one decision path |
+//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
 //! | `quota` | `clock`, `key_map`, `keyed_hash`, `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
@@ -68,6 +69,7 @@ pub mod cli;
 pub mod clock;
 pub mod convert;
 pub mod decisions;
+mod ended;
 pub mod estimates;
 pub mod event_rate;
 pub mod file_stamp;

@@ -804,16 +804,37 @@ fn one_pipeline_decides_every_request() {
         ("Plan::with_buffer(", &["pipeline/begin.rs"]),
         // It finds the rule of a bucket, and decides nothing.
         ("Plan::new(", &["pipeline/quota.rs"]),
-        (".decide_into(", &["pipeline/finish.rs"]),
-        ("plan.decide(", &["pipeline/finish.rs"]),
+        (".decide_into(", &["pipeline/end.rs"]),
+        ("plan.decide(", &["pipeline/end.rs"]),
         ("decode(call.message", &["pipeline/begin.rs"]),
+        // One driver for the service, and simulations, which apply the checks themselves.
         (
             ".begin(call,",
-            &["grpc/batcher.rs", "pipeline/call.rs", "simulation/mod.rs"],
+            &["pipeline/alone.rs", "pipeline/batcher.rs"],
         ),
-        (".begin(arrived,", &["pipeline/api/call.rs"]),
-        ("fn begin<", &["pipeline/begin.rs"]),
-        ("fn finish<", &["pipeline/finish.rs"]),
+        (
+            ".end(pending,",
+            &[
+                "pipeline/alone.rs",
+                "pipeline/api/call.rs",
+                "pipeline/batcher.rs",
+            ],
+        ),
+        ("pub(crate) fn end<", &["pipeline/end.rs"]),
+        // One event, shown once.
+        (
+            "End::Decided(",
+            &[
+                "capture/writer.rs",
+                "decisions/kept_decision.rs",
+                "ended.rs",
+                "pipeline/candidate/decide.rs",
+                "pipeline/debug_lines.rs",
+                "pipeline/end.rs",
+                "pipeline/observers.rs",
+            ],
+        ),
+        (".observe(&mut scratch", &["pipeline/end.rs"]),
     ];
     for (call, files) in calls {
         let found: Vec<String> = sources()

@@ -82,7 +82,7 @@ impl Pipeline {
                     clock: Arc::clone(&clock),
                     metrics: Arc::clone(&metrics),
                     memory,
-                    capture: tollgate::capture::Capture::new(),
+                    recorder: Some(tollgate::capture::Capture::new()),
                 },
             )
             .expect("a store");
@@ -114,14 +114,13 @@ impl Pipeline {
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         // As the service is built: the partitions of candidates are there, used or not.
-        let (partitions, tasks) =
+        let (partitions, candidates) =
             CandidatePartitions::new(memory, &clock, &metrics).expect("metrics");
         let service = pipeline::Pipeline::new(parts, &settings).with_candidates(partitions);
         let service = Arc::new(service);
-        let mut core =
-            BenchHarness::new(&service, workers, &settings, &metrics).expect("a memory store");
+        let mut core = BenchHarness::new(&service, workers, &settings);
         if candidate {
-            core = core.with_candidates(tasks.workers);
+            core = core.with_candidates(candidates);
         }
         let mut pipeline = Self { runtime, core };
         // At high rates most decisions are not kept. The clock stands still, so after these, none.

@@ -38,7 +38,7 @@ use tollgate::snapshot::{Header, NewFile, Reader, Writer, Written};
 use tollgate::store::memory::{
     BucketCopier, CopyFailed, MemoryLimits, MemoryStore, PartitionWorker, WhenFull, load,
 };
-use tollgate::store::{CommitMode, Deadline, Store as _};
+use tollgate::store::{Deadline, Purpose, Store as _};
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Check, Hits, Key, Limit, Unit};
 
@@ -126,8 +126,7 @@ async fn latencies(store: &Arc<MemoryStore>) -> Vec<u64> {
             while began.elapsed() < ROUND {
                 number = (number + 104_729) % BUCKETS;
                 let asked = Instant::now();
-                let reply =
-                    store.apply(vec![check(number)], Deadline::NEVER, CommitMode::Immediate);
+                let reply = store.ask(vec![check(number)], Deadline::NEVER, Purpose::Decide);
                 assert!(reply.await.is_ok());
                 all.push(u64::try_from(asked.elapsed().as_nanos()).unwrap());
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -166,7 +165,7 @@ async fn measure_store(folder: &Path) {
     let (store, workers) = store_running();
     for first in (0..BUCKETS).step_by(1_000) {
         let checks = (first..first + 1_000).map(check).collect();
-        let reply = store.apply(checks, Deadline::NEVER, CommitMode::Immediate);
+        let reply = store.ask(checks, Deadline::NEVER, Purpose::Decide);
         assert!(reply.await.is_ok());
     }
     let copier = store.copier();

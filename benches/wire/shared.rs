@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{RedisSetup, RedisStore, SystemResolver, Target as Place, script};
-use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsFiles, memory};
+use tollgate::store::{BatchClient, Deadline, Purpose, Setup, Store as _, TlsFiles, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
@@ -331,7 +331,7 @@ impl StoreDriver {
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
-            capture: tollgate::capture::Capture::new(),
+            recorder: Some(tollgate::capture::Capture::new()),
         };
         let redis = RedisSetup {
             target: Place::of_url(url).expect("an address"),
@@ -349,7 +349,7 @@ impl StoreDriver {
         for worker in workers {
             runtime.spawn(worker);
         }
-        let asking = store.batch_client().expect("it can be asked");
+        let asking = store.batch_client();
         let up = metrics.store.up.clone();
         runtime.block_on(async {
             while up.get() == 0 {
@@ -383,7 +383,7 @@ impl StoreDriver {
             loop {
                 while asked < checks && asked - answered < IN_FLIGHT {
                     let one = [check(key())];
-                    let added = asking.add(*ticket, &one, Deadline::NEVER, CommitMode::Immediate);
+                    let added = asking.add(*ticket, &one, Deadline::NEVER, Purpose::Decide);
                     assert_eq!(added, Ok(1));
                     *ticket = ticket.wrapping_add(1);
                     asked += 1;

@@ -84,7 +84,7 @@ impl JsonService {
             .is_tracing()
             .then(|| TraceParent::of(headers))
             .flatten();
-        match self.pipeline.call(&request, None, parent).await {
+        match self.pipeline.call(request, None, parent).await {
             Err(error) => JsonResult::Failed(error),
             Ok(response) => match self.transcoder.encode_response(&response.message) {
                 Ok(body) => JsonResult::Decided {

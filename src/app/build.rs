@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
-use crate::pipeline::{Generations, Parts, Pipeline, SingleQueue};
+use crate::pipeline::{Generations, Parts, Pipeline};
 use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
@@ -51,8 +51,6 @@ pub struct App {
     pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
     pub(super) traces: Option<Arc<Traces>>,
-    /// Requests outside the worker threads that wait for a candidate.
-    pub(super) single_candidates: SingleQueue,
     /// What writes snapshots; none when they are not configured.
     pub(super) snapshots: Option<Snapshots>,
 }
@@ -118,7 +116,7 @@ fn store_setup(
                 OnMemoryFull::Error => memory::WhenFull::Error,
             },
         },
-        capture: Arc::clone(capture),
+        recorder: Some(Arc::<Capture>::clone(capture)),
     }
 }
 
@@ -221,7 +219,7 @@ impl App {
         };
         let service = Pipeline::new(parts, &settings).with_candidates(partitions);
         let service = Arc::new(service);
-        workers.push(candidates.workers);
+        workers.push(candidates);
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
         Ok(Self {
             settings,
@@ -241,7 +239,6 @@ impl App {
             decisions,
             top_keys,
             traces,
-            single_candidates: candidates.queue,
             snapshots: built.snapshots,
         })
     }

@@ -9,10 +9,11 @@ use super::error::AppError;
 use super::rules;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::pipeline::{CandidatePartitions, CandidateTasks, Generations};
+use crate::pipeline::{CandidatePartitions, Generations};
 use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
 use crate::settings::Settings;
+use crate::store::Worker;
 use crate::store::memory::MemoryLimits;
 
 /// The partitions of candidates: as many as those of buckets, each with a queue as long.
@@ -21,7 +22,7 @@ pub(super) fn build(
     live: MemoryLimits,
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
-) -> Result<(CandidatePartitions, CandidateTasks), AppError> {
+) -> Result<(CandidatePartitions, Vec<Worker>), AppError> {
     let limits = MemoryLimits {
         memory_max: settings.candidate.candidate_memory_max,
         ..live

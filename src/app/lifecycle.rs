@@ -118,7 +118,6 @@ impl RunningService {
             watchers.spawn(watch);
         }
         grpc_server.spawn_quotas(&mut watchers);
-        watchers.spawn(Arc::clone(&app.service).decide_candidates(app.single_candidates));
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
             let acceptor = Arc::clone(&reloader.acceptor);

@@ -63,11 +63,11 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
         clock,
         metrics,
         memory,
-        capture,
+        recorder,
     } = setup;
     metrics.show_snapshots();
     warn_without_store(&settings.store);
-    let (store, mut workers) = MemoryStore::captured(memory, clock, metrics, capture);
+    let (store, mut workers) = MemoryStore::recorded(memory, clock, metrics, recorder.as_ref());
     let naming = &settings.store.naming;
     let configured = naming.store_hash_key_file.is_some();
     let configured = configured.then(|| shared_hash(naming)).transpose()?;

@@ -16,10 +16,10 @@ pub(super) enum Skip {
     SlowReader,
     WithoutEntry,
     TooLong,
-    CallerLeft,
 }
 
-/// How many causes there are.
+/// How many causes the format has. The last is of earlier versions, in which a caller that left
+/// took its request out of the recording.
 pub(super) const SKIPS: usize = 5;
 
 /// What a thread shares with the recording.

@@ -5,7 +5,7 @@
 
 use tollgate_limiter::Timestamp;
 
-use super::stamp::CheckStamp;
+use crate::store::CheckStamp;
 
 /// The numbers of the items in `Item`.
 pub(super) const RULES: u32 = 2;

@@ -3,7 +3,6 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `stamp` | the order and the time of checks |
 //! | `writer` | what one thread writes: requests, refunds, resets |
 //! | `buffer`, `locks` | the buffer of one thread |
 //! | `in_flight` | the requests of one thread that are not written yet |
@@ -30,7 +29,6 @@ mod item;
 mod locks;
 mod recording;
 mod session;
-mod stamp;
 mod walk;
 mod writer;
 
@@ -45,9 +43,8 @@ use self::locks::lock;
 pub use self::recording::{Buffer, Recording, Window, encode_end_item};
 use self::session::Session;
 pub use self::session::{RecordingOptions, Sampling};
-pub(crate) use self::stamp::put_stamps;
-pub use self::stamp::{BatchStamp, CheckStamp};
-pub(crate) use self::writer::{CaptureWriter, CapturedCheck, CapturedRequest};
+pub(crate) use self::writer::{CaptureWriter, CapturedRequest};
+use crate::store::{PartitionRecorder, RefundRecorder};
 
 /// Captures the requests of one service. There is at most one recording at a time.
 #[derive(Debug)]
@@ -91,12 +88,6 @@ impl Capture {
         })
     }
 
-    /// Whether a recording runs.
-    #[inline]
-    pub fn is_running(&self) -> bool {
-        self.running.load(Ordering::Relaxed) != 0
-    }
-
     /// The number of the recording that runs; 0 for none.
     #[inline]
     fn running(&self) -> u64 {
@@ -106,11 +97,6 @@ impl Capture {
     /// The number that the next check gets.
     fn next_order(&self) -> u64 {
         self.orders.0.load(Ordering::Acquire)
-    }
-
-    /// Takes numbers for this many checks and returns the first.
-    pub(crate) fn take_orders(&self, checks: usize) -> u64 {
-        self.orders.0.fetch_add(checks as u64, Ordering::AcqRel)
     }
 
     /// What one more thread, or one more worker, writes with.
@@ -167,5 +153,19 @@ impl Capture {
 
     fn writers(&self) -> Vec<Arc<SharedWriter>> {
         lock(&self.writers).clone()
+    }
+}
+
+impl PartitionRecorder for Capture {
+    fn is_running(&self) -> bool {
+        self.running() != 0
+    }
+
+    fn take_orders(&self, checks: usize) -> u64 {
+        self.orders.0.fetch_add(checks as u64, Ordering::AcqRel)
+    }
+
+    fn refunds(self: Arc<Self>) -> Box<dyn RefundRecorder> {
+        Box::new(self.writer())
     }
 }

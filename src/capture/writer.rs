@@ -7,15 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_limiter::{Code, Request, Timestamp};
+use tollgate_limiter::{Code, LimitOrigin, Outcome, Request, Timestamp};
 
 use super::Capture;
 use super::buffer::{IDLE, SharedWriter, Skip};
 use super::in_flight::InFlight;
-pub(crate) use super::item::CapturedCheck;
+use super::item::CapturedCheck;
 use super::item::{RequestItem, put_refund, put_reset};
 use super::session::{BUFFER_BYTES, MESSAGE_BYTES_MAX, Session};
-use super::stamp::CheckStamp;
+use crate::ended::{End, Ended, Matched};
+use crate::store::{CheckStamp, PartitionRecorder as _, RefundRecorder};
 
 /// Writes what one thread, or one partition worker, does.
 #[derive(Debug)]
@@ -26,10 +27,8 @@ pub(crate) struct CaptureWriter {
     /// The last recording that this thread wrote into.
     session: Option<Arc<Session>>,
     /// The checks and codes of a request, while it is written.
-    pub(crate) checks: Vec<CapturedCheck>,
-    pub(crate) codes: Vec<u8>,
-    /// What a call of the API asks, encoded; else empty.
-    pub(crate) call: Vec<u8>,
+    checks: Vec<CapturedCheck>,
+    codes: Vec<u8>,
 }
 
 /// A request that is being captured.
@@ -51,12 +50,11 @@ impl CaptureWriter {
             session: None,
             checks: Vec::new(),
             codes: Vec::new(),
-            call: Vec::new(),
         }
     }
 
     /// Begins to capture a request, if a recording runs and is to have it. Each must be ended by
-    /// [`CaptureWriter::end`] or [`CaptureWriter::abandon`].
+    /// [`CaptureWriter::end`].
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -100,16 +98,17 @@ impl CaptureWriter {
         })
     }
 
-    /// Writes a request that has been answered; `checks`, `codes` and `call` describe it. `now`
-    /// is the time where no partition worker has said it.
+    /// Writes a request that has ended. `call` is what a call of the API asks, encoded; empty for
+    /// other requests. `now` is the time where no partition worker has said it.
     pub(crate) fn end(
         &mut self,
         request: CapturedRequest,
-        message: &[u8],
-        code: Option<Code>,
-        generation: i64,
+        ended: &Ended<'_>,
+        call: &[u8],
         now: impl FnOnce() -> Timestamp,
     ) {
+        put_checks(&mut self.checks, ended.end.matched());
+        put_codes(&mut self.codes, &ended.end);
         if self.capture.running() == request.recording {
             self.find_session(request.recording);
         }
@@ -126,13 +125,13 @@ impl CaptureWriter {
             let mut item = RequestItem {
                 order,
                 at,
-                message,
-                code: code_number(code),
+                message: ended.message,
+                code: ended.end.code().map_or(0, code_number),
                 descriptor_codes: &self.codes,
-                generation,
+                generation: ended.end.matched().map_or(0, |matched| matched.generation),
                 checks: &self.checks,
                 is_late: false,
-                call: &self.call,
+                call,
             };
             let written = self.shared.write(session, 1, |watermark, bytes| {
                 item.is_late = order < watermark;
@@ -145,23 +144,9 @@ impl CaptureWriter {
         self.leave(request);
     }
 
-    /// Ends a request whose answer is not known here. Its hits may be taken.
-    pub(crate) fn abandon(&mut self, request: CapturedRequest) {
-        if self.capture.running() == request.recording {
-            self.shared.skip(Skip::CallerLeft);
-        }
-        self.leave(request);
-    }
-
     fn leave(&mut self, request: CapturedRequest) {
         self.in_flight.end(request.epoch);
         self.publish_lowest();
-    }
-
-    /// Writes a refund that is carried out now: call it before the buckets change. `taken` are the
-    /// numbers of the checks that took the hits.
-    pub(crate) fn refund(&mut self, at: Timestamp, taken: &[u64]) {
-        self.write_event(|order, bytes| put_refund(order, at, taken, bytes));
     }
 
     /// Begins to capture a reset, if a recording runs.
@@ -233,11 +218,51 @@ impl CaptureWriter {
     }
 }
 
-/// The number of a code in the format.
-fn code_number(code: Option<Code>) -> u8 {
+impl RefundRecorder for CaptureWriter {
+    fn refund(&mut self, at: Timestamp, taken: &[u64]) {
+        self.write_event(|order, bytes| put_refund(order, at, taken, bytes));
+    }
+}
+
+/// The number of a code in the format; 0 stands for none.
+fn code_number(code: Code) -> u8 {
     match code {
-        None => 0,
-        Some(Code::Ok) => 1,
-        Some(Code::OverLimit) => 2,
+        Code::Ok => 1,
+        Code::OverLimit => 2,
+    }
+}
+
+/// The checks of a request as they are written.
+fn put_checks(into: &mut Vec<CapturedCheck>, matched: Option<Matched<'_>>) {
+    into.clear();
+    let Some(matched) = matched else {
+        return;
+    };
+    let outcomes = matched.outcomes.iter().enumerate();
+    into.extend(outcomes.map(|(position, outcome)| {
+        let stamp = matched.stamps.get(position).copied();
+        let planned = matched.plan.planned_check(position);
+        CapturedCheck {
+            rule: match planned.map(|check| check.origin) {
+                Some(LimitOrigin::Rule(rule)) => {
+                    u32::try_from(rule.index).map_or(0, |index| index.saturating_add(1))
+                }
+                Some(LimitOrigin::Override) | None => 0,
+            },
+            is_refused: outcome.is_some_and(|outcome: Outcome| !outcome.allowed),
+            is_decided: outcome.is_some()
+                && !matched.from_denial_cache
+                && stamp.is_none_or(|stamp| stamp.order == 0 || stamp.by_own_bucket),
+            stamp: stamp.unwrap_or_default(),
+        }
+    }));
+}
+
+/// The codes of the descriptors.
+fn put_codes(into: &mut Vec<u8>, end: &End<'_>) {
+    into.clear();
+    if let End::Decided(matched) = end {
+        let statuses = matched.decision.statuses.iter();
+        into.extend(statuses.map(|status| code_number(status.code)));
     }
 }

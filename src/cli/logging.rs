@@ -4,7 +4,7 @@
 //! panic. They are written by [`report`], [`announce`] and the panic hook.
 //!
 //! What it deliberately does not do: log requests. The hot path has metrics, and
-//! `pipeline/decision_log.rs` for debugging.
+//! `pipeline/debug_lines.rs` for debugging.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::{OsStr, OsString};

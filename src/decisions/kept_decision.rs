@@ -9,11 +9,12 @@ use tollgate_limiter::{
     Algorithm, Code, Hits, Limit, LimitOrigin, MatchedRules, Request, Status, Step, Timestamp,
 };
 
-use super::reason::{MatchedRequest, overall, verdict};
+use super::reason::overall;
 use crate::admin_api::{
     DecisionRecord, DescriptorRecord, Entry, LimitFigures, Reason, ReservationRecord, Verdict,
     time_text,
 };
+use crate::ended::{End, Ended, Matched, RequestError, verdict};
 use crate::metrics::ReservationCount;
 use crate::value_hash::{ShownValues, plain_text};
 
@@ -26,34 +27,6 @@ pub(super) const OVERRIDE: &str = "(override)";
 
 /// How many bytes of memory a decision keeps for the next one.
 const IDLE_BYTES_MAX: usize = 4_096;
-
-/// A request that has ended.
-#[derive(Clone, Copy)]
-pub(crate) struct EndedRequest<'a> {
-    /// The request; empty if it was not read.
-    pub(crate) request: &'a Request<'a>,
-    /// The generation of rules that it was matched against.
-    pub(crate) generation: Option<i64>,
-    /// Microseconds from its arrival.
-    pub(crate) took_us: u64,
-    /// How it ended.
-    pub(crate) ending: Ending<'a>,
-    /// The answer, where this is the decision of a candidate.
-    pub(crate) live_verdict: Option<Verdict>,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy)]
-pub(crate) enum Ending<'a> {
-    /// It was matched against rules and decided.
-    Decided(MatchedRequest<'a>),
-    /// It was matched against rules, and the store did not decide.
-    Undecided(MatchedRequest<'a>, &'a dyn fmt::Display),
-    /// It exceeds a bound, and a setting answered.
-    Excess(Code),
-    /// It was not matched against rules.
-    Failed(&'a dyn fmt::Display),
-}
 
 /// A decision.
 #[derive(Debug)]
@@ -127,7 +100,7 @@ impl RuleName {
 
 impl KeptReservation {
     /// The step of the limit that answered a descriptor, if it was one.
-    fn of(matched: &MatchedRequest<'_>, status: &Status<'_>) -> Option<Self> {
+    fn of(matched: &Matched<'_>, status: &Status<'_>) -> Option<Self> {
         let deciding = matched.plan.deciding(status.check_index?);
         let hits = matched.plan.checks().get(deciding)?.operation.hits;
         let outcome = matched.outcomes.get(deciding).copied().flatten();
@@ -194,19 +167,6 @@ impl fmt::Write for Text {
     }
 }
 
-// === impl Ending ===
-
-impl Ending<'_> {
-    /// The answer.
-    pub(crate) fn verdict(&self) -> Verdict {
-        match self {
-            Self::Decided(matched) => verdict(matched.decision.code),
-            Self::Excess(code) => verdict(*code),
-            Self::Undecided(..) | Self::Failed(_) => Verdict::Error,
-        }
-    }
-}
-
 // === impl KeptDecision ===
 
 impl Default for KeptDecision {
@@ -266,32 +226,34 @@ impl KeptDecision {
     }
 
     /// Replaces it by the decision of a request that ended at `at`.
-    pub(super) fn fill(&mut self, ended: &EndedRequest<'_>, at: Timestamp) {
+    pub(super) fn fill(&mut self, ended: &Ended<'_>, at: Timestamp) {
         self.clear();
         self.at = at;
         self.took_us = ended.took_us;
-        self.generation = ended.generation;
-        self.verdict = ended.ending.verdict();
+        self.generation = ended.end.matched().map(|matched| matched.generation);
+        self.verdict = ended.verdict();
         self.live_verdict = ended.live_verdict;
         self.domain = self.text.push(ended.request.domain);
         // Most requests have one descriptor; a vector that grows by itself begins with four.
         let descriptors = ended.request.descriptors().len();
         let descriptors = descriptors.min(TEXT_BYTES_MAX / size_of::<KeptDescriptor>());
         self.descriptors.reserve_exact(descriptors);
-        match ended.ending {
-            Ending::Decided(matched) => self.fill_matched(ended.request, &matched),
-            Ending::Undecided(matched, error) => {
+        match ended.end {
+            End::Decided(matched) | End::Left(matched) => {
+                self.fill_matched(ended.request, &matched);
+            }
+            End::Undecided(matched, error) => {
                 self.set_error(error);
                 self.fill_matched(ended.request, &matched);
             }
-            Ending::Excess(code) => {
+            End::Bound(code) => {
                 let reason = match code {
                     Code::Ok => Reason::ExcessAllowed,
                     Code::OverLimit => Reason::ExcessDenied,
                 };
                 self.fill_unmatched(ended.request, reason);
             }
-            Ending::Failed(error) => {
+            End::Failed(error) => {
                 self.set_error(error);
                 self.fill_unmatched(ended.request, Reason::Error);
             }
@@ -310,7 +272,7 @@ impl KeptDecision {
         self.json = OnceLock::new();
     }
 
-    fn set_error(&mut self, error: &dyn fmt::Display) {
+    fn set_error(&mut self, error: &RequestError) {
         let start = self.text.0.len();
         // Text accepts everything.
         let _ = write!(self.text, "{error}");
@@ -339,7 +301,7 @@ impl KeptDecision {
         }
     }
 
-    fn fill_matched(&mut self, request: &Request<'_>, matched: &MatchedRequest<'_>) {
+    fn fill_matched(&mut self, request: &Request<'_>, matched: &Matched<'_>) {
         let statuses = matched.decision.statuses.iter();
         let reasons = matched.plan.matched().zip(statuses).enumerate();
         let reasons = reasons.map(|(position, (rules, status))| {
@@ -504,7 +466,7 @@ impl KeptDecision {
 
 /// The name of the rule that answered a descriptor; none if none matched.
 fn answering_rule(
-    matched: &MatchedRequest<'_>,
+    matched: &Matched<'_>,
     rules: &MatchedRules<'_>,
     status: &Status<'_>,
 ) -> Option<RuleName> {

@@ -30,9 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::filter::{CandidateFilter, DecisionFilter};
 pub use self::kept_decision::KeptDecision;
-pub(crate) use self::kept_decision::{EndedRequest, Ending};
 pub use self::log::{DecisionLog, LogDestination, LogSetup};
-pub(crate) use self::reason::MatchedRequest;
 pub use self::recorder::Recorder;
 pub(crate) use self::recorder::Wanted;
 use self::ring::{Ring, RingWriter};
@@ -45,20 +43,12 @@ use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::value_hash::ShownValues;
 
-/// Requests outside the worker threads (`/json`, unusual gRPC calls) get one part in so many of the
-/// decisions that are kept.
-const SINGLE_SHARE: usize = 8;
-
 /// How many decisions a query returns at most.
 pub const RECENT_MAX: usize = 1_000;
 
 /// The decisions of a service. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Decisions {
-    shared: Arc<Shared>,
-    /// For requests outside the worker threads.
-    single: Arc<Mutex<Recorder>>,
-}
+pub struct Decisions(Arc<Shared>);
 
 /// The parts of [`Decisions`].
 pub struct DecisionsSetup {
@@ -104,24 +94,17 @@ struct Shared {
 impl Decisions {
     /// Keeps decisions as the setup says.
     pub fn new(setup: DecisionsSetup) -> Self {
-        let threads = setup.threads.max(1);
-        let single_slots = setup.kept_max.div_ceil(SINGLE_SHARE);
-        let shared = Arc::new(Shared {
+        Self(Arc::new(Shared {
             clock: setup.clock,
             values: setup.values,
             instance: instance_name(),
-            slots: setup
-                .kept_max
-                .saturating_sub(single_slots)
-                .div_ceil(threads),
+            slots: setup.kept_max.div_ceil(setup.threads.max(1)),
             rings: Mutex::default(),
             threads: AtomicUsize::new(0),
             taps: Arc::new(Taps::new()),
             log: setup.log,
             capture: setup.capture,
-        });
-        let single = Arc::new(Mutex::new(shared.recorder(single_slots)));
-        Self { shared, single }
+        }))
     }
 
     /// Keeps this many decisions of one worker thread, and shows values hashed. For tests and
@@ -144,38 +127,33 @@ impl Decisions {
 
     /// Keeps the decisions of one more worker thread.
     pub fn recorder(&self) -> Recorder {
-        self.shared.recorder(self.shared.slots)
+        self.0.recorder(self.0.slots)
     }
 
     /// Passes decisions to subscriptions and keeps none.
     pub(crate) fn tap_recorder(&self) -> Recorder {
-        self.shared.recorder(0)
+        self.0.recorder(0)
     }
 
     /// Whether there is a subscription.
     #[inline]
     pub(crate) fn has_taps(&self) -> bool {
-        self.shared.taps.any()
-    }
-
-    /// The recorder of requests outside the worker threads.
-    pub(crate) fn single_recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.single.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.taps.any()
     }
 
     /// Captures requests for recordings.
     pub fn capture(&self) -> &Arc<Capture> {
-        &self.shared.capture
+        &self.0.capture
     }
 
     /// How values are shown.
     pub fn values(&self) -> &ShownValues {
-        &self.shared.values
+        &self.0.values
     }
 
     /// The last decisions that match, newest first.
     pub fn recent(&self, query: &RecentQuery) -> admin_api::Decisions {
-        let shared = &self.shared;
+        let shared = &self.0;
         let rings = shared.rings();
         let rings: Vec<_> = rings.iter().map(Arc::clone).collect();
         let mut kept: Vec<_> = rings.iter().flat_map(|ring| ring.decisions()).collect();
@@ -209,13 +187,13 @@ impl Decisions {
         filter: DecisionFilter,
         per_second_max: NonZeroU32,
     ) -> Result<Subscription, SubscribeError> {
-        let values = self.shared.values;
-        self.shared.taps.subscribe(filter, per_second_max, values)
+        let values = self.0.values;
+        self.0.taps.subscribe(filter, per_second_max, values)
     }
 
     /// Ends the decision log: what waits is written, for two seconds at most.
     pub async fn stop(&self) {
-        if let Some(log) = &self.shared.log {
+        if let Some(log) = &self.0.log {
             log.stop().await;
         }
     }

@@ -1,42 +1,12 @@
 //! Why a descriptor and a request were answered as they were.
 
-use std::sync::Arc;
-
-use tollgate_limiter::{Code, Decision, DescriptorPlan, LimitOrigin, Outcome, Plan, Request};
-use tollgate_limiter::{MatchedRules, RuleSet, Status};
+use tollgate_limiter::Code;
+use tollgate_limiter::{DescriptorPlan, LimitOrigin, MatchedRules, Request, Status};
 
 use crate::admin_api::{Reason, Verdict};
+use crate::ended::Matched;
 
-/// A request that was matched against rules, and what became of its checks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MatchedRequest<'a> {
-    /// The rules.
-    pub(crate) rules: &'a RuleSet,
-    /// The names of the rules, by their index.
-    pub(crate) names: &'a [Arc<str>],
-    /// The plan by these rules.
-    pub(crate) plan: &'a Plan<'a>,
-    /// The decision.
-    pub(crate) decision: &'a Decision<'a>,
-    /// The answers to the plan's checks; none for a check that was not decided.
-    pub(crate) outcomes: &'a [Option<Outcome>],
-    /// Whether the denial cache answered.
-    pub(crate) from_denial_cache: bool,
-    /// The positions of checks that the fallback decided.
-    pub(crate) local: &'a [usize],
-    /// Why checks without an outcome were answered as they were; none if that is an error.
-    pub(crate) undecided: Option<Reason>,
-}
-
-/// The verdict of a code.
-pub(crate) fn verdict(code: Code) -> Verdict {
-    match code {
-        Code::Ok => Verdict::Ok,
-        Code::OverLimit => Verdict::OverLimit,
-    }
-}
-
-impl MatchedRequest<'_> {
+impl Matched<'_> {
     /// Why the descriptor at `position` was answered as it was.
     pub(super) fn descriptor_reason(
         &self,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use tollgate_limiter::{Request, Timestamp};
 
 use super::Shared;
-use super::kept_decision::{EndedRequest, KeptDecision};
+use super::kept_decision::KeptDecision;
 use super::ring::RingWriter;
 use crate::admin_api::Verdict;
+use crate::ended::Ended;
 
 /// Keeps the decisions of one thread.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl Recorder {
 
     /// Keeps a decision and passes it to the readers that [`Recorder::choose`] has left.
     #[cold]
-    pub(crate) fn keep(&mut self, wanted: Wanted, ended: &EndedRequest<'_>) {
+    pub(crate) fn keep(&mut self, wanted: Wanted, ended: &Ended<'_>) {
         let mut decision = self.ring.blank();
         let Some(blank) = Arc::get_mut(&mut decision) else {
             return;
@@ -140,13 +141,13 @@ impl Recorder {
     /// Passes a candidate's decision to the subscriptions that want it. It is not kept and not
     /// logged: a reader of those would take it for an answer.
     #[cold]
-    pub(crate) fn pass_candidate(&mut self, ended: &EndedRequest<'_>) {
+    pub(crate) fn pass_candidate(&mut self, ended: &Ended<'_>) {
         let mut wanted = Wanted::default();
         let taps = self.shared.taps.load();
         wanted.taps = taps.can_match(ended.request, &self.shared.values);
         wanted.taps_version = taps.version;
         drop(taps);
-        let verdict = ended.ending.verdict();
+        let verdict = ended.verdict();
         self.choose_taps(&mut wanted, verdict, self.shared.clock.now());
         if wanted.taps != 0 {
             let mut decision = KeptDecision::default();

@@ -155,18 +155,18 @@ mod tests {
     use tollgate_limiter::{Entry, Hits, Request, Timestamp};
 
     use super::*;
-    use crate::decisions::kept_decision::{EndedRequest, Ending};
+    use crate::ended::{End, Ended, RequestError};
 
     fn decision(writer: &mut RingWriter, value: &[u8], at: u64) -> Arc<KeptDecision> {
         let mut request = Request::new(b"d");
         request.push_descriptor([Entry { key: b"k", value }], Hits::Take(1), None);
         let mut blank = writer.blank();
-        let ended = EndedRequest {
-            live_verdict: None,
+        let ended = Ended {
             request: &request,
-            generation: None,
+            message: &[],
             took_us: 0,
-            ending: Ending::Failed(&"no"),
+            end: End::Failed(&RequestError::NoRules),
+            live_verdict: None,
         };
         let at = Timestamp::from_us(at);
         Arc::get_mut(&mut blank).unwrap().fill(&ended, at);

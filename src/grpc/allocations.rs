@@ -19,12 +19,13 @@ mod tests {
     use tokio::sync::{mpsc, oneshot, watch};
     use tokio::task::LocalSet;
 
-    use super::single_thread::{Bench, RULES, batcher, descriptor, framed, kinds};
+    use super::single_thread::{Bench, RULES, descriptor, framed, kinds};
     use crate::admin_api::{RankBy, Window};
     use crate::capture::RecordingOptions;
     use crate::grpc::connection;
     use crate::grpc::context::ThreadContext;
     use crate::net::{ShutdownSignal, accept_plain};
+    use crate::pipeline::Batcher;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
     use crate::top_keys::TopQuery;
@@ -250,7 +251,7 @@ mod tests {
             for worker in workers {
                 local.spawn_local(worker);
             }
-            let batcher = Rc::new(batcher(&bench.server));
+            let batcher = Rc::new(Batcher::new(&bench.server.pipeline));
             local.spawn_local(Rc::clone(&batcher).run());
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -263,7 +264,7 @@ mod tests {
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = ShutdownSignal::new(stopping);
-                    let thread = ThreadContext::new(Some(batcher));
+                    let thread = ThreadContext::new(batcher);
                     connection::serve(connection, stopping, thread, server).await;
                 });
                 (address, stop)

@@ -13,20 +13,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use crate::grpc::batcher::{Batcher, ThreadCandidates};
-use crate::grpc::responder::Responder;
-use crate::metrics::Metrics;
-use crate::pipeline::{Pipeline, RequestError};
+use crate::grpc::connection::message_of;
+use crate::pipeline::{
+    Batcher, CandidateBatcher, EncodedResponse, Pipeline, RequestError, Responder,
+};
 use crate::settings::Settings;
 use crate::store::Worker;
 
 /// A batcher, the store's workers and a buffer for the response.
 pub struct BenchHarness {
     batcher: Batcher<Caller>,
+    message_size_max: usize,
     workers: Vec<Worker>,
     /// Decides candidates, and the workers of its partitions; none while no candidate is tried,
     /// when its tasks sleep.
-    candidates: Option<(ThreadCandidates, Vec<Worker>)>,
+    candidates: Option<(Rc<CandidateBatcher>, Vec<Worker>)>,
     answer: Rc<RefCell<Vec<u8>>>,
 }
 
@@ -36,20 +37,15 @@ struct Caller(Rc<RefCell<Vec<u8>>>);
 // === impl BenchHarness ===
 
 impl BenchHarness {
-    /// A harness for this pipeline, whose store needs these workers. None when the store has no
-    /// batch client.
-    pub fn new(
-        pipeline: &Arc<Pipeline>,
-        workers: Vec<Worker>,
-        settings: &Settings,
-        metrics: &Arc<Metrics>,
-    ) -> Option<Self> {
-        Some(Self {
-            batcher: Batcher::new(pipeline, metrics, settings.message_size_max)?,
+    /// A harness for this pipeline, whose store needs these workers.
+    pub fn new(pipeline: &Arc<Pipeline>, workers: Vec<Worker>, settings: &Settings) -> Self {
+        Self {
+            batcher: Batcher::new(pipeline),
+            message_size_max: settings.message_size_max,
             workers,
             candidates: None,
             answer: Rc::default(),
-        })
+        }
     }
 
     /// Decides candidates too; their partitions need these workers.
@@ -65,7 +61,8 @@ impl BenchHarness {
         self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());
         let caller = Caller(Rc::clone(&self.answer));
-        self.batcher.start(frame, None, None, caller).ok()?;
+        let message = message_of(frame, self.message_size_max)?;
+        self.batcher.start(message, None, None, caller).ok()?;
         self.batcher.end_turn();
         let _ = self.batcher.poll(&mut cx);
         for worker in &mut self.workers {
@@ -93,11 +90,13 @@ impl fmt::Debug for BenchHarness {
 // === impl Caller ===
 
 impl Responder for Caller {
-    fn respond(self, _: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.0.borrow_mut());
+    fn respond(self, response: Result<EncodedResponse<'_>, RequestError>) {
+        if let Ok(response) = response {
+            response.write_frame(&mut *self.0.borrow_mut());
+        }
     }
 
-    fn reject(self, _: RequestError) {}
+    fn release(self) {}
 
     fn is_cancelled(&self) -> bool {
         false

@@ -29,7 +29,6 @@ use tollgate_http2::{
 use tonic::Status as GrpcStatus;
 
 use crate::answer_memory::ConnectionAnswers;
-use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, ThreadContext};
@@ -40,6 +39,7 @@ use crate::grpc::slow_path::{RequestBodies, UnsentBodies, forward};
 use crate::grpc::streaming::ConnectionCalls;
 use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, ShutdownSignal};
+use crate::pipeline::{Batcher, FRAME_HEAD_BYTES};
 use crate::tracing::TraceParent;
 
 /// Maximum number of calls that a connection starts before it yields.
@@ -75,7 +75,7 @@ struct ConnectionTask {
     has_whole_frames: bool,
     /// The output buffer is full; reading is paused.
     output_full: bool,
-    batcher: Option<Rc<Batcher<StreamResponder>>>,
+    batcher: Rc<Batcher<StreamResponder>>,
     buffers: Rc<Buffers>,
     server: ServerContext,
     /// Channels to the request bodies that tonic reads.
@@ -101,6 +101,18 @@ enum ServeError {
 
 /// Aborts a task when dropped.
 struct AbortOnDrop(AbortHandle);
+
+/// The message in a call's body; none unless that is one whole frame, uncompressed and not too
+/// long.
+pub(super) fn message_of(body: &[u8], message_size_max: usize) -> Option<&[u8]> {
+    let (head, message) = body.split_at_checked(FRAME_HEAD_BYTES)?;
+    let (compressed, length) = head.split_first()?;
+    let length = u32::from_be_bytes(length.try_into().ok()?);
+    let whole = *compressed == 0
+        && usize::try_from(length).ok()? == message.len()
+        && message.len() <= message_size_max;
+    whole.then_some(message)
+}
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
@@ -165,9 +177,7 @@ impl ConnectionTask {
         self.http2.borrow_mut().begin_turn(cx.waker());
         let polled = self.run_turn(cx);
         self.http2.borrow_mut().end_turn();
-        if let Some(batcher) = &self.batcher {
-            batcher.end_turn();
-        }
+        self.batcher.end_turn();
         polled
     }
 
@@ -339,12 +349,13 @@ impl ConnectionTask {
 
     /// Starts a call in the batcher, or in tonic if the batcher does not support it.
     fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
-        if let Some(batcher) = &self.batcher {
+        if let Some(message) = message_of(&call.body, self.server.message_size_max) {
             let caller = StreamResponder::new(Rc::clone(&self.http2), call.stream);
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
+            let batcher = &self.batcher;
             if batcher
-                .start(&call.body, call.timeout_us, parent, caller)
+                .start(message, call.timeout_us, parent, caller)
                 .is_ok()
             {
                 return Ok(1);

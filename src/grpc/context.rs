@@ -8,12 +8,11 @@ use tokio::sync::Semaphore;
 use tollgate_http2::ByteBudget;
 use tonic::service::Routes;
 
-use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::Buffers;
 use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::responder::StreamResponder;
 use crate::metrics::Metrics;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Batcher, Pipeline};
 
 /// What all threads of the server share.
 #[derive(Clone)]
@@ -32,8 +31,7 @@ pub(crate) struct ServerContext {
 /// State that the connections of one thread share.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// None where the store has no batch client.
-    pub(crate) batcher: Option<Rc<Batcher<StreamResponder>>>,
+    pub(crate) batcher: Rc<Batcher<StreamResponder>>,
     pub(crate) buffers: Rc<Buffers>,
     /// Held by the connection that resets late calls: one at a time.
     pub(crate) resetting: Rc<Semaphore>,
@@ -43,7 +41,7 @@ pub(crate) struct ThreadContext {
 
 impl ThreadContext {
     /// The context of a thread that decides checks with `batcher`.
-    pub(crate) fn new(batcher: Option<Rc<Batcher<StreamResponder>>>) -> Self {
+    pub(crate) fn new(batcher: Rc<Batcher<StreamResponder>>) -> Self {
         Self {
             batcher,
             buffers: Rc::default(),

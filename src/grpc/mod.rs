@@ -6,11 +6,9 @@
 
 #[cfg(test)]
 mod allocations;
-mod batcher;
 #[doc(hidden)]
 pub mod bench_harness;
 mod buffers;
-mod candidate_batcher;
 mod connection;
 mod connection_limits;
 mod connection_supervisor;

@@ -1,10 +1,4 @@
-//! Where the batcher writes the response to a call: [`Responder`], and [`StreamResponder`] for an
-//! HTTP/2 stream.
-//!
-//! The trait exists so that the batcher can be measured and tested without a socket
-//! (`allocations`). It costs nothing, because the batcher is generic over it.
-//!
-//! What it deliberately does not do: forward calls to tonic (`slow_path`).
+//! Writes the response to a call of the fast path into its HTTP/2 stream.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,26 +7,7 @@ use tollgate_http2::{Reason, ServerConnection};
 use tonic::Status as GrpcStatus;
 
 use crate::grpc::http_types::fields;
-use crate::pipeline::RequestError;
-
-/// Receives the response to one call.
-pub(crate) trait Responder {
-    /// Sends a gRPC frame of `bytes` bytes, which `write` writes, with status OK.
-    fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
-
-    /// Sends a gRPC error.
-    fn reject(self, error: RequestError);
-
-    /// Gives up the call without a response: the slow path answers it.
-    fn release(self)
-    where
-        Self: Sized,
-    {
-    }
-
-    /// Whether the client no longer waits for a response.
-    fn is_cancelled(&self) -> bool;
-}
+use crate::pipeline::{EncodedResponse, RequestError, Responder};
 
 /// A stream of a connection. The stream is reset if this is dropped without a response, which only
 /// a defect causes.
@@ -65,19 +40,20 @@ impl Drop for StreamResponder {
 }
 
 impl Responder for StreamResponder {
-    fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn respond(mut self, response: Result<EncodedResponse<'_>, RequestError>) {
         self.pending = false;
-        self.http2
-            .borrow_mut()
-            .respond_unary(self.stream, bytes, write);
-    }
-
-    fn reject(mut self, error: RequestError) {
-        self.pending = false;
-        let response = GrpcStatus::from(error).into_http::<()>();
         let mut http2 = self.http2.borrow_mut();
-        let status = response.status().as_u16();
-        http2.send_response(self.stream, status, fields(response.headers()), true);
+        match response {
+            Ok(response) => {
+                let bytes = response.frame_bytes();
+                http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
+            }
+            Err(error) => {
+                let response = GrpcStatus::from(error).into_http::<()>();
+                let status = response.status().as_u16();
+                http2.send_response(self.stream, status, fields(response.headers()), true);
+            }
+        }
     }
 
     fn release(mut self) {
@@ -94,6 +70,7 @@ mod tests {
     use std::sync::Arc;
 
     use tollgate_http2::{ByteBudget, Config, Event};
+    use tollgate_limiter::{Code, Decision};
 
     use super::*;
 
@@ -143,14 +120,18 @@ mod tests {
         let caller = |stream| StreamResponder::new(Rc::clone(&http2), stream);
         drop(caller(1));
         caller(3).release();
-        caller(5).respond(3, |into| into.extend([1, 2, 3]));
+        let decision = Decision::of_code(Code::Ok);
+        let response = EncodedResponse::new(&decision, &[3]);
+        let answer = response.message();
+        caller(5).respond(Ok(response));
         let http2 = http2.borrow();
         let reset = frame(3, 0, 1, &Reason::Internal.code().to_be_bytes());
         assert!(http2.output().starts_with(&reset));
         assert!(http2.is_closed(1));
         assert!(!http2.is_closed(3));
         assert!(http2.is_closed(5));
-        let data = frame(0, 0, 5, &[1, 2, 3]);
+        let head = [0, 0, 0, 0, u8::try_from(answer.len()).unwrap()];
+        let data = frame(0, 0, 5, &[&head[..], &answer].concat());
         let output = http2.output();
         assert!(output.windows(data.len()).any(|part| part == data));
     }

@@ -20,11 +20,10 @@ use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet};
 
-use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
-use crate::grpc::responder::StreamResponder;
 use crate::net::{Connection, DetachedConnection, ShutdownSignal};
+use crate::pipeline::Batcher;
 
 /// All worker threads. When dropped, the threads and their tasks end.
 pub(crate) struct WorkerThreads(Vec<WorkerThread>);
@@ -124,16 +123,9 @@ impl WorkerThread {
 
 /// Serves connections until all senders of `jobs` are dropped.
 async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let batcher = Batcher::new(&server.pipeline, &server.metrics, server.message_size_max);
-    let thread = ThreadContext::new(batcher.map(Rc::new));
-    if let Some(batcher) = &thread.batcher {
-        task::spawn_local(run_batcher(Rc::clone(batcher)));
-        task::spawn_local(Rc::clone(batcher).release_old_rules());
-        task::spawn_local(Rc::clone(batcher).answer_questions());
-        if let Some(candidates) = batcher.candidates() {
-            task::spawn_local(run_candidates(candidates));
-        }
-    }
+    let batcher = Rc::new(Batcher::new(&server.pipeline));
+    batcher.spawn();
+    let thread = ThreadContext::new(batcher);
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());
         task::spawn_local(async move {
@@ -149,22 +141,5 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
         });
         // Existing connections run between two new ones, however many arrive at once.
         task::yield_now().await;
-    }
-}
-
-/// Decides candidates without end. A panic is a defect: the requests of that turn are not decided.
-async fn run_candidates(candidates: ThreadCandidates) {
-    loop {
-        let Err(error) = task::spawn_local(Rc::clone(&candidates).run()).await;
-        tracing::error!(%error, "this is a defect in tollgate: decisions of a candidate were lost");
-    }
-}
-
-/// Runs a batcher without end. A panic in it is a defect: calls whose responses were being written
-/// are lost, and the batcher is restarted for the others.
-async fn run_batcher(batcher: Rc<Batcher<StreamResponder>>) {
-    loop {
-        let Err(error) = task::spawn_local(Rc::clone(&batcher).run()).await;
-        tracing::error!(%error, "this is a defect in tollgate: answers of a worker thread were lost");
     }
 }

@@ -1,22 +1,25 @@
 //! The first half of a decision: decode the request, validate it, plan its checks.
 
-use std::ops::Deref;
+use std::rc::Rc;
 
 use tollgate_limiter::{Code, Plan, PlanBuffer, Request, RuleSet};
 
 use crate::admin_api::rule_name;
+use crate::ended::RequestError;
+use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::decode::decode;
 use crate::pipeline::excess::excess_code;
-use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, RequestBound, RequestError, decision_log};
-use crate::store::CommitMode;
+use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules, Stage};
+use crate::pipeline::{Pipeline, RequestBound, debug_lines};
+use crate::store::Purpose;
 use crate::tracing::TraceParent;
 
 /// A request as it arrives.
-#[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// A `RateLimitRequest`, without gRPC's frame.
     pub(crate) message: &'a [u8],
+    /// What a call of the API asks; none for a request of another way in.
+    pub(crate) api: Option<Box<ApiCall>>,
     /// The caller's trace.
     pub(crate) parent: Option<TraceParent>,
     /// When it arrived, in the clock's uptime.
@@ -28,57 +31,61 @@ pub(crate) struct Call<'a> {
 #[derive(Debug)]
 pub(crate) struct Undecodable;
 
+/// Whether takes of this plan go back unless all its limits pass.
+pub(super) fn purpose_of(plan: &Plan<'_>) -> Purpose {
+    if plan.all_or_nothing() {
+        Purpose::DecideTentatively
+    } else {
+        Purpose::Decide
+    }
+}
+
 impl Pipeline {
     /// Decodes, validates and plans a request with the rules in use, if there are any.
     ///
-    /// Afterwards `pending` has the checks to apply, possibly none, and [`Pipeline::finish`] gives
-    /// the answer.
+    /// Afterwards `pending` has the checks to apply, possibly none, and [`Pipeline::end`] gives the
+    /// answer.
     ///
     /// # Errors
     ///
     /// [`Undecodable`], and then `pending` and the counts are as they were.
-    pub(crate) fn begin<G>(
+    pub(crate) fn begin(
         &self,
         call: Call<'_>,
-        rules: Option<G>,
+        rules: Option<Rc<SharedRules>>,
         scratch: &mut Scratch,
-        pending: &mut PendingRequest<G>,
-    ) -> Result<(), Undecodable>
-    where
-        G: Deref,
-        G::Target: AsRef<Generation>,
-    {
+        pending: &mut PendingRequest,
+    ) -> Result<(), Undecodable> {
         let mut request = std::mem::take(&mut scratch.request).recycle();
         if decode(call.message, self.request_policy, &mut request).is_none() {
             scratch.request = request.recycle();
             return Err(Undecodable);
         }
-        scratch.counts.requests = scratch.counts.requests.saturating_add(1);
+        let observers = &mut scratch.observers;
+        observers.counts.requests = observers.counts.requests.saturating_add(1);
         pending.began_us = call.now_us;
         let traces = self.traces.as_ref();
-        pending.span = traces
+        pending.noted.span = traces
             .and_then(|traces| traces.begin(call.parent, (&request).into(), || self.clock.now()));
         pending.stage = match self.validate(&request) {
             Ok(()) => match rules {
-                Some(rules) => {
-                    let keys = &mut scratch.keys;
-                    self.plan(&request, call.message, rules, keys, pending)
-                }
+                Some(rules) => self.plan(&request, call.message, rules, scratch, pending),
                 None => Stage::Failed(RequestError::NoRules),
             },
             Err(stage) => stage,
         };
-        pending.wanted = match &mut scratch.recorder {
-            Some(recorder) => recorder.begin(&request, call.now_us),
-            None => self
-                .decisions
-                .single_recorder()
-                .begin(&request, call.now_us),
-        };
-        pending.captured = self.begin_capture(&request, &call, scratch);
+        if let Some(api) = call.api {
+            self.begin_api(&request, api, pending);
+        }
+        let observers = &mut scratch.observers;
+        pending.noted.wanted = observers.decisions.begin(&request, call.now_us);
+        let now = || self.clock.now();
+        let capture = &mut observers.capture;
+        pending.noted.captured = capture.begin(&request, call.message, call.now_us, now);
         scratch.request = request.recycle();
-        let needed =
-            pending.wanted.any() || pending.captured.is_some() || decision_log::is_enabled();
+        let needed = pending.noted.wanted.any()
+            || pending.noted.captured.is_some()
+            || debug_lines::are_enabled();
         if needed && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }
@@ -130,39 +137,31 @@ impl Pipeline {
     /// How a request ends that exceeds a bound: as the setting says, else by this error.
     fn excess_stage(&self, bound: RequestBound, error: RequestError) -> Stage {
         match self.exceeded(bound) {
-            Some(code) => Stage::Decided(code, error),
+            Some(code) => Stage::Bound(code, error),
             None => Stage::Failed(error),
         }
     }
 
-    /// Plans the checks of a request, and keeps of it what `finish` needs.
-    fn plan<G>(
+    /// Plans the checks of a request, and keeps of it what `end` needs.
+    fn plan(
         &self,
         request: &Request<'_>,
         message: &[u8],
-        rules: G,
-        keys: &mut KeyCounts,
-        pending: &mut PendingRequest<G>,
-    ) -> Stage
-    where
-        G: Deref,
-        G::Target: AsRef<Generation>,
-    {
+        rules: Rc<SharedRules>,
+        scratch: &mut Scratch,
+        pending: &mut PendingRequest,
+    ) -> Stage {
         let policy = &self.response_policy;
         let buffer = std::mem::take(&mut pending.plan);
-        let plan = self.plan_request(buffer, &rules.as_ref().rules, request);
+        let plan = self.plan_request(buffer, &rules.rules, request);
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();
-        pending.wants_texts = Self::wants_texts(keys, &plan);
-        let needs_message = pending.wants_texts
+        pending.noted.wants_texts = scratch.observers.want_texts(&plan);
+        let needs_message = pending.noted.wants_texts
             || policy.dynamic_metadata
             || Self::labels_need_request(&plan)
-            || rules.as_ref().candidate.is_some();
-        pending.commit_mode = if plan.all_or_nothing() {
-            CommitMode::Tentative
-        } else {
-            CommitMode::Immediate
-        };
+            || rules.candidate.is_some();
+        pending.purpose = purpose_of(&plan);
         let quota = plan.quota_rule();
         pending.plan = plan.into_buffer();
         if too_many_steps {
@@ -180,8 +179,7 @@ impl Pipeline {
             pending.message.extend_from_slice(message);
         }
         pending.results.reset(pending.plan.checks().len());
-        pending.rules = Some(rules);
-        Stage::Planned
+        Stage::Planned(rules)
     }
 
     /// Plans a request as the settings say.

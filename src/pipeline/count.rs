@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tollgate_limiter::key::label_key;
-use tollgate_limiter::{
-    Decision, Entry, Key, LimitOrigin, Outcome, Plan, PlannedCheck, Request, Rule, Tally,
-};
+use tollgate_limiter::{Entry, Key, LimitOrigin, Plan, PlannedCheck, Request, Rule, Tally};
 
+use crate::ended::Matched;
 use crate::metrics::{LimitCounters, REQUEST_LABEL_PARTS, RequestCounts};
 use crate::pipeline::{Generation, Pipeline};
 
@@ -25,11 +24,15 @@ impl Pipeline {
         &self,
         rules: &Generation,
         request: &Request<'_>,
-        plan: &Plan<'_>,
-        outcomes: &[Option<Outcome>],
-        decision: &Decision<'_>,
+        matched: &Matched<'_>,
         counts: &mut RequestCounts,
     ) {
+        let Matched {
+            plan,
+            outcomes,
+            decision,
+            ..
+        } = *matched;
         // Of several limits on one descriptor the one that answered is counted: they have the same
         // labels.
         for (descriptor, status) in decision.statuses.iter().enumerate() {

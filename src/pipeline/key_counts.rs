@@ -1,16 +1,14 @@
 //! Counting decided checks by key, for top keys.
 //!
-//! The text of a key is in the message alone. `begin` keeps the message for `finish` only where a
+//! The text of a key is in the message alone. `begin` keeps the message for `end` only where a
 //! key has no text yet: see [`Recorder::wants_text`].
 
 use tollgate_limiter::{
     Check, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, ReservationOutcome, Step,
 };
 
-use crate::admin_api::ValueMode;
+use crate::ended::{Ended, Matched};
 use crate::pipeline::Pipeline;
-use crate::pipeline::decode::decode;
-use crate::pipeline::pending::{KeyCounts, PendingRequest, Scratch};
 use crate::top_keys::{OVERRIDE, Recorder, Text};
 
 /// The fingerprint that keys of this check are counted under.
@@ -23,99 +21,59 @@ fn fingerprint(plan: &Plan<'_>, position: usize) -> u64 {
 }
 
 impl Pipeline {
-    /// Where a task counts keys that is not a worker thread's batcher.
-    pub(super) fn other_key_counts(&self) -> KeyCounts {
-        match self.top_keys.values().mode() {
-            ValueMode::Off => KeyCounts::Off,
-            ValueMode::Hashed | ValueMode::Plain => KeyCounts::Shared,
-        }
-    }
-
     /// Whether a key of this plan has no text yet.
-    pub(super) fn wants_texts(keys: &mut KeyCounts, plan: &Plan<'_>) -> bool {
-        match keys {
-            KeyCounts::Off => false,
-            KeyCounts::Shared => true,
-            KeyCounts::Own(recorder) => {
-                let mut checks = plan.checks().iter().enumerate();
-                checks.any(|(position, check)| {
-                    !recorder.has_text(check.key.0)
-                        && recorder.wants_text(fingerprint(plan, position), check.key.0)
-                })
-            }
-        }
+    pub(super) fn wants_texts(recorder: &mut Recorder, plan: &Plan<'_>) -> bool {
+        let mut checks = plan.checks().iter().enumerate();
+        checks.any(|(position, check)| {
+            !recorder.has_text(check.key.0)
+                && recorder.wants_text(fingerprint(plan, position), check.key.0)
+        })
     }
 
-    /// Counts the keys of the checks that were decided.
-    pub(super) fn count_keys<G>(
+    /// Counts the keys of the checks that were decided, and keeps texts of keys that have none.
+    pub(super) fn count_keys(
         &self,
-        plan: &Plan<'_>,
-        pending: &PendingRequest<G>,
-        scratch: &mut Scratch,
+        recorder: &mut Recorder,
+        ended: &Ended<'_>,
+        matched: &Matched<'_>,
+        wants_texts: bool,
         now_us: u64,
     ) {
-        let outcomes = &pending.results.outcomes;
-        let texts = |recorder: &mut Recorder, request: &mut Request<'static>| {
-            if pending.wants_texts {
-                self.keep_texts(plan, &pending.message, recorder, request);
-            }
-        };
-        let Scratch { keys, request, .. } = scratch;
-        match keys {
-            KeyCounts::Off => {}
-            KeyCounts::Own(recorder) => {
-                recorder.begin(now_us);
-                if !outcomes.is_empty() {
-                    count(plan, outcomes, recorder, now_us);
-                }
-                texts(recorder, request);
-            }
-            KeyCounts::Shared => self.top_keys.with_other(|recorder| {
-                recorder.begin(now_us);
-                if !outcomes.is_empty() {
-                    count(plan, outcomes, recorder, now_us);
-                }
-                texts(recorder, request);
-            }),
+        recorder.begin(now_us);
+        if !matched.outcomes.is_empty() {
+            count(matched.plan, matched.outcomes, recorder, now_us);
+        }
+        if wants_texts {
+            self.keep_texts(matched.plan, ended.request, recorder);
         }
     }
 
     /// Keeps the texts of keys that have none.
     #[cold]
-    fn keep_texts(
-        &self,
-        plan: &Plan<'_>,
-        message: &[u8],
-        recorder: &mut Recorder,
-        request: &mut Request<'static>,
-    ) {
-        let mut decoded = std::mem::take(request).recycle();
-        if decode(message, self.request_policy, &mut decoded).is_some() {
-            let planned = plan.descriptors().iter().zip(plan.matched());
-            for (descriptor, (planned, matched)) in decoded.descriptors().zip(planned) {
-                let DescriptorPlan::Checks(checks) = planned else {
+    fn keep_texts(&self, plan: &Plan<'_>, request: &Request<'_>, recorder: &mut Recorder) {
+        let planned = plan.descriptors().iter().zip(plan.matched());
+        for (descriptor, (planned, matched)) in request.descriptors().zip(planned) {
+            let DescriptorPlan::Checks(checks) = planned else {
+                continue;
+            };
+            for position in checks.clone() {
+                let Some(check) = plan.planned_check(position) else {
                     continue;
                 };
-                for position in checks.clone() {
-                    let Some(check) = plan.planned_check(position) else {
-                        continue;
-                    };
-                    let (rule, levels) = match check.origin {
-                        LimitOrigin::Rule(rule) => (Some(rule), matched.entries),
-                        LimitOrigin::Override => (None, descriptor.entries.len()),
-                    };
-                    let key = check.check.key.0;
-                    if recorder.wants_text(fingerprint(plan, position), key) {
-                        let entries = descriptor.entries;
-                        let entries = entries.get(..levels).unwrap_or(entries);
-                        let values = self.top_keys.values();
-                        let text = Text::new(rule, decoded.domain, entries, values);
-                        recorder.keep_text(key, text);
-                    }
+                let (rule, levels) = match check.origin {
+                    LimitOrigin::Rule(rule) => (Some(rule), matched.entries),
+                    LimitOrigin::Override => (None, descriptor.entries.len()),
+                };
+                let key = check.check.key.0;
+                if recorder.wants_text(fingerprint(plan, position), key) {
+                    let entries = descriptor.entries;
+                    let entries = entries.get(..levels).unwrap_or(entries);
+                    let values = self.top_keys.values();
+                    let text = Text::new(rule, request.domain, entries, values);
+                    recorder.keep_text(key, text);
                 }
             }
         }
-        *request = decoded.recycle();
     }
 }
 

@@ -1,90 +1,97 @@
 //! The decision pipeline: decode, plan, apply, decide, encode.
 //!
-//! [`Pipeline::begin`] decodes, validates and plans a request; the store applies the plan's checks;
-//! [`Pipeline::finish`] decides, counts and encodes. Both are written once and have two callers:
-//! the batcher (`grpc/batcher`), which applies the checks of many requests at once, and
-//! [`Pipeline::call`], which `/json` and unusual gRPC calls use. Bytes go in and come out.
+//! Every way in submits a request and a responder to the [`Batcher`] of a thread: the fast path
+//! directly, all others as tasks ([`Pipeline::call`]). [`Pipeline::begin`] decodes, validates and
+//! plans it; the store applies the plan's checks; [`Pipeline::end`] decides, shows every observer
+//! how it ended, and responds. Bytes go in and come out.
 //!
 //! A request keeps one generation of rules from its beginning to its end. The only wait is the
 //! store's, under the caller's deadline; a request that matches no limit does not wait at all.
 
 #[cfg(any(test, fuzzing))]
 pub mod agreement;
+mod alone;
 mod api;
+mod api_call;
+mod batcher;
 mod begin;
-mod call;
 mod candidate;
 mod candidate_rules;
-mod capturing;
 mod count;
-mod decision_log;
+mod debug_lines;
 mod decode;
 mod dropped;
 mod dynamic_metadata;
 mod encode;
-mod error;
+mod end;
 mod excess;
 pub(crate) mod fields;
-mod finish;
 mod generation;
 mod generations;
 mod headers;
+mod in_flight;
 mod key_counts;
 mod live_verdict;
 mod message;
+mod observers;
 mod over_limit;
+mod own_thread;
 mod pending;
 mod policy;
 #[cfg(any(test, fuzzing))]
 mod prost_oracle;
 mod quota;
 mod quota_orders;
-mod recording;
 mod reservations;
 mod reset;
+mod responder;
 mod shadows;
+mod threads;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use crate::answer_memory::AnswerMemory;
-use crate::capture::{Capture, CaptureWriter};
+use crate::capture::CaptureWriter;
 use crate::clock::Clock;
-use crate::decisions::{Decisions, Recorder};
+use crate::decisions::Decisions;
 use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::settings::memory_limit::answer_bytes;
-use crate::store::{BatchClient, Store};
+use crate::store::Store;
 use crate::top_keys::TopKeys;
-use crate::tracing::{RequestOutcome, Span, Traces};
+use crate::tracing::Traces;
 
 pub(crate) use self::api::{
-    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, BatchProgress,
-    RESERVATION_ID_BYTES_MAX, decode_recorded, give_way, new_reservation_id, refuse_peeks,
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress,
+    RESERVATION_ID_BYTES_MAX, give_way, new_reservation_id,
 };
-pub(crate) use self::begin::{Call, Undecodable};
-pub use self::call::CallResponse;
-pub(crate) use self::call::merge_fields;
-pub use self::candidate::{CandidatePartitions, CandidateTasks, SingleQueue};
+pub(crate) use self::api_call::{ApiCall, ApiStep, decode_recorded};
+pub(crate) use self::batcher::Batcher;
+pub(crate) use self::candidate::CandidateBatcher;
+pub use self::candidate::CandidatePartitions;
 pub use self::candidate_rules::{CandidateRules, CandidateSource};
-pub use self::decision_log::DECISION_LOG;
+pub use self::debug_lines::DECISION_LOG;
 pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
-pub use self::error::RequestError;
 use self::excess::ExcessLog;
 pub(crate) use self::excess::RequestBound;
 pub use self::generation::Generation;
 pub use self::generations::Generations;
 pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
-pub(crate) use self::pending::{KeyCounts, PendingRequest, Scratch};
+pub use self::own_thread::local_thread;
+pub(crate) use self::pending::{PendingRequest, Scratch};
 pub(crate) use self::policy::RequestPolicy;
 use self::policy::ResponsePolicy;
 pub(crate) use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::{BucketReset, ResetError};
+pub(crate) use self::responder::Responder;
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
+pub use self::threads::CallResponse;
+pub use crate::ended::RequestError;
 
 /// Decides requests. There is one for the whole process.
 pub struct Pipeline {
@@ -97,13 +104,13 @@ pub struct Pipeline {
     decisions: Decisions,
     top_keys: Arc<TopKeys>,
     estimates: Estimates,
-    capture: Arc<Capture>,
-    /// Captures requests outside the worker threads.
-    single_capture: Mutex<CaptureWriter>,
+    /// Captures resets.
+    reset_capture: Mutex<CaptureWriter>,
     request_policy: RequestPolicy,
     response_policy: ResponsePolicy,
     excess_log: ExcessLog,
     answer_memory: Arc<AnswerMemory>,
+    threads: threads::Threads,
     /// Where candidates count; none where there can be none.
     candidates: Option<CandidatePartitions>,
 }
@@ -163,10 +170,10 @@ impl Pipeline {
             metrics,
             hash,
             traces,
-            capture: Arc::clone(decisions.capture()),
-            single_capture: Mutex::new(decisions.capture().writer()),
+            reset_capture: Mutex::new(decisions.capture().writer()),
             decisions,
             top_keys,
+            threads: threads::Threads::default(),
             candidates: None,
         }
     }
@@ -188,34 +195,6 @@ impl Pipeline {
     /// The largest answer to a call or a batch of the API, in bytes.
     pub(crate) fn answer_bytes_max(&self) -> usize {
         self.response_policy.answer_bytes_max
-    }
-
-    /// Captures the requests of one more worker thread.
-    pub(crate) fn capture_writer(&self) -> CaptureWriter {
-        self.capture.writer()
-    }
-
-    /// Captures requests outside the worker threads.
-    fn single_capture(&self) -> MutexGuard<'_, CaptureWriter> {
-        self.single_capture
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps the decisions of one more worker thread.
-    pub(crate) fn recorder(&self) -> Recorder {
-        self.decisions.recorder()
-    }
-
-    /// Passes the decisions of a candidate to subscriptions, for one more task.
-    pub(crate) fn tap_recorder(&self) -> Recorder {
-        self.decisions.tap_recorder()
-    }
-
-    /// A client that applies the checks of many requests at once, for one task. None when the store
-    /// has no such way.
-    pub(crate) fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        self.store.batch_client()
     }
 
     /// The clock's uptime.
@@ -246,12 +225,5 @@ impl Pipeline {
     /// Where keys are counted.
     pub(crate) fn top_keys(&self) -> &TopKeys {
         &self.top_keys
-    }
-
-    /// Records in a request's span what became of it.
-    fn end_span(&self, span: Option<Box<Span>>, answered: RequestOutcome<'_>) {
-        if let (Some(span), Some(traces)) = (span, &self.traces) {
-            traces.end(span, answered, self.clock.now());
-        }
     }
 }

@@ -1,69 +1,59 @@
-//! One request between `begin` and `finish`, and the memory that both reuse.
+//! One request from `begin` to `end`, and the memory that requests reuse.
 //!
-//! Why two types: a worker thread has one [`Scratch`], and as many [`PendingRequest`]s as requests
-//! that wait for the store at the same time. Both keep their memory from request to request, so
-//! the steady state allocates nothing.
+//! Why two types: a thread has one [`Scratch`], and as many [`PendingRequest`]s as requests that
+//! wait for the store at the same time. Both keep their memory from request to request, so the
+//! steady state allocates nothing.
 
-use tollgate_limiter::{Check, Code, Outcome, Plan, PlanBuffer, Request, RuleSet, Status};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tollgate_limiter::{
+    Check, Code, Decision, Outcome, Plan, PlanBuffer, Request, RuleSet, Status,
+};
 
 use crate::admin_api::Reason;
-use crate::capture::{BatchStamp, CaptureWriter, CapturedRequest, CheckStamp, put_stamps};
-use crate::decisions::{Recorder, Wanted};
-use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
-use crate::pipeline::RequestError;
+use crate::ended::{Matched, RequestError};
+use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
-use crate::store::{CheckResult, CommitMode, PartialReply, StoreError, StoreReply, TentativeTake};
-use crate::top_keys::Recorder as KeyRecorder;
-use crate::tracing::Span;
+use crate::pipeline::observers::{Noted, Observers};
+use crate::pipeline::{Generation, Pipeline};
+use crate::store::{
+    CheckStamp, Deadline, PartialReply, Purpose, StoreError, TentativeTake, put_stamps,
+};
 
-/// What one task needs for any number of requests, one after the other: memory that is used again,
-/// and counts that its requests add to.
+/// What one thread needs for any number of requests, one after the other: memory that is used
+/// again, and its observers.
 pub(crate) struct Scratch {
     pub(super) request: Request<'static>,
     pub(super) statuses: Vec<Status<'static>>,
     /// The encoded fields of a response that only some have.
     pub(super) extras: Vec<u8>,
-    pub(super) counts: RequestCounts,
-    pub(super) response_time: LocalHistogram,
-    /// Keeps decisions; none outside the worker threads, which share one.
-    pub(super) recorder: Option<Recorder>,
-    pub(super) keys: KeyCounts,
-    /// Captures requests; none outside the worker threads, which share one.
-    pub(super) capture: Option<CaptureWriter>,
+    pub(crate) observers: Observers,
 }
 
-/// Where a task counts keys.
-#[derive(Debug)]
-pub(crate) enum KeyCounts {
-    /// Nowhere.
-    Off,
-    /// In a recorder of its own.
-    Own(Box<KeyRecorder>),
-    /// In the recorder of all requests that no batcher decides.
-    Shared,
-}
+/// A generation of rules, counted by one thread alone: its requests do not touch the count that all
+/// threads share.
+pub(crate) struct SharedRules(pub(super) Arc<Generation>);
 
-/// One request, from `begin` to `finish`. `G` holds its generation of rules.
-pub(crate) struct PendingRequest<G> {
+/// One request, from `begin` to `end`.
+pub(crate) struct PendingRequest {
     pub(super) stage: Stage,
-    pub(super) rules: Option<G>,
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
-    pub(super) commit_mode: CommitMode,
-    /// Whether a key has no text yet, and `message` is kept for that.
-    pub(super) wants_texts: bool,
+    pub(super) purpose: Purpose,
+    /// When the answers to its checks are no longer of use.
+    pub(super) deadline: Deadline,
+    /// How many partial replies of the store are still to come.
+    pub(super) replies_due: usize,
+    /// Whether the caller commits tentative takes of a request that passes, and not `end`.
+    pub(super) commits_later: bool,
     /// The message, where the answer, its metrics or a reader of decisions need the request again.
     /// Else empty.
     pub(super) message: Vec<u8>,
-    /// Which readers may want the decision.
-    pub(super) wanted: Wanted,
-    /// Set while a recording is to have it.
-    pub(super) captured: Option<CapturedRequest>,
-    /// What a call of the API asks, as a recording has it; empty for a request of another way in.
-    pub(super) captured_call: Vec<u8>,
-    /// Whether it is a call of the API, in which a look is followed by no charge.
-    pub(super) is_api: bool,
-    pub(super) span: Option<Box<Span>>,
+    pub(super) noted: Noted,
+    /// What a call of the API asks; none for a request of another way in.
+    pub(super) api: Option<Box<ApiCall>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
     pub(super) live: Option<LiveVerdict>,
@@ -72,14 +62,12 @@ pub(crate) struct PendingRequest<G> {
 }
 
 /// What `begin` made of a request.
-#[derive(Debug, Default)]
 pub(super) enum Stage {
-    /// There is a plan; its checks, if any, are to be applied.
-    #[default]
-    Planned,
+    /// There is a plan by these rules; its checks, if any, are to be applied.
+    Planned(Rc<SharedRules>),
     /// A setting answers a request that exceeds a bound; the error is that of a call that no
     /// setting answers.
-    Decided(Code, RequestError),
+    Bound(Code, RequestError),
     /// There is no answer.
     Failed(RequestError),
 }
@@ -106,105 +94,73 @@ pub(crate) struct CheckResults {
 // === impl Scratch ===
 
 impl Scratch {
-    /// Empty memory, and nothing counted. `keys` is where keys are counted.
-    pub(crate) fn new(metrics: &Metrics, keys: KeyCounts, recorder: Option<Recorder>) -> Self {
+    /// Empty memory, and these observers.
+    pub(super) fn new(observers: Observers) -> Self {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
-            counts: RequestCounts::default(),
-            response_time: metrics.requests.response_time.local(),
-            recorder,
-            keys,
-            capture: None,
+            observers,
         }
     }
+}
 
-    /// Captures requests with a writer of its own.
-    pub(crate) fn with_capture(self, writer: CaptureWriter) -> Self {
-        Self {
-            capture: Some(writer),
-            ..self
-        }
-    }
+// === impl SharedRules ===
 
-    /// The recorder of keys, if this task has one of its own.
-    pub(crate) fn key_recorder(&mut self) -> Option<&mut KeyRecorder> {
-        match &mut self.keys {
-            KeyCounts::Own(recorder) => Some(recorder),
-            KeyCounts::Off | KeyCounts::Shared => None,
-        }
-    }
+impl Deref for SharedRules {
+    type Target = Generation;
 
-    /// Adds what was counted to the metrics. Call it before answers leave, so that no client sees
-    /// an answer that is not counted.
-    pub(crate) fn flush_counts(&mut self, metrics: &Metrics) {
-        self.counts.flush(metrics);
-        self.response_time.flush();
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-        }
+    fn deref(&self) -> &Generation {
+        &self.0
     }
 }
 
 // === impl PendingRequest ===
 
-impl<G> PendingRequest<G> {
+impl PendingRequest {
     /// The checks for the store, in order. Empty if the answer needs no store.
     pub(crate) fn checks(&self) -> &[Check] {
         match self.stage {
-            Stage::Planned => self.plan.checks(),
-            Stage::Decided(..) | Stage::Failed(_) => &[],
+            Stage::Planned(_) => self.plan.checks(),
+            Stage::Bound(..) | Stage::Failed(_) => &[],
         }
     }
 
-    /// Whether hits are committed at once, or only if every limit of the request passes.
-    pub(crate) fn commit_mode(&self) -> CommitMode {
-        self.commit_mode
+    /// Records a part of the answers. Those to a round have their positions in the round.
+    pub(super) fn record(&mut self, reply: PartialReply<'_>) {
+        let Some(round) = self.round() else {
+            return self.results.record(reply);
+        };
+        let of_request = |places: &[usize]| -> Vec<usize> {
+            let places = places.iter();
+            places
+                .filter_map(|place| round.get(*place).copied())
+                .collect()
+        };
+        let (positions, local) = (of_request(reply.positions), of_request(reply.local));
+        self.results.record(PartialReply {
+            positions: &positions,
+            local: &local,
+            ..reply
+        });
     }
 
-    /// Where the answers to [`PendingRequest::checks`] go.
-    pub(crate) fn results(&mut self) -> &mut CheckResults {
-        &mut self.results
-    }
-
-    /// The plan of a request that has ended, under the rules that it began with. The request keeps
-    /// no plan then.
-    pub(crate) fn take_plan<'r>(&mut self, rules: &'r RuleSet) -> Plan<'r> {
+    /// The plan by the rules that the request began with. The request keeps no plan then.
+    pub(super) fn take_plan<'r>(&mut self, rules: &'r RuleSet) -> Plan<'r> {
         Plan::from_buffer(std::mem::take(&mut self.plan), rules)
     }
 
     /// Puts back a plan that [`PendingRequest::take_plan`] gave.
-    pub(crate) fn put_plan(&mut self, plan: Plan<'_>) {
+    pub(super) fn put_plan(&mut self, plan: Plan<'_>) {
         self.plan = plan.into_buffer();
-    }
-
-    /// The outcomes of the checks, in the plan's order.
-    pub(crate) fn outcomes(&self) -> &[Option<Outcome>] {
-        &self.results.outcomes
-    }
-
-    /// Whether hits were taken that go back unless the request passes.
-    pub(crate) fn has_tentative_take(&self) -> bool {
-        self.results.tentative.is_some()
-    }
-
-    /// Whether a candidate is to decide it too, now that it has its answer.
-    #[inline]
-    pub(crate) fn wants_candidate(&self) -> bool {
-        self.live.is_some()
-    }
-
-    /// How long its message is.
-    pub(crate) fn message_bytes(&self) -> usize {
-        self.message.len()
     }
 
     /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
     pub(crate) fn clear(&mut self, message_bytes_max: usize) {
-        self.rules = None;
+        self.stage = Stage::default();
+        self.api = None;
         self.live = None;
-        self.span = None;
+        self.noted = Noted::default();
         self.results.tentative = None;
         self.message.clear();
         if self.message.capacity() > message_bytes_max {
@@ -213,25 +169,30 @@ impl<G> PendingRequest<G> {
     }
 }
 
-impl<G> Default for PendingRequest<G> {
+impl Default for PendingRequest {
     fn default() -> Self {
         Self {
             stage: Stage::default(),
-            rules: None,
             plan: PlanBuffer::default(),
             results: CheckResults::default(),
-            commit_mode: CommitMode::Immediate,
-            wants_texts: false,
+            purpose: Purpose::Decide,
+            deadline: Deadline::NEVER,
+            replies_due: 0,
+            commits_later: false,
             message: Vec::new(),
-            wanted: Wanted::default(),
-            captured: None,
-            captured_call: Vec::new(),
-            is_api: false,
-            span: None,
+            noted: Noted::default(),
+            api: None,
             began_us: 0,
             live: None,
             candidate: CandidateRequest::default(),
         }
+    }
+}
+
+impl Default for Stage {
+    /// Of memory without a request.
+    fn default() -> Self {
+        Self::Failed(RequestError::NoRules)
     }
 }
 
@@ -250,82 +211,67 @@ impl CheckResults {
         self.stamps.clear();
     }
 
-    /// Records the answer to the check at `position`.
-    pub(crate) fn record(&mut self, position: usize, answer: CheckResult) {
-        match answer {
-            Ok(outcome) => {
-                if let Some(slot) = self.outcomes.get_mut(position) {
-                    *slot = Some(outcome);
-                }
-            }
-            Err(error) => self.fail(error),
-        }
-    }
-
     /// Records that checks were not decided. The first reason is kept.
     pub(crate) fn fail(&mut self, error: StoreError) {
         self.error.get_or_insert(error);
     }
 
-    /// Records who decided, where it was not the store itself.
-    pub(crate) fn record_origin(&mut self, from_denial_cache: bool, local: &[usize]) {
-        self.from_denial_cache |= from_denial_cache;
-        if !local.is_empty() {
-            self.local.extend_from_slice(local);
-        }
-    }
-
     /// Records a part of the answers.
-    pub(crate) fn record_reply(&mut self, reply: PartialReply<'_>) {
+    pub(crate) fn record(&mut self, reply: PartialReply<'_>) {
         for (position, answer) in reply.positions.iter().zip(reply.answers) {
-            self.record(*position, answer.clone());
-        }
-        self.join_tentative_take(reply.tentative);
-        self.record_origin(reply.from_denial_cache, reply.local);
-        self.record_stamp(reply.positions, reply.stamp);
-    }
-
-    /// Records when the checks at these positions were decided.
-    #[inline]
-    pub(crate) fn record_stamp(&mut self, positions: &[usize], stamp: Option<BatchStamp>) {
-        if let Some(stamp) = stamp {
-            let count = self.outcomes.len();
-            put_stamps(&mut self.stamps, count, positions, &stamp);
-        }
-    }
-
-    /// Adds hits that go back unless the request passes.
-    pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
-        TentativeTake::merge(&mut self.tentative, tentative);
-    }
-
-    /// Records the answers to the checks at these positions.
-    pub(super) fn record_at(
-        &mut self,
-        positions: &[usize],
-        applied: Result<StoreReply, StoreError>,
-    ) {
-        let reply = match applied {
-            Ok(reply) => reply,
-            Err(error) => return self.fail(error),
-        };
-        for (position, answer) in positions.iter().zip(reply.answers) {
-            self.record(*position, answer);
-        }
-        self.join_tentative_take(reply.tentative);
-        let local = reply.local.iter();
-        let local: Vec<_> = local
-            .filter_map(|place| positions.get(*place).copied())
-            .collect();
-        self.record_origin(reply.from_denial_cache, &local);
-        if !reply.stamps.is_empty() {
-            self.stamps
-                .resize(self.outcomes.len(), CheckStamp::default());
-        }
-        for (position, stamp) in positions.iter().zip(reply.stamps) {
-            if let Some(slot) = self.stamps.get_mut(*position) {
-                *slot = stamp;
+            match answer {
+                Ok(outcome) => {
+                    if let Some(slot) = self.outcomes.get_mut(*position) {
+                        *slot = Some(*outcome);
+                    }
+                }
+                Err(error) => self.fail(error.clone()),
             }
         }
+        TentativeTake::merge(&mut self.tentative, reply.tentative);
+        self.from_denial_cache |= reply.from_denial_cache;
+        self.local.extend_from_slice(reply.local);
+        if let Some(stamp) = reply.stamp {
+            let count = self.outcomes.len();
+            put_stamps(&mut self.stamps, count, reply.positions, &stamp);
+        }
+    }
+
+    /// A request that was matched against these rules, with these answers.
+    pub(super) fn matched<'a>(
+        &'a self,
+        rules: &'a Generation,
+        plan: &'a Plan<'a>,
+        decision: &'a Decision<'a>,
+    ) -> Matched<'a> {
+        Matched {
+            generation: rules.number,
+            rules: &rules.rules,
+            names: &rules.names,
+            plan,
+            decision,
+            outcomes: &self.outcomes,
+            from_denial_cache: self.from_denial_cache,
+            local: &self.local,
+            undecided: self.undecided,
+            stamps: &self.stamps,
+        }
+    }
+}
+
+impl Pipeline {
+    /// The rules in use, if any were ever loaded: those of `known` by its own count where they are
+    /// still in use.
+    pub(super) fn shared_rules(
+        &self,
+        known: &mut Option<Rc<SharedRules>>,
+    ) -> Option<Rc<SharedRules>> {
+        if let Some(rules) = known
+            && self.generations.is_current(&rules.0)
+        {
+            return Some(Rc::clone(rules));
+        }
+        *known = self.generations.current().map(SharedRules).map(Rc::new);
+        known.clone()
     }
 }

@@ -4,10 +4,9 @@
 //! include what was reserved and what was charged beyond it.
 
 use tollgate_limiter::reservation::{Estimate, ReserveAmount};
-use tollgate_limiter::{
-    Check, Code, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, Rule, Step,
-};
+use tollgate_limiter::{Check, Code, DescriptorPlan, Hits, LimitOrigin, Plan, Request, Rule, Step};
 
+use crate::ended::Matched;
 use crate::estimates::Estimates;
 use crate::metrics::{ReservationCount, ReservationResult};
 use crate::pipeline::{Generation, Pipeline};
@@ -51,13 +50,12 @@ impl Pipeline {
         &self,
         rules: &Generation,
         request: &Request<'_>,
-        plan: &Plan<'_>,
-        outcomes: &[Option<Outcome>],
+        matched: &Matched<'_>,
         code: Code,
     ) {
         let is_step = |check: &Check| matches!(check.operation.hits, Hits::Reservation(_));
-        if plan.checks().iter().any(is_step) {
-            self.count_steps(rules, request, plan, outcomes, code);
+        if matched.plan.checks().iter().any(is_step) {
+            self.count_steps(rules, request, matched, code);
         }
     }
 
@@ -66,10 +64,10 @@ impl Pipeline {
         &self,
         rules: &Generation,
         request: &Request<'_>,
-        plan: &Plan<'_>,
-        outcomes: &[Option<Outcome>],
+        matched: &Matched<'_>,
         code: Code,
     ) {
+        let (plan, outcomes) = (matched.plan, matched.outcomes);
         for (descriptor, planned) in plan.descriptors().iter().enumerate() {
             let DescriptorPlan::Checks(positions) = planned else {
                 continue;

@@ -1,10 +1,18 @@
 //! Forgets the buckets of one descriptor, under the rules in use.
 
+use std::sync::{MutexGuard, PoisonError};
+
+use prost::Message as _;
 use tollgate_limiter::{Entry, Hits, LimitOrigin, PlanBuffer, Request};
 
 use crate::admin_api::rule_name;
+use crate::capture::CaptureWriter;
 use crate::pipeline::Pipeline;
-use crate::store::StoreError;
+use crate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor,
+};
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::store::{Deadline, Purpose, StoreError};
 
 /// One bucket that was forgotten.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,14 +88,43 @@ impl Pipeline {
             LimitOrigin::Override => String::new(),
         });
         let rules: Vec<String> = rules.collect();
-        let captured = self.begin_reset_capture();
-        let reset = self.store.reset_stamped(plan.checks().to_vec()).await;
+        let captured = self.reset_capture().begin_reset(self.clock.uptime_us());
+        let (checks, purpose) = (plan.checks().to_vec(), Purpose::Reset);
+        let reset = self.store.ask(checks, Deadline::NEVER, purpose).await;
         if let Some(captured) = captured {
             let stamps = reset.as_ref().map_or(&[][..], |reset| &reset.stamps);
-            self.end_reset_capture(captured, domain, entries, stamps);
+            let message = message_of(domain, entries);
+            self.reset_capture().end_reset(captured, &message, stamps);
         }
-        let resets = rules.into_iter().zip(reset?.existed);
-        let resets = resets.map(|(rule, existed)| BucketReset { rule, existed });
-        Ok(resets.collect())
+        let resets = rules.into_iter().zip(reset?.answers);
+        let resets = resets.map(|(rule, answer)| {
+            let existed = answer?.used_before > 0;
+            Ok(BucketReset { rule, existed })
+        });
+        resets.collect()
     }
+
+    fn reset_capture(&self) -> MutexGuard<'_, CaptureWriter> {
+        let writer = self.reset_capture.lock();
+        writer.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reset as a recording has it.
+fn message_of(domain: &str, entries: &[(String, String)]) -> Vec<u8> {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| rate_limit_descriptor::Entry {
+            key: key.clone().into(),
+            value: value.clone().into(),
+        });
+    let request = RateLimitRequest {
+        domain: domain.to_owned().into(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: entries.collect(),
+            ..RateLimitDescriptor::default()
+        }],
+        ..RateLimitRequest::default()
+    };
+    request.encode_to_vec()
 }

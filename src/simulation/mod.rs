@@ -29,15 +29,14 @@ use crate::decisions::Decisions;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{
-    BucketReset, Call, Generation, Generations, KeyCounts, Parts, PendingRequest, Pipeline,
-    QuotaRule, RequestError, ResetError, Scratch, Undecodable, decode_recorded, find_quota,
-    merge_fields, refuse_peeks,
+    ApiCall, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline, QuotaRule,
+    RequestError, ResetError, Scratch, decode_recorded, find_quota,
 };
-use crate::proto::tollgate::recording::v1::ApiCall;
+use crate::proto::tollgate::recording::v1::ApiCall as RecordedCall;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::store::memory::DirectStore;
-use crate::store::{CheckResult, CommitMode, RefundSink, TentativeTake};
+use crate::store::{CheckResult, Purpose, RefundSink, TentativeTake};
 use crate::top_keys::TopKeys;
 
 /// The secret of the hash of buckets: nobody outside chooses the keys of a simulation.
@@ -46,7 +45,6 @@ const SECRET: [u8; 16] = *b"simulated bucket";
 /// Decides requests on a manual clock.
 pub struct Simulation {
     clock: Arc<ManualClock>,
-    metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     store: DirectStore,
     pipeline: Pipeline,
@@ -57,12 +55,9 @@ pub struct Simulation {
 
 /// A request that has begun: its checks wait for [`Simulation::apply`].
 pub struct PlannedRequest {
-    pending: PendingRequest<Arc<Generation>>,
-    rules: Option<Arc<Generation>>,
+    pending: PendingRequest,
     /// The checks as they were decided: a store may change a check.
     decided: Vec<(usize, Timestamp, Check, CheckResult)>,
-    /// The hits of each descriptor of a peek of the API. Empty for other requests.
-    peeked: Vec<Hits>,
 }
 
 /// Why there is no simulation.
@@ -100,23 +95,24 @@ impl Simulation {
         let metrics = Arc::new(metrics);
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let store = DirectStore::new(memory_max, Arc::clone(&clock));
+        let top_keys = TopKeys::of_one_thread(&clock, &metrics);
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::new(store.clone()),
-            metrics: Arc::clone(&metrics),
+            metrics,
             hash: KeyedHash::with_secret(SECRET),
             traces: None,
             decisions: Decisions::alone(&clock, 0).map_err(SimulationError::Randomness)?,
-            top_keys: TopKeys::of_one_thread(&clock, &metrics),
+            top_keys,
             clock,
         };
+        let pipeline = Pipeline::new(parts, settings);
         Ok(Self {
             clock: manual,
-            scratch: Scratch::new(&metrics, KeyCounts::Off, None),
-            metrics,
+            scratch: Scratch::alone(&pipeline),
             generations,
             store,
-            pipeline: Pipeline::new(parts, settings),
+            pipeline,
             refunds: Arc::default(),
             replacement: None,
         })
@@ -173,14 +169,18 @@ impl Simulation {
     ///
     /// When the message is no request.
     pub fn decide(&mut self, message: &[u8]) -> Result<Answer, RequestError> {
+        let request = self.begin(message)?;
+        Ok(self.decide_begun(request))
+    }
+
+    fn decide_begun(&mut self, mut request: PlannedRequest) -> Answer {
         let now = self.now();
-        let mut request = self.begin(message)?;
         for position in 0..request.checks().len() {
             self.apply(&mut request, position, now);
         }
         let mut answer = self.finish(request);
         self.give_back(std::mem::take(&mut answer.refunds), now);
-        Ok(answer)
+        answer
     }
 
     /// Decides a call of the API about the reservation with this id: an encoded `RateLimitRequest`
@@ -195,19 +195,9 @@ impl Simulation {
         id: &str,
         step: ReservationStep,
     ) -> Result<Answer, RequestError> {
-        let now = self.now();
-        let mut request = self.begin(message)?;
-        if let Some(rules) = request.rules.clone() {
-            let step = step.of(id.as_bytes());
-            self.pipeline
-                .set_step(message, step, &rules, &mut request.pending)?;
-        }
-        for position in 0..request.checks().len() {
-            self.apply(&mut request, position, now);
-        }
-        let mut answer = self.finish(request);
-        self.give_back(std::mem::take(&mut answer.refunds), now);
-        Ok(answer)
+        let call = ApiCall::new(step.of(id.as_bytes()), Vec::new());
+        let request = self.begin_call(message, Some(call))?;
+        Ok(self.decide_begun(request))
     }
 
     /// Begins a request: decodes it and plans its checks.
@@ -216,31 +206,18 @@ impl Simulation {
     ///
     /// When the message is no request.
     pub fn begin(&mut self, message: &[u8]) -> Result<PlannedRequest, RequestError> {
-        let mut pending = PendingRequest::default();
-        let rules = self.generations.current();
-        let call = Call {
-            message,
-            parent: None,
-            now_us: self.clock.uptime_us(),
-        };
-        let begun = self
-            .pipeline
-            .begin(call, rules.clone(), &mut self.scratch, &mut pending);
-        if begun.is_err() {
-            let plain = merge_fields(message)?;
-            let call = Call {
-                message: &plain,
-                ..call
-            };
-            self.pipeline
-                .begin(call, rules.clone(), &mut self.scratch, &mut pending)
-                .map_err(|Undecodable| RequestError::Malformed("it cannot be decoded".into()))?;
-        }
+        self.begin_call(message, None)
+    }
+
+    fn begin_call(
+        &mut self,
+        message: &[u8],
+        api: Option<ApiCall>,
+    ) -> Result<PlannedRequest, RequestError> {
+        let pending = self.pipeline.begin_alone(message, api, &mut self.scratch)?;
         Ok(PlannedRequest {
             pending,
-            rules,
             decided: Vec::new(),
-            peeked: Vec::new(),
         })
     }
 
@@ -254,18 +231,13 @@ impl Simulation {
     pub fn begin_recorded(
         &mut self,
         message: &[u8],
-        call: Option<&ApiCall>,
+        call: Option<&RecordedCall>,
     ) -> Result<PlannedRequest, RequestError> {
-        let mut request = self.begin(message)?;
-        if let Some(call) = call {
+        let call = call.map(|call| {
             let call = decode_recorded(call).map_err(RequestError::Invalid)?;
-            if let Some(rules) = request.rules.clone() {
-                self.pipeline
-                    .set_step(message, call.step, &rules, &mut request.pending)?;
-            }
-            request.peeked = call.peeked;
-        }
-        Ok(request)
+            Ok::<_, RequestError>(ApiCall::new(call.step, call.peeked))
+        });
+        self.begin_call(message, call.transpose()?)
     }
 
     /// Applies the check at `position` of a request, at this time. A position that does not exist
@@ -294,7 +266,7 @@ impl Simulation {
         check.operation.hits = hits.unwrap_or(check.operation.hits);
         self.set_time(now);
         let answer = self.store.decide(&mut check, now);
-        request.pending.results().record(position, answer.clone());
+        request.pending.put_answer(position, &answer);
         request.decided.push((position, now, check, answer));
     }
 
@@ -303,36 +275,30 @@ impl Simulation {
     pub fn finish(&mut self, request: PlannedRequest) -> Answer {
         let PlannedRequest {
             mut pending,
-            rules,
             decided,
-            peeked,
         } = request;
-        if let Some(rules) = &rules
-            && !peeked.is_empty()
-        {
-            refuse_peeks(&peeked, rules, &mut pending);
-        }
-        if pending.commit_mode() == CommitMode::Tentative {
+        let tentative = (pending.purpose() == Purpose::DecideTentatively).then(|| {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
             let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));
-            let tentative = TentativeTake::new(sink, decided);
-            pending.results().join_tentative_take(Some(tentative));
-        }
-        let now_us = self.clock.uptime_us();
-        let mut answer = self.pipeline.finish(
+            TentativeTake::new(sink, decided)
+        });
+        let rules = pending.rules();
+        let (pipeline, scratch) = (&self.pipeline, &mut self.scratch);
+        let answer = pipeline.end_alone(
             &mut pending,
-            &mut self.scratch,
-            now_us,
+            tentative,
+            scratch,
             |response| match response {
                 Ok(response) => Answer::of(response.decision(), response.message()),
                 Err(error) => Answer::without(error),
             },
         );
-        self.scratch.flush_counts(&self.metrics);
+        let mut answer = answer.unwrap_or_else(|| Answer::without(RequestError::NoRules));
         answer.refunds = self.refunds.take();
         if let Some(rules) = rules {
-            let plan = pending.take_plan(&rules.rules);
-            answer.add_checks(&plan, pending.outcomes());
+            pending.with_plan(&rules.rules, |plan, outcomes| {
+                answer.add_checks(plan, outcomes);
+            });
             for (position, at, ..) in decided {
                 if let Some(check) = answer.checks.get_mut(position) {
                     check.at = Some(at);
@@ -379,20 +345,17 @@ impl PlannedRequest {
 
     /// Whether hits are taken from all its limits or from none (`all_or_nothing`).
     pub fn is_all_or_nothing(&self) -> bool {
-        self.pending.commit_mode() == CommitMode::Tentative
+        self.pending.purpose() == Purpose::DecideTentatively
     }
 
     /// The position of each check's descriptor, and the index of its rule (none for a limit of the
     /// request itself), in the order of the checks.
     pub fn origins(&mut self) -> Vec<(usize, Option<usize>)> {
-        let checks = self.checks().len();
-        let Some(rules) = self.rules.clone() else {
+        let Some(rules) = self.pending.rules() else {
             return Vec::new();
         };
-        let plan = self.pending.take_plan(&rules.rules);
-        let origins = check_origins(&plan).take(checks).collect();
-        self.pending.put_plan(plan);
-        origins
+        self.pending
+            .with_plan(&rules.rules, |plan, _| check_origins(plan).collect())
     }
 }
 

@@ -2,16 +2,15 @@
 //!
 //! Why one call: between a read and a later write, another request could take the same hits.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
-use crate::capture::{BatchStamp, CheckStamp};
 use crate::clock::Clock;
 use crate::metrics::PartitionLevels;
 use crate::store::rate_leases::RateLeases;
-use crate::store::{CheckResult, StoreError, TentativeTake};
+use crate::store::{BatchStamp, CheckResult, CheckStamp, StoreError, TentativeTake, put_stamps};
 use tollgate_limiter::{BucketNaming, Check};
 
 /// When a result is no longer of use, in the clock's uptime.
@@ -20,12 +19,23 @@ pub struct Deadline {
     uptime_us: u64,
 }
 
-/// The results of a [`Store::apply`] call.
+/// What becomes of the checks of a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// They are decided. Takes are final, whatever the other checks and the caller do.
+    Decide,
+    /// They are decided. Takes go back unless the caller commits them ([`TentativeTake::commit`]).
+    DecideTentatively,
+    /// Their buckets are forgotten; see [`Store::reset`].
+    Reset,
+}
+
+/// The results of a [`Store::ask`] call.
 #[derive(Debug)]
 pub struct StoreReply {
     /// One per check, in the order of the checks.
     pub answers: Vec<CheckResult>,
-    /// What was taken tentatively; none with [`CommitMode::Immediate`].
+    /// What was taken tentatively; none unless that was the purpose.
     pub tentative: Option<TentativeTake>,
     /// Whether the denial cache answered, and not the store itself.
     pub from_denial_cache: bool,
@@ -35,66 +45,26 @@ pub struct StoreReply {
     pub stamps: Vec<CheckStamp>,
 }
 
-/// The future of a [`Store::apply`] call.
-pub type ApplyFuture<'s> =
-    Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + 's>>;
-
-/// The future of a [`Store::drain`] call.
-pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
+/// The future of a [`Store::ask`] call.
+pub type AskFuture<'s> = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + 's>>;
 
 /// The future of a [`Store::reset`] call.
 pub type ResetFuture<'s> = Pin<Box<dyn Future<Output = Result<Vec<bool>, StoreError>> + Send + 's>>;
 
-/// The future of a [`Store::reset_stamped`] call.
-pub type StampedResetFuture<'s> =
-    Pin<Box<dyn Future<Output = Result<BucketsReset, StoreError>> + Send + 's>>;
-
-/// The results of a [`Store::reset_stamped`] call.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BucketsReset {
-    /// For each check whether hits counted in its bucket.
-    pub existed: Vec<bool>,
-    /// When each bucket was forgotten, while a recording runs. Empty where no partition says it.
-    pub stamps: Vec<CheckStamp>,
-}
-
-/// Whether takes are final.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CommitMode {
-    /// Takes are final, whatever the other checks and the caller do.
-    Immediate,
-    /// Takes are given back unless the caller commits them ([`TentativeTake::commit`]).
-    Tentative,
-}
+/// The future of a [`Store::drain`] call.
+pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
 
 /// Keeps buckets and decides checks.
 pub trait Store: Send + Sync + 'static {
-    /// Decides every check, in order, with one result each. Two checks of one bucket see each
-    /// other's takes. An error means that no check was decided. In tentative mode, takes without a
-    /// live [`TentativeTake`] are given back, also when this future is dropped before it is ready.
-    fn apply(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_>;
+    /// The one way to ask the store: a client that lets a task send many requests at once.
+    fn batch_client(&self) -> Box<dyn BatchClient>;
 
-    /// A client that lets one task send many requests at once. None where [`Store::apply`] is as
-    /// good.
-    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        None
-    }
-
-    /// Names buckets as another service does, where the store continues the buckets of that
-    /// service; else none.
-    fn bucket_naming(&self) -> Option<BucketNaming> {
-        None
-    }
-
-    /// Gives back hits that were taken in advance, before the process stops. Checks that come later
-    /// are still decided.
-    fn drain(&self) -> DrainFuture<'_> {
-        Box::pin(std::future::ready(()))
+    /// Asks about one request, by a client of its own: for callers that ask now and then. An error
+    /// means that no check was decided. Takes without a live [`TentativeTake`] go back, also when
+    /// this future is dropped before it is ready.
+    fn ask(&self, checks: Vec<Check>, deadline: Deadline, purpose: Purpose) -> AskFuture<'_> {
+        let client = self.batch_client();
+        Box::pin(ask(client, checks, deadline, purpose))
     }
 
     /// Forgets the buckets of these checks, in this process and in the shared store, with what is
@@ -108,16 +78,26 @@ pub trait Store: Send + Sync + 'static {
     /// An error means that some buckets may be forgotten and others not, and that it is safe to
     /// reset again. Whether the failed call was carried out may be unknown
     /// ([`StoreFault::outcome_unknown`](crate::store::StoreFault::outcome_unknown)).
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_>;
-
-    /// The same, with what a recording needs.
-    fn reset_stamped(&self, checks: Vec<Check>) -> StampedResetFuture<'_> {
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        let asked = self.ask(checks, Deadline::NEVER, Purpose::Reset);
         Box::pin(async move {
-            Ok(BucketsReset {
-                existed: self.reset(checks).await?,
-                stamps: Vec::new(),
-            })
+            let answers = asked.await?.answers.into_iter();
+            answers
+                .map(|answer| answer.map(|outcome| outcome.used_before > 0))
+                .collect()
         })
+    }
+
+    /// Names buckets as another service does, where the store continues the buckets of that
+    /// service; else none.
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        None
+    }
+
+    /// Gives back hits that were taken in advance, before the process stops. Checks that come later
+    /// are still decided.
+    fn drain(&self) -> DrainFuture<'_> {
+        Box::pin(std::future::ready(()))
     }
 
     /// Leases of rates that replicas share. None where no other replica uses the store.
@@ -188,11 +168,12 @@ pub enum StoreStart {
 /// Identifies a request while a store has its checks. The caller chooses it.
 pub type Ticket = u32;
 
-/// Sends many requests at once on behalf of one task. The promises of [`Store::apply`] hold here
-/// too.
-pub trait BatchClient {
+/// Sends many requests at once on behalf of one task.
+pub trait BatchClient: Send {
     /// Adds a request's checks to the next [`BatchClient::send`]. Returns the number of replies
-    /// that the request will get.
+    /// that the request will get. Every check is decided, with one result each. Two checks of one
+    /// bucket see each other's takes. Takes without a live [`TentativeTake`] go back, also when
+    /// the client is dropped before it took the reply.
     ///
     /// # Errors
     ///
@@ -202,7 +183,7 @@ pub trait BatchClient {
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<usize, StoreError>;
 
     /// Sends what was added since the last call.
@@ -238,6 +219,77 @@ pub struct PartialReply<'b> {
 
 /// A task that must run for a store to answer. It ends when the store is dropped.
 pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Asks about one request with a client that has no other.
+pub(super) async fn ask(
+    mut client: Box<dyn BatchClient>,
+    checks: Vec<Check>,
+    deadline: Deadline,
+    purpose: Purpose,
+) -> Result<StoreReply, StoreError> {
+    let count = checks.len();
+    let mut replies_due = client.add(0, &checks, deadline, purpose)?;
+    client.send();
+    let mut reply = StoreReply::undecided(count, &StoreError::Stopped);
+    poll_fn(|cx| {
+        client.take_replies(cx, &mut |part| {
+            replies_due = replies_due.saturating_sub(1);
+            reply.add(part);
+        });
+        if replies_due == 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    reply.or_error()
+}
+
+// === impl StoreReply ===
+
+impl StoreReply {
+    /// The reply to so many checks, of which none was decided.
+    pub fn undecided(count: usize, error: &StoreError) -> Self {
+        Self {
+            answers: vec![Err(error.clone()); count],
+            tentative: None,
+            from_denial_cache: false,
+            local: Vec::new(),
+            stamps: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, part: PartialReply<'_>) {
+        for (position, answer) in part.positions.iter().zip(part.answers) {
+            if let Some(slot) = self.answers.get_mut(*position) {
+                slot.clone_from(answer);
+            }
+        }
+        TentativeTake::merge(&mut self.tentative, part.tentative);
+        self.from_denial_cache |= part.from_denial_cache;
+        self.local.extend_from_slice(part.local);
+        if let Some(stamp) = part.stamp {
+            put_stamps(&mut self.stamps, self.answers.len(), part.positions, &stamp);
+        }
+    }
+
+    /// The error of all checks, if no check was decided.
+    fn or_error(self) -> Result<Self, StoreError> {
+        let not_looked_at = |answer: &CheckResult| {
+            matches!(
+                answer,
+                Err(StoreError::DeadlineExceeded
+                    | StoreError::Stopped
+                    | StoreError::Unavailable(_))
+            )
+        };
+        match self.answers.first() {
+            Some(Err(error)) if self.answers.iter().all(not_looked_at) => Err(error.clone()),
+            _ => Ok(self),
+        }
+    }
+}
 
 // === impl Deadline ===
 

@@ -12,11 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::memory_limits::MemoryLimits;
-use crate::store::{Store, Worker};
+use crate::store::{PartitionRecorder, Store, Worker};
 
 /// One kind of store.
 #[derive(Debug)]
@@ -95,8 +94,8 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The limits of the memory store.
     pub memory: MemoryLimits,
-    /// Captures what partitions do, while a recording runs.
-    pub capture: Arc<Capture>,
+    /// Records what partitions do.
+    pub recorder: Option<Arc<dyn PartitionRecorder>>,
 }
 
 /// Why a store cannot be built, in a sentence.

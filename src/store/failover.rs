@@ -18,15 +18,14 @@
 mod settle;
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 
 use crate::metrics::{PartitionLevels, StoreMetrics};
 use crate::store::rate_leases::RateLeases;
 use crate::store::{
-    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply,
-    ResetFuture, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
+    AskFuture, BatchClient, CheckResult, Deadline, DrainFuture, PartialReply, Purpose,
+    RequestsApart, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
     Ticket,
 };
 use tollgate_limiter::{BucketNaming, Check};
@@ -44,8 +43,10 @@ pub struct FailoverStore {
 /// A batch client of both stores.
 struct FailoverBatchClient {
     store: FailoverStore,
-    /// Requests that settle a reservation while the second store has some.
-    settling: Vec<SettlingRequest>,
+    /// Whether settles of reservations ask the second store first, while it has some.
+    settles_in_turn: bool,
+    /// Requests for which one store is asked after the other: settles, and resets.
+    apart: RequestsApart,
     first: Box<dyn BatchClient>,
     second: Box<dyn BatchClient>,
     metrics: StoreMetrics,
@@ -58,19 +59,12 @@ struct FailoverBatchClient {
     checks: Vec<Check>,
 }
 
-/// A request that is decided apart from the batch.
-struct SettlingRequest {
-    ticket: Ticket,
-    checks: usize,
-    reply: Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>,
-}
-
 /// A request as it was sent to the first store.
 #[derive(Default)]
 struct RetainedRequest {
     checks: Vec<Check>,
     deadline: Option<Deadline>,
-    is_tentative: bool,
+    purpose: Option<Purpose>,
 }
 
 /// A reply of the first store of which the second decides some checks.
@@ -101,77 +95,45 @@ impl FailoverStore {
         }
     }
 
-    /// Asks the first store, and the second for what the first cannot decide.
-    async fn apply_in_turn(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> Result<StoreReply, StoreError> {
-        if !checks.iter().any(|check| check.may_fall_back) {
-            return self.first.apply(checks, deadline, commit_mode).await;
-        }
-        let count = checks.len();
-        let applied = self
-            .first
-            .apply(checks.clone(), deadline, commit_mode)
-            .await;
-        let mut applied = match applied {
-            Ok(applied) => applied,
-            Err(error @ StoreError::Unavailable(_)) => StoreReply {
-                answers: vec![Err(error); count],
-                tentative: None,
-                from_denial_cache: false,
-                local: Vec::new(),
-                stamps: Vec::new(),
-            },
-            Err(error) => return Err(error),
-        };
-        let undecided = undecided(&checks, &applied.answers);
-        if undecided.is_empty() {
-            return Ok(applied);
-        }
-        let again = undecided.iter().filter_map(|place| checks.get(*place));
-        let again = again.map(|check| own_part(check, &self.metrics)).collect();
-        let second = self.second.apply(again, deadline, commit_mode).await?;
-        for (place, answer) in undecided.into_iter().zip(second.answers) {
-            put(&mut applied.answers, place, answer, &self.metrics);
-            applied.local.push(place);
-        }
-        TentativeTake::merge(&mut applied.tentative, second.tentative);
-        Ok(applied)
-    }
-}
-
-impl Store for FailoverStore {
-    fn apply(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_> {
-        if self.settles_in_second(&checks) {
-            return Box::pin(self.apply_settling(checks, deadline, commit_mode));
-        }
-        if !checks.iter().any(|check| check.may_fall_back) {
-            return self.first.apply(checks, deadline, commit_mode);
-        }
-        Box::pin(self.apply_in_turn(checks, deadline, commit_mode))
-    }
-
-    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        Some(Box::new(FailoverBatchClient {
-            first: self.first.batch_client()?,
-            second: self.second.batch_client()?,
+    /// A batch client; `settles_in_turn` says whether settles ask the second store first.
+    fn client(&self, settles_in_turn: bool) -> FailoverBatchClient {
+        FailoverBatchClient {
+            first: self.first.batch_client(),
+            second: self.second.batch_client(),
             store: self.clone(),
-            settling: Vec::new(),
+            settles_in_turn,
+            apart: RequestsApart::default(),
             metrics: self.metrics.clone(),
             kept: Vec::new(),
             again: Vec::new(),
             free: Vec::new(),
             done: VecDeque::new(),
             checks: Vec::new(),
-        }))
+        }
+    }
+
+    /// Forgets the buckets in both stores. The first decides whether that is done: the second has
+    /// only what this replica admitted while the first was away.
+    async fn reset_both(self, checks: Vec<Check>) -> Result<StoreReply, StoreError> {
+        let (never, purpose) = (Deadline::NEVER, Purpose::Reset);
+        let mut first = self.first.ask(checks.clone(), never, purpose).await?;
+        let second = self.second.ask(checks, never, purpose).await?;
+        for (answer, other) in first.answers.iter_mut().zip(second.answers) {
+            match (answer, other) {
+                (Ok(outcome), Ok(other)) => {
+                    outcome.used_before = outcome.used_before.max(other.used_before);
+                }
+                (answer @ Ok(_), Err(error)) => *answer = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        Ok(first)
+    }
+}
+
+impl Store for FailoverStore {
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(self.client(true))
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {
@@ -180,17 +142,6 @@ impl Store for FailoverStore {
 
     fn drain(&self) -> DrainFuture<'_> {
         self.first.drain()
-    }
-
-    /// The first store decides whether the reset is done: the second has only what this replica
-    /// admitted while the first was away.
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        Box::pin(async move {
-            let first = self.first.reset(checks.clone()).await?;
-            let second = self.second.reset(checks).await?;
-            let both = first.into_iter().zip(second);
-            Ok(both.map(|(first, second)| first || second).collect())
-        })
     }
 
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
@@ -244,13 +195,7 @@ fn put(answers: &mut [CheckResult], place: usize, answer: CheckResult, metrics: 
 
 impl FailoverBatchClient {
     /// Keeps a request while the second store may have to decide it.
-    fn keep(
-        &mut self,
-        ticket: Ticket,
-        checks: &[Check],
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) {
+    fn keep(&mut self, ticket: Ticket, checks: &[Check], deadline: Deadline, purpose: Purpose) {
         let place = ticket as usize;
         if self.kept.len() <= place {
             self.kept
@@ -260,7 +205,7 @@ impl FailoverBatchClient {
             kept.checks.clear();
             kept.checks.extend_from_slice(checks);
             kept.deadline = Some(deadline);
-            kept.is_tentative = commit_mode == CommitMode::Tentative;
+            kept.purpose = Some(purpose);
         }
     }
 
@@ -279,18 +224,14 @@ impl FailoverBatchClient {
         let metrics = &self.metrics;
         self.checks
             .extend(lacking.map(|check| own_part(check, metrics)));
-        let commit_mode = if kept.is_tentative {
-            CommitMode::Tentative
-        } else {
-            CommitMode::Immediate
-        };
+        let purpose = kept.purpose.unwrap_or(Purpose::Decide);
         let deadline = kept.deadline.unwrap_or(Deadline::NEVER);
         let own = self.free.pop().unwrap_or_else(|| {
             self.again.push(FallbackRequest::default());
             // There are no more than requests, and tickets count those.
             Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
         });
-        match self.second.add(own, &self.checks, deadline, commit_mode) {
+        match self.second.add(own, &self.checks, deadline, purpose) {
             Ok(replies) if replies > 0 => {
                 again.replies = replies;
                 if let Some(slot) = self.again.get_mut(own as usize) {
@@ -320,24 +261,24 @@ impl BatchClient for FailoverBatchClient {
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<usize, StoreError> {
-        if self.store.settles_in_second(checks) {
+        let is_reset = purpose == Purpose::Reset;
+        if is_reset || (self.settles_in_turn && self.store.settles_in_second(checks)) {
             if let Some(kept) = self.kept.get_mut(ticket as usize) {
                 kept.checks.clear();
             }
             let (store, owned) = (self.store.clone(), checks.to_vec());
-            self.settling.push(SettlingRequest {
-                ticket,
-                checks: checks.len(),
-                reply: Box::pin(
-                    async move { store.apply_settling(owned, deadline, commit_mode).await },
-                ),
-            });
+            let reply: AskFuture<'static> = if is_reset {
+                Box::pin(store.reset_both(owned))
+            } else {
+                Box::pin(store.settle(owned, deadline, purpose))
+            };
+            self.apart.push(ticket, checks.len(), reply);
             return Ok(1);
         }
         let local = checks.iter().any(|check| check.may_fall_back);
-        let added = self.first.add(ticket, checks, deadline, commit_mode);
+        let added = self.first.add(ticket, checks, deadline, purpose);
         if !local {
             // The ticket is reused; its old request is over.
             if let Some(kept) = self.kept.get_mut(ticket as usize) {
@@ -345,7 +286,7 @@ impl BatchClient for FailoverBatchClient {
             }
             return added;
         }
-        self.keep(ticket, checks, deadline, commit_mode);
+        self.keep(ticket, checks, deadline, purpose);
         match added {
             Err(error @ StoreError::Unavailable(_)) => {
                 let answers = vec![Err(error); checks.len()];
@@ -375,7 +316,7 @@ impl BatchClient for FailoverBatchClient {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
-        let settled = self.take_settled(cx, take);
+        let apart = self.apart.take_replies(cx, take);
         let mut lacking = Vec::new();
         let kept = &self.kept;
         let mut messages = self.first.take_replies(cx, &mut |share| {
@@ -432,7 +373,7 @@ impl BatchClient for FailoverBatchClient {
                 free.push(share.ticket);
             }
         });
-        messages = messages.saturating_add(from_second).saturating_add(settled);
+        messages = messages.saturating_add(from_second).saturating_add(apart);
         while let Some(again) = self.done.pop_front() {
             messages = messages.saturating_add(1);
             take(PartialReply {

@@ -4,10 +4,12 @@
 //! | file or folder | what |
 //! | --- | --- |
 //! | `api` | the traits that a store implements |
+//! | `apart` | requests that are decided by a future of their own |
 //! | `store_error` | why a check was not decided |
 //! | `tentative_take` | hits that are given back unless the request passes |
 //! | `backend` | what tollgate must know about a kind of store |
 //! | `memory`, `redis` | the backends |
+//! | `recording` | what a recording hears of partitions |
 //! | `lease` | takes hits from a shared store in advance |
 //! | `failover` | a second store that decides when the first does not |
 //! | `rate_leases` | rates that replicas share, for quotas |
@@ -15,6 +17,7 @@
 //!
 //! To add a store, add a folder here and a line to [`BACKENDS`].
 
+mod apart;
 mod api;
 mod backend;
 pub mod failover;
@@ -23,20 +26,23 @@ pub mod memory;
 mod memory_limits;
 mod queue;
 pub mod rate_leases;
+mod recording;
 pub mod redis;
 mod refund_queue;
 mod store_error;
 mod tentative_take;
 
+pub use self::apart::RequestsApart;
 pub use self::api::{
-    ApplyFuture, BatchClient, BucketsReset, CommitMode, Deadline, DrainFuture, PartialReply,
-    ResetFuture, StampedResetFuture, Store, StoreHealth, StoreInspection, StoreNode, StoreReply,
-    StoreStart, Ticket, Worker,
+    AskFuture, BatchClient, Deadline, DrainFuture, PartialReply, Purpose, ResetFuture, Store,
+    StoreHealth, StoreInspection, StoreNode, StoreReply, StoreStart, Ticket, Worker,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,
     TlsFiles,
 };
+pub(crate) use self::recording::put_stamps;
+pub use self::recording::{BatchStamp, CheckStamp, PartitionRecorder, RefundRecorder};
 pub use self::store_error::{CheckResult, StoreError, StoreFault};
 pub use self::tentative_take::{RefundSink, TentativeTake};
 

@@ -88,8 +88,6 @@ pub struct TopKeys {
     bytes: Arc<AtomicU64>,
     counters: BoundCounters,
     threads: Mutex<Vec<mpsc::Sender<Ask>>>,
-    /// Counts requests that no worker thread's batcher decides.
-    other: Mutex<Option<Recorder>>,
 }
 
 /// A question to one thread.
@@ -135,19 +133,14 @@ impl TopKeys {
             shared: metrics.shared.clone(),
             texts_not_kept: metrics.texts_not_kept.clone(),
         };
-        let top_keys = Self {
+        Self {
             values,
             clock,
-            recorder_bytes_max: bytes_max
-                .checked_div(threads.saturating_add(1))
-                .unwrap_or_default(),
+            recorder_bytes_max: bytes_max.checked_div(threads).unwrap_or_default(),
             bytes,
             counters,
             threads: Mutex::default(),
-            other: Mutex::default(),
-        };
-        *lock(&top_keys.other) = top_keys.new_recorder();
-        top_keys
+        }
     }
 
     /// Top keys of one thread with the default settings and a known secret, for tests and
@@ -167,24 +160,16 @@ impl TopKeys {
     /// A recorder for one thread, and the questions that this thread answers with
     /// [`Recorder::answer`]. None in the mode `off`.
     pub fn recorder(&self) -> Option<(Recorder, mpsc::Receiver<Ask>)> {
-        let recorder = self.new_recorder()?;
+        if self.values.mode() == ValueMode::Off {
+            return None;
+        }
+        let counters = self.counters.clone();
+        let recorder = Recorder::new(self.recorder_bytes_max, &self.bytes, counters);
         let (sender, questions) = mpsc::channel(QUERIES_MAX);
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_closed());
         threads.push(sender);
         Some((recorder, questions))
-    }
-
-    fn new_recorder(&self) -> Option<Recorder> {
-        (self.values.mode() != ValueMode::Off)
-            .then(|| Recorder::new(self.recorder_bytes_max, &self.bytes, self.counters.clone()))
-    }
-
-    /// Runs `count` with the recorder of requests that no batcher decides, if keys are counted.
-    pub fn with_other(&self, count: impl FnOnce(&mut Recorder)) {
-        if let Some(recorder) = &mut *lock(&self.other) {
-            count(recorder);
-        }
     }
 
     /// The heaviest keys. `rules` are those in use; keys of other rules are left out.
@@ -197,9 +182,6 @@ impl TopKeys {
             if let Answer::Pieces(more) = answer {
                 pieces.extend(more);
             }
-        }
-        if let Some(rules) = rules {
-            self.with_other(|recorder| recorder.retain_rules(rules));
         }
         let used = fingerprints(&pieces);
         let rules = rules.map(RuleSet::rules).unwrap_or_default().iter();
@@ -297,7 +279,6 @@ impl TopKeys {
     /// Asks all threads. One that does not answer in time is left out.
     async fn ask(&self, question: &Question) -> Vec<Answer> {
         let mut answers = Vec::new();
-        self.with_other(|recorder| answers.push(recorder.answer_to(question)));
         let mut due = Vec::new();
         for thread in lock(&self.threads).iter() {
             let (answer, answered) = oneshot::channel();

@@ -59,7 +59,7 @@ impl Replica {
                 memory_max: 64 << 20,
                 when_full: WhenFull::Share,
             },
-            capture: tollgate::capture::Capture::new(),
+            recorder: Some(tollgate::capture::Capture::new()),
         };
         let (store, workers) = redis.build(&setup).unwrap();
         for worker in workers {

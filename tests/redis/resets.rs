@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 
 use tollgate::store::redis as redis_store;
-use tollgate::store::{CommitMode, Deadline, SharedSettings, StoreBuilder};
+use tollgate::store::{Deadline, Purpose, SharedSettings, StoreBuilder};
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, Unit, algorithm};
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
@@ -29,9 +29,7 @@ impl Replica {
 
     async fn ask(&self, check: &Check) -> Outcome {
         let checks = vec![check.clone()];
-        let applied = self
-            .store
-            .apply(checks, Deadline::NEVER, CommitMode::Immediate);
+        let applied = self.store.ask(checks, Deadline::NEVER, Purpose::Decide);
         applied.await.unwrap().answers.remove(0).unwrap()
     }
 
@@ -170,10 +168,11 @@ async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
             operation: Hits::Take(2).into(),
             ..check(7, *algorithm)
         };
-        let applied =
-            replicas[1]
-                .store
-                .apply(vec![two.clone()], Deadline::NEVER, CommitMode::Tentative);
+        let applied = replicas[1].store.ask(
+            vec![two.clone()],
+            Deadline::NEVER,
+            Purpose::DecideTentatively,
+        );
         let before = applied.await.unwrap().tentative.unwrap();
         let counted = replicas[0].store.reset(vec![two.clone()]).await;
         assert_eq!(counted, Ok(vec![true]));
@@ -197,9 +196,11 @@ async fn a_slot_that_moves_delays_roll_backs_and_resets_and_no_check() {
     let cluster = RedisCluster::start(3);
     let replica = Replica::connected(&settings(&cluster.url())).await;
     let one = check(1, ALGORITHMS[0]);
-    let applied = replica
-        .store
-        .apply(vec![one.clone()], Deadline::NEVER, CommitMode::Tentative);
+    let applied = replica.store.ask(
+        vec![one.clone()],
+        Deadline::NEVER,
+        Purpose::DecideTentatively,
+    );
     let before = applied.await.unwrap().tentative.unwrap();
     let key = redis_store::bucket_name("", one.key);
     let moving = cluster.begin_move(cluster.slot_of(&key));

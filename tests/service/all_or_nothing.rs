@@ -40,7 +40,7 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A pipeline with running workers, called without gRPC.
 struct LocalService {
-    pipeline: Pipeline,
+    pipeline: Arc<Pipeline>,
     metrics: Arc<Metrics>,
 }
 
@@ -81,10 +81,9 @@ impl LocalService {
             traces: None,
             top_keys,
         };
-        Self {
-            pipeline: Pipeline::new(parts, &settings(&[])),
-            metrics,
-        }
+        let pipeline = Arc::new(Pipeline::new(parts, &settings(&[])));
+        pipeline.start_thread().unwrap();
+        Self { pipeline, metrics }
     }
 
     async fn ask(&self, message: &RateLimitRequest) -> Code {
@@ -99,7 +98,7 @@ impl LocalService {
 
     async fn decide(&self, request: &RateLimitRequest) -> RateLimitResponse {
         let message = request.encode_to_vec();
-        let response = self.pipeline.call(&message, None, None).await.unwrap();
+        let response = self.pipeline.call(message, None, None).await.unwrap();
         RateLimitResponse::decode(&*response.message).unwrap()
     }
 }

@@ -254,8 +254,7 @@ async fn a_ring_of_many_decisions_counts_what_it_does_not_keep() {
     }
     let page = get(service.admin, "/decisions").await.json();
     let (kept, skipped) = (&page["kept"], &page["skipped"]);
-    // An eighth is for requests outside the worker threads.
-    assert_eq!((kept, skipped), (&json!(70), &json!(130)));
+    assert_eq!((kept, skipped), (&json!(80), &json!(120)));
     let none = Service::start(RULES, &["--decisions-kept-max", "0"]).await;
     assert_eq!(last(&none).await, Value::Null);
 }

@@ -14,6 +14,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::simulation::{PlannedRequest, Simulation};
+use tollgate::store::PartitionRecorder as _;
 use tollgate_limiter::{ALGORITHMS, Check, Code, Timestamp};
 use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::http_client::http;

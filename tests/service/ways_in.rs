@@ -1,6 +1,6 @@
 //! The same requests by each way in: the fast path, tonic's routes (gzip) and `/json`.
 //!
-//! The answers are written out, so a fault in `pipeline::begin` or `pipeline::finish` is found in
+//! The answers are written out, so a fault in `pipeline::begin` or `pipeline::end` is found in
 //! each of them.
 
 use std::net::SocketAddr;

@@ -12,11 +12,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::store::{
-    ApplyFuture, CheckResult, CommitMode, Deadline, ResetFuture, Store, StoreError,
-};
+use tollgate::store::{AskFuture, BatchClient, CheckResult, Deadline, Purpose, Store, StoreError};
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_model::Wrapped;
+use tollgate_test_support::asking_store::asking_client;
 
 /// One check of one caller.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -33,7 +32,7 @@ pub(crate) enum Entry {
     Sent {
         first: Ticket,
         checks: Vec<Check>,
-        terms: CommitMode,
+        terms: Purpose,
     },
     /// A partition decides.
     Decided {
@@ -138,47 +137,55 @@ impl Tap {
 }
 
 impl Store for Tap {
-    fn apply(
-        &self,
-        mut checks: Vec<Check>,
-        deadline: Deadline,
-        terms: CommitMode,
-    ) -> ApplyFuture<'_> {
-        let count = checks.len();
-        let first = JOURNAL.with_borrow_mut(|journal| {
-            let sent = journal.sent.entry(journal.caller).or_default();
-            let first = Ticket {
-                caller: journal.caller,
-                position: *sent,
-            };
-            *sent += count;
-            let sent = first.and_after().zip(checks.iter().cloned());
-            journal.checks.extend(sent);
-            journal.entries.push(Entry::Sent {
-                first,
-                checks: checks.clone(),
-                terms,
-            });
-            first
-        });
-        for (check, ticket) in checks.iter_mut().zip(first.and_after()) {
-            check.algorithm = ticketed(check.algorithm, ticket);
-        }
-        Box::pin(async move {
-            let applied = self.store.apply(checks, deadline, terms).await;
-            let answers = applied.as_ref().map(|applied| applied.answers.clone());
-            note(Entry::Replied {
-                first,
-                count,
-                answers: answers.map_err(StoreError::clone),
-            });
-            applied
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        let store = Arc::clone(&self.store);
+        asking_client(move |checks, deadline, purpose| {
+            let store = Arc::clone(&store);
+            if purpose == Purpose::Reset {
+                return Box::pin(async move { store.ask(checks, deadline, purpose).await });
+            }
+            ask_noted(store, checks, deadline, purpose)
         })
     }
+}
 
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        self.store.reset(checks)
+/// Asks the store, and notes what was sent and what it replied.
+fn ask_noted(
+    store: Arc<dyn Store>,
+    mut checks: Vec<Check>,
+    deadline: Deadline,
+    purpose: Purpose,
+) -> AskFuture<'static> {
+    let count = checks.len();
+    let first = JOURNAL.with_borrow_mut(|journal| {
+        let sent = journal.sent.entry(journal.caller).or_default();
+        let first = Ticket {
+            caller: journal.caller,
+            position: *sent,
+        };
+        *sent += count;
+        let sent = first.and_after().zip(checks.iter().cloned());
+        journal.checks.extend(sent);
+        journal.entries.push(Entry::Sent {
+            first,
+            checks: checks.clone(),
+            terms: purpose,
+        });
+        first
+    });
+    for (check, ticket) in checks.iter_mut().zip(first.and_after()) {
+        check.algorithm = ticketed(check.algorithm, ticket);
     }
+    Box::pin(async move {
+        let replied = store.ask(checks, deadline, purpose).await;
+        let answers = replied.as_ref().map(|reply| reply.answers.clone());
+        note(Entry::Replied {
+            first,
+            count,
+            answers: answers.map_err(StoreError::clone),
+        });
+        replied
+    })
 }
 
 // === impl Ticket ===

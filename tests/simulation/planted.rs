@@ -9,27 +9,26 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Poll;
 
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{
-    ApplyFuture, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreReply,
-};
+use tollgate::store::{BatchClient, Deadline, Purpose, Store, StoreError, StoreReply};
 use tollgate_limiter::{Check, Hits, Step};
+use tollgate_test_support::asking_store::asking_client;
 
 use crate::simulation::judge::Law;
 use crate::simulation::run::run;
 use crate::simulation::{DEFAULT_SEEDS, reservations};
 
-/// How a fault changes [`Store::apply`].
+/// How a fault changes [`Store::ask`].
 pub(crate) type Fault = fn(Arc<MemoryStore>, Call) -> Reply;
 
-/// The arguments of [`Store::apply`].
+/// The arguments of [`Store::ask`].
 #[derive(Clone)]
 pub(crate) struct Call {
     checks: Vec<Check>,
     deadline: Deadline,
-    mode: CommitMode,
+    mode: Purpose,
 }
 
 /// The future reply to a call, which owns what it needs.
@@ -53,30 +52,32 @@ pub(crate) fn store(store: MemoryStore, fault: Option<Fault>) -> Arc<dyn Store> 
 }
 
 impl Store for Faulty {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, mode: CommitMode) -> ApplyFuture<'_> {
-        let call = Call {
-            checks,
-            deadline,
-            mode,
-        };
-        (self.fault)(Arc::clone(&self.store), call)
-    }
-
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        self.store.reset(checks)
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        let (store, fault) = (Arc::clone(&self.store), self.fault);
+        asking_client(move |checks, deadline, mode| {
+            let call = Call {
+                checks,
+                deadline,
+                mode,
+            };
+            if mode == Purpose::Reset {
+                return send(Arc::clone(&store), call);
+            }
+            fault(Arc::clone(&store), call)
+        })
     }
 }
 
 /// Calls the real store.
 fn send(store: Arc<MemoryStore>, call: Call) -> Reply {
-    Box::pin(async move { store.apply(call.checks, call.deadline, call.mode).await })
+    Box::pin(async move { store.ask(call.checks, call.deadline, call.mode).await })
 }
 
 /// Checks the limit and takes the hits in two steps, between which another request may run.
 fn checks_first_and_takes_later(store: Arc<MemoryStore>, call: Call) -> Reply {
     Box::pin(async move {
         let mut looks = Call {
-            mode: CommitMode::Immediate,
+            mode: Purpose::Decide,
             ..call.clone()
         };
         for look in &mut looks.checks {
@@ -124,14 +125,14 @@ fn refunds_what_passed(store: Arc<MemoryStore>, call: Call) -> Reply {
     })
 }
 
-/// Polls the store with a waker that does nothing, except at first.
-fn loses_the_wake_up(store: Arc<MemoryStore>, call: Call) -> Reply {
+/// Loses replies that do not come at once, as if the wake-up for them were lost.
+fn loses_late_replies(store: Arc<MemoryStore>, call: Call) -> Reply {
     let mut reply = send(store, call);
     let mut polled = false;
     Box::pin(std::future::poll_fn(move |context| {
-        let mut nobody = Context::from_waker(Waker::noop());
-        let context = if polled { context } else { &mut nobody };
-        polled = true;
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Pending;
+        }
         reply.as_mut().poll(context)
     }))
 }
@@ -157,7 +158,7 @@ fn the_default_seeds_find_faults_of_a_store() {
             refunds_what_passed,
             &[Law::AllOrNothing, Law::Remaining, Law::Promise],
         ),
-        (loses_the_wake_up, &[Law::Answered]),
+        (loses_late_replies, &[Law::Answered]),
         (replies_in_reverse, &[Law::FaithfulReplies]),
     ];
     for (place, (fault, by)) in faults.into_iter().enumerate() {

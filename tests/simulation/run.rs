@@ -9,6 +9,7 @@
 //! rules are text.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,8 +18,7 @@ use tollgate::clock::{Clock, ManualClock};
 use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::Generations;
-use tollgate::pipeline::{Parts, Pipeline, RequestError};
+use tollgate::pipeline::{Generations, Parts, Pipeline, RequestError, local_thread};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules as Loaded;
@@ -85,6 +85,8 @@ struct World<'s> {
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     service: Arc<Pipeline>,
+    /// Decides what callers submit. It runs after every other task.
+    batcher: Task<Infallible>,
     /// What resets are sent to.
     store: Arc<dyn Store>,
     /// Resets without an answer, by number.
@@ -138,9 +140,20 @@ pub(crate) fn ask(
 ) -> BoxedFuture<RequestResult> {
     let (service, message) = (Arc::clone(service), request.encode_to_vec());
     Box::pin(async move {
-        let response = service.call(&message, timeout_us, None).await?;
+        let response = service.call(message, timeout_us, None).await?;
         Ok(RateLimitResponse::decode(&*response.message).expect("a response"))
     })
+}
+
+/// Polls the batcher until it waits.
+pub(crate) fn rest(batcher: &mut Task<Infallible>) {
+    for _ in 0..POLLS_AT_REST_MAX {
+        if !batcher.woken() {
+            return;
+        }
+        let None = batcher.poll();
+    }
+    panic!("the batcher is woken without end");
 }
 
 /// The service over this store.
@@ -212,6 +225,7 @@ impl<'s> World<'s> {
             clock,
             metrics,
             generations,
+            batcher: Task::new(Box::pin(local_thread(&service))),
             service,
             store,
             resets: BTreeMap::new(),
@@ -405,6 +419,7 @@ impl<'s> World<'s> {
         self.note(format_args!("worker {worker} runs"));
         let ended = self.workers[worker].task.poll();
         assert!(ended.is_none(), "a worker ended while the store exists");
+        rest(&mut self.batcher);
         let now = self.now();
         self.read_journal(now);
         self.judge.worker_ran(worker, now);
@@ -420,6 +435,8 @@ impl<'s> World<'s> {
         }
         journal::polling(caller);
         let answer = one.task.poll();
+        rest(&mut self.batcher);
+        self.judge.clock_was_read(now);
         self.read_journal(now);
         if let Some(answer) = answer {
             self.callers.remove(&caller);

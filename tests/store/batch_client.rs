@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread::ScopedJoinHandle;
 
 use tollgate::store::{
-    BatchClient, CheckResult, CommitMode, Deadline, StoreError, TentativeTake, Ticket, memory,
+    BatchClient, CheckResult, Deadline, Purpose, StoreError, TentativeTake, Ticket, memory,
 };
 use tollgate_limiter::Check;
 
@@ -39,7 +39,7 @@ fn add(
     ticket: Ticket,
     checks: &[Check],
 ) -> Result<usize, StoreError> {
-    client.add(ticket, checks, Deadline::NEVER, CommitMode::Immediate)
+    client.add(ticket, checks, Deadline::NEVER, Purpose::Decide)
 }
 
 /// Lets the workers do everything in their queues.
@@ -104,9 +104,9 @@ fn left(
 
 /// Every backend with a batch client; the test polls the workers.
 fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn BatchClient>)> {
-    let asked = idle(bounds).filter_map(|running| {
-        let client = running.store.batch_client()?;
-        Some((running, client))
+    let asked = idle(bounds).map(|running| {
+        let client = running.store.batch_client();
+        (running, client)
     });
     let asked: Vec<_> = asked.collect();
     assert!(!asked.is_empty());
@@ -174,7 +174,7 @@ async fn a_mailbox_holds_exactly_its_bound_with_both_clients() {
             ..BOUNDS
         };
         for (mut running, mut client) in each(bounds) {
-            let mut other = running.store.batch_client().unwrap();
+            let mut other = running.store.batch_client();
             let overloaded = Err(StoreError::Overloaded { waiting_max: max });
             // The first client has reserved space; the second finds all that is left.
             for number in 0..max {
@@ -215,9 +215,11 @@ async fn a_check_past_its_deadline_is_not_taken_but_its_neighbours_are() {
     for (mut running, mut client) in each(BOUNDS) {
         let soon = Deadline::within_us(&*running.clock, 20_000);
         let both = [check(1, 10, 4), check(2, 10, 4)];
-        client.add(1, &both, soon, CommitMode::Immediate).unwrap();
+        client.add(1, &both, soon, Purpose::Decide).unwrap();
         add(&mut client, 2, &both).unwrap();
-        client.add(3, &both, soon, CommitMode::Tentative).unwrap();
+        client
+            .add(3, &both, soon, Purpose::DecideTentatively)
+            .unwrap();
         client.send();
         running.clock.advance_us(20_000);
         work(&mut running);
@@ -243,9 +245,9 @@ async fn tentative_takes_are_refunded_unless_the_request_passed() {
     for (mut running, mut client) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         for (ticket, terms) in [
-            (1, CommitMode::Tentative),
-            (2, CommitMode::Immediate),
-            (3, CommitMode::Tentative),
+            (1, Purpose::DecideTentatively),
+            (2, Purpose::Decide),
+            (3, Purpose::DecideTentatively),
         ] {
             client.add(ticket, &twenty, Deadline::NEVER, terms).unwrap();
         }
@@ -271,12 +273,12 @@ async fn a_caller_that_leaves_takes_nothing() {
     for (mut running, mut client) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         // Added and not sent; sent and not decided; decided and not read.
-        let mut leaves = running.store.batch_client().unwrap();
+        let mut leaves = running.store.batch_client();
         add(&mut leaves, 1, &twenty).unwrap();
         assert!(waiting(&running) >= 20);
         drop(leaves);
         assert_eq!(waiting(&running), 0);
-        let mut leaves = running.store.batch_client().unwrap();
+        let mut leaves = running.store.batch_client();
         add(&mut leaves, 1, &twenty).unwrap();
         leaves.send();
         drop(leaves);
@@ -285,9 +287,9 @@ async fn a_caller_that_leaves_takes_nothing() {
             running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
             "20"
         );
-        let mut leaves = running.store.batch_client().unwrap();
+        let mut leaves = running.store.batch_client();
         leaves
-            .add(1, &twenty, Deadline::NEVER, CommitMode::Tentative)
+            .add(1, &twenty, Deadline::NEVER, Purpose::DecideTentatively)
             .unwrap();
         leaves.send();
         work(&mut running);
@@ -358,7 +360,7 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 runtime.enable_all().build().unwrap().block_on(worker);
             });
             let client = |thread: u32| {
-                let mut client = store.batch_client().unwrap();
+                let mut client = store.batch_client();
                 let (mut decided, mut shed, mut under_way) = (0_usize, 0_usize, 0_usize);
                 for turn in 0..2_000_u32 {
                     for ticket in 0..(turn + thread) % 40 {

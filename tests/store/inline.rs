@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tollgate::store::{
-    BatchClient, CheckResult, CommitMode, Deadline, StoreError, TentativeTake, Worker, memory,
+    BatchClient, CheckResult, Deadline, Purpose, StoreError, TentativeTake, Worker, memory,
 };
 use tollgate_limiter::{Check, Otherwise, ReservationOutcome};
 
@@ -73,7 +73,7 @@ impl Bench {
     }
 
     pub(super) fn client(&self) -> Box<dyn BatchClient> {
-        self.running.store.batch_client().unwrap()
+        self.running.store.batch_client()
     }
 
     /// How many checks wait for the first partition.
@@ -84,7 +84,7 @@ impl Bench {
 }
 
 /// Sends a request.
-pub(super) fn send(client: &mut Box<dyn BatchClient>, checks: &[Check], mode: CommitMode) {
+pub(super) fn send(client: &mut Box<dyn BatchClient>, checks: &[Check], mode: Purpose) {
     client.add(1, checks, Deadline::NEVER, mode).unwrap();
     client.send();
 }
@@ -114,7 +114,7 @@ async fn a_lone_check_is_decided_without_a_message_to_the_worker() {
     let bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();
     for expected in [true, true, false] {
-        send(&mut client, &[check(1, 2, 1)], CommitMode::Immediate);
+        send(&mut client, &[check(1, 2, 1)], Purpose::Decide);
         assert_eq!(allowed(&mut client), [expected]);
     }
     assert_eq!(bench.wakes(), 0);
@@ -126,13 +126,13 @@ async fn many_checks_go_to_the_worker_in_one_message() {
     let mut bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();
     let many: Vec<_> = (0..MANY as u64).map(|key| check(key, 1, 1)).collect();
-    send(&mut client, &many, CommitMode::Immediate);
+    send(&mut client, &many, Purpose::Decide);
     assert_eq!(bench.wakes(), 1);
     assert!(allowed(&mut client).is_empty());
     bench.work();
     assert_eq!(allowed(&mut client), [true; MANY]);
     // Its worker rests again.
-    send(&mut client, &[check(1, 1, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(1, 1, 1)], Purpose::Decide);
     assert_eq!(allowed(&mut client), [false]);
 }
 
@@ -140,12 +140,12 @@ async fn many_checks_go_to_the_worker_in_one_message() {
 async fn a_lone_check_is_decided_behind_a_reset_that_waits() {
     let mut bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();
-    send(&mut client, &[check(1, 1, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(1, 1, 1)], Purpose::Decide);
     assert_eq!(allowed(&mut client), [true]);
     let store = Arc::clone(&bench.running.store);
     let mut resetting = store.reset(vec![check(1, 1, 0)]);
     assert!(futures_poll(&mut resetting).is_none());
-    send(&mut client, &[check(1, 1, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(1, 1, 1)], Purpose::Decide);
     assert!(allowed(&mut client).is_empty());
     bench.work();
     assert_eq!(allowed(&mut client), [true]);
@@ -156,14 +156,14 @@ async fn a_lone_check_is_decided_behind_a_reset_that_waits() {
 async fn without_a_worker_nothing_is_decided() {
     // It has not run yet: a snapshot may still be loaded.
     let mut running = idle(ONE_PARTITION).next().unwrap();
-    let mut client = running.store.batch_client().unwrap();
-    send(&mut client, &[check(1, 10, 1)], CommitMode::Immediate);
+    let mut client = running.store.batch_client();
+    send(&mut client, &[check(1, 10, 1)], Purpose::Decide);
     assert!(receive(&mut client).0.is_empty());
     assert!(futures_poll(&mut running.workers[0]).is_none());
     assert_eq!(allowed(&mut client), [true]);
     // It has ended.
     running.workers.clear();
-    send(&mut client, &[check(1, 10, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(1, 10, 1)], Purpose::Decide);
     assert_eq!(receive(&mut client).0, [Err(StoreError::Stopped)]);
     let waiting = running.metric("tollgate_mailbox_checks{partition=\"0\"}");
     assert_eq!(waiting, "0");
@@ -181,17 +181,18 @@ async fn a_commit_is_decided_behind_its_reservation() {
     let mut client = bench.client();
     let ends = commit(1, 10, 7, 2, Otherwise::ChargeOnce);
     // Both without the worker.
-    send(&mut client, &[reserve(1, 10, 7, 5)], CommitMode::Immediate);
+    send(&mut client, &[reserve(1, 10, 7, 5)], Purpose::Decide);
     assert_eq!(outcome(&mut client), [ReservationOutcome::Reserved]);
-    send(&mut client, &[ends], CommitMode::Immediate);
+    send(&mut client, &[ends], Purpose::Decide);
     assert_eq!(outcome(&mut client), [ReservationOutcome::Settled]);
     // The reservation waits for the worker, and so does what ends it.
     let store = Arc::clone(&bench.running.store);
-    let one = vec![reserve(1, 10, 8, 5)];
-    let mut reserving = store.apply_now(one);
+    let mut resetting = store.reset(vec![check(9, 1, 0)]);
+    assert!(futures_poll(&mut resetting).is_none());
+    let mut reserving = store.apply_now(vec![reserve(1, 10, 8, 5)]);
     assert!(futures_poll(&mut reserving).is_none());
     let ends = commit(1, 10, 8, 2, Otherwise::ChargeOnce);
-    send(&mut client, &[ends], CommitMode::Immediate);
+    send(&mut client, &[ends], Purpose::Decide);
     assert!(outcome(&mut client).is_empty());
     bench.work();
     assert!(futures_poll(&mut reserving).unwrap().is_ok());
@@ -208,25 +209,26 @@ async fn a_check_without_space_in_the_queue_is_rejected() {
     let one = [check(1, 100, 1)];
     // What is decided at once leaves its space.
     for _ in 0..10 {
-        send(&mut client, &one, CommitMode::Immediate);
+        send(&mut client, &one, Purpose::Decide);
         assert_eq!(allowed(&mut client), [true]);
     }
     let overloaded = Err(StoreError::Overloaded { waiting_max: 2 });
     let three = vec![check(1, 100, 1); 3];
-    let added = client.add(1, &three, Deadline::NEVER, CommitMode::Immediate);
+    let added = client.add(1, &three, Deadline::NEVER, Purpose::Decide);
     assert_eq!(added, overloaded);
     client.send();
     assert_eq!(bench.waiting(), "0");
     let store = Arc::clone(&bench.running.store);
-    let two = vec![check(1, 100, 1); 2];
-    let mut waiting = store.apply_now(two);
+    let mut resetting = store.reset(vec![check(9, 1, 0)]);
+    assert!(futures_poll(&mut resetting).is_none());
+    let mut waiting = store.apply_now(vec![check(1, 100, 1)]);
     assert!(futures_poll(&mut waiting).is_none());
-    let added = client.add(1, &one, Deadline::NEVER, CommitMode::Immediate);
+    let added = client.add(1, &one, Deadline::NEVER, Purpose::Decide);
     assert_eq!(added, overloaded);
     let shed = "tollgate_shed_total{reason=\"mailbox_full\"}";
     assert_eq!(bench.running.metric(shed), "4");
     bench.work();
-    send(&mut client, &[check(1, 100, 0)], CommitMode::Immediate);
+    send(&mut client, &[check(1, 100, 0)], Purpose::Decide);
     let (answers, _) = receive(&mut client);
-    assert_eq!(answers[0].as_ref().unwrap().remaining, 88);
+    assert_eq!(answers[0].as_ref().unwrap().remaining, 89);
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use tollgate::store::{BatchClient, CheckResult, CommitMode, Deadline, TentativeTake, memory};
+use tollgate::store::{BatchClient, CheckResult, Deadline, Purpose, TentativeTake, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Otherwise};
 use tollgate_test_support::seeded_rng::SeededRng;
 
 use super::inline::{Bench, ONE_PARTITION};
 use super::reservations::{commit, reserve};
-use super::{StoreExt as _, futures_poll, hourly as check};
+use super::{futures_poll, hourly as check};
 
 const TWO_PARTITIONS: memory::MemoryLimits = memory::MemoryLimits {
     partitions: 2,
@@ -45,22 +45,21 @@ impl Side {
         usize::try_from((check.key.0 >> 64) % self.partitions() as u128).unwrap()
     }
 
-    /// Decides a request. All sides look at a bucket of each partition first, so that they do the
-    /// same.
+    /// Decides a request. All sides reset an unused bucket of each partition first, so that they
+    /// do the same.
     fn ask(
         &mut self,
         checks: &[Check],
-        (deadline, mode): (Deadline, CommitMode),
+        (deadline, mode): (Deadline, Purpose),
     ) -> (Vec<CheckResult>, Option<TentativeTake>) {
         let store = Arc::clone(&self.bench.running.store);
-        let mut looking = Vec::new();
+        let mut resetting = Vec::new();
         for partition in 0..self.partitions() {
-            let of_partition = |look: &Check| self.partition_of(look) == partition;
-            let mut looks = (900..).map(|key| check(key, 10, 0));
-            let look = vec![looks.find(of_partition).unwrap()];
-            let mut look = store.apply_now(look);
-            assert!(futures_poll(&mut look).is_none());
-            looking.push(look);
+            let of_partition = |one: &Check| self.partition_of(one) == partition;
+            let mut unused = (900..).map(|key| check(key, 10, 0));
+            let mut reset = store.reset(vec![unused.find(of_partition).unwrap()]);
+            assert!(futures_poll(&mut reset).is_none());
+            resetting.push(reset);
             if partition >= self.busy {
                 assert!(self.bench.poll(partition).is_pending());
             }
@@ -78,8 +77,8 @@ impl Side {
             assert!(self.bench.poll(partition).is_pending());
         }
         self.receive(&mut answers, &mut tentative);
-        for mut look in looking {
-            assert!(futures_poll(&mut look).unwrap().is_ok());
+        for mut reset in resetting {
+            assert!(futures_poll(&mut reset).unwrap().is_ok());
         }
         let answers = answers.into_iter().map(Option::unwrap);
         (answers.collect(), tentative)
@@ -167,7 +166,7 @@ async fn random_requests(bounds: memory::MemoryLimits, seed: u64) -> usize {
         let checks: Vec<_> = (0..random.between(1, 5))
             .map(|_| random_check(&mut random))
             .collect();
-        let mode = random.pick(&[CommitMode::Immediate, CommitMode::Tentative]);
+        let mode = random.pick(&[Purpose::Decide, Purpose::DecideTentatively]);
         let (late, commits) = (random.once_in(10), random.once_in(2));
         let mut replies = Vec::new();
         for side in &mut sides {
@@ -236,7 +235,7 @@ async fn a_full_memory_is_answered_alike_without_the_worker_and_by_it() {
             ..ONE_PARTITION
         };
         let mut sides = [0, 1].map(|busy| Side::new(bounds, busy));
-        let never = (Deadline::NEVER, CommitMode::Immediate);
+        let never = (Deadline::NEVER, Purpose::Decide);
         let mut unlike_a_bucket = 0;
         // Exhausted buckets are not evicted: no space is left at some point.
         for key in 0..3_000 {

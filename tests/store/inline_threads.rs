@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate::store::{CommitMode, StoreError};
+use tollgate::store::{Purpose, StoreError};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Check, Limit, Operation, Outcome, State, Timestamp,
 };
@@ -74,8 +74,8 @@ fn while_a_thread_decides(
     };
     let store = Arc::clone(&bench.running.store);
     let thread = std::thread::spawn(move || {
-        let mut client = store.batch_client().unwrap();
-        send(&mut client, &[one], CommitMode::Immediate);
+        let mut client = store.batch_client();
+        send(&mut client, &[one], Purpose::Decide);
         allowed(&mut client)
     });
     has_begun.recv_timeout(PATIENCE).expect("it decides");
@@ -92,7 +92,7 @@ async fn the_worker_is_woken_when_a_thread_has_decided_and_comes_first_then() {
     let (mut first, mut second) = (bench.client(), bench.client());
     let one = [check(2, 1, 1)];
     let passed = while_a_thread_decides(&mut bench, Then::Decide, |bench| {
-        send(&mut first, &one, CommitMode::Immediate);
+        send(&mut first, &one, Purpose::Decide);
         assert_eq!(bench.wakes(), 1, "a message for the worker");
         // The worker does not get the partition.
         bench.work();
@@ -102,7 +102,7 @@ async fn the_worker_is_woken_when_a_thread_has_decided_and_comes_first_then() {
     assert_eq!(passed, Some(true));
     assert_eq!(bench.wakes(), 2, "the thread woke it");
     // The partition is free, but the worker waits for it.
-    send(&mut second, &one, CommitMode::Immediate);
+    send(&mut second, &one, Purpose::Decide);
     assert!(allowed(&mut second).is_empty());
     bench.work();
     assert_eq!(allowed(&mut first), [true]);
@@ -110,7 +110,7 @@ async fn the_worker_is_woken_when_a_thread_has_decided_and_comes_first_then() {
     assert_eq!(allowed(&mut second), [false]);
     // And then no more.
     let wakes = bench.wakes();
-    send(&mut second, &[check(3, 1, 1)], CommitMode::Immediate);
+    send(&mut second, &[check(3, 1, 1)], Purpose::Decide);
     assert_eq!(allowed(&mut second), [true]);
     assert_eq!(bench.wakes(), wakes);
 }
@@ -124,11 +124,11 @@ async fn no_thread_decides_while_the_worker_wants_to_sweep() {
     // The worker wants the partition without a message.
     let decided = while_a_thread_decides(&mut bench, Then::Decide, Bench::work);
     assert_eq!(decided, Some(true));
-    send(&mut client, &one, CommitMode::Immediate);
+    send(&mut client, &one, Purpose::Decide);
     assert!(allowed(&mut client).is_empty(), "the worker comes first");
     bench.work();
     assert_eq!(allowed(&mut client), [true]);
-    send(&mut client, &one, CommitMode::Immediate);
+    send(&mut client, &one, Purpose::Decide);
     assert_eq!(allowed(&mut client), [false]);
 }
 
@@ -137,12 +137,12 @@ async fn a_worker_that_ends_lets_a_thread_decide_and_no_other() {
     let mut bench = Bench::new(ONE_PARTITION);
     let mut client = bench.client();
     let passed = while_a_thread_decides(&mut bench, Then::Decide, |bench| {
-        send(&mut client, &[check(2, 1, 1)], CommitMode::Immediate);
+        send(&mut client, &[check(2, 1, 1)], Purpose::Decide);
         bench.running.workers.clear();
         assert_eq!(receive(&mut client).0, [Err(StoreError::Stopped)]);
     });
     assert_eq!(passed, Some(true));
-    send(&mut client, &[check(2, 1, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(2, 1, 1)], Purpose::Decide);
     assert_eq!(receive(&mut client).0, [Err(StoreError::Stopped)]);
     assert_eq!(bench.waiting(), "0");
 }
@@ -154,7 +154,7 @@ async fn a_panic_in_a_thread_ends_the_worker() {
     let passed = while_a_thread_decides(&mut bench, Then::Panic, |_| {});
     assert_eq!(passed, None);
     // The state of the partition is unknown: nothing is decided in it.
-    send(&mut client, &[check(2, 1, 1)], CommitMode::Immediate);
+    send(&mut client, &[check(2, 1, 1)], Purpose::Decide);
     assert!(receive(&mut client).0.is_empty());
     assert!(bench.poll(0).is_ready());
     assert_eq!(receive(&mut client).0, [Err(StoreError::Stopped)]);
@@ -184,7 +184,7 @@ fn exactly_the_limit_passes_while_threads_and_the_worker_race() {
         runtime.enable_all().build().unwrap().block_on(worker);
     });
     let client = |thread: usize| {
-        let mut client = store.batch_client().unwrap();
+        let mut client = store.batch_client();
         let mut passed = 0;
         for turn in 0..2_000_usize {
             // Now and then a batch for the worker.
@@ -194,7 +194,7 @@ fn exactly_the_limit_passes_while_threads_and_the_worker_race() {
                 1
             };
             let one = check(1, u32::try_from(LIMIT).unwrap(), 1);
-            send(&mut client, &vec![one; checks], CommitMode::Immediate);
+            send(&mut client, &vec![one; checks], Purpose::Decide);
             let answers = wait_for_answers(&mut client, checks).into_iter();
             passed += answers
                 .filter(|answer| answer.as_ref().unwrap().allowed)

@@ -3,16 +3,15 @@
 //! The test sets the clock, and tokio's time is paused, so a worker's tick takes no real time.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::store::ResetFuture;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate::store::memory::MemoryStore;
 use tollgate_limiter::Outcome;
+use tollgate_test_support::asking_store::asking_client;
 
 use super::*;
 
@@ -41,50 +40,59 @@ pub(super) struct Shared {
     pub(super) panics: Mutex<bool>,
 }
 
-impl Store for Shared {
-    fn apply(
+struct SharedStore(Arc<Shared>);
+
+impl Store for SharedStore {
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        let shared = Arc::clone(&self.0);
+        asking_client(move |checks, deadline, purpose| {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move { shared.decide(checks, deadline, purpose).await })
+        })
+    }
+}
+
+impl Shared {
+    async fn decide(
         &self,
         checks: Vec<Check>,
         deadline: Deadline,
-        terms: CommitMode,
-    ) -> Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + '_>> {
-        Box::pin(async move {
-            *self.calls.lock().unwrap() += 1;
-            let held = self.held.lock().unwrap().pop_front();
-            if let Some(held) = held {
-                held.await.unwrap();
-            }
-            let panics = *self.panics.lock().unwrap();
-            assert!(!panics, "a defect in a store");
+        purpose: Purpose,
+    ) -> Result<StoreReply, StoreError> {
+        if purpose == Purpose::Reset {
             if *self.fails.lock().unwrap() {
                 return Err(StoreError::Stopped);
             }
-            self.clock
-                .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
-            for check in &checks {
-                if let Hits::Undo { hits, taken_at } = check.operation.hits {
-                    self.given_back.lock().unwrap().push((hits, taken_at));
-                }
-            }
-            let applied = self.store.apply(checks.clone(), deadline, terms).await?;
-            let now_us = self.clock.uptime_us();
-            for (check, answer) in checks.iter().zip(&applied.answers) {
-                let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
-                let hits = match check.operation.hits {
-                    Hits::Take(hits) if allowed => hits,
-                    _ => 0,
-                };
-                self.granted.lock().unwrap().push((now_us, hits));
-            }
-            Ok(applied)
-        })
-    }
-
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        if *self.fails.lock().unwrap() {
-            return Box::pin(async { Err(StoreError::Stopped) });
+            return self.store.ask(checks, deadline, purpose).await;
         }
-        self.store.reset(checks)
+        *self.calls.lock().unwrap() += 1;
+        let held = self.held.lock().unwrap().pop_front();
+        if let Some(held) = held {
+            held.await.unwrap();
+        }
+        let panics = *self.panics.lock().unwrap();
+        assert!(!panics, "a defect in a store");
+        if *self.fails.lock().unwrap() {
+            return Err(StoreError::Stopped);
+        }
+        self.clock
+            .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
+        for check in &checks {
+            if let Hits::Undo { hits, taken_at } = check.operation.hits {
+                self.given_back.lock().unwrap().push((hits, taken_at));
+            }
+        }
+        let reply = self.store.ask(checks.clone(), deadline, purpose).await?;
+        let now_us = self.clock.uptime_us();
+        for (check, answer) in checks.iter().zip(&reply.answers) {
+            let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
+            let hits = match check.operation.hits {
+                Hits::Take(hits) if allowed => hits,
+                _ => 0,
+            };
+            self.granted.lock().unwrap().push((now_us, hits));
+        }
+        Ok(reply)
     }
 }
 
@@ -125,7 +133,7 @@ impl Replicas {
         });
         let (mut stores, mut running) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let as_store: Arc<dyn Store> = shared.clone();
+            let as_store: Arc<dyn Store> = Arc::new(SharedStore(shared.clone()));
             let (store, workers) =
                 LeasedStore::pair(&as_store, bounds, 2, 16_384, &dynamic, &metrics);
             stores.push(Some(Arc::new(store)));

@@ -369,13 +369,13 @@ async fn without_space_for_a_lease_the_shared_store_decides() {
 #[tokio::test(start_paused = true)]
 async fn many_at_once_are_answered_each_once() {
     let replicas = Replicas::new(1, LEASES);
-    let mut asking: Box<dyn BatchClient> = replicas.store(0).batch_client().unwrap();
+    let mut asking: Box<dyn BatchClient> = replicas.store(0).batch_client();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let (mut shares, mut answered, mut allowed) = (0, 0, 0);
     for ticket in 0..300 {
         let checks = [check(1, 200, 1), check(1_000 + u64::from(ticket), 5, 1)];
         shares += asking
-            .add(ticket, &checks, Deadline::NEVER, CommitMode::Immediate)
+            .add(ticket, &checks, Deadline::NEVER, Purpose::Decide)
             .unwrap();
         if ticket % 7 == 0 {
             asking.send();

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::{
-    ApplyFuture, BACKENDS, Backend, BatchClient, CheckResult, CommitMode, Deadline, Setup,
+    AskFuture, BACKENDS, Backend, BatchClient, CheckResult, Deadline, Purpose, Setup,
     SharedSettings, Store, StoreError, StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
@@ -52,12 +52,12 @@ struct Running {
 /// Checks without a deadline.
 trait StoreExt: Store {
     /// Takes are final.
-    fn apply_now(&self, checks: Vec<Check>) -> ApplyFuture<'_> {
-        self.apply(checks, Deadline::NEVER, CommitMode::Immediate)
+    fn apply_now(&self, checks: Vec<Check>) -> AskFuture<'_> {
+        self.ask(checks, Deadline::NEVER, Purpose::Decide)
     }
 
-    fn apply_tentatively(&self, checks: Vec<Check>) -> ApplyFuture<'_> {
-        self.apply(checks, Deadline::NEVER, CommitMode::Tentative)
+    fn apply_tentatively(&self, checks: Vec<Check>) -> AskFuture<'_> {
+        self.ask(checks, Deadline::NEVER, Purpose::DecideTentatively)
     }
 }
 
@@ -81,7 +81,7 @@ fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
         memory: bounds,
-        capture: tollgate::capture::Capture::new(),
+        recorder: Some(tollgate::capture::Capture::new()),
     };
     let (store, workers) = backend.build(&settings, &setup).unwrap();
     Running {

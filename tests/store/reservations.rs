@@ -111,9 +111,9 @@ async fn every_store() -> Vec<Running> {
 
 /// The same as [`became`], by a batch client.
 async fn became_by_batch(store: &dyn Store, check: Check) -> ReservationOutcome {
-    let mut client = store.batch_client().unwrap();
+    let mut client = store.batch_client();
     client
-        .add(0, &[check], Deadline::NEVER, CommitMode::Immediate)
+        .add(0, &[check], Deadline::NEVER, Purpose::Decide)
         .unwrap();
     client.send();
     let came = replies(&mut client, 1).await;

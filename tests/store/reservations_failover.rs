@@ -33,10 +33,7 @@ async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_st
     let asked = store
         .apply_now(vec![commit(1, 400, 1, 60, Otherwise::Unknown)])
         .await;
-    assert!(matches!(
-        asked.unwrap().answers[0],
-        Err(StoreError::Unavailable(_))
-    ));
+    assert!(matches!(asked, Err(StoreError::Unavailable(_))));
     out_of_order.store(false, Ordering::Relaxed);
     // (what is left in the shared store, and of a quarter of the limit in the fallback)
     let left = async || (left_of(first, 1, 400).await, left_of(second, 1, 100).await);
@@ -73,7 +70,7 @@ async fn a_reservation_of_the_fallback_settles_there_and_others_in_the_shared_st
 #[tokio::test]
 async fn a_batch_client_settles_in_the_store_that_made_the_reservation() {
     let (store, out_of_order, first, second) = pair();
-    let mut client = store.batch_client().unwrap();
+    let mut client = store.batch_client();
     out_of_order.store(true, Ordering::Relaxed);
     assert_eq!(
         became(&store, reserve(1, 400, 1, 40)).await,
@@ -93,7 +90,7 @@ async fn a_batch_client_settles_in_the_store_that_made_the_reservation() {
     for (ticket, asked) in (0..).zip(&requests) {
         checks += asked.len();
         client
-            .add(ticket, asked, Deadline::NEVER, CommitMode::Immediate)
+            .add(ticket, asked, Deadline::NEVER, Purpose::Decide)
             .unwrap();
     }
     client.send();

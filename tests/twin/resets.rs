@@ -11,7 +11,7 @@ use tollgate::clock::{Clock, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::redis::script;
-use tollgate::store::{CommitMode, Deadline, Store};
+use tollgate::store::{Deadline, Purpose, Store};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Timestamp, Unit,
 };
@@ -56,7 +56,7 @@ async fn in_memory(store: &MemoryStore, steps: &[Step]) -> Vec<Result<Outcome, b
             let counted = store.reset(checks).await.unwrap();
             outcomes.push(Err(counted[0]));
         } else {
-            let applied = store.apply(checks, Deadline::NEVER, CommitMode::Immediate);
+            let applied = store.ask(checks, Deadline::NEVER, Purpose::Decide);
             outcomes.push(Ok(applied.await.unwrap().answers[0].clone().unwrap()));
         }
     }

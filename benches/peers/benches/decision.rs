@@ -114,7 +114,7 @@ fn decisions(criterion: &mut Criterion) {
     group.bench_function("tollgate, request to answer", |bencher| {
         bencher.iter(|| {
             let request = next.next().expect("a cycle");
-            let deciding = rate_limit.call(black_box(request), None, None);
+            let deciding = rate_limit.call(black_box(request.clone()), None, None);
             let response = runtime.block_on(deciding).expect("an answer");
             assert_eq!(response.code, Code::Ok);
         });

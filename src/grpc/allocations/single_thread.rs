@@ -19,13 +19,14 @@ use tonic::service::Routes;
 use crate::capture::Capture;
 use crate::clock::{Clock, ManualClock};
 use crate::decisions::Decisions;
-use crate::grpc::batcher::{Batcher, ThreadCandidates};
 use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
-use crate::grpc::responder::Responder;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
-use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline, RequestError};
+use crate::pipeline::{
+    Batcher, CandidateBatcher, CandidatePartitions, EncodedResponse, Generations, Parts, Pipeline,
+    RequestError, Responder,
+};
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -67,7 +68,7 @@ pub(super) struct Bench {
     pub(super) batcher: Batcher<Caller>,
     pub(super) workers: Vec<Worker>,
     /// Decides the candidate; none without one.
-    candidates: Option<ThreadCandidates>,
+    candidates: Option<Rc<CandidateBatcher>>,
     pub(super) answered: Rc<RefCell<Vec<Vec<u8>>>>,
     /// Memory of earlier responses.
     spare: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -85,16 +86,18 @@ pub(super) struct Caller {
 }
 
 impl Responder for Caller {
-    fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn respond(self, response: Result<EncodedResponse<'_>, RequestError>) {
+        let response = response.unwrap_or_else(|error| panic!("{error}"));
         let mut frame = self.spare.borrow_mut().pop().unwrap_or_default();
         frame.clear();
-        write(&mut frame);
-        assert_eq!(frame.len(), bytes, "the announced length");
+        response.write_frame(&mut frame);
+        let announced = response.frame_bytes();
+        assert_eq!(frame.len(), announced, "the announced length");
         self.answered.borrow_mut().push(frame);
     }
 
-    fn reject(self, error: RequestError) {
-        panic!("{error}");
+    fn release(self) {
+        panic!("the decoder reads it");
     }
 
     fn is_cancelled(&self) -> bool {
@@ -106,10 +109,6 @@ fn settings(arguments: &[&str]) -> Settings {
     let command = Settings::augment_args(clap::Command::new("tollgate"));
     let arguments = [&["tollgate"], arguments].concat();
     Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
-}
-
-pub(super) fn batcher<R: Responder>(server: &ServerContext) -> Batcher<R> {
-    Batcher::new(&server.pipeline, &server.metrics, server.message_size_max).unwrap()
 }
 
 impl Bench {
@@ -138,7 +137,7 @@ impl Bench {
                     clock: clock.clone(),
                     metrics: Arc::clone(&metrics),
                     memory,
-                    capture: Arc::clone(&capture),
+                    recorder: Some(Arc::<Capture>::clone(&capture)),
                 },
             )
             .unwrap();
@@ -176,7 +175,7 @@ impl Bench {
             let shared: Arc<dyn Clock> = clock.clone();
             let made = CandidatePartitions::new(memory, &shared, &metrics);
             let (partitions, tasks) = made.unwrap();
-            workers.extend(tasks.workers);
+            workers.extend(tasks);
             pipeline = pipeline.with_candidates(partitions);
         }
         let server = ServerContext {
@@ -187,7 +186,7 @@ impl Bench {
             message_size_max: settings.message_size_max,
             bodies,
         };
-        let batcher: Batcher<Caller> = batcher(&server);
+        let batcher: Batcher<Caller> = Batcher::new(&server.pipeline);
         Self {
             clock,
             capture,
@@ -217,7 +216,7 @@ impl Bench {
             };
             assert!(
                 self.batcher
-                    .start(body, Some(20_000), self.parent, caller)
+                    .start(&body[5..], Some(20_000), self.parent, caller)
                     .is_ok()
             );
         }

@@ -1,5 +1,5 @@
 //! Envoy's rate limit service, for calls that the fast path does not support: compressed messages,
-//! messages in several frames, and malformed ones. They take the single-call path
+//! messages in several frames, and malformed ones. They are submitted as tasks' requests
 //! ([`Pipeline::call`]), as `/json` does.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[],
     add: |routes, context| {
         let settings = context.settings;
-        let server = RateLimitServiceServer::new(SingleCall(Arc::clone(context.pipeline)))
+        let server = RateLimitServiceServer::new(UnusualCalls(Arc::clone(context.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(settings.message_size_max);
         let pipeline = Arc::clone(context.pipeline);
@@ -33,13 +33,13 @@ pub(super) const SERVICE: GrpcService = GrpcService {
     },
 };
 
-/// The service over the single-call path.
-struct SingleCall(Arc<Pipeline>);
+/// The service over the pipeline.
+struct UnusualCalls(Arc<Pipeline>);
 
-// === impl SingleCall ===
+// === impl UnusualCalls ===
 
 #[tonic::async_trait]
-impl RateLimitService for SingleCall {
+impl RateLimitService for UnusualCalls {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
@@ -57,7 +57,7 @@ impl RateLimitService for SingleCall {
             .then(|| TraceParent::of(headers.as_ref()))
             .flatten();
         let message = request.get_ref().encode_to_vec();
-        let response = self.0.call(&message, timeout_us, parent).await?;
+        let response = self.0.call(message, timeout_us, parent).await?;
         let response = RateLimitResponse::decode(&*response.message)
             .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(response))

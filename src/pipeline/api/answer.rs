@@ -10,21 +10,8 @@ use tollgate_limiter::algorithm::Settled;
 
 use super::operations::cost_of;
 use super::turns::give_way;
-use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, ApiStep, checks_of};
-
-/// What the decision says of a call.
-pub(super) struct Decided {
-    /// Whether it passes.
-    pub(super) code: Code,
-    /// The time until it would.
-    pub(super) retry_us: Option<u64>,
-    /// The headers that the settings enable.
-    pub(super) headers: Vec<(String, String)>,
-    /// The encoded response to a peek or a report.
-    pub(super) response: Option<Vec<u8>>,
-    /// Whether another settle of the reservation came before it.
-    pub(super) was_settled: bool,
-}
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, checks_of};
+use crate::pipeline::api_call::{ApiStep, Decided};
 
 /// Limits that are written before other tasks run.
 const LIMITS_PER_TURN: usize = 256;

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use tollgate_limiter::{EXPIRY_MS_MAX, Otherwise, REGISTER_MAX};
 
+use super::ApiRequest;
 use super::turns::give_way;
-use super::{ApiRequest, ApiStep};
+use crate::pipeline::api_call::ApiStep;
 
 /// The largest number of hits in a call: what a number of JSON holds exactly in every language.
 pub(crate) const API_HITS_MAX: u64 = REGISTER_MAX;
@@ -116,6 +117,9 @@ impl BatchProgress {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -127,5 +131,20 @@ mod tests {
         }
         let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len());
+    }
+
+    #[test]
+    fn a_batch_gives_way_after_16_calls_or_16_kib_of_answers() {
+        let gave_way = |bytes: usize| -> Vec<usize> {
+            let mut progress = BatchProgress::new(40, usize::MAX).unwrap();
+            let mut cx = Context::from_waker(Waker::noop());
+            let is_pending = |call: &usize| {
+                let given = pin!(progress.give_way(call * bytes));
+                given.poll(&mut cx).is_pending()
+            };
+            (1..=40).filter(is_pending).collect()
+        };
+        assert_eq!(gave_way(10), [16, 32]);
+        assert_eq!(gave_way(4 << 10), (4..=40).step_by(4).collect::<Vec<_>>());
     }
 }

@@ -1,43 +1,36 @@
-//! One call of the API, alone: plan, turn, apply, decide, answer.
+//! One call of the API: it is submitted to the thread that decides it, and answered here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, LimitOrigin, Request};
+use tokio::sync::oneshot;
+use tollgate_limiter::{Code, LimitOrigin, Plan, Request};
 
-use super::answer::{CallOutcomes, Decided};
+use super::answer::CallOutcomes;
 use super::bounds::{BatchProgress, validate};
 use super::operations::Operations;
 use super::peeks::refuse_peeks;
-use super::recorded;
-use super::turns::give_way;
-use super::{ApiAnswer, ApiError, ApiRequest, ApiStep};
-use crate::pipeline::begin::{Call, Undecodable};
-use crate::pipeline::decode::decode;
+use super::turns::{SHORT_REQUEST_CHECKS_MAX, give_way};
+use super::{ApiAnswer, ApiError, ApiRequest};
+use crate::ended::RequestError;
+use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
+use crate::pipeline::begin::purpose_of;
 use crate::pipeline::headers::retry_after_us;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, RequestError};
+use crate::pipeline::threads::{Submission, TaskAnswer, TaskReply};
+use crate::pipeline::{Generation, Pipeline};
 use crate::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor,
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::store::{CommitMode, Deadline};
-
-/// A call of more descriptors lets other tasks run before it is planned.
-const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
-
-/// A call of more checks lets other tasks run between its steps: to plan, to decide, to finish, to
-/// answer.
-const SHORT_CALL_CHECKS_MAX: usize = 256;
+use crate::store::{Deadline, Purpose};
 
 /// The most bytes of an answer beside its limits and its id.
 const ANSWER_BYTES: usize = 512;
 
 /// The most bytes of a byte of an id: JSON escapes it.
 const ESCAPED_BYTES: usize = 6;
-
-pub(super) type Pending = PendingRequest<Arc<Generation>>;
 
 impl Pipeline {
     /// The deadline of a call that came now with this timeout.
@@ -102,70 +95,127 @@ impl Pipeline {
         answer_bytes_max: Option<usize>,
     ) -> Result<ApiAnswer, ApiError> {
         validate(&call).map_err(ApiError::Invalid)?;
-        if call.request.descriptors().len() > SHORT_CALL_DESCRIPTORS_MAX {
+        let is_peek = call.step == ApiStep::Peek;
+        let descriptors = call.request.descriptors();
+        let peeked = descriptors.map(|one| one.hits).filter(|_| is_peek);
+        let asked = ApiCall {
+            answer_bytes_max,
+            ..ApiCall::new(call.step, peeked.collect())
+        };
+        let (reply, ended) = oneshot::channel();
+        let submission = Submission {
+            message: message_of(&call),
+            api: Some(Box::new(asked)),
+            deadline: call.deadline,
+            parent: call.parent,
+            reply: TaskReply::Api(reply),
+        };
+        self.submit(submission).await?;
+        let outcomes = match TaskAnswer::received(ended).await {
+            Err(RequestError::Invalid(why)) => return Err(ApiError::Invalid(why)),
+            Err(error) => return Err(error.into()),
+            Ok(outcomes) => outcomes,
+        };
+        // A setting can let a request pass that the store did not decide. It cannot settle.
+        if let Some(error) = outcomes.undecided
+            && !call.step.takes()
+        {
+            return Err(RequestError::from(error).into());
+        }
+        let Some(rules) = outcomes.rules else {
+            // A setting answered a request that exceeds a bound.
+            return Ok(ApiAnswer::without_limits(&call, outcomes.decided));
+        };
+        if outcomes.outcomes.len() > SHORT_REQUEST_CHECKS_MAX {
             give_way().await;
         }
-        let message = message_of(&call);
-        let mut scratch = Scratch::new(&self.metrics, self.other_key_counts(), None);
-        let mut pending = Pending::default();
-        let arrived = Call {
-            message: &message,
-            parent: call.parent,
-            now_us: self.clock.uptime_us(),
-        };
-        let rules = self.generations.current();
-        self.begin(arrived, rules, &mut scratch, &mut pending)
-            .map_err(|Undecodable| RequestError::Malformed("the call is too long".to_owned()))?;
-        let is_check = call.step == ApiStep::Check;
-        // A setting can answer what is beyond a bound. It cannot settle.
+        let plan = Plan::from_buffer(outcomes.plan, &rules.rules);
+        let refused = outcomes.decided.code == Code::OverLimit;
+        let after =
+            (refused && plan.all_or_nothing()).then(|| plan.after_refunds(&outcomes.outcomes));
+        CallOutcomes {
+            call: &call,
+            plan: &plan,
+            outcomes: after.as_deref().unwrap_or(&outcomes.outcomes),
+            rule_names: answer_bytes_max.is_some().then_some(&*rules.names),
+            shadow: self.response_policy.modes.shadow,
+        }
+        .answer(outcomes.decided)
+        .await
+    }
+
+    /// Turns a request that has begun into a call of the API.
+    pub(in crate::pipeline) fn begin_api(
+        &self,
+        request: &Request<'_>,
+        mut api: Box<ApiCall>,
+        pending: &mut PendingRequest,
+    ) {
         pending.stage = match std::mem::take(&mut pending.stage) {
-            Stage::Decided(_, error) if !call.step.takes() => Stage::Failed(error),
+            // A setting can answer what is beyond a bound. It cannot settle.
+            Stage::Bound(_, error) if !api.step.takes() => Stage::Failed(error),
+            Stage::Planned(rules) => match self.plan_api(request, &rules, &mut api, pending) {
+                Ok(()) => Stage::Planned(rules),
+                Err(error) => Stage::Failed(error),
+            },
             stage => stage,
         };
-        if pending.captured.is_some() {
-            pending.captured_call = recorded::encode(&call);
+        pending.api = Some(api);
+        pending.next_round();
+    }
+
+    /// Turns the checks of a plan into the operation of the call.
+    fn plan_api(
+        &self,
+        request: &Request<'_>,
+        rules: &Generation,
+        api: &mut ApiCall,
+        pending: &mut PendingRequest,
+    ) -> Result<(), RequestError> {
+        let step = api.step();
+        let mut plan = pending.take_plan(&rules.rules);
+        let operations = Operations::new(step, request, &self.hash, &self.estimates);
+        let set = plan.replace_operations(operations.add_prices(), |at, check| {
+            operations.of(at, check)
+        });
+        if matches!(step, ApiStep::Reserve { .. }) {
+            plan.set_all_or_nothing(true);
         }
-        let rules = pending.rules.clone();
-        if let Some(rules) = &rules
-            && let Err(why) = self.set_operations(&call, rules, &mut pending)
-        {
-            pending.stage = Stage::Failed(RequestError::Invalid(why));
-        }
-        if let Some(bytes_max) = answer_bytes_max
-            && matches!(pending.stage, Stage::Planned)
-            && answer_bytes(&call, rules.as_deref(), &mut pending) > bytes_max
-        {
-            pending.stage = Stage::Failed(self.answer_too_large());
-        }
-        let is_long = pending.checks().len() > SHORT_CALL_CHECKS_MAX;
-        let capture = self.watch_capture(&pending);
-        if is_long {
-            give_way().await;
-        }
-        let was_settled = match &rules {
-            Some(rules) if call.step.settles_once() => {
-                let settled = self.apply_settle(&call, rules, &mut pending).await;
-                settled.unwrap_or_default()
-            }
-            _ => {
-                self.apply_checks(&mut pending, call.deadline).await;
-                false
-            }
+        pending.purpose = match step {
+            ApiStep::Check | ApiStep::Reserve { .. } => purpose_of(&plan),
+            _ => Purpose::Decide,
         };
-        if is_long {
-            give_way().await;
+        let bytes_max = api.answer_bytes_max;
+        let is_too_large = bytes_max.is_some_and(|max| answer_bytes(step, rules, &plan) > max);
+        let rounds = step.settles_once().then(|| Rounds::new(request, &plan));
+        pending.put_plan(plan);
+        api.rounds = rounds.unwrap_or_default();
+        set.map_err(RequestError::Invalid)?;
+        if is_too_large {
+            return Err(self.answer_too_large());
         }
-        capture.done();
+        Ok(())
+    }
+
+    /// Ends a call of the API, for the task that asked it. None if the caller has left.
+    pub(in crate::pipeline) fn end_api(
+        &self,
+        pending: &mut PendingRequest,
+        scratch: &mut Scratch,
+        now_us: u64,
+        is_left: bool,
+    ) -> Option<Result<ApiOutcomes, RequestError>> {
+        refuse_peeks(pending);
+        let api = pending.api.as_ref();
+        let was_settled = api.is_some_and(|api| api.rounds.was_settled);
+        let has_response =
+            api.is_some_and(|api| matches!(api.step, ApiStep::Peek | ApiStep::Report));
         let undecided = pending.results.error.clone();
-        if let Some(rules) = &rules
-            && call.step == ApiStep::Peek
-        {
-            let hits = call.request.descriptors().map(|one| one.hits);
-            let hits: Vec<_> = hits.collect();
-            refuse_peeks(&hits, rules, &mut pending);
-        }
-        let now_us = self.clock.uptime_us();
-        let decided = self.finish(&mut pending, &mut scratch, now_us, |response| {
+        let rules = match &pending.stage {
+            Stage::Planned(rules) => Some(Arc::clone(&rules.0)),
+            Stage::Bound(..) | Stage::Failed(_) => None,
+        };
+        let decided = self.end(pending, scratch, now_us, is_left, |response| {
             let response = response?;
             let decision = response.decision();
             let headers = self.response_policy.headers.as_ref();
@@ -175,134 +225,31 @@ impl Pipeline {
                 code: decision.code,
                 retry_us: retry_after_us(decision),
                 headers: headers.map(|header| (header.key, header.value)).collect(),
-                response: matches!(call.step, ApiStep::Peek | ApiStep::Report)
-                    .then(|| response.message()),
+                response: has_response.then(|| response.message()),
                 was_settled,
             })
         });
-        scratch.flush_counts(&self.metrics);
-        let answer = match decided {
-            Err(RequestError::Invalid(why)) => Err(ApiError::Invalid(why)),
-            Err(error) => Err(error.into()),
-            // A setting can let a request pass that the store did not decide. It cannot settle.
-            Ok(_) if undecided.is_some() && !call.step.takes() => Err(ApiError::Request(
-                undecided.map_or(RequestError::NoRules, Into::into),
-            )),
-            Ok(decided) => {
-                if is_long {
-                    give_way().await;
-                }
-                let with_limits = answer_bytes_max.is_some();
-                let rules = rules.as_deref().map(|rules| (rules, with_limits));
-                self.answer_call(&call, rules, &mut pending, decided).await
-            }
-        };
-        // A candidate decides messages, in which a peek with an id would be a start.
-        if is_check && pending.wants_candidate() {
-            self.queue_candidate(pending);
-        }
-        answer
-    }
-
-    /// Turns the checks of a request that has begun into a step of a reservation, for a caller that
-    /// applies them itself.
-    ///
-    /// # Errors
-    ///
-    /// When the message is no plain request, or a limit cannot do that.
-    pub(crate) fn set_step(
-        &self,
-        message: &[u8],
-        step: ApiStep<'_>,
-        rules: &Generation,
-        pending: &mut Pending,
-    ) -> Result<(), RequestError> {
-        let mut request = Request::default();
-        decode(message, self.request_policy, &mut request)
-            .ok_or_else(|| RequestError::Malformed("it cannot be decoded".to_owned()))?;
-        let call = ApiRequest {
-            request,
-            step,
-            deadline: Deadline::NEVER,
-            parent: None,
-        };
-        self.set_operations(&call, rules, pending)
-            .map_err(RequestError::Invalid)
-    }
-
-    /// Turns the checks of a plan into the operation of the call.
-    fn set_operations(
-        &self,
-        call: &ApiRequest<'_>,
-        rules: &Generation,
-        pending: &mut Pending,
-    ) -> Result<(), String> {
-        pending.is_api = true;
-        let mut plan = pending.take_plan(&rules.rules);
-        let operations = Operations::new(call, &self.hash, &self.estimates);
-        let set = plan.replace_operations(operations.add_prices(), |at, check| {
-            operations.of(at, check)
-        });
-        if matches!(call.step, ApiStep::Reserve { .. }) {
-            plan.set_all_or_nothing(true);
-        }
-        pending.commit_mode = match call.step {
-            ApiStep::Check | ApiStep::Reserve { .. } if plan.all_or_nothing() => {
-                CommitMode::Tentative
-            }
-            _ => CommitMode::Immediate,
-        };
-        pending.put_plan(plan);
-        set
-    }
-
-    async fn answer_call(
-        &self,
-        call: &ApiRequest<'_>,
-        rules: Option<(&Generation, bool)>,
-        pending: &mut Pending,
-        decided: Decided,
-    ) -> Result<ApiAnswer, ApiError> {
-        let Some((rules, with_limits)) = rules else {
-            // A setting answered a request that exceeds a bound.
-            return Ok(ApiAnswer::without_limits(call, decided));
-        };
-        let plan = pending.take_plan(&rules.rules);
-        let refused = decided.code == Code::OverLimit;
-        let after = (refused && plan.all_or_nothing())
-            .then(|| plan.after_refunds(&pending.results.outcomes));
-        let outcomes = after.as_deref().unwrap_or(&pending.results.outcomes);
-        let answer = CallOutcomes {
-            call,
-            plan: &plan,
-            outcomes,
-            rule_names: with_limits.then_some(&*rules.names),
-            shadow: self.response_policy.modes.shadow,
-        }
-        .answer(decided)
-        .await;
-        pending.put_plan(plan);
-        answer
+        Some(decided?.map(|decided| ApiOutcomes {
+            decided,
+            rules,
+            plan: std::mem::take(&mut pending.plan),
+            outcomes: std::mem::take(&mut pending.results.outcomes),
+            undecided,
+        }))
     }
 }
 
 /// How large the answer to a planned call can be.
-fn answer_bytes(call: &ApiRequest<'_>, rules: Option<&Generation>, pending: &mut Pending) -> usize {
-    let id = call.step.id().unwrap_or_default();
+fn answer_bytes(step: ApiStep<'_>, rules: &Generation, plan: &Plan<'_>) -> usize {
+    let id = step.id().unwrap_or_default();
     let bytes = ANSWER_BYTES.saturating_add(id.len().saturating_mul(ESCAPED_BYTES));
-    let Some(rules) = rules else {
-        return bytes;
-    };
-    let plan = pending.take_plan(&rules.rules);
-    let checks = super::checks_of(&plan);
+    let checks = super::checks_of(plan);
     let limits = checks.filter_map(|(_, position)| plan.planned_check(position));
     let limits = limits.map(|planned| match planned.origin {
         LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
         LimitOrigin::Override => rules.limit_bytes(None),
     });
-    let bytes = limits.fold(bytes, usize::saturating_add);
-    pending.put_plan(plan);
-    bytes
+    limits.fold(bytes, usize::saturating_add)
 }
 
 /// The call as a message: what decision records and candidates read.

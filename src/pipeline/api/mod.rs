@@ -1,8 +1,10 @@
 //! tollgate's own API: checks, reservations and their settling, for HTTP, gRPC and Kuadrant's RPCs.
 //!
-//! A call becomes a request of the one decision path. `begin` plans it with the rules in use. The
-//! checks of the plan then become the operation of the call, and `finish` decides, counts and
-//! records it. So bounds, settings, metrics and decision records mean the same for every caller.
+//! A call becomes a request of the one decision path: a message, and beside it an
+//! [`ApiCall`](super::api_call::ApiCall).
+//! `begin` plans it with the rules in use, and the checks of the plan then become the operation of
+//! the call. `end` decides and counts it as any other request. So bounds, settings, metrics and
+//! decision records mean the same for every caller.
 //!
 //! What it deliberately does not do: read JSON or protobuf.
 
@@ -11,27 +13,23 @@ mod bounds;
 mod call;
 mod operations;
 mod peeks;
-mod recorded;
 mod settling;
 mod turns;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate_limiter::{
-    Code, DescriptorPlan, Expiry, OnExpiry, Otherwise, Plan, Request, ReservationOutcome,
-};
-
 use tollgate_limiter::algorithm::Settled;
+use tollgate_limiter::{Code, DescriptorPlan, Plan, Request, ReservationOutcome};
 
 pub(crate) use self::bounds::{
     API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, new_reservation_id,
 };
-pub(crate) use self::peeks::refuse_peeks;
-pub(crate) use self::recorded::decode as decode_recorded;
+pub(in crate::pipeline) use self::peeks::refuse_peeks;
+pub(in crate::pipeline) use self::turns::SHORT_REQUEST_CHECKS_MAX;
 pub(crate) use self::turns::give_way;
 
-use crate::pipeline::RequestError;
+use crate::ended::RequestError;
+use crate::pipeline::api_call::ApiStep;
 use crate::store::Deadline;
 use crate::tracing::TraceParent;
 
@@ -47,47 +45,6 @@ pub(crate) struct ApiRequest<'a> {
     pub(crate) deadline: Deadline,
     /// The caller's trace.
     pub(crate) parent: Option<TraceParent>,
-}
-
-/// What a call does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ApiStep<'a> {
-    /// Takes the hits, or refuses.
-    Check,
-    /// Says what a check would answer, and takes nothing.
-    Peek,
-    /// Charges the hits beyond the limit, too. Never refused.
-    Report,
-    /// Takes the hits from all limits or from none, until they are settled or expire.
-    Reserve {
-        /// The id.
-        id: &'a [u8],
-        /// The expiry; the rule's when absent, else 60 s.
-        expires_ms: Option<NonZeroU32>,
-        /// What happens to the hits then; as the rule says when absent, else they stay charged.
-        on_expiry: Option<OnExpiry>,
-        /// Whether each rule says how much to reserve, and not the hits of the request.
-        uses_rule_amount: bool,
-    },
-    /// Moves the expiry of an open reservation.
-    Extend {
-        /// The id.
-        id: &'a [u8],
-        /// The new expiry, from now.
-        expires_ms: NonZeroU32,
-    },
-    /// Settles a reservation by the hits of the request.
-    Commit {
-        /// The id. An empty one is that of no reservation.
-        id: &'a [u8],
-        /// What to do when no reservation of the id is open.
-        otherwise: Otherwise,
-    },
-    /// Settles a reservation and gives back all of it.
-    Release {
-        /// The id.
-        id: &'a [u8],
-    },
 }
 
 /// The answer to a call.
@@ -167,35 +124,4 @@ fn checks_of<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, usize)> + '
         };
         range.map(move |position| (descriptor, position))
     })
-}
-
-// === impl ApiStep ===
-
-impl<'a> ApiStep<'a> {
-    /// Whether it asks for hits, and can be refused.
-    fn takes(self) -> bool {
-        matches!(self, Self::Check | Self::Peek | Self::Reserve { .. })
-    }
-
-    /// The id of its reservation. An empty one is none.
-    fn id(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Check | Self::Peek | Self::Report => None,
-            Self::Reserve { id, .. }
-            | Self::Extend { id, .. }
-            | Self::Commit { id, .. }
-            | Self::Release { id } => Some(id).filter(|id| !id.is_empty()),
-        }
-    }
-
-    /// The expiry that it says, in milliseconds.
-    fn expires_ms(self) -> Option<u32> {
-        match self {
-            Self::Reserve { expires_ms, .. } => {
-                Some(expires_ms.unwrap_or(Expiry::default().after_ms).get())
-            }
-            Self::Extend { expires_ms, .. } => Some(expires_ms.get()),
-            _ => None,
-        }
-    }
 }

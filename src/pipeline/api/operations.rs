@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use tollgate_limiter::key::hash_holder;
 use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
-    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Step,
+    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Request, Step,
 };
 
-use super::{ApiRequest, ApiStep};
 use crate::admin_api::rule_name;
 use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
+use crate::pipeline::api_call::ApiStep;
 use crate::pipeline::reservations;
 
 /// What a call asks of its limits.
@@ -52,12 +52,18 @@ pub(super) fn expiry_of(
 // === impl Operations ===
 
 impl<'c> Operations<'c> {
-    pub(super) fn new(call: &ApiRequest<'c>, hash: &KeyedHash, estimates: &'c Estimates) -> Self {
-        let hits = call.request.descriptors();
+    /// What this step asks of the limits of this request.
+    pub(super) fn new(
+        step: ApiStep<'c>,
+        request: &Request<'_>,
+        hash: &KeyedHash,
+        estimates: &'c Estimates,
+    ) -> Self {
+        let hits = request.descriptors();
         Self {
-            step: call.step,
+            step,
             hits: hits.map(|descriptor| descriptor.hits).collect(),
-            id: call.step.id().map(|id| hash_holder(id, hash)),
+            id: step.id().map(|id| hash_holder(id, hash)),
             estimates,
         }
     }

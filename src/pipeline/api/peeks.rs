@@ -1,17 +1,24 @@
 //! Peeks: what a check would be refused, from what a look says is left.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use tollgate_limiter::algorithm::count_refused;
-use tollgate_limiter::{Cost, CountRefused, Hits, Key};
+use tollgate_limiter::{Cost, CountRefused, Key};
 
 use super::checks_of;
 use super::operations::cost_of;
-use crate::pipeline::Generation;
-use crate::pipeline::pending::PendingRequest;
+use crate::pipeline::pending::{PendingRequest, Stage};
 
-/// Marks as refused what a check of these hits, by descriptor, would be refused.
-pub(crate) fn refuse_peeks<G>(hits: &[Hits], rules: &Generation, pending: &mut PendingRequest<G>) {
+/// Marks as refused what a check of the hits of a peek would be refused.
+pub(in crate::pipeline) fn refuse_peeks(pending: &mut PendingRequest) {
+    let (Stage::Planned(rules), Some(api)) = (&pending.stage, &pending.api) else {
+        return;
+    };
+    if api.peeked.is_empty() {
+        return;
+    }
+    let (rules, hits) = (Rc::clone(rules), api.peeked.clone());
     let mut outcomes = std::mem::take(&mut pending.results.outcomes);
     let plan = pending.take_plan(&rules.rules);
     // What descriptors take from a shared budget is one sum.

@@ -10,65 +10,101 @@
 //! settle that was the first, or to expiry.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::rc::Rc;
 
 use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
-    Cost, Hits, Holder, Operation, Otherwise, Plan, REGISTER_MAX, ReservationOutcome, RuleSet, Step,
+    Cost, Hits, Holder, Operation, Otherwise, Plan, REGISTER_MAX, Request, ReservationOutcome,
+    RuleSet, Step,
 };
 
 use super::answer::own_cost;
-use super::call::Pending;
-use super::{ApiRequest, ApiStep, checks_of};
-use crate::pipeline::{Generation, Pipeline};
+use super::checks_of;
+use crate::pipeline::api_call::{ApiStep, Rounds};
+use crate::pipeline::pending::{PendingRequest, Stage};
 
 /// How many limits are settled one after the other, until one knows the id. A limit need not: it is
 /// in shadow mode, or younger than the reservation. Where so many do not know it, the rest is
 /// settled at once, and two settles can each be the first in some.
 const SETTLED_FIRST_MAX: usize = 4;
 
-impl Pipeline {
-    /// Applies the checks of a settle. Returns whether the reservation was settled before; none
-    /// where the first limit was not decided. The others are then not asked.
-    pub(super) async fn apply_settle(
-        &self,
-        call: &ApiRequest<'_>,
-        rules: &Generation,
-        pending: &mut Pending,
-    ) -> Option<bool> {
-        let mut rest: Vec<usize> = (0..pending.checks().len()).collect();
-        let mut was_settled = false;
-        for first in settled_first(call, &rules.rules, pending) {
-            self.apply_at(&[first], pending, call.deadline).await;
-            rest.retain(|position| *position != first);
-            let outcome = pending.outcomes().get(first).copied().flatten()?;
-            match outcome.reservation {
-                ReservationOutcome::Unknown | ReservationOutcome::Charged => continue,
-                ReservationOutcome::SettledBefore => {
-                    was_settled = true;
-                    let settled = outcome.settled().unwrap_or_default();
-                    follow(&rules.rules, pending, first, settled.committed);
-                }
-                _ => {}
-            }
-            break;
+// === impl Rounds ===
+
+impl Rounds {
+    /// The rounds of a settle of this request, by its plan.
+    pub(super) fn new(request: &Request<'_>, plan: &Plan<'_>) -> Self {
+        Self {
+            first: settled_first(request, plan),
+            rest: (0..plan.checks().len()).collect(),
+            ..Self::default()
         }
-        self.apply_at(&rest, pending, call.deadline).await;
-        Some(was_settled)
+    }
+}
+
+// === impl PendingRequest ===
+
+impl PendingRequest {
+    /// The positions of the checks that are asked now; none where all are asked at once.
+    pub(in crate::pipeline) fn round(&self) -> Option<&[usize]> {
+        let now = &self.api.as_ref()?.rounds.now;
+        (!now.is_empty()).then_some(now)
+    }
+
+    /// Goes on to the next round of checks; false if there is none. Where the limit that was
+    /// settled alone was not decided, the others are not asked.
+    pub(in crate::pipeline) fn next_round(&mut self) -> bool {
+        let Stage::Planned(rules) = &self.stage else {
+            return false;
+        };
+        let rules = Rc::clone(rules);
+        let Some(mut api) = self.api.take() else {
+            return false;
+        };
+        let goes_on = self.go_on(&mut api.rounds, &rules.rules);
+        self.api = Some(api);
+        goes_on
+    }
+
+    fn go_on(&mut self, rounds: &mut Rounds, rules: &RuleSet) -> bool {
+        rounds.now.clear();
+        if let Some(asked) = rounds.alone.take() {
+            let Some(outcome) = self.results.outcomes.get(asked).copied().flatten() else {
+                return false;
+            };
+            match outcome.reservation {
+                ReservationOutcome::Unknown | ReservationOutcome::Charged => {}
+                ReservationOutcome::SettledBefore => {
+                    rounds.was_settled = true;
+                    rounds.first.clear();
+                    let settled = outcome.settled().unwrap_or_default();
+                    follow(rules, self, asked, settled.committed);
+                }
+                _ => rounds.first.clear(),
+            }
+        }
+        rounds.alone = rounds.first.pop_front();
+        if let Some(next) = rounds.alone {
+            rounds.rest.retain(|position| *position != next);
+            rounds.now.push(next);
+        } else {
+            std::mem::swap(&mut rounds.now, &mut rounds.rest);
+        }
+        !rounds.now.is_empty()
     }
 }
 
 /// The positions of the limits to settle first, in their order: those that surely know the id, then
 /// those that say the amount best, then in the order of their descriptors' texts. Every process
 /// finds the same.
-fn settled_first(call: &ApiRequest<'_>, rules: &RuleSet, pending: &mut Pending) -> Vec<usize> {
-    let descriptors = call.request.descriptors().map(|descriptor| {
+fn settled_first(request: &Request<'_>, plan: &Plan<'_>) -> VecDeque<usize> {
+    let descriptors = request.descriptors().map(|descriptor| {
         let entries = descriptor.entries.iter();
         entries.map(|entry| (entry.key, entry.value)).collect()
     });
     let texts: Vec<Vec<_>> = descriptors.collect();
-    let plan = pending.take_plan(rules);
-    let mut order: Vec<_> = checks_of(&plan)
+    let mut order: Vec<_> = checks_of(plan)
         .filter_map(|(descriptor, position)| {
             let planned = plan.planned_check(position)?;
             let cost = own_cost(planned.origin).map(Cost::as_millionths);
@@ -80,14 +116,12 @@ fn settled_first(call: &ApiRequest<'_>, rules: &RuleSet, pending: &mut Pending) 
         .collect();
     order.sort_unstable();
     order.truncate(SETTLED_FIRST_MAX);
-    let order = order.into_iter().map(|(.., position)| position).collect();
-    pending.put_plan(plan);
-    order
+    order.into_iter().map(|(.., position)| position).collect()
 }
 
 /// Makes the other limits follow the settle that was the first in the limit at `first`, where it
 /// settled by `committed`.
-fn follow(rules: &RuleSet, pending: &mut Pending, first: usize, committed: u64) {
+fn follow(rules: &RuleSet, pending: &mut PendingRequest, first: usize, committed: u64) {
     let mut plan = pending.take_plan(rules);
     let other = other_settle(&plan, first, committed);
     if other != OtherSettle::Equal {
@@ -170,15 +204,19 @@ mod tests {
     use crate::decisions::Decisions;
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
-    use crate::pipeline::{ApiAnswer, ApiError, Generations, Parts};
+    use crate::pipeline::api::{ApiAnswer, ApiError, ApiRequest};
+    use crate::pipeline::batcher::Batcher;
+    use crate::pipeline::own_thread::NoStream;
+    use crate::pipeline::threads::{LocalBatcher, set_local};
+    use crate::pipeline::{Generations, Parts, Pipeline};
     use crate::rules::file::{Options, load};
     use crate::rules::path::Source;
     use crate::rules::reload::Rules;
     use crate::settings::Settings;
     use crate::store::memory::DirectStore;
     use crate::store::{
-        ApplyFuture, CommitMode, Deadline, ResetFuture, Store, StoreError, StoreReply,
-        TentativeTake,
+        BatchClient, Deadline, PartialReply, Purpose, RequestsApart, Store, StoreError, StoreReply,
+        TentativeTake, Ticket,
     };
     use crate::top_keys::TopKeys;
 
@@ -199,36 +237,56 @@ descriptors:
     }
 
     impl Store for Apart {
-        fn apply(
-            &self,
-            checks: Vec<Check>,
-            deadline: Deadline,
-            mode: CommitMode,
-        ) -> ApplyFuture<'_> {
-            self.clock.advance_us(1);
-            let from = usize::try_from(self.clock.now().as_us()).unwrap() % checks.len();
-            Box::pin(async move {
-                let mut answers = vec![Err(StoreError::Stopped); checks.len()];
-                let mut tentative = None;
-                for place in (from..checks.len()).chain(0..from) {
-                    yield_once().await;
-                    let one = vec![checks[place].clone()];
-                    let mut reply = self.store.apply(one, deadline, mode).await?;
-                    answers[place] = reply.answers.remove(0);
-                    TentativeTake::merge(&mut tentative, reply.tentative);
-                }
-                Ok(StoreReply {
-                    answers,
-                    tentative,
-                    from_denial_cache: false,
-                    local: Vec::new(),
-                    stamps: Vec::new(),
-                })
+        fn batch_client(&self) -> Box<dyn BatchClient> {
+            Box::new(ApartClient {
+                store: self.store.clone(),
+                clock: Arc::clone(&self.clock),
+                requests: RequestsApart::default(),
             })
         }
+    }
 
-        fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-            self.store.reset(checks)
+    struct ApartClient {
+        store: DirectStore,
+        clock: Arc<ManualClock>,
+        requests: RequestsApart,
+    }
+
+    impl BatchClient for ApartClient {
+        fn add(
+            &mut self,
+            ticket: Ticket,
+            checks: &[Check],
+            deadline: Deadline,
+            purpose: Purpose,
+        ) -> Result<usize, StoreError> {
+            self.clock.advance_us(1);
+            let from = usize::try_from(self.clock.now().as_us()).unwrap() % checks.len();
+            let (store, checks) = (self.store.clone(), checks.to_vec());
+            let count = checks.len();
+            let apart = async move {
+                let mut reply = StoreReply::undecided(count, &StoreError::Stopped);
+                for place in (from..count).chain(0..from) {
+                    yield_once().await;
+                    let one = vec![checks[place].clone()];
+                    let mut decided = store.ask(one, deadline, purpose).await?;
+                    reply.answers[place] = decided.answers.remove(0);
+                    TentativeTake::merge(&mut reply.tentative, decided.tentative);
+                }
+                Ok(reply)
+            };
+            self.requests.push(ticket, count, Box::pin(apart));
+            Ok(1)
+        }
+
+        fn send(&mut self) {}
+
+        fn take_replies(
+            &mut self,
+            cx: &mut Context<'_>,
+            take: &mut dyn FnMut(PartialReply<'_>),
+        ) -> usize {
+            self.requests.take_replies(cx, take)
         }
     }
 
@@ -248,6 +306,20 @@ descriptors:
     struct Arguments {
         #[command(flatten)]
         settings: Settings,
+    }
+
+    /// Two threads that decide, by the same pipeline.
+    struct Threads {
+        pipeline: Arc<Pipeline>,
+        batchers: [Rc<Batcher<NoStream>>; 2],
+    }
+
+    fn threads() -> Threads {
+        let pipeline = Arc::new(pipeline());
+        Threads {
+            batchers: [(); 2].map(|()| Rc::new(Batcher::new(&pipeline))),
+            pipeline,
+        }
     }
 
     fn pipeline() -> Pipeline {
@@ -281,14 +353,16 @@ descriptors:
         Pipeline::new(parts, &Arguments::parse_from(["tollgate"]).settings)
     }
 
-    type Called<'p> = Pin<Box<dyn Future<Output = Result<ApiAnswer, ApiError>> + 'p>>;
+    /// A call, and the thread that decides it.
+    struct Called<'p> {
+        call: Pin<Box<dyn Future<Output = Result<ApiAnswer, ApiError>> + 'p>>,
+        batcher: &'p Rc<Batcher<NoStream>>,
+    }
 
-    /// A call for the buckets of this value.
-    fn call<'p>(
-        (pipeline, value): (&'p Pipeline, &'p str),
-        step: ApiStep<'static>,
-        hits: u64,
-    ) -> Called<'p> {
+    /// The threads, one of them by its number, and the value of the buckets.
+    type Of<'p> = (&'p Threads, usize, &'p str);
+
+    fn call<'p>((threads, thread, value): Of<'p>, step: ApiStep<'static>, hits: u64) -> Called<'p> {
         let mut request = Request::new(b"d");
         for key in KEYS {
             let (key, value) = (key.as_bytes(), value.as_bytes());
@@ -301,13 +375,21 @@ descriptors:
             deadline: Deadline::NEVER,
             parent: None,
         };
-        Box::pin(pipeline.call_api_within(call, Some(usize::MAX)))
+        let pipeline = &threads.pipeline;
+        Called {
+            call: Box::pin(pipeline.call_api_within(call, Some(usize::MAX))),
+            batcher: &threads.batchers[thread],
+        }
     }
 
-    /// Polls once.
-    fn poll(call: &mut Called<'_>) -> Option<ApiAnswer> {
+    /// Polls once: the call, what decides it, and the call again.
+    fn poll(called: &mut Called<'_>) -> Option<ApiAnswer> {
         let mut cx = Context::from_waker(Waker::noop());
-        match call.as_mut().poll(&mut cx) {
+        let local: Rc<dyn LocalBatcher> = called.batcher.clone();
+        set_local(&local);
+        assert!(called.call.as_mut().poll(&mut cx).is_pending());
+        assert!(called.batcher.poll(&mut cx).is_pending());
+        match called.call.as_mut().poll(&mut cx) {
             Poll::Ready(answer) => Some(answer.unwrap()),
             Poll::Pending => None,
         }
@@ -321,7 +403,7 @@ descriptors:
         }
     }
 
-    fn reserve(of: (&Pipeline, &str)) {
+    fn reserve(of: Of<'_>) {
         let step = ApiStep::Reserve {
             id: b"r",
             expires_ms: NonZeroU32::new(60_000),
@@ -337,7 +419,7 @@ descriptors:
         vec![1_000 - hits, 1_000 - 3 * hits, 1_000 - hits.div_ceil(2)]
     }
 
-    fn left(of: (&Pipeline, &str)) -> Vec<u64> {
+    fn left(of: Of<'_>) -> Vec<u64> {
         let answer = finish(call(of, ApiStep::Peek, 0));
         answer.limits.iter().map(|limit| limit.remaining).collect()
     }
@@ -364,13 +446,17 @@ descriptors:
     #[test]
     fn of_two_settles_at_once_one_wins_in_every_limit() {
         // Each takes four polls.
-        let (pipeline, polls) = (pipeline(), 8);
+        let (threads, polls) = (threads(), 8);
         for pair in PAIRS {
             for schedule in (0_u32..1 << polls).filter(|schedule| schedule.count_ones() == 4) {
                 let value = format!("{pair:?} {schedule:b}");
-                let of = (&pipeline, &*value);
-                reserve(of);
-                let mut calls = pair.map(|(step, hits)| Some(call(of, step, hits)));
+                let of = |thread| (&threads, thread, &*value);
+                reserve(of(0));
+                let mut thread = 0..;
+                let mut calls = pair.map(|(step, hits)| {
+                    let of = of(thread.next().unwrap());
+                    Some(call(of, step, hits))
+                });
                 let mut answers = [None, None];
                 for turn in 0..polls {
                     let which = (schedule >> turn & 1) as usize;
@@ -396,20 +482,21 @@ descriptors:
                     let settled = (answer.settled.reserved, answer.settled.committed);
                     assert_eq!(settled, (100, hits), "{value}");
                 }
-                assert_eq!(left(of), left_after(hits), "{value}");
+                assert_eq!(left(of(0)), left_after(hits), "{value}");
             }
         }
     }
 
     #[test]
     fn what_a_settle_left_open_is_settled_by_the_next_one_by_the_same_amount() {
-        let pipeline = pipeline();
+        let threads = threads();
         for [(step, hits), (next, other)] in PAIRS {
             for polls in 0..4 {
                 let value = format!("{step:?} {next:?} {polls}");
-                let of = (&pipeline, &*value);
+                // The thread of the first settle goes no further.
+                let (first_thread, of) = ((&threads, 1, &*value), (&threads, 0, &*value));
                 reserve(of);
-                let mut left_off = call(of, step, hits);
+                let mut left_off = call(first_thread, step, hits);
                 for _ in 0..polls {
                     assert_eq!(poll(&mut left_off), None);
                 }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
+/// A task's request of more checks takes turns.
+pub(in crate::pipeline) const SHORT_REQUEST_CHECKS_MAX: usize = 256;
+
 thread_local! {
     /// Held by the call whose step is the next one.
     static NEXT: Arc<Mutex<()>> = Arc::default();

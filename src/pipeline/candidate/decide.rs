@@ -1,28 +1,32 @@
 //! The decision of a candidate, from the message and the live verdict of a request.
 
-use std::ops::Deref;
-use std::sync::Arc;
+use std::mem;
+use std::rc::Rc;
 
-use tollgate_limiter::{Code, Decision, LimitOrigin, Plan};
+use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Status};
 
 use crate::admin_api::Verdict;
-use crate::decisions::{EndedRequest, Ending, MatchedRequest};
+use crate::decisions::Recorder;
+use crate::ended::{End, Ended, Matched};
 use crate::metrics::{CandidateResult, CandidateSums};
+use crate::pipeline::begin::purpose_of;
 use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
 use crate::pipeline::decode::decode;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict, takes};
-use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
+use crate::pipeline::pending::{CheckResults, PendingRequest, Stage};
 use crate::pipeline::{Generation, Pipeline};
-use crate::store::{BatchClient, CommitMode, StoreError};
+use crate::store::StoreError;
+
+/// Memory that is used again, and who may subscribe to a candidate's decisions.
+pub(super) struct CandidateScratch {
+    pub(super) request: Request<'static>,
+    pub(super) statuses: Vec<Status<'static>>,
+    pub(super) taps: Recorder,
+}
 
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// A client of the candidate's partitions, for one task; none where there are none.
-    pub(crate) fn candidate_client(&self) -> Option<Box<dyn BatchClient>> {
-        self.candidates.as_ref()?.store.batch_client()
-    }
-
     /// Counts a request that the candidate does not decide, because its live answer was an error.
     #[cold]
     pub(in crate::pipeline) fn skip_without_verdict(&self) {
@@ -31,58 +35,46 @@ impl Pipeline {
 
     /// Counts a request that the candidate does not decide, for lack of space in a queue.
     #[cold]
-    pub(crate) fn skip_candidate(&self) {
+    pub(super) fn skip_candidate(&self) {
         self.metrics.candidates.skipped_queue_full.inc();
     }
 
     /// Plans the checks of the candidate for a request whose live answer was given. Returns whether
     /// the candidate is to decide: the checks, possibly none, are then in `pending`.
-    pub(crate) fn begin_candidate<G>(
+    pub(super) fn begin_candidate(
         &self,
-        pending: &mut PendingRequest<G>,
-        scratch: &mut Scratch,
-    ) -> bool
-    where
-        G: Deref,
-        G::Target: AsRef<Generation>,
-    {
-        let Some(rules) = pending.rules.take() else {
+        pending: &mut PendingRequest,
+        scratch: &mut CandidateScratch,
+    ) -> bool {
+        let Stage::Planned(rules) = &pending.stage else {
             return false;
         };
-        let begins = match &(*rules).as_ref().candidate {
-            Some(candidate) => self.plan_candidate(candidate, pending, scratch),
-            None => false,
-        };
-        pending.rules = Some(rules);
-        begins
+        let rules = Rc::clone(rules);
+        let candidate = rules.candidate.as_ref();
+        candidate.is_some_and(|candidate| self.plan_candidate(candidate, pending, scratch))
     }
 
-    fn plan_candidate<G>(
+    fn plan_candidate(
         &self,
         candidate: &CandidateRules,
-        pending: &mut PendingRequest<G>,
-        scratch: &mut Scratch,
+        pending: &mut PendingRequest,
+        scratch: &mut CandidateScratch,
     ) -> bool {
-        let mut request = std::mem::take(&mut scratch.request).recycle();
-        let message = std::mem::take(&mut pending.message);
+        let mut request = mem::take(&mut scratch.request).recycle();
+        let message = mem::take(&mut pending.message);
         let decoded = decode(&message, self.request_policy, &mut request).is_some();
         let begins = decoded && {
-            let buffer = std::mem::take(&mut pending.plan);
+            let buffer = mem::take(&mut pending.plan);
             let plan = self.plan_request(buffer, &candidate.rules, &request);
             let too_many_steps = plan.matching_budget_exceeded();
             if too_many_steps {
                 self.metrics.candidates.skipped_matching_steps.inc();
             }
-            pending.commit_mode = if plan.all_or_nothing() {
-                CommitMode::Tentative
-            } else {
-                CommitMode::Immediate
-            };
+            pending.purpose = purpose_of(&plan);
             let starts = plan.has_starts();
             pending.plan = plan.into_buffer();
             let checks = pending.plan.checks().len();
             pending.results.reset(checks);
-            pending.stage = Stage::Planned;
             pending.candidate = CandidateRequest::new(candidate, &request);
             // A start asks for hits, though its message has 0.
             pending.candidate.takes |= starts;
@@ -95,24 +87,21 @@ impl Pipeline {
     }
 
     /// Decides a request by the candidate and counts it. Nobody gets the answer.
-    pub(crate) fn finish_candidate<G>(
+    pub(super) fn finish_candidate(
         &self,
-        pending: &mut PendingRequest<G>,
-        scratch: &mut Scratch,
+        pending: &mut PendingRequest,
+        scratch: &mut CandidateScratch,
         sums: &mut CandidateSums,
         now_us: u64,
-    ) where
-        G: Deref,
-        G::Target: AsRef<Generation>,
-    {
-        let (Some(rules), Some(live)) = (pending.rules.take(), pending.live.take()) else {
+    ) {
+        let stage = mem::take(&mut pending.stage);
+        let (Stage::Planned(rules), Some(live)) = (stage, pending.live.take()) else {
             return;
         };
-        let generation = (*rules).as_ref();
-        let Some(candidate) = &generation.candidate else {
+        let Some(candidate) = &rules.candidate else {
             return;
         };
-        let buffer = std::mem::take(&mut pending.plan);
+        let buffer = mem::take(&mut pending.plan);
         let plan = Plan::from_buffer(buffer, &candidate.rules);
         let CheckResults {
             outcomes,
@@ -125,7 +114,7 @@ impl Pipeline {
         if let Some(error) = error {
             self.count_skipped(&error);
         } else {
-            let statuses = std::mem::take(&mut scratch.statuses);
+            let statuses = mem::take(&mut scratch.statuses);
             let mut decision = self.decide_plan(&plan, outcomes, statuses);
             decision.code = live.with(decision.code);
             if let Some(tentative) = tentative {
@@ -137,7 +126,7 @@ impl Pipeline {
             count(candidate, (&plan, &decision), live, pending.candidate, sums);
             if self.decisions.has_taps() {
                 let decided = (&plan, &decision);
-                self.tap_candidate(generation, decided, live, pending, scratch, now_us);
+                self.tap_candidate(&rules, decided, live, pending, scratch, now_us);
             }
             scratch.statuses = decision.recycle_statuses();
         }
@@ -155,56 +144,39 @@ impl Pipeline {
 
     /// Passes the candidate's decision to the subscriptions that want it.
     #[cold]
-    fn tap_candidate<G>(
+    fn tap_candidate(
         &self,
         generation: &Generation,
         (plan, decision): (&Plan<'_>, &Decision<'_>),
         live: LiveVerdict,
-        pending: &PendingRequest<G>,
-        scratch: &mut Scratch,
+        pending: &PendingRequest,
+        scratch: &mut CandidateScratch,
         now_us: u64,
     ) {
         let Some(candidate) = &generation.candidate else {
             return;
         };
-        let mut request = std::mem::take(&mut scratch.request).recycle();
+        let mut request = mem::take(&mut scratch.request).recycle();
         // It was decoded before.
         let _ = decode(&pending.message, self.request_policy, &mut request);
-        let matched = MatchedRequest {
+        let matched = Matched {
             rules: &candidate.rules,
             names: &candidate.names,
-            plan,
-            decision,
-            outcomes: &pending.results.outcomes,
-            from_denial_cache: false,
-            local: &[],
-            undecided: None,
+            ..pending.results.matched(generation, plan, decision)
         };
-        let ended = EndedRequest {
+        let ended = Ended {
             request: &request,
-            generation: Some(generation.number),
+            message: &pending.message,
             took_us: now_us.saturating_sub(pending.began_us),
-            ending: Ending::Decided(matched),
+            end: End::Decided(matched),
             live_verdict: Some(if live.refused {
                 Verdict::OverLimit
             } else {
                 Verdict::Ok
             }),
         };
-        if let Some(recorder) = &mut scratch.recorder {
-            recorder.pass_candidate(&ended);
-        }
+        scratch.taps.pass_candidate(&ended);
         scratch.request = request.recycle();
-    }
-
-    /// Hands a request of a single call to the candidate. The caller gets its answer now.
-    pub(in crate::pipeline) fn queue_candidate(&self, pending: PendingRequest<Arc<Generation>>) {
-        let Some(partitions) = &self.candidates else {
-            return;
-        };
-        if !partitions.single.put(pending) {
-            self.skip_candidate();
-        }
     }
 }
 

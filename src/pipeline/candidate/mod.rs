@@ -12,38 +12,26 @@
 //! What it deliberately does not do: delay or change a response. A full queue skips the decision
 //! and counts it.
 
+mod batcher;
 mod decide;
-mod single;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub use self::single::SingleQueue;
-use self::single::SingleSender;
+pub(crate) use self::batcher::CandidateBatcher;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use crate::store::{Store, Worker};
 
-/// The partitions in which candidates count, and the queue of single calls.
-pub struct CandidatePartitions {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) single: SingleSender,
-}
-
-/// What the caller of [`CandidatePartitions::new`] runs.
-pub struct CandidateTasks {
-    /// The workers of the partitions.
-    pub workers: Vec<Worker>,
-    /// The requests of single calls, for [`Pipeline::decide_candidates`](super::Pipeline).
-    pub queue: SingleQueue,
-}
+/// The partitions in which candidates count.
+pub struct CandidatePartitions(pub(super) Arc<dyn Store>);
 
 // === impl CandidatePartitions ===
 
 impl CandidatePartitions {
-    /// Partitions with these limits, and the tasks that the caller runs.
+    /// Partitions with these limits, and their workers, which the caller runs.
     ///
     /// # Errors
     ///
@@ -52,7 +40,7 @@ impl CandidatePartitions {
         limits: MemoryLimits,
         clock: &Arc<dyn Clock>,
         metrics: &Metrics,
-    ) -> Result<(Self, CandidateTasks), String> {
+    ) -> Result<(Self, Vec<Worker>), String> {
         let limits = MemoryLimits {
             // A shared bucket would give a verdict that means nothing: such a check is skipped.
             when_full: WhenFull::Error,
@@ -71,13 +59,7 @@ impl CandidatePartitions {
         });
         let workers = workers.into_iter();
         let workers = workers.map(|worker| Box::pin(worker.run()) as Worker);
-        let (single, queue) = single::pair();
-        let tasks = CandidateTasks {
-            workers: workers.collect(),
-            queue,
-        };
-        let store: Arc<dyn Store> = Arc::new(store);
-        Ok((Self { store, single }, tasks))
+        Ok((Self(Arc::new(store)), workers.collect()))
     }
 }
 

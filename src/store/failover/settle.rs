@@ -8,12 +8,11 @@
 //! the second store has none, and when the first store may have carried it out.
 
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 
-use super::{FailoverBatchClient, FailoverStore, own_part};
+use super::{FailoverStore, own_part};
+use crate::store::api::ask;
 use crate::store::{
-    CheckResult, CommitMode, Deadline, PartialReply, StoreError, StoreFault, StoreReply,
-    TentativeTake,
+    CheckResult, Deadline, Purpose, StoreError, StoreFault, StoreReply, TentativeTake,
 };
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step};
 
@@ -102,11 +101,11 @@ impl FailoverStore {
 
     /// Asks the second store for the settles among these checks, and the first one for those that
     /// the second does not know, with the other checks.
-    pub(super) async fn apply_settling(
-        &self,
+    pub(super) async fn settle(
+        self,
         checks: Vec<Check>,
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<StoreReply, StoreError> {
         let mut answers: Vec<Option<CheckResult>> = vec![None; checks.len()];
         for (check, answer) in checks.iter().zip(&mut answers) {
@@ -125,14 +124,12 @@ impl FailoverStore {
             }
         }
         let mut reply = StoreReply {
-            answers: Vec::new(),
-            tentative: None,
-            from_denial_cache: false,
             local,
-            stamps: Vec::new(),
+            ..StoreReply::undecided(0, &StoreError::Stopped)
         };
         if !rest.is_empty() {
-            let first = self.apply_in_turn(rest, deadline, commit_mode).await?;
+            let client = Box::new(self.client(false));
+            let first = ask(client, rest, deadline, purpose).await?;
             TentativeTake::merge(&mut reply.tentative, first.tentative);
             let moved = first.local.iter().filter_map(|place| places.get(*place));
             reply.local.extend(moved);
@@ -174,44 +171,8 @@ impl FailoverStore {
     }
 
     async fn ask_second(&self, check: Check, deadline: Deadline) -> CheckResult {
-        let asked = self
-            .second
-            .apply(vec![check], deadline, CommitMode::Immediate);
+        let asked = self.second.ask(vec![check], deadline, Purpose::Decide);
         let mut answers = asked.await?.answers;
         answers.pop().unwrap_or(Err(StoreError::Stopped))
-    }
-}
-
-// === impl FailoverBatchClient ===
-
-impl FailoverBatchClient {
-    /// Passes the replies to requests that settled apart from the batch. Returns how many.
-    pub(super) fn take_settled(
-        &mut self,
-        cx: &mut Context<'_>,
-        take: &mut dyn FnMut(PartialReply<'_>),
-    ) -> usize {
-        let before = self.settling.len();
-        self.settling.retain_mut(|request| {
-            let Poll::Ready(reply) = request.reply.as_mut().poll(cx) else {
-                return true;
-            };
-            let positions: Vec<usize> = (0..request.checks).collect();
-            let (answers, tentative, local) = match reply {
-                Ok(reply) => (reply.answers, reply.tentative, reply.local),
-                Err(error) => (vec![Err(error); request.checks], None, Vec::new()),
-            };
-            take(PartialReply {
-                ticket: request.ticket,
-                positions: &positions,
-                answers: &answers,
-                tentative,
-                from_denial_cache: false,
-                local: &local,
-                stamp: None,
-            });
-            false
-        });
-        before.saturating_sub(self.settling.len())
     }
 }

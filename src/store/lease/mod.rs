@@ -28,11 +28,8 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::rate_leases::RateLeases;
-use crate::store::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, ResetFuture, Store, StoreError,
-    StoreHealth, StoreInspection,
-};
-use tollgate_limiter::{BucketNaming, Check};
+use crate::store::{BatchClient, DrainFuture, Store, StoreError, StoreHealth, StoreInspection};
+use tollgate_limiter::BucketNaming;
 
 /// The leased store.
 pub struct LeasedStore {
@@ -94,17 +91,8 @@ impl LeasedStore {
 }
 
 impl Store for LeasedStore {
-    fn apply(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_> {
-        Box::pin(self.queues.apply(checks, deadline, commit_mode))
-    }
-
-    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(QueueBatchClient::new(Arc::clone(&self.queues)))
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {
@@ -128,10 +116,6 @@ impl Store for LeasedStore {
             }
             self.shared.drain().await;
         })
-    }
-
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        Box::pin(async move { Ok(self.queues.reset(checks).await?.existed) })
     }
 
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {

@@ -20,8 +20,12 @@ struct MemoryBuilder;
 
 impl StoreBuilder for MemoryBuilder {
     fn build(&self, setup: &Setup) -> Result<StoreWithWorkers, BuildError> {
-        let (store, workers) =
-            MemoryStore::captured(&setup.memory, &setup.clock, &setup.metrics, &setup.capture);
+        let (store, workers) = MemoryStore::recorded(
+            &setup.memory,
+            &setup.clock,
+            &setup.metrics,
+            setup.recorder.as_ref(),
+        );
         let workers = workers
             .into_iter()
             .map(|worker| Box::pin(worker.run()) as Worker)

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::partition::Partition;
-use crate::capture::{BatchStamp, Capture, CaptureWriter};
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::queue::{Batch, Message};
-use crate::store::{CheckResult, StoreError, TentativeTake};
+use crate::store::{
+    BatchStamp, CheckResult, PartitionRecorder, Purpose, RefundRecorder, StoreError, TentativeTake,
+};
 use tollgate_limiter::{Check, Timestamp};
 
 /// How many checks a batch must have for looking ahead to pay.
@@ -39,9 +40,8 @@ pub(super) struct PartitionDecider {
     decided: [u64; 2],
     /// The numbers of buckets and marks that the metrics have.
     reported: [usize; 2],
-    capture: Arc<Capture>,
-    /// Writes refunds while a recording runs.
-    writer: CaptureWriter,
+    /// Records decisions, and what writes refunds; none where nothing is recorded.
+    recorder: Option<(Arc<dyn PartitionRecorder>, Box<dyn RefundRecorder>)>,
 }
 
 /// The time of a batch, by both clocks.
@@ -59,7 +59,7 @@ impl PartitionDecider {
         levels: Arc<PartitionLevels>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
-        capture: Arc<Capture>,
+        recorder: Option<Arc<dyn PartitionRecorder>>,
     ) -> Self {
         Self {
             partition,
@@ -68,8 +68,7 @@ impl PartitionDecider {
             metrics,
             decided: [0; 2],
             reported: [0; 2],
-            writer: capture.writer(),
-            capture,
+            recorder: recorder.map(|one| (Arc::clone(&one), one.refunds())),
         }
     }
 
@@ -208,8 +207,10 @@ impl PartitionDecider {
         if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
             self.partition.look_ahead(checks);
         }
-        let mut stamp = self.capture.is_running().then(|| BatchStamp {
-            order: self.capture.take_orders(count),
+        let recorder = self.recorder.as_ref().map(|(recorder, _)| recorder);
+        let recorder = recorder.filter(|recorder| recorder.is_running());
+        let mut stamp = recorder.map(|recorder| BatchStamp {
+            order: recorder.take_orders(count),
             at: now,
             by_own_buckets: true,
         });
@@ -230,7 +231,7 @@ impl PartitionDecider {
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
                 continue;
             }
-            if request.is_reset {
+            if request.purpose == Purpose::Reset {
                 let partition = &mut self.partition;
                 let outcomes = checks
                     .iter()
@@ -244,7 +245,7 @@ impl PartitionDecider {
             if let Some(stamp) = &mut request.stamp {
                 stamp.by_own_buckets = self.partition.without_space_count() == without_space;
             }
-            if request.is_tentative
+            if request.purpose == Purpose::DecideTentatively
                 && let Some(store) = refund_sink
             {
                 let decided = answers.get(decided_before..).unwrap_or_default();
@@ -268,8 +269,11 @@ impl PartitionDecider {
     }
 
     fn give_back(&mut self, checks: &mut [Check], orders: &[u64], now: Timestamp) {
-        if !orders.is_empty() && self.capture.is_running() {
-            self.writer.refund(now, orders);
+        if let Some((recorder, refunds)) = &mut self.recorder
+            && !orders.is_empty()
+            && recorder.is_running()
+        {
+            refunds.refund(now, orders);
         }
         self.partition.resets.void_refunds(checks);
         for check in checks.iter_mut() {

@@ -4,13 +4,14 @@
 //! always have the same answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 
 use super::partition::Partition;
 use crate::clock::Clock;
 use crate::store::memory_limits::WhenFull;
 use crate::store::{
-    ApplyFuture, CheckResult, CommitMode, Deadline, RefundSink, ResetFuture, Store, StoreReply,
-    TentativeTake,
+    BatchClient, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Store, StoreError,
+    TentativeTake, Ticket,
 };
 use tollgate_limiter::{Check, Timestamp};
 
@@ -22,6 +23,12 @@ const SWEEP_LOOKS_PER_CHECK: usize = 2;
 pub struct DirectStore {
     partition: Arc<Mutex<Partition>>,
     clock: Arc<dyn Clock>,
+}
+
+/// A batch client of a [`DirectStore`]: decides while requests are added.
+struct DirectClient {
+    store: DirectStore,
+    answered: Vec<(Ticket, Vec<CheckResult>, Option<TentativeTake>)>,
 }
 
 // === impl DirectStore ===
@@ -41,6 +48,20 @@ impl DirectStore {
         self.partition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide_all(&self, checks: &mut [Check], purpose: Purpose) -> Vec<CheckResult> {
+        let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
+        if purpose == Purpose::Reset {
+            let mut partition = self.partition();
+            partition.resets.expire(uptime_us);
+            let resets = checks.iter();
+            return resets
+                .map(|check| partition.reset(check, now, uptime_us))
+                .collect();
+        }
+        let decided = checks.iter_mut().map(|check| self.decide(check, now));
+        decided.collect()
     }
 
     /// Decides one check at this time.
@@ -78,38 +99,55 @@ impl RefundSink for DirectStore {
 }
 
 impl Store for DirectStore {
-    fn apply(
-        &self,
-        mut checks: Vec<Check>,
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(DirectClient {
+            store: self.clone(),
+            answered: Vec::new(),
+        })
+    }
+}
+
+// === impl DirectClient ===
+
+impl BatchClient for DirectClient {
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
         _: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_> {
-        let now = self.clock.now();
-        let answers: Vec<_> = checks
-            .iter_mut()
-            .map(|check| self.decide(check, now))
-            .collect();
-        let tentative = (commit_mode == CommitMode::Tentative)
-            .then(|| TentativeTake::new(Arc::new(self.clone()), checks.iter().zip(&answers)));
-        Box::pin(std::future::ready(Ok(StoreReply {
-            answers,
-            tentative,
-            from_denial_cache: false,
-            local: Vec::new(),
-            stamps: Vec::new(),
-        })))
+        purpose: Purpose,
+    ) -> Result<usize, StoreError> {
+        let mut checks = checks.to_vec();
+        let answers = self.store.decide_all(&mut checks, purpose);
+        let tentative = (purpose == Purpose::DecideTentatively).then(|| {
+            let sink = Arc::new(self.store.clone());
+            TentativeTake::new(sink, checks.iter().zip(&answers))
+        });
+        self.answered.push((ticket, answers, tentative));
+        Ok(1)
     }
 
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
-        let mut partition = self.partition();
-        partition.resets.expire(uptime_us);
-        let existed = checks.iter().map(|check| {
-            let outcome = partition.reset(check, now, uptime_us)?;
-            Ok(outcome.used_before > 0)
-        });
-        let existed = existed.collect();
-        drop(partition);
-        Box::pin(std::future::ready(existed))
+    fn send(&mut self) {}
+
+    fn take_replies(
+        &mut self,
+        _: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
+        let answered = std::mem::take(&mut self.answered);
+        let messages = answered.len();
+        for (ticket, answers, tentative) in answered {
+            let positions: Vec<usize> = (0..answers.len()).collect();
+            take(PartialReply {
+                ticket,
+                positions: &positions,
+                answers: &answers,
+                tentative,
+                from_denial_cache: false,
+                local: &[],
+                stamp: None,
+            });
+        }
+        messages
     }
 }

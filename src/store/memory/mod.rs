@@ -43,15 +43,10 @@ use self::ownership::PartitionOwnership;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{InlineDecider, Queue, QueueBatchClient, QueueLimits, Queues, Route};
-use super::{
-    ApplyFuture, BatchClient, CommitMode, Deadline, ResetFuture, StampedResetFuture, Store,
-    StoreError, StoreInspection,
-};
-use crate::capture::Capture;
+use super::{BatchClient, PartitionRecorder, Store, StoreError, StoreInspection};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
-use tollgate_limiter::Check;
 
 /// The memory store: a queue for each partition.
 #[derive(Debug)]
@@ -72,15 +67,15 @@ impl MemoryStore {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<PartitionWorker>) {
-        Self::captured(bounds, clock, metrics, &Capture::new())
+        Self::recorded(bounds, clock, metrics, None)
     }
 
-    /// The same, with what captures the decisions of the partitions.
-    pub fn captured(
+    /// A store whose partitions are recorded, and their workers.
+    pub fn recorded(
         bounds: &MemoryLimits,
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
-        capture: &Arc<Capture>,
+        recorder: Option<&Arc<dyn PartitionRecorder>>,
     ) -> (Self, Vec<PartitionWorker>) {
         let partitions = bounds.partitions.max(1);
         let bytes_max = bounds.memory_max / partitions;
@@ -101,7 +96,7 @@ impl MemoryStore {
                     Arc::clone(&levels),
                     Arc::clone(clock),
                     Arc::clone(metrics),
-                    Arc::clone(capture),
+                    recorder.cloned(),
                 );
                 let ownership = PartitionOwnership::new(decider, Arc::clone(&levels));
                 let ownership = Arc::new(ownership);
@@ -139,17 +134,8 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn apply(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_> {
-        Box::pin(self.queues.apply(checks, deadline, commit_mode))
-    }
-
-    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(QueueBatchClient::new(Arc::clone(&self.queues)))
     }
 
     fn inspect(&self) -> StoreInspection {
@@ -158,13 +144,5 @@ impl Store for MemoryStore {
             partitions: self.queues.levels().cloned().collect(),
             ..StoreInspection::default()
         }
-    }
-
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        Box::pin(async move { Ok(self.queues.reset(checks).await?.existed) })
-    }
-
-    fn reset_stamped(&self, checks: Vec<Check>) -> StampedResetFuture<'_> {
-        Box::pin(self.queues.reset(checks))
     }
 }

@@ -8,10 +8,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::capture::BatchStamp;
-use crate::store::{CheckResult, Deadline, RefundSink, StoreError, TentativeTake, Ticket};
+use crate::store::{
+    BatchStamp, CheckResult, Deadline, Purpose, RefundSink, StoreError, TentativeTake, Ticket,
+};
 use tollgate_limiter::Check;
 
 /// Checks for one worker, and then their results.
@@ -28,7 +29,7 @@ pub(crate) struct Batch {
     /// Where refunds of tentative takes go; none when nothing is tentative.
     pub(crate) refund_sink: Option<Arc<dyn RefundSink>>,
     /// Where the batch goes once decided.
-    pub(crate) reply: Option<ReplySender>,
+    pub(crate) reply: Option<mpsc::UnboundedSender<Box<Batch>>>,
 }
 
 /// The checks of one request in a batch.
@@ -37,23 +38,13 @@ pub(crate) struct BatchRequest {
     /// How many of the batch's checks it has.
     pub(crate) checks: usize,
     pub(crate) deadline: Deadline,
-    pub(crate) is_tentative: bool,
-    /// Whether the buckets of its checks are forgotten, and not asked.
-    pub(crate) is_reset: bool,
+    pub(crate) purpose: Purpose,
     /// Whether its results come in another batch.
     pub(crate) is_elsewhere: bool,
     /// Its tentative takes, once decided.
     pub(crate) tentative: Option<TentativeTake>,
     /// When its checks were decided, while a recording runs.
     pub(crate) stamp: Option<BatchStamp>,
-}
-
-/// The channel on which a batch goes back.
-pub(crate) enum ReplySender {
-    /// To a caller that waits for this batch.
-    Once(oneshot::Sender<Box<Batch>>),
-    /// To a client that sends many.
-    Many(mpsc::UnboundedSender<Box<Batch>>),
 }
 
 // === impl Batch ===
@@ -70,16 +61,15 @@ impl Batch {
 
     /// Whether the caller has left.
     pub(crate) fn is_abandoned(&self) -> bool {
-        match &self.reply {
-            None => true,
-            Some(ReplySender::Once(reply)) => reply.is_closed(),
-            Some(ReplySender::Many(reply)) => reply.is_closed(),
-        }
+        self.reply
+            .as_ref()
+            .is_none_or(mpsc::UnboundedSender::is_closed)
     }
 
     /// Whether it asks to forget buckets. Such a batch has no other request.
     pub(crate) fn is_reset(&self) -> bool {
-        self.requests.first().is_some_and(|first| first.is_reset)
+        let first = self.requests.first();
+        first.is_some_and(|first| first.purpose == Purpose::Reset)
     }
 
     /// Gives every check this error.
@@ -92,10 +82,8 @@ impl Batch {
     /// Sends the batch back. If the caller has left, tentative takes are given back with the
     /// dropped batch, and other takes stay.
     pub(crate) fn send_back(mut self: Box<Self>) {
-        match self.reply.take() {
-            None => {}
-            Some(ReplySender::Once(reply)) => drop(reply.send(self)),
-            Some(ReplySender::Many(reply)) => drop(reply.send(self)),
+        if let Some(reply) = self.reply.take() {
+            drop(reply.send(self));
         }
     }
 

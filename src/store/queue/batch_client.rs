@@ -19,11 +19,9 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use crate::store::queue::batch::{Batch, BatchRequest, ReplySender};
+use crate::store::queue::batch::{Batch, BatchRequest};
 use crate::store::queue::{Message, Queue, QueuePermit, Queues};
-use crate::store::{
-    BatchClient, CommitMode, Deadline, PartialReply, RefundSink, StoreError, Ticket,
-};
+use crate::store::{BatchClient, Deadline, PartialReply, Purpose, RefundSink, StoreError, Ticket};
 use tollgate_limiter::Check;
 
 /// For how many checks space is reserved at a time.
@@ -153,8 +151,13 @@ impl BatchClient for QueueBatchClient {
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<usize, StoreError> {
+        // A worker forgets buckets in a batch of their own.
+        let is_alone = purpose == Purpose::Reset;
+        if is_alone {
+            self.send();
+        }
         if !self.reserve(checks) {
             return Err(self.queues.full(checks.len()));
         }
@@ -184,18 +187,20 @@ impl BatchClient for QueueBatchClient {
                     ticket,
                     checks: 0,
                     deadline,
-                    is_tentative: commit_mode == CommitMode::Tentative,
-                    is_reset: false,
+                    purpose,
                     is_elsewhere: false,
                     tentative: None,
                     stamp: None,
                 });
-                if commit_mode == CommitMode::Tentative && batch.refund_sink.is_none() {
+                if purpose == Purpose::DecideTentatively && batch.refund_sink.is_none() {
                     batch.refund_sink = Some(Arc::clone(&self.queues) as Arc<dyn RefundSink>);
                 }
             }
             batch.push(position, check.clone());
             outgoing.weight = outgoing.weight.saturating_add(weight);
+        }
+        if is_alone {
+            self.send();
         }
         Ok(parts)
     }
@@ -232,8 +237,8 @@ impl BatchClient for QueueBatchClient {
             batches = batches.saturating_add(1);
             self.hand_out(batch, take);
         }
-        // The sender is kept here, so the channel never closes. The loop ends pending, so this task
-        // is woken.
+        // The sender is kept here, so the channel never closes. `poll_recv` returned Pending last,
+        // so the waker is registered.
         while let Poll::Ready(Some(batch)) = self.replies.poll_recv(cx) {
             batches = batches.saturating_add(1);
             self.hand_out(batch, take);
@@ -267,7 +272,7 @@ impl Queues {
         reply: &mpsc::UnboundedSender<Box<Batch>>,
     ) -> Option<Box<Batch>> {
         let queue = self.each.get(number)?;
-        batch.reply = Some(ReplySender::Many(reply.clone()));
+        batch.reply = Some(reply.clone());
         let unsent = queue.send(Message::Decide(batch)).err()?;
         let Message::Decide(mut batch) = unsent.0 else {
             return None;
@@ -285,6 +290,7 @@ impl Queue {
     /// Decides the batch in this thread, if it has few checks and the worker has nothing to do.
     fn try_decide(&self, batch: &mut Batch) -> bool {
         batch.checks.len() <= INLINE_CHECKS_MAX
+            && !batch.is_reset()
             && self
                 .inline
                 .as_ref()
@@ -295,7 +301,7 @@ impl Queue {
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// The batch, when so much more may not be put to it.
+    /// Takes the batch if so much more would make it weigh more than `weight_max`.
     fn take_full(&mut self, more: usize, weight_max: usize) -> Option<Box<Batch>> {
         if self.weight.saturating_add(more) <= weight_max {
             return None;
@@ -311,7 +317,8 @@ impl Outgoing {
 
     fn reserve_one(&mut self, queue: &Queue, waiting_max: usize) -> bool {
         if self.reserved_checks == 0 {
-            // Space that is reserved in advance must not be what another client lacks.
+            // Several checks ahead only while the queue is at most half full, so that the space is
+            // not what another client needs.
             let spare = waiting_max.checked_div(2).unwrap_or_default();
             let choices = [(RESERVE_CHECKS, spare), (1, waiting_max)];
             let Some((reserved_checks, _)) = choices.into_iter().find(|(checks, max)| {

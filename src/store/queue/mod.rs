@@ -14,21 +14,18 @@
 mod batch;
 mod batch_client;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
-use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::batch::{Batch, BatchRequest, ReplySender};
+pub(crate) use self::batch::{Batch, BatchRequest};
 pub(crate) use self::batch_client::QueueBatchClient;
-use crate::capture::{CheckStamp, put_stamps};
 use crate::metrics::{Counter, PartitionLevels};
-use crate::store::{
-    BucketsReset, CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply,
-    TentativeTake,
-};
+use crate::store::{RefundSink, StoreError};
 use tollgate_limiter::{Check, Key};
 
 /// A message to a worker.
@@ -101,14 +98,6 @@ pub(crate) trait InlineDecider: fmt::Debug + Send + Sync {
     fn try_decide(&self, batch: &mut Batch) -> bool;
 }
 
-/// What the workers do with checks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Purpose {
-    Decide(CommitMode),
-    /// Forget their buckets.
-    Reset,
-}
-
 /// Space reserved in a queue; freed unless something is sent.
 struct QueuePermit<'m> {
     waiting: &'m AtomicUsize,
@@ -141,109 +130,10 @@ impl Queues {
         }
     }
 
-    /// Sends the checks and waits for the results.
-    pub(crate) async fn apply(
-        self: &Arc<Self>,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> Result<StoreReply, StoreError> {
-        let count = checks.len();
-        let batches = self.send(checks, deadline, Purpose::Decide(commit_mode))?;
-        let (answers, tentative, stamps) = collect(batches, count).await;
-        match undecided(&answers) {
-            Some(error) => Err(error),
-            None => Ok(StoreReply {
-                answers,
-                tentative,
-                from_denial_cache: false,
-                local: Vec::new(),
-                stamps,
-            }),
-        }
-    }
-
-    /// Forgets the buckets of these checks and waits until that is done. Returns for each whether
-    /// hits counted in it.
-    pub(crate) async fn reset(
-        self: &Arc<Self>,
-        checks: Vec<Check>,
-    ) -> Result<BucketsReset, StoreError> {
-        let count = checks.len();
-        let batches = self.send(checks, Deadline::NEVER, Purpose::Reset)?;
-        let (answers, _, stamps) = collect(batches, count).await;
-        let counted = |answer: CheckResult| answer.map(|outcome| outcome.used_before > 0);
-        let existed: Result<Vec<bool>, StoreError> = answers.into_iter().map(counted).collect();
-        Ok(BucketsReset {
-            existed: existed?,
-            stamps,
-        })
-    }
-
-    /// Sends a batch to every queue concerned, or none.
-    fn send(
-        self: &Arc<Self>,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        purpose: Purpose,
-    ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
-        let count = checks.len();
-        let batches = self.split(checks);
-        let permits: Option<Vec<(&Queue, QueuePermit<'_>)>> = batches
-            .iter()
-            .map(|(number, batch)| {
-                let queue = self.each.get(*number)?;
-                let permit = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
-                Some((queue, permit))
-            })
-            .collect();
-        let permits = permits.ok_or_else(|| self.full(count))?;
-        batches
-            .into_iter()
-            .zip(permits)
-            .map(|((_, mut batch), (queue, permit))| {
-                let (reply, outcomes) = oneshot::channel();
-                let is_tentative = purpose == Purpose::Decide(CommitMode::Tentative);
-                batch.requests.push(BatchRequest {
-                    ticket: 0,
-                    checks: batch.checks.len(),
-                    deadline,
-                    is_tentative,
-                    is_reset: purpose == Purpose::Reset,
-                    is_elsewhere: false,
-                    tentative: None,
-                    stamp: None,
-                });
-                batch.refund_sink = is_tentative.then(|| Arc::clone(self) as Arc<dyn RefundSink>);
-                batch.reply = Some(ReplySender::Once(reply));
-                let sent = queue.send(Message::Decide(batch));
-                sent.map_err(|_| StoreError::Stopped)?;
-                permit.keep();
-                Ok(outcomes)
-            })
-            .collect()
-    }
-
     /// The error when a queue is full. Counts the checks.
     fn full(&self, checks: usize) -> StoreError {
         self.bounds.shed.inc_by(checks as u64);
         self.bounds.full.clone()
-    }
-
-    /// The checks by queue: its number, and a batch without a request yet.
-    fn split(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
-        let mut batches: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
-        for (position, check) in checks.into_iter().enumerate() {
-            let number = self.number_of(&check);
-            if let Some((_, batch)) = batches.iter_mut().find(|(known, _)| *known == number) {
-                batch.push(position, check);
-            } else {
-                let mut batch = Box::<Batch>::default();
-                batch.push(position, check);
-                batches.push((number, batch));
-            }
-        }
-        batches
     }
 }
 
@@ -253,14 +143,17 @@ impl RefundSink for Queues {
     }
 
     fn refund_recorded(&self, checks: Vec<Check>, orders: Vec<u64>) {
-        for (number, batch) in self.split(checks) {
+        let mut by_queue = BTreeMap::<usize, (Vec<Check>, TakenOrders)>::new();
+        for (place, check) in checks.into_iter().enumerate() {
+            let (checks, of_queue) = by_queue.entry(self.number_of(&check)).or_default();
+            checks.push(check);
+            of_queue.extend(orders.get(place));
+        }
+        for (number, (checks, orders)) in by_queue {
             if let Some(queue) = self.each.get(number) {
-                let positions = batch.positions.iter();
-                let orders = positions.filter_map(|position| orders.get(*position).copied());
-                let orders = orders.collect();
                 // A worker that has ended has dropped its buckets, or counts the lost refunds
                 // itself.
-                drop(queue.send(Message::Refund(batch.checks, orders)));
+                drop(queue.send(Message::Refund(checks, orders)));
             }
         }
     }
@@ -271,49 +164,6 @@ pub(crate) fn partition_of(key: Key, count: usize) -> usize {
     let upper = key.0.checked_shr(64).unwrap_or_default();
     let number = upper.checked_rem(count as u128).unwrap_or_default();
     usize::try_from(number).unwrap_or_default()
-}
-
-/// Waits for the results of `count` checks in these batches, and for what they took tentatively.
-async fn collect(
-    batches: Vec<oneshot::Receiver<Box<Batch>>>,
-    count: usize,
-) -> (Vec<CheckResult>, Option<TentativeTake>, Vec<CheckStamp>) {
-    // A batch that was not decided leaves its checks without an outcome; the others keep theirs.
-    let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); count];
-    let mut tentative: Option<TentativeTake> = None;
-    let mut stamps = Vec::new();
-    for reply in batches {
-        let Ok(mut batch) = reply.await else {
-            continue;
-        };
-        for (position, answer) in batch.positions.iter().zip(batch.answers.drain(..)) {
-            if let Some(slot) = answers.get_mut(*position) {
-                *slot = answer;
-            }
-        }
-        for request in &mut batch.requests {
-            TentativeTake::merge(&mut tentative, request.tentative.take());
-            // Such a batch has one request.
-            if let Some(stamp) = request.stamp {
-                put_stamps(&mut stamps, count, &batch.positions, &stamp);
-            }
-        }
-    }
-    (answers, tentative, stamps)
-}
-
-/// The error of all checks, if no worker has looked at any of them.
-fn undecided(answers: &[CheckResult]) -> Option<StoreError> {
-    let not_looked_at = |answer: &CheckResult| {
-        matches!(
-            answer,
-            Err(StoreError::DeadlineExceeded | StoreError::Stopped | StoreError::Unavailable(_))
-        )
-    };
-    match answers.first() {
-        Some(Err(error)) if answers.iter().all(not_looked_at) => Some(error.clone()),
-        _ => None,
-    }
 }
 
 // === impl Message ===

@@ -74,9 +74,8 @@ use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::rate_leases::RateLeases;
 use super::{
-    ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, ResetFuture, Setup, Store, StoreError, StoreFault, StoreHealth, StoreInspection,
-    StoreReply, Ticket, TlsFiles, Worker,
+    BatchClient, BuildError, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Setup,
+    Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, TlsFiles, Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::{BucketNaming, Check, Key};
@@ -289,40 +288,12 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn apply(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-        commit_mode: CommitMode,
-    ) -> ApplyFuture<'_> {
-        Box::pin(async move {
-            self.nodes.ready(&checks)?;
-            if let Some(answers) = self.nodes.known(&checks) {
-                return Ok(StoreReply {
-                    answers,
-                    tentative: None,
-                    from_denial_cache: true,
-                    local: Vec::new(),
-                    stamps: Vec::new(),
-                });
-            }
-            self.queues.apply(checks, deadline, commit_mode).await
-        })
-    }
-
-    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
-        Some(Box::new(RedisBatchClient {
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(RedisBatchClient {
             rest: QueueBatchClient::new(Arc::clone(&self.queues)),
             nodes: Arc::clone(&self.nodes),
             ready: VecDeque::new(),
             positions: Vec::new(),
-        }))
-    }
-
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        Box::pin(async move {
-            self.nodes.ready(&checks)?;
-            Ok(self.queues.reset(checks).await?.existed)
         })
     }
 
@@ -410,14 +381,16 @@ impl BatchClient for RedisBatchClient {
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        commit_mode: CommitMode,
+        purpose: Purpose,
     ) -> Result<usize, StoreError> {
         self.nodes.ready(checks)?;
-        if let Some(answers) = self.nodes.known(checks) {
+        if purpose != Purpose::Reset
+            && let Some(answers) = self.nodes.known(checks)
+        {
             self.ready.push_back((ticket, answers));
             return Ok(1);
         }
-        self.rest.add(ticket, checks, deadline, commit_mode)
+        self.rest.add(ticket, checks, deadline, purpose)
     }
 
     fn send(&mut self) {

@@ -48,7 +48,7 @@ impl Decider {
             clock: Arc::clone(&dynamic),
             metrics: Arc::clone(&metrics),
             memory,
-            capture: tollgate::capture::Capture::new(),
+            recorder: Some(tollgate::capture::Capture::new()),
         };
         let (store, workers) = BACKENDS[0]
             .build(&SharedSettings::default(), &setup)
@@ -71,7 +71,7 @@ impl Decider {
         };
         let settings = settings(&[]);
         let pipeline = Arc::new(pipeline::Pipeline::new(parts, &settings));
-        let harness = BenchHarness::new(&pipeline, workers, &settings, &metrics).unwrap();
+        let harness = BenchHarness::new(&pipeline, workers, &settings);
         Self {
             runtime,
             clock,

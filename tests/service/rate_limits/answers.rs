@@ -296,25 +296,6 @@ fn block(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_batch_gives_way_between_its_calls() {
-    let service = Service::start(&rules(), &[]).await;
-    // No limit applies, so no call waits for the store.
-    let mut message = checks(100);
-    for call in &mut message.calls {
-        let Some(Sent::Check(check)) = &mut call.call else {
-            panic!("a check");
-        };
-        check.descriptors[0].entries[0].key = "none".to_owned();
-    }
-    let (answers, polls) = polled(&service, &message).await;
-    assert_eq!(carried_out(&answers), 100);
-    assert!((6..20).contains(&polls), "{polls}, after 16 calls each");
-    // Calls of 16 checks each: after their answers of 16 KiB, which comes first.
-    let (_, more) = polled(&service, &checks(100)).await;
-    assert!(more > polls, "{polls}, {more}");
-}
-
-#[tokio::test]
 async fn a_long_call_gives_way_between_its_steps() {
     let service = Service::start(&rules(), &["--partitions", "1"]).await;
     let (answers, polls) = polled(&service, &long_call(512)).await;

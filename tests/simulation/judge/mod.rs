@@ -5,7 +5,6 @@
 //! | `OneGeneration` | all checks that a request sends are those of the rules in use when it began; they are tentative if those rules or the service require it |
 //! | `DecidedOnce` | no check is decided twice |
 //! | `AllOrNothing` | a take is refunded once when its request was tentative and did not pass, unless its limit counts what other limits deny; no other take is refunded |
-//! | `NotAfterLeave` | no check is decided after its caller has left |
 //! | `BeforeDeadline` | no check is decided after its deadline, and none is called late before it |
 //! | `Recount` | every decision equals that of a naive recount in the order of the decisions |
 //! | `Remaining` | at the end, the remaining hits are the limit minus admitted hits and minus denied hits that count |
@@ -34,7 +33,7 @@ use std::fmt;
 
 use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
-use tollgate::store::{CheckResult, CommitMode, StoreError};
+use tollgate::store::{CheckResult, Purpose, StoreError};
 use tollgate_limiter::{Check, Hits, Operation, Outcome};
 use tollgate_test_support::grpc_client::RateLimitResponse;
 
@@ -49,7 +48,6 @@ pub(crate) enum Law {
     OneGeneration,
     DecidedOnce,
     AllOrNothing,
-    NotAfterLeave,
     BeforeDeadline,
     Recount,
     Remaining,
@@ -161,7 +159,6 @@ struct Waiting {
 
 /// The state of a caller that its checks are judged by.
 struct CallerState {
-    left: bool,
     on_trial: bool,
     deadline_us: Option<u64>,
 }
@@ -172,7 +169,7 @@ pub(crate) struct Judge<'s> {
     /// By their numbers, which are in the order of arrival.
     callers: BTreeMap<usize, Caller>,
     accounts: BTreeMap<Bucket, Account>,
-    /// The clock's reading each time a worker ran.
+    /// The clock's readings by what decides.
     readings: Vec<u64>,
     waiting: Vec<Waiting>,
     decisions: usize,
@@ -190,7 +187,6 @@ fn find(
 ) -> Option<(CallerState, &mut CheckRecord)> {
     let caller = callers.get_mut(&ticket.caller)?;
     let standing = CallerState {
-        left: caller.left,
         on_trial: caller.on_trial,
         deadline_us: caller.deadline_us,
     };
@@ -264,6 +260,12 @@ impl<'s> Judge<'s> {
             return;
         };
         caller.left = true;
+        // A request that was refused is refused, also when its caller does not read that.
+        let is_ended = caller.checks.iter().all(|check| check.reply.is_some());
+        let rules = &self.generations[caller.generation];
+        let refused = expected(caller, rules, self.scenario.on_overload);
+        let is_refused = refused.is_ok_and(|(code, _)| code != answer::OK);
+        caller.result = (is_ended && is_refused).then_some(RequestOutcome::Refused);
         let decided = |check: &CheckRecord| check.decided.is_some();
         if caller.checks.iter().any(decided) {
             self.event_counts.add("left after the decision", 1);
@@ -272,11 +274,16 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// A worker has run and read the clock.
-    pub(crate) fn worker_ran(&mut self, worker: usize, now: Now) {
+    /// A worker ran, or the batcher, which may have decided in its place.
+    pub(crate) fn clock_was_read(&mut self, now: Now) {
         if self.readings.last() != Some(&now.now_us) {
             self.readings.push(now.now_us);
         }
+    }
+
+    /// A worker has run and read the clock.
+    pub(crate) fn worker_ran(&mut self, worker: usize, now: Now) {
+        self.clock_was_read(now);
         for waiting in &mut self.waiting {
             waiting.workers[worker] = true;
         }
@@ -313,7 +320,7 @@ impl<'s> Judge<'s> {
         );
     }
 
-    fn sent(&mut self, first: Ticket, checks: &[Check], taken: CommitMode) {
+    fn sent(&mut self, first: Ticket, checks: &[Check], taken: Purpose) {
         self.waiting.push(Waiting {
             first,
             count: checks.len(),
@@ -333,7 +340,7 @@ impl<'s> Judge<'s> {
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
                 check.operation.hits == wish.hits
                     && check.operation.holder.is_some() == is_held
-                    && (taken == CommitMode::Tentative) == on_trial
+                    && (taken == Purpose::DecideTentatively) == on_trial
                     && check.limit.count_refused() == terms.count_refused
                     && check.algorithm.name() == terms.algorithm
                     && check.limit.requests() == u64::from(terms.requests)
@@ -350,13 +357,7 @@ impl<'s> Judge<'s> {
         if let Some(number) = ticket.reset() {
             return self.was_reset(number, outcome, now);
         }
-        let Some((
-            CallerState {
-                left, deadline_us, ..
-            },
-            check,
-        )) = find(&mut self.callers, ticket)
-        else {
+        let Some((CallerState { deadline_us, .. }, check)) = find(&mut self.callers, ticket) else {
             return; // sent by the wrong rules, which is already reported
         };
         let hits = check.wish.hits;
@@ -378,9 +379,6 @@ impl<'s> Judge<'s> {
             number,
             now_us: now.now_us,
             outcome,
-        });
-        self.ensure(Law::NotAfterLeave, !left, || {
-            format!("{ticket:?} is decided after its caller left")
         });
         let in_time = deadline_us.is_none_or(|deadline_us| now.uptime_us < deadline_us);
         self.ensure(Law::BeforeDeadline, in_time, || {
@@ -475,6 +473,7 @@ impl<'s> Judge<'s> {
         {
             self.shed(first, count);
         }
+        self.waiting.retain(|one| one.first != first);
         let answers = answers.unwrap_or_else(|error| vec![Err(error); count]);
         self.ensure(Law::FaithfulReplies, answers.len() == count, || {
             format!(

@@ -47,6 +47,10 @@ pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>, resets: &Resets) -> 
         };
         let limits = checks.iter().map(|(_, check, _)| check.terms.requests);
         let is_raised = !limits.is_sorted_by(|earlier, later| earlier >= later);
+        let refunded = checks
+            .iter()
+            .filter(|(_, check, _)| check.refunded_takes > 0);
+        let refunded_limit = refunded.map(|(_, check, _)| check.terms.requests).max();
         let mut scaled = 0;
         let mut unsure = false;
         for ((caller, check, decided), time) in checks.iter().zip(times(&checks)) {
@@ -57,7 +61,9 @@ pub(super) fn mismatches(callers: &BTreeMap<usize, Caller>, resets: &Resets) -> 
             let most = 2 * u64::from(check.terms.burst);
             let is_debt = !outcome.allowed && !check.terms.debt_is_unbounded();
             unsure |= is_debt && weight > 0 && outcome.used_before + hits > most;
-            // A raised limit forgets what only the lower one refused.
+            // A raised limit forgets what only the lower one refused. A refund has the limit under
+            // which its hits were taken.
+            let is_raised = is_raised || refunded_limit > Some(check.terms.requests);
             unsure |= !outcome.allowed && check.terms.debt_is_unbounded() && is_raised;
             // What is taken in the instant of a reset may stay taken.
             unsure |=

@@ -7,7 +7,7 @@
 //! | told | what the store says became of a step is what the recount says |
 //! | answered | every caller that did not leave gets an answer |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Operation, Outcome, Step};
@@ -20,8 +20,10 @@ use crate::simulation::recount::{Account, Became, Counted};
 pub(crate) struct Judge {
     checks: BTreeMap<Ticket, CheckRecord>,
     accounts: BTreeMap<u128, Account>,
-    /// The clock's reading each time a worker ran.
+    /// The clock's readings by what decides.
     readings: Vec<u64>,
+    /// Callers that left without an answer.
+    left: BTreeSet<usize>,
     pub(crate) broken: Vec<String>,
     pub(super) outcomes: BTreeMap<String, u64>,
 }
@@ -39,7 +41,8 @@ struct CheckRecord {
 type Group = (Ticket, Vec<(Operation, Outcome)>);
 
 impl Judge {
-    pub(super) fn worker_ran(&mut self, now_us: u64) {
+    /// A worker ran, or a batcher that may have decided in its place.
+    pub(super) fn clock_was_read(&mut self, now_us: u64) {
         if self.readings.last() != Some(&now_us) {
             self.readings.push(now_us);
         }
@@ -128,7 +131,8 @@ impl Judge {
             None => record.check.operation,
             Some((taken, _)) => {
                 let again = std::mem::replace(&mut record.withdrawn, true);
-                let wanted = record.refused != Some(false);
+                let left = self.left.contains(&ticket.caller);
+                let wanted = left || record.refused != Some(false);
                 if again || !wanted || !taken.allowed {
                     return self.break_law(format!("{ticket:?} is taken back; again: {again}"));
                 }
@@ -170,11 +174,12 @@ impl Judge {
     fn replied(&mut self, first: Ticket, answers: Vec<CheckResult>) {
         let is_over = |answer: &CheckResult| answer.as_ref().is_ok_and(|outcome| !outcome.allowed);
         let refused = answers.iter().any(is_over);
+        let left = self.left.contains(&first.caller);
         for (ticket, answer) in first.and_after().zip(answers) {
             let Some(record) = self.checks.get_mut(&ticket) else {
                 continue;
             };
-            record.refused = Some(refused);
+            record.refused = (!left).then_some(refused);
             let told = match &answer {
                 Ok(outcome) => (outcome.reservation, outcome.settled()),
                 Err(error) => {
@@ -208,11 +213,17 @@ impl Judge {
             let Some((outcome, _)) = &record.decided else {
                 continue;
             };
-            if is_start && outcome.allowed && record.refused != Some(false) && !record.withdrawn {
+            let wanted = self.left.contains(&ticket.caller) || record.refused != Some(false);
+            if is_start && outcome.allowed && wanted && !record.withdrawn {
                 missed.push(format!("{ticket:?} was not taken back"));
             }
         }
         self.broken.extend(missed);
+    }
+
+    /// A caller leaves without an answer.
+    pub(super) fn left(&mut self, caller: usize) {
+        self.left.insert(caller);
     }
 
     fn break_law(&mut self, words: String) {

@@ -13,14 +13,15 @@ mod judge;
 mod scenario;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate::clock::{Clock, ManualClock};
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::{Generations, Pipeline};
+use tollgate::pipeline::{Generations, Pipeline, local_thread};
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
-use tollgate::store::{CommitMode, Deadline, Store};
+use tollgate::store::{Deadline, Purpose, Store};
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step, Timestamp};
 use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::in_process::{START, settings};
@@ -30,7 +31,7 @@ use crate::simulation::executor::{Task, Timers};
 use crate::simulation::from_environment;
 use crate::simulation::journal::{self, Tap};
 use crate::simulation::planted::{self, Fault};
-use crate::simulation::run::{ask, pipeline, publish};
+use crate::simulation::run::{ask, pipeline, publish, rest};
 use crate::simulation::scenario::Jumps;
 use judge::Judge;
 use scenario::{ApiStep, DOMAIN, EVENTS, Event, Rules, Scenario, Wish, descriptors};
@@ -58,6 +59,7 @@ struct World<'s> {
 struct Process {
     generations: Arc<Generations>,
     service: Arc<Pipeline>,
+    batcher: Task<Infallible>,
     store: Arc<dyn Store>,
     workers: Vec<Task<()>>,
 }
@@ -114,6 +116,7 @@ impl Process {
         let workers = workers.into_iter();
         Self {
             generations,
+            batcher: Task::new(Box::pin(local_thread(&service))),
             service,
             store,
             workers: workers
@@ -188,6 +191,7 @@ impl<'s> World<'s> {
                     let caller = self.chance.pick(&all);
                     self.print(&format!("caller {caller} leaves"));
                     self.callers.remove(&caller);
+                    self.judge.left(caller);
                 }
             }
             Event::Pass => {
@@ -253,8 +257,8 @@ impl<'s> World<'s> {
                 };
                 let store = Arc::clone(&self.process.store);
                 Task::new(Box::pin(async move {
-                    let mode = CommitMode::Immediate;
-                    let reply = store.apply(vec![check], Deadline::NEVER, mode).await;
+                    let mode = Purpose::Decide;
+                    let reply = store.ask(vec![check], Deadline::NEVER, mode).await;
                     reply.expect("a reply");
                 }))
             }
@@ -267,13 +271,16 @@ impl<'s> World<'s> {
             self.process.workers[worker].poll().is_none(),
             "the store exists"
         );
+        rest(&mut self.process.batcher);
         self.read_journal();
-        self.judge.worker_ran(self.clock.now().as_us());
+        self.judge.clock_was_read(self.clock.now().as_us());
     }
 
     fn poll_caller(&mut self, caller: usize) {
         journal::polling(caller);
         let answer = self.callers.get_mut(&caller).unwrap().poll();
+        rest(&mut self.process.batcher);
+        self.judge.clock_was_read(self.clock.now().as_us());
         self.read_journal();
         if answer.is_some() {
             self.print(&format!("caller {caller} is answered"));

@@ -34,6 +34,7 @@
 //! | `xml` | XML, parsed by Python |
 //! | `yaml` | YAML, parsed by PyYAML |
 
+pub mod asking_store;
 pub mod background_clients;
 pub mod banned_phrases;
 pub mod certificates;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{CallReport, LeaseWorker, RefusedHits, Waiter};
 use crate::store::lease::leases::Leases;
-use crate::store::{CheckResult, CommitMode, Deadline, StoreError};
+use crate::store::{CheckResult, Deadline, Purpose, StoreError};
 use tollgate_limiter::{Check, Hits, Operation, Outcome};
 
 /// How many buckets may have refused hits that are not counted yet.
@@ -78,7 +78,7 @@ impl LeaseWorker {
             self.metrics.leases.calls.inc();
             self.under_way.spawn(async move {
                 let applied = shared
-                    .apply(asked.clone(), Deadline::NEVER, CommitMode::Immediate)
+                    .ask(asked.clone(), Deadline::NEVER, Purpose::Decide)
                     .await;
                 let answers = match applied {
                     Ok(applied) => applied.answers,

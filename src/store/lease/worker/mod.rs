@@ -35,9 +35,9 @@ use tokio::time::MissedTickBehavior;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::lease::leases::Leases;
-use crate::store::queue::{Batch, BatchRequest, Message, ReplySender};
+use crate::store::queue::{Batch, BatchRequest, Message};
 use crate::store::refund_queue::RefundQueue;
-use crate::store::{CheckResult, Store, StoreError, TentativeTake};
+use crate::store::{CheckResult, Purpose, Store, StoreError, TentativeTake};
 use tollgate_limiter::{Check, Key};
 
 /// How many messages are read per reading of the clock.
@@ -318,7 +318,7 @@ impl LeaseWorker {
             let answers = batch.answers.get(decided_before..).unwrap_or_default();
             if answers.iter().all(Result::is_ok) {
                 answered = answered.saturating_add(checks.len());
-                if request.is_tentative
+                if request.purpose == Purpose::DecideTentatively
                     && let Some(store) = &batch.refund_sink
                 {
                     request.tentative = Some(TentativeTake::new(
@@ -337,11 +337,7 @@ impl LeaseWorker {
                 ..*request
             });
             own.refund_sink.clone_from(&batch.refund_sink);
-            own.reply = match &mut batch.reply {
-                Some(ReplySender::Many(reply)) => Some(ReplySender::Many(reply.clone())),
-                // Such a batch holds no other request.
-                once => once.take(),
-            };
+            own.reply.clone_from(&batch.reply);
             request.is_elsewhere = true;
             self.wait(own, now_us);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{AGAIN_US, CallReport, GIVE_BACK_CHECKS_MAX, LeaseWorker};
 use crate::store::refund_queue;
-use crate::store::{CommitMode, Deadline, StoreError, StoreFault};
+use crate::store::{Deadline, Purpose, StoreError, StoreFault};
 use tollgate_limiter::Check;
 
 impl LeaseWorker {
@@ -36,9 +36,7 @@ impl LeaseWorker {
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
             let asked = checks.clone();
-            let applied = shared
-                .apply(asked, Deadline::NEVER, CommitMode::Immediate)
-                .await;
+            let applied = shared.ask(asked, Deadline::NEVER, Purpose::Decide).await;
             let answers = applied.map(|applied| applied.answers);
             let (mut done, mut lost, mut kept) = (0_usize, 0_usize, Vec::new());
             for (at, check) in checks.into_iter().enumerate() {

@@ -8,9 +8,7 @@ use super::{CallReport, LeaseWorker, PendingRequest, ROUNDS_MAX, Waiter};
 use crate::metrics::count_decided;
 use crate::store::lease::leases::Leases;
 use crate::store::queue::Batch;
-use crate::store::{
-    CheckResult, CommitMode, Deadline, Store, StoreError, StoreReply, TentativeTake,
-};
+use crate::store::{CheckResult, Deadline, Purpose, Store, StoreError, StoreReply, TentativeTake};
 use tollgate_limiter::{Check, Outcome};
 
 impl LeaseWorker {
@@ -193,10 +191,11 @@ impl LeaseWorker {
             refund_sink,
             ..
         } = &mut *batch;
-        if let (Some(request), Some(store)) = (requests.first_mut(), refund_sink) {
-            request.tentative = request
-                .is_tentative
-                .then(|| TentativeTake::new(Arc::clone(store), checks.iter().zip(answers.iter())));
+        if let (Some(request), Some(store)) = (requests.first_mut(), refund_sink)
+            && request.purpose == Purpose::DecideTentatively
+        {
+            let decided = checks.iter().zip(answers.iter());
+            request.tentative = Some(TentativeTake::new(Arc::clone(store), decided));
         }
         self.left(batch.checks.len());
         batch.send_back();
@@ -206,7 +205,7 @@ impl LeaseWorker {
 /// Sends one check and returns its result.
 async fn one(shared: &dyn Store, check: Check) -> CheckResult {
     let StoreReply { mut answers, .. } = shared
-        .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
+        .ask(vec![check], Deadline::NEVER, Purpose::Decide)
         .await?;
     answers.pop().unwrap_or(Err(StoreError::Stopped))
 }

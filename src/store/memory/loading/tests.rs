@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::snapshot::{Header, Writer};
 use crate::store::memory::{CopyFailed, MemoryStore};
 use crate::store::memory_limits::{MemoryLimits, WhenFull};
-use crate::store::{CommitMode, Deadline, PartialReply, Store as _};
+use crate::store::{Deadline, PartialReply, Purpose, Store as _};
 
 use tollgate_limiter::algorithm::{FixedWindow, SlidingLog};
 use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Unit};
@@ -57,17 +57,17 @@ fn of_number(number: u64) -> Check {
 
 async fn take(store: &MemoryStore, numbers: std::ops::Range<u64>) {
     let checks: Vec<Check> = numbers.map(of_number).collect();
-    let reply = store.apply(checks, Deadline::NEVER, CommitMode::Immediate);
+    let reply = store.ask(checks, Deadline::NEVER, Purpose::Decide);
     assert!(reply.await.unwrap().answers.iter().all(Result::is_ok));
 }
 
 /// The same, one check at a time: most are decided in this thread.
 fn take_alone(store: &MemoryStore, numbers: std::ops::Range<u64>) {
-    let mut client = store.batch_client().unwrap();
+    let mut client = store.batch_client();
     let mut cx = Context::from_waker(Waker::noop());
     for check in numbers.map(of_number) {
         let one = std::slice::from_ref(&check);
-        let added = client.add(1, one, Deadline::NEVER, CommitMode::Immediate);
+        let added = client.add(1, one, Deadline::NEVER, Purpose::Decide);
         assert_eq!(added, Ok(1));
         client.send();
         let mut answered = |reply: PartialReply<'_>| assert!(reply.answers[0].is_ok());

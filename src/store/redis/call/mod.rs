@@ -33,7 +33,7 @@ use super::script::CheckTerms;
 use super::target::Address;
 use crate::metrics::Counter;
 use crate::store::queue::Batch;
-use crate::store::{CheckResult, StoreError, StoreFault, TentativeTake};
+use crate::store::{CheckResult, Purpose, StoreError, StoreFault, TentativeTake};
 use tollgate_limiter::{Check, Outcome};
 
 /// A batch in a call or waiting for one.
@@ -215,7 +215,8 @@ impl Call {
             } else {
                 own
             };
-            sent.iter().map(|check| (check, request.is_reset))
+            sent.iter()
+                .map(|check| (check, request.purpose == Purpose::Reset))
         })
     }
 
@@ -279,13 +280,13 @@ impl Call {
                 own.iter()
                     .map(|check| self.node.answer_of(check, outcomes.next(), now_us)),
             );
-            if request.is_reset {
+            if request.purpose == Purpose::Reset {
                 let decided = answers.get(before..).unwrap_or_default();
                 for (check, answer) in own.iter().zip(decided) {
                     self.node.refused.reset(check, answer.as_ref().ok(), now_us);
                 }
             }
-            if request.is_tentative
+            if request.purpose == Purpose::DecideTentatively
                 && let Some(store) = refund_sink
             {
                 let decided = answers.get(before..).unwrap_or_default();

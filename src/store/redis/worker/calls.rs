@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinError;
 
 use super::{CALLS_MAX, GIVE_BACK_AGAIN_US, NodeWorker};
-use crate::store::Deadline;
 use crate::store::queue::{Batch, BatchRequest};
 use crate::store::redis::call::{Call, CallBatch, CallReport};
 use crate::store::redis::script;
+use crate::store::{Deadline, Purpose};
 use tollgate_limiter::Check;
 
 /// The weight of these checks in a call.
@@ -76,8 +76,7 @@ impl NodeWorker {
             ticket: 0,
             checks: checks.len(),
             deadline: Deadline::NEVER,
-            is_tentative: false,
-            is_reset: false,
+            purpose: Purpose::Decide,
             is_elsewhere: false,
             tentative: None,
             stamp: None,

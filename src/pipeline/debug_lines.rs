@@ -2,17 +2,13 @@
 //!
 //! A line holds what callers sent: keys and values of descriptors, which may be personal data. So
 //! neither a level for everything nor one for `tollgate` turns it on. While it is off, a request
-//! costs one comparison in `begin` and one in `finish`.
-//!
-//! What it deliberately does not do: count (`count`), or write an unbounded line.
+//! costs one comparison in `begin` and one in `end`.
 
 use std::fmt::{self, Write as _};
 
 use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request};
 
-use crate::pipeline::RequestError;
-use crate::pipeline::decode::decode;
-use crate::pipeline::policy::RequestPolicy;
+use crate::ended::{End, Ended};
 
 /// The module of the lines, for the log filter.
 pub const DECISION_LOG: &str = "tollgate::decisions";
@@ -20,47 +16,42 @@ pub const DECISION_LOG: &str = "tollgate::decisions";
 /// Longest text of a field, in bytes; the rest is replaced by `…`.
 const FIELD_BYTES_MAX: usize = 4_096;
 
-/// What became of a request.
-#[derive(Clone, Copy)]
-pub(super) enum Outcome<'a> {
-    /// A decision, by this plan, if rules were matched.
-    Decided(&'a Decision<'a>, Option<&'a Plan<'a>>),
-    /// No answer.
-    Failed(&'a RequestError),
-}
-
 /// A text of bounded length.
 #[derive(Default)]
 struct Field(String);
 
-/// Whether decisions are logged.
+/// Whether decisions are written.
 #[inline]
-pub(super) fn is_enabled() -> bool {
+pub(super) fn are_enabled() -> bool {
     tracing::enabled!(target: DECISION_LOG, tracing::Level::DEBUG)
 }
 
-/// Logs what became of a request. The message is empty if logging was turned on meanwhile.
+/// Writes what became of a request. The message is empty if this was turned on meanwhile.
 #[cold]
-pub(super) fn log(message: &[u8], policy: RequestPolicy, outcome: Outcome<'_>, took_us: u64) {
-    let mut request = Request::default();
-    if message.is_empty() || decode(message, policy, &mut request).is_none() {
+pub(super) fn write(ended: &Ended<'_>) {
+    if ended.message.is_empty() {
         return;
     }
-    let domain = Field::of(format_args!("{}", request.domain.escape_ascii()));
-    let descriptors = Field::of(Descriptors(&request));
+    let domain = Field::of(format_args!("{}", ended.request.domain.escape_ascii()));
+    let descriptors = Field::of(Descriptors(ended.request));
     let (domain, descriptors) = (domain.0.as_str(), descriptors.0.as_str());
-    match outcome {
-        Outcome::Failed(error) => {
+    let took_us = ended.took_us;
+    let decided = |decision: &Decision<'_>, plan| {
+        let limits = Field::of(Limits(decision, plan)).0;
+        let (code, shadowed) = (name(decision.code), decision.shadowed);
+        tracing::debug!(
+            target: DECISION_LOG,
+            domain, descriptors, code, shadowed, limits, took_us, "decision"
+        );
+    };
+    match ended.end {
+        End::Decided(matched) | End::Left(matched) => {
+            decided(matched.decision, Some(matched.plan));
+        }
+        End::Bound(code) => decided(&Decision::of_code(code), None),
+        End::Undecided(_, error) | End::Failed(error) => {
             let error = error.to_string();
             tracing::debug!(target: DECISION_LOG, domain, descriptors, error, took_us, "no decision");
-        }
-        Outcome::Decided(decision, plan) => {
-            let limits = Field::of(Limits(decision, plan)).0;
-            let (code, shadowed) = (name(decision.code), decision.shadowed);
-            tracing::debug!(
-                target: DECISION_LOG,
-                domain, descriptors, code, shadowed, limits, took_us, "decision"
-            );
         }
     }
 }

@@ -1,6 +1,27 @@
-//! When checks were decided.
+//! What a recording hears of partitions: when checks were decided, and what was given back.
+
+use std::fmt;
+use std::sync::Arc;
 
 use tollgate_limiter::Timestamp;
+
+/// A recording of what partitions do. Whoever records the service implements it.
+pub trait PartitionRecorder: fmt::Debug + Send + Sync {
+    /// Whether a recording runs.
+    fn is_running(&self) -> bool;
+
+    /// Takes numbers for this many checks and returns the first.
+    fn take_orders(&self, checks: usize) -> u64;
+
+    /// What one partition writes refunds with.
+    fn refunds(self: Arc<Self>) -> Box<dyn RefundRecorder>;
+}
+
+/// Writes the refunds of one partition.
+pub trait RefundRecorder: fmt::Debug + Send {
+    /// Hits are about to be given back that the checks of these numbers took.
+    fn refund(&mut self, at: Timestamp, taken: &[u64]);
+}
 
 /// When the checks of one request in one batch were decided.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use prost::Message as _;
 use tollgate_limiter::{Hits, OnExpiry, Otherwise};
 
-use super::{ApiRequest, ApiStep};
+use super::{ApiCall, ApiStep};
 use crate::proto::tollgate::recording::v1 as proto;
 use proto::api_call::{OnExpiry as ProtoOnExpiry, Operation, Otherwise as ProtoOtherwise};
 
@@ -20,17 +20,23 @@ pub(crate) struct RecordedCall<'c> {
     pub(crate) peeked: Vec<Hits>,
 }
 
-/// What a call asks, encoded. It is never empty.
-pub(super) fn encode(call: &ApiRequest<'_>) -> Vec<u8> {
+impl ApiCall {
+    /// What it asks, encoded. It is never empty.
+    pub(in crate::pipeline) fn recorded(&self) -> Vec<u8> {
+        encode(self)
+    }
+}
+
+fn encode(call: &ApiCall) -> Vec<u8> {
     let mut recorded = proto::ApiCall {
         operation: operation(call.step) as i32,
-        reservation: call.step.id().unwrap_or_default().to_vec(),
+        reservation: call.id.clone(),
         ..proto::ApiCall::default()
     };
     match call.step {
         ApiStep::Check | ApiStep::Report | ApiStep::Release { .. } => {}
         ApiStep::Peek => {
-            let hits = call.request.descriptors().map(|one| one.hits.count());
+            let hits = call.peeked.iter().map(|hits| hits.count());
             recorded.peeked_hits = hits.collect();
         }
         ApiStep::Reserve {

@@ -1,0 +1,520 @@
+//! The batcher of one thread: every request is submitted here, and decided in batches.
+//!
+//! A message that is submitted is decoded and planned at once, and its checks are added to the next
+//! batch. One task of the thread ([`Batcher::run`]) is polled when the connections that were ready
+//! have been polled: it sends the batch, one message per partition, and ends the requests whose
+//! checks have all been answered. A response of the fast path is written into its connection's
+//! buffer; the connections, woken by that, flush once each. A task gets its reply once everything
+//! is counted.
+//!
+//! Slots, plans, vectors and buffers are reused: from a message in hand to its response in the
+//! buffer nothing is allocated in the steady state (`grpc/allocations`).
+//!
+//! A long request of a task takes turns ([`Batcher::run_long`]): other tasks of the thread run
+//! between its steps.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task;
+
+use crate::ended::RequestError;
+use crate::pipeline::Pipeline;
+use crate::pipeline::api::{SHORT_REQUEST_CHECKS_MAX, give_way};
+use crate::pipeline::begin::{Call, Undecodable};
+use crate::pipeline::candidate::CandidateBatcher;
+use crate::pipeline::in_flight::{InFlight, Slot, register};
+use crate::pipeline::observers::Observers;
+use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules};
+use crate::pipeline::responder::Responder;
+use crate::pipeline::threads::{
+    CallResponse, LocalBatcher, Submission, TaskAnswer, TaskReply, set_local,
+};
+use crate::store::{Deadline, Ticket};
+use crate::top_keys::Ask;
+use crate::tracing::TraceParent;
+
+/// How many free slots keep their memory.
+const IDLE_SLOTS_MAX: usize = 4_096;
+
+/// How many bytes of its last request's message a free slot keeps.
+const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
+
+/// A task's request with a longer message takes turns: it has more than some 16 descriptors.
+const SHORT_REQUEST_BYTES_MAX: usize = 1_024;
+
+/// The batcher of one thread. `R` is how responses of the fast path go out.
+pub(crate) struct Batcher<R> {
+    pipeline: Arc<Pipeline>,
+    state: RefCell<BatchState<R>>,
+    /// Set while the next batch, or an ended request, waits for the task to be polled.
+    is_due: Cell<bool>,
+    /// Wakes the task that runs [`Batcher::run`].
+    waker: RefCell<Option<Waker>>,
+    /// Steps of long requests, for the task that runs [`Batcher::run_long`].
+    long_steps: RefCell<VecDeque<LongStep>>,
+    long_waker: RefCell<Option<Waker>>,
+    /// Questions about top keys for this thread, until [`Batcher::answer_questions`] takes them.
+    questions: RefCell<Option<mpsc::Receiver<Ask>>>,
+    /// The uptime of this turn; none until it is first needed.
+    turn_us: Cell<Option<u64>>,
+    /// Decides candidates; none where there can be none.
+    candidates: Option<Rc<CandidateBatcher>>,
+}
+
+/// The mutable state of a batcher.
+struct BatchState<R> {
+    in_flight: InFlight<Request<R>>,
+    /// Answers for tasks, until they are counted.
+    answers: Vec<SendAnswer>,
+    rules: Option<Rc<SharedRules>>,
+    scratch: Scratch,
+}
+
+/// A request in flight, or the memory of one.
+struct Request<R> {
+    caller: Option<Caller<R>>,
+    pending: PendingRequest,
+}
+
+/// Who waits for a response.
+enum Caller<R> {
+    Stream(R),
+    Task(TaskReply),
+}
+
+/// Sends the answer to a task, once it is counted.
+type SendAnswer = Box<dyn FnOnce()>;
+
+/// A step of a long request.
+enum LongStep {
+    Begin(Submission),
+    Ask(Ticket),
+    End(Ticket),
+}
+
+// === impl Batcher ===
+
+impl<R: Responder + 'static> Batcher<R> {
+    /// A batcher for one more thread.
+    pub(crate) fn new(pipeline: &Arc<Pipeline>) -> Self {
+        let (keys, questions) = pipeline.top_keys().recorder().unzip();
+        let state = BatchState {
+            in_flight: InFlight::new(pipeline.store.batch_client()),
+            answers: Vec::new(),
+            rules: None,
+            scratch: Scratch::new(Observers::new(pipeline, keys)),
+        };
+        Self {
+            pipeline: Arc::clone(pipeline),
+            state: RefCell::new(state),
+            is_due: Cell::new(false),
+            waker: RefCell::new(None),
+            long_steps: RefCell::default(),
+            long_waker: RefCell::new(None),
+            questions: RefCell::new(questions),
+            turn_us: Cell::new(None),
+            candidates: CandidateBatcher::new(pipeline).map(Rc::new),
+        }
+    }
+
+    /// The part of it that decides candidates, for a task of its own.
+    pub(crate) fn candidates(&self) -> Option<Rc<CandidateBatcher>> {
+        self.candidates.clone()
+    }
+
+    /// Starts a call of the fast path.
+    ///
+    /// # Errors
+    ///
+    /// [`Undecodable`] when the decoder does not read the message. The call is then as it was, and
+    /// `responder` is released.
+    pub(crate) fn start(
+        &self,
+        message: &[u8],
+        timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
+        responder: R,
+    ) -> Result<(), Undecodable> {
+        let now_us = self.turn_us();
+        let call = Call {
+            message,
+            api: None,
+            parent,
+            now_us,
+        };
+        let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+            Deadline::at_uptime_us(now_us.saturating_add(timeout_us))
+        });
+        let mut state = self.state.borrow_mut();
+        let caller = Caller::Stream(responder);
+        match self.begin(&mut state, call, deadline, caller) {
+            Ok(ticket) => {
+                self.ask(&mut state, ticket);
+                Ok(())
+            }
+            Err(caller) => {
+                if let Caller::Stream(responder) = caller {
+                    responder.release();
+                }
+                Err(Undecodable)
+            }
+        }
+    }
+
+    /// Begins a request in a slot. Gives the caller back where the message cannot be decoded.
+    fn begin(
+        &self,
+        state: &mut BatchState<R>,
+        call: Call<'_>,
+        deadline: Deadline,
+        caller: Caller<R>,
+    ) -> Result<Ticket, Caller<R>> {
+        let rules = self.pipeline.shared_rules(&mut state.rules);
+        // Streams are bounded far below the number of tickets.
+        let ticket = state.in_flight.take_slot(usize::MAX).unwrap_or_default();
+        let Some(slot) = state.in_flight.get(ticket) else {
+            return Err(caller);
+        };
+        let (scratch, pending) = (&mut state.scratch, &mut slot.pending);
+        if self.pipeline.begin(call, rules, scratch, pending).is_err() {
+            state.in_flight.free(ticket);
+            return Err(caller);
+        }
+        slot.pending.commits_later = matches!(caller, Caller::Task(_));
+        slot.caller = Some(caller);
+        slot.pending.deadline = deadline;
+        Ok(ticket)
+    }
+
+    /// Adds the checks of a request to the next batch.
+    fn ask(&self, state: &mut BatchState<R>, ticket: Ticket) {
+        self.is_due.set(true);
+        state.in_flight.ask(ticket);
+    }
+
+    /// Ends a connection's turn: what it started is sent once the other connections have had
+    /// theirs.
+    pub(crate) fn end_turn(&self) {
+        self.turn_us.set(None);
+        if self.is_due.get()
+            && let Some(waker) = self.waker.borrow().as_ref()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Runs the tasks of this thread's batcher, and decides what other tasks of the thread ask.
+    pub(crate) fn spawn(self: &Rc<Self>) {
+        let submissions = self.pipeline.threads.add();
+        task::spawn_local(Rc::clone(self).receive(submissions));
+    }
+
+    /// As [`Batcher::spawn`], and decides what other threads ask until these are gone.
+    pub(super) async fn receive(self: Rc<Self>, mut submissions: mpsc::Receiver<Submission>) {
+        let local: Rc<dyn LocalBatcher> = self.clone();
+        set_local(&local);
+        let batcher = Rc::clone(&self);
+        task::spawn_local(again_and_again(move || Rc::clone(&batcher).run()));
+        let batcher = Rc::clone(&self);
+        task::spawn_local(again_and_again(move || Rc::clone(&batcher).run_long()));
+        task::spawn_local(Rc::clone(&self).release_old_rules());
+        task::spawn_local(Rc::clone(&self).answer_questions());
+        if let Some(candidates) = self.candidates() {
+            task::spawn_local(again_and_again(move || Rc::clone(&candidates).run()));
+        }
+        while let Some(submission) = submissions.recv().await {
+            self.submit(submission);
+        }
+    }
+
+    /// Drops rules as soon as they are no longer in use. A thread without requests would otherwise
+    /// hold them, and the label sets of their metrics, until its next request.
+    async fn release_old_rules(self: Rc<Self>) {
+        let mut changes = self.pipeline.rules_changes();
+        while changes.changed().await.is_ok() {
+            self.state.borrow_mut().release_old_rules(&self.pipeline);
+        }
+    }
+
+    /// Answers questions about this thread's top keys.
+    pub(crate) async fn answer_questions(self: Rc<Self>) {
+        let Some(mut questions) = self.questions.take() else {
+            return;
+        };
+        while let Some(question) = questions.recv().await {
+            if let Some(recorder) = self.state.borrow_mut().scratch.observers.keys() {
+                recorder.answer(question);
+            }
+        }
+    }
+
+    /// Sends batches and ends requests, without end.
+    pub(crate) async fn run(self: Rc<Self>) -> Infallible {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// One turn: sends the batch, and ends requests whose checks have been answered.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Infallible> {
+        register(&self.waker, cx);
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        loop {
+            if self.is_due.replace(false) {
+                state.in_flight.send();
+            }
+            state.in_flight.take_replies(cx);
+            if !state.in_flight.complete.is_empty() {
+                let now_us = self.turn_us();
+                // One after the other: a defect that loses one leaves the others in the queue.
+                while let Some(ticket) = state.in_flight.complete.pop_front() {
+                    self.completed(state, ticket, now_us);
+                }
+            }
+            // A settle goes on to its next checks.
+            if !self.is_due.get() {
+                break;
+            }
+        }
+        self.show_answers(state);
+        self.turn_us.set(None);
+        Poll::Pending
+    }
+
+    /// Counts, and only then replies to tasks: no client sees an answer that is not counted.
+    fn show_answers(&self, state: &mut BatchState<R>) {
+        state.scratch.observers.flush(&self.pipeline.metrics);
+        for answer in state.answers.drain(..) {
+            answer();
+        }
+        if let Some(candidates) = &self.candidates {
+            // The connections of this turn's answers are woken already, and run before it.
+            candidates.end_turn();
+        }
+    }
+
+    /// All checks of a request that were asked are answered.
+    fn completed(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
+        let Some(slot) = state.in_flight.get(ticket) else {
+            return;
+        };
+        if slot.pending.api.is_some() && slot.pending.next_round() {
+            self.ask(state, ticket);
+        } else if slot.is_long() {
+            self.later(LongStep::End(ticket));
+        } else {
+            self.end(state, ticket, now_us);
+        }
+    }
+
+    fn end(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
+        let Some(slot) = state.in_flight.get(ticket) else {
+            return;
+        };
+        let Some(caller) = slot.caller.take() else {
+            return;
+        };
+        let (pending, scratch) = (&mut slot.pending, &mut state.scratch);
+        let is_left = pending.results.tentative.is_some() && caller.is_cancelled();
+        let pipeline = &self.pipeline;
+        match caller {
+            Caller::Stream(responder) => {
+                pipeline.end(pending, scratch, now_us, is_left, |response| {
+                    responder.respond(response);
+                });
+            }
+            Caller::Task(TaskReply::Call(reply)) => {
+                let answer = pipeline.end(pending, scratch, now_us, is_left, |response| {
+                    response.map(CallResponse::from)
+                });
+                state.answers.extend(send(reply, answer, pending));
+            }
+            Caller::Task(TaskReply::Api(reply)) => {
+                let answer = pipeline.end_api(pending, scratch, now_us, is_left);
+                state.answers.extend(send(reply, answer, pending));
+            }
+        }
+        if pending.live.is_some()
+            && let Some(candidates) = &self.candidates
+        {
+            candidates.put(pending);
+        }
+        if (ticket as usize) < IDLE_SLOTS_MAX {
+            pending.clear(KEPT_MESSAGE_BYTES_MAX);
+        } else {
+            *pending = PendingRequest::default();
+        }
+        state.in_flight.free(ticket);
+    }
+
+    /// Decides the steps of long requests, one in a turn of the thread, without end.
+    async fn run_long(self: Rc<Self>) -> Infallible {
+        loop {
+            let step = poll_fn(|cx| {
+                register(&self.long_waker, cx);
+                let step = self.long_steps.borrow_mut().pop_front();
+                step.map_or(Poll::Pending, Poll::Ready)
+            });
+            let step = step.await;
+            give_way().await;
+            let mut state = self.state.borrow_mut();
+            match step {
+                LongStep::Begin(submission) => self.begin_submitted(&mut state, submission),
+                LongStep::Ask(ticket) => self.ask(&mut state, ticket),
+                LongStep::End(ticket) => {
+                    self.end(&mut state, ticket, self.turn_us());
+                    self.show_answers(&mut state);
+                }
+            }
+            drop(state);
+            self.end_turn();
+        }
+    }
+
+    fn later(&self, step: LongStep) {
+        self.long_steps.borrow_mut().push_back(step);
+        if let Some(waker) = self.long_waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn begin_submitted(&self, state: &mut BatchState<R>, submission: Submission) {
+        let Submission {
+            message,
+            api,
+            deadline,
+            parent,
+            reply,
+        } = submission;
+        if reply.is_cancelled() {
+            return;
+        }
+        let call = Call {
+            message: &message,
+            api,
+            parent,
+            now_us: self.turn_us(),
+        };
+        match self.begin(state, call, deadline, Caller::Task(reply)) {
+            Ok(ticket) => {
+                let slot = state.in_flight.get(ticket);
+                if slot.is_some_and(|slot| slot.is_long()) {
+                    self.later(LongStep::Ask(ticket));
+                } else {
+                    self.ask(state, ticket);
+                }
+            }
+            Err(Caller::Task(reply)) => {
+                reply.reject(RequestError::Malformed("it cannot be decoded".to_owned()));
+            }
+            Err(Caller::Stream(_)) => {}
+        }
+    }
+
+    /// The uptime, read once a turn.
+    fn turn_us(&self) -> u64 {
+        self.turn_us.get().unwrap_or_else(|| {
+            let now_us = self.pipeline.uptime_us();
+            self.turn_us.set(Some(now_us));
+            now_us
+        })
+    }
+}
+
+impl<R: Responder + 'static> LocalBatcher for Batcher<R> {
+    fn is_of(&self, pipeline: &Pipeline) -> bool {
+        std::ptr::eq(&raw const *self.pipeline, pipeline)
+    }
+
+    fn submit(&self, submission: Submission) {
+        if submission.message.len() > SHORT_REQUEST_BYTES_MAX {
+            return self.later(LongStep::Begin(submission));
+        }
+        self.begin_submitted(&mut self.state.borrow_mut(), submission);
+        self.end_turn();
+    }
+}
+
+/// Sends an answer, if there is one, with what the request took.
+fn send<T: 'static>(
+    reply: oneshot::Sender<TaskAnswer<T>>,
+    answer: Option<Result<T, RequestError>>,
+    pending: &mut PendingRequest,
+) -> Option<SendAnswer> {
+    let answer = TaskAnswer {
+        answer: answer?,
+        taken: pending.results.tentative.take(),
+    };
+    // The task may have left.
+    Some(Box::new(move || drop(reply.send(answer))))
+}
+
+/// Runs a task without end. A panic in it is a defect: answers that were being written are lost,
+/// and the task is restarted for the others.
+async fn again_and_again<F: Future<Output = Infallible> + 'static>(task: impl Fn() -> F) {
+    loop {
+        let Err(error) = task::spawn_local(task()).await;
+        tracing::error!(%error, "this is a defect in tollgate: answers of a worker thread were lost");
+    }
+}
+
+// === impl BatchState ===
+
+impl<R> BatchState<R> {
+    fn release_old_rules(&mut self, pipeline: &Pipeline) {
+        if let (Some(current), Some(recorder)) =
+            (pipeline.current_rules(), self.scratch.observers.keys())
+        {
+            recorder.retain_rules(&current.rules);
+        }
+        let old = self.rules.take_if(|rules| !pipeline.is_current(&rules.0));
+        if let Some(SharedRules(generation)) = old.and_then(Rc::into_inner)
+            && let Some(last) = Arc::into_inner(generation)
+        {
+            // Thousands of rules take milliseconds to free, and requests would wait for them.
+            task::spawn_blocking(move || drop(last));
+        }
+    }
+}
+
+// === impl Request ===
+
+impl<R> Slot for Request<R> {
+    fn pending(&mut self) -> &mut PendingRequest {
+        &mut self.pending
+    }
+}
+
+impl<R> Request<R> {
+    /// Whether it is a task's request that takes turns.
+    fn is_long(&self) -> bool {
+        self.pending.checks().len() > SHORT_REQUEST_CHECKS_MAX
+            && matches!(self.caller, Some(Caller::Task(_)))
+    }
+}
+
+impl<R> Default for Request<R> {
+    fn default() -> Self {
+        Self {
+            caller: None,
+            pending: PendingRequest::default(),
+        }
+    }
+}
+
+// === impl Caller ===
+
+impl<R: Responder> Caller<R> {
+    fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Stream(responder) => responder.is_cancelled(),
+            Self::Task(reply) => reply.is_cancelled(),
+        }
+    }
+}
