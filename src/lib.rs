@@ -12,52 +12,51 @@
 //! ## Which module may import which
 //!
 //! `tests/tidy.rs` reads this table and checks every `crate::` path in `src/`. A module may import
-//! from itself and from the modules named in its row, which are above it.
+//! from itself and from the modules named in its row, which are above it. The crates below
+//! `crates/` are not in the table, because the compiler checks them.
 //!
 //! | module | may import | what it is |
 //! | --- | --- | --- |
-//! | `clock` | | the only file that reads the time |
-//! | `key_map` | | maps by keys, which are hashes already |
-//! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
-//! | `file_stamp` | | whether a file changed |
-//! | `regular_file` | | opens regular files only, so that no read waits |
-//! | `visible_text` | | text without hidden characters and without logins |
 //! | `proto` | | types generated from `proto/` |
 //! | `protobuf_json` | `proto` | protobuf JSON of requests and responses |
 //! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `answer_memory` | `metrics` | memory of answers that clients have not read |
-//! | `value_hash` | `keyed_hash`, `admin_api` | how values of descriptors are shown |
-//! | `event_rate` | | bounds events a second by the sliding log |
-//! | `tls` | `file_stamp`, `regular_file` | certificates: files, reloading, names, expiry |
-//! | `settings` | `tls`, `visible_text` | flags and variables, one declaration each |
+//! | `value_hash` | `admin_api` | how values of descriptors are shown |
+//! | `tls` | | certificates: files, reloading, names, expiry |
+//! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
-//! | `admin_client` | `admin_api`, `regular_file`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
-//! | `rules` | `keyed_hash`, `file_stamp`, `regular_file`, `tls`, `settings`, `grpc_client`, `visible_text` | rules files and xDS resources, diagnostics, watching |
-//! | `top_keys` | `clock`, `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
+//! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
+//! | `rules` | `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
+//! | `top_keys` | `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
 //! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
-//! | `snapshot` | `keyed_hash`, `regular_file`, `proto` | buckets of the memory store in a file |
-//! | `store` | `key_map`, `clock`, `metrics`, `regular_file`, `snapshot`, `tls`, `visible_text` | where buckets live |
+//! | `snapshot` | `proto` | buckets of the memory store in a file |
+//! | `store` | `metrics`, `snapshot`, `tls` | where buckets live |
 //! | `ended` | `admin_api`, `store` | how a request ended |
-//! | `capture` | `value_hash`, `event_rate`, `store`, `ended` | captures requests for recordings |
-//! | `tracing` | `metrics`, `event_rate`, `tls`, `settings`, `visible_text` | spans and their export |
-//! | `statsd` | `metrics`, `settings`, `visible_text` | counters sent to statsd |
-//! | `decisions` | `clock`, `metrics`, `admin_api`, `value_hash`, `event_rate`, `tls`, `settings`, `tracing`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
-//! | `quota` | `clock`, `key_map`, `keyed_hash`, `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
-//! | `simulation` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `file_stamp`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `clock`, `proto`, `visible_text`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
-//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `clock`, `regular_file`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `clock`, `keyed_hash`, `regular_file`, `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
-//! | `cli` | `clock`, `regular_file`, `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `visible_text`, `proto`, `recording`, `replay` | one file a command |
+//! | `capture` | `value_hash`, `store`, `ended` | captures requests for recordings |
+//! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
+//! | `statsd` | `metrics`, `settings` | counters sent to statsd |
+//! | `decisions` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `tracing`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `quota` | `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
+//! | `simulation` | `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
+//! | `replay` | `proto`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `grpc` | `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
+//! | `admin` | `admin_api`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
+//! | `cli` | `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `proto`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
-//! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
+//! The limiter, the HTTP/2 codec and what all of them ask of the machine (`tollgate_system`) are
+//! crates of their own, in `crates/`.
+
+pub use tollgate_system::{
+    clock, event_rate, file_stamp, key_map, keyed_hash, regular_file, visible_text,
+};
 
 pub mod admin;
 pub mod admin_api;
@@ -66,17 +65,12 @@ mod answer_memory;
 pub mod app;
 pub mod capture;
 pub mod cli;
-pub mod clock;
 pub mod convert;
 pub mod decisions;
 mod ended;
 pub mod estimates;
-pub mod event_rate;
-pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;
-mod key_map;
-pub mod keyed_hash;
 pub mod metrics;
 pub mod net;
 pub mod pipeline;
@@ -84,7 +78,6 @@ pub mod proto;
 pub mod protobuf_json;
 pub mod quota;
 pub mod recording;
-pub mod regular_file;
 pub mod replay;
 pub mod rule_tests;
 pub mod rules;
@@ -97,4 +90,3 @@ pub mod tls;
 pub mod top_keys;
 pub mod tracing;
 pub mod value_hash;
-pub mod visible_text;

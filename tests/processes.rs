@@ -15,12 +15,12 @@ mod envoy;
 mod guides;
 mod h2spec;
 mod pictures;
-// `pictures` compiles src/store/lease/leases.rs, which names it.
-#[path = "../src/key_map.rs"]
-mod key_map;
 mod process;
 mod python;
 mod redis;
 mod reference_variables;
 mod telemetry;
 mod twin;
+
+// `pictures` compiles src/store/lease/leases.rs, which names it.
+use tollgate::key_map;

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate_test_support::banned_phrases;
-use tollgate_test_support::components::{component, repository};
+use tollgate_test_support::components::{component, crate_folders, repository, source_folders};
 
-/// Pages, and files whose comments a person reads.
+/// Pages, and files whose comments a person reads. The page of each crate is one, too.
 const TEXTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -26,19 +26,27 @@ const TEXTS: &[&str] = &[
     "helm",
     "examples",
     "packaging",
-    "crates/http2/README.md",
-    "crates/limiter/README.md",
 ];
 
-/// Rust sources: their string literals are checked, and doc comments that clap prints as help.
-const SOURCES: &[&str] = &["src", "crates/limiter/src", "crates/http2/src"];
+/// Rust sources whose doc comments clap prints as help. String literals of all sources are checked.
 const HELP: &[&str] = &["src/settings", "src/cli"];
 
 /// Endings of files that are data, pictures or a licence.
 const DATA: &[&str] = &["svg", "png", "lock", "tgz", "pyc", "LICENSE"];
 
+fn texts() -> Vec<String> {
+    let pages = crate_folders()
+        .into_iter()
+        .map(|folder| folder + "/README.md");
+    TEXTS
+        .iter()
+        .map(|path| (*path).to_owned())
+        .chain(pages)
+        .collect()
+}
+
 /// Every file below these paths, as paths from the repository.
-fn walked(paths: &[&str]) -> Vec<String> {
+fn walked(paths: &[String]) -> Vec<String> {
     fn walk(path: &Path, files: &mut Vec<String>) {
         if path.is_dir() {
             let entries = fs::read_dir(path).unwrap();
@@ -60,7 +68,7 @@ fn walked(paths: &[&str]) -> Vec<String> {
 }
 
 /// The same, except for data and for paths in `not_yet.txt`.
-fn files(paths: &[&str]) -> Vec<String> {
+fn files(paths: &[String]) -> Vec<String> {
     let mut files = walked(paths);
     let not_yet = not_yet();
     let left_out = |file: &String| not_yet.iter().any(|entry| covers(entry, file));
@@ -153,8 +161,10 @@ fn is_help(file: &str) -> bool {
 #[test]
 fn no_text_for_a_reader_has_a_banned_phrase() {
     let mut wrong = Vec::new();
-    let texts = files(TEXTS).into_iter().map(|file| (file, false));
-    let sources = files(SOURCES).into_iter().map(|file| (file, true));
+    let texts = files(&texts()).into_iter().map(|file| (file, false));
+    let sources = files(&source_folders())
+        .into_iter()
+        .map(|file| (file, true));
     let mut read = 0;
     for (file, source) in texts.chain(sources) {
         let text = fs::read_to_string(repository().join(&file)).unwrap();
@@ -199,7 +209,7 @@ fn what_is_not_yet_checked_exists() {
 
 /// Every page, whether it is clean or not.
 fn pages() -> Vec<String> {
-    let mut pages = walked(TEXTS);
+    let mut pages = walked(&texts());
     pages.retain(|page| Path::new(page).extension().is_some_and(|is| is == "md"));
     pages
 }

@@ -12,6 +12,23 @@ pub fn repository() -> &'static Path {
         .expect("the crate lies in tests/support")
 }
 
+/// The folders of the workspace's crates, as paths from the repository, in order.
+pub fn crate_folders() -> Vec<String> {
+    let entries = std::fs::read_dir(repository().join("crates")).expect("there are crates");
+    let mut folders: Vec<String> = entries
+        .map(|entry| entry.expect("the folder can be read").file_name())
+        .map(|name| format!("crates/{}", name.display()))
+        .collect();
+    folders.sort();
+    folders
+}
+
+/// The folders of the sources of the binary: those of the root package and of each crate.
+pub fn source_folders() -> Vec<String> {
+    let of_crates = crate_folders().into_iter().map(|folder| folder + "/src");
+    std::iter::once("src".to_owned()).chain(of_crates).collect()
+}
+
 /// The path of a component that `make deps` installs below `target/`.
 pub fn component(path: &str) -> PathBuf {
     let path = repository().join("target").join(path);

@@ -49,7 +49,7 @@ impl KeyedHash {
     }
 
     /// Its secret, for a file that only the owner may read.
-    pub(crate) const fn secret(self) -> [u8; 16] {
+    pub const fn secret(self) -> [u8; 16] {
         self.secret
     }
 
@@ -62,6 +62,7 @@ impl KeyedHash {
 impl KeyHasher for KeyedHash {
     type Digest = SipDigest;
 
+    #[inline]
     fn start(&self) -> SipDigest {
         SipDigest(SipHasher13::new_with_key(&self.secret))
     }
@@ -76,10 +77,12 @@ impl fmt::Debug for KeyedHash {
 // === impl SipDigest ===
 
 impl Digest for SipDigest {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
+    #[inline]
     fn finish(self) -> u128 {
         self.0.finish128().as_u128()
     }
