@@ -27,11 +27,11 @@
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
+//! | `xds` | `tls`, `settings`, `grpc_client` | rules from an xDS server |
 //! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
-//! | `rules` | `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `top_keys` | `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
-//! | `convert` | `rules` | configurations of other rate limiters as rules, Envoy's actions for rules |
-//! | `recording` | `proto`, `rules` | recordings of requests in files, logs read like recordings |
+//! | `convert` | | configurations of other rate limiters as rules, Envoy's actions for rules |
+//! | `recording` | `proto` | recordings of requests in files, logs read like recordings |
 //! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
 //! | `snapshot` | `proto` | buckets of the memory store in a file |
 //! | `store` | `metrics`, `snapshot`, `tls` | where buckets live |
@@ -40,20 +40,21 @@
 //! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `decisions` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `tracing`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `proto`, `metrics`, `admin_api`, `settings`, `rules`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
-//! | `quota` | `metrics`, `rules`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
-//! | `simulation` | `proto`, `metrics`, `settings`, `rules`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `rules`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `proto`, `admin_api`, `value_hash`, `settings`, `rules`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `pipeline` | `proto`, `metrics`, `admin_api`, `settings`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `quota` | `metrics`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
+//! | `simulation` | `proto`, `metrics`, `settings`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `rule_tests` | `proto`, `protobuf_json`, `settings`, `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
+//! | `replay` | `proto`, `admin_api`, `value_hash`, `settings`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `rules`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
-//! | `cli` | `metrics`, `tls`, `settings`, `grpc_client`, `rules`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `proto`, `recording`, `replay` | one file a command |
+//! | `admin` | `admin_api`, `proto`, `protobuf_json`, `metrics`, `tls`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `xds`, `net`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
+//! | `cli` | `metrics`, `tls`, `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `proto`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
-//! The limiter, the HTTP/2 codec and what all of them ask of the machine (`tollgate_system`) are
-//! crates of their own, in `crates/`.
+//! The limiter, the HTTP/2 codec, rules files and what all of them ask of the machine
+//! (`tollgate_system`) are crates of their own, in `crates/`.
 
+pub use tollgate_rules as rules;
 pub use tollgate_system::{
     clock, event_rate, file_stamp, key_map, keyed_hash, regular_file, visible_text,
 };
@@ -80,7 +81,6 @@ pub mod quota;
 pub mod recording;
 pub mod replay;
 pub mod rule_tests;
-pub mod rules;
 pub mod settings;
 pub mod simulation;
 pub mod snapshot;
@@ -90,3 +90,4 @@ pub mod tls;
 pub mod top_keys;
 pub mod tracing;
 pub mod value_hash;
+pub mod xds;

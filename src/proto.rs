@@ -1,6 +1,6 @@
 //! Generated protobuf types, under their package names (`proto/codegen` generates them).
 //!
-//! What it deliberately does not do: leave `grpc`, `rules/xds` and the codec. Other modules use
+//! What it deliberately does not do: leave `grpc`, `xds` and the codec. Other modules use
 //! their own types.
 #![allow(
     missing_docs,

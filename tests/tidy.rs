@@ -24,7 +24,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
         &[
-            "rules",
             "admin",
             "decisions",
             "cli",
@@ -43,7 +42,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin_client",
             "decisions",
             "replay/report.rs",
-            "rules/file/limits_from/json_lines.rs",
         ],
         "one module declares the JSON of the admin listener, others write and read it",
     ),
@@ -66,7 +64,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "protobuf_json.rs",
             "admin/record.rs",
             "rule_tests",
-            "rules/xds",
+            "xds",
             "recording",
             "snapshot",
             "replay/engine.rs",
@@ -78,7 +76,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost_types",
-        &["proto.rs", "pipeline", "grpc/services", "rules/xds"],
+        &["proto.rs", "pipeline", "grpc/services", "xds"],
         "as prost",
     ),
     ("prost_reflect", &["protobuf_json.rs"], "as prost"),
@@ -88,7 +86,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "proto.rs",
             "grpc",
             "grpc_client",
-            "rules/xds",
+            "xds",
             "tracing/collector.rs",
         ],
         "one module serves gRPC, one calls it, and spans are exported over it",
@@ -117,31 +115,10 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     ("clap", &["cli", "settings"], "settings are declared once"),
     (
-        "annotate_snippets",
-        &["rules/file/report.rs"],
-        "one file draws snippets",
-    ),
-    (
-        "saphyr_parser",
-        &["rules/yaml"],
-        "YAML ends where rules begin",
-    ),
-    (
         "jiff",
-        &[
-            "rules/calendar",
-            "rule_tests/moments.rs",
-            "recording/import/times.rs",
-        ],
-        "time zones end where calendars begin, and where a file of tests or a log has times",
+        &["rule_tests/moments.rs", "recording/import/times.rs"],
+        "time zones end where a file of tests or a log has times",
     ),
-    (
-        "regex_automata",
-        &["rules/patterns"],
-        "the limiter matches through a trait of its own",
-    ),
-    ("regex_syntax", &["rules/patterns"], "as regex_automata"),
-    ("aho_corasick", &["rules/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
     (
         "redis",

@@ -2,7 +2,7 @@
 //! within their bounds.
 //!
 //! `make fuzz` runs it for a minute. `make test` loads mutations of one resource
-//! (`src/rules/xds/resources.rs`).
+//! (`src/xds/resources.rs`).
 //!
 //! What it deliberately does not do: speak ADS (`tests/gateway`).
 #![no_main]
@@ -10,7 +10,7 @@
 use libfuzzer_sys::fuzz_target;
 use tollgate::rules::reload::LoadError;
 use tollgate::rules::file::{Options, DIAGNOSTICS_MAX};
-use tollgate::rules::xds::load_bytes;
+use tollgate::xds::load_bytes;
 
 fuzz_target!(|resource: &[u8]| {
     let told = match load_bytes(&[resource], Options::default()) {

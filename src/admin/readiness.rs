@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::admin_api::time_text;
 use crate::pipeline::Generations;
-use crate::rules::xds::XdsStatus;
 use crate::settings::Settings;
 use crate::store::{Store, StoreHealth, StoreStart};
+use crate::xds::XdsStatus;
 use tollgate_limiter::OnStoreFailure;
 
 /// Shared readiness state.

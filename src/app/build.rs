@@ -18,13 +18,13 @@ use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
-use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
+use crate::xds::XdsClient;
 use tollgate_limiter::Timestamp;
 
 /// A service that is built and not yet running.

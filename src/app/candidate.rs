@@ -1,6 +1,6 @@
 //! Builds the partitions of candidates, and reloads the candidate's rules from files.
 //!
-//! What it deliberately does not do: decide (`pipeline/candidate`), parse rules (`rules/file`).
+//! What it deliberately does not do: decide (`pipeline/candidate`), parse rules (`crates/rules`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) fn watch(
     generations: &Arc<Generations>,
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
     let path = settings.candidate.candidate.as_deref().map(Path::new)?;
-    let path = RulesPath::from_settings(&settings.rules_settings, Some(path))?;
+    let path = RulesPath::Path(path.to_owned());
     let files = RulesWatcher::new(path, (&settings.rules_settings).into());
     let generations = Arc::clone(generations);
     Some(rules::watch(files, None, move |change| {

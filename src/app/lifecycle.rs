@@ -27,13 +27,12 @@ use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{ShutdownSignal, UnixSocketFile};
 use crate::pipeline::{Generation, Generations};
-use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
-use crate::rules::xds::XdsClient;
 use crate::settings::Settings;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
+use crate::xds::XdsClient;
 
 /// A running service: handles of its tasks.
 struct RunningService {
@@ -302,9 +301,7 @@ fn spawn_rules_watcher(
     let leased = store::is_leased(&settings.store);
     if let Some(xds) = xds {
         watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
-    } else if let Some(path) =
-        RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref())
-    {
+    } else if let Some(path) = settings.rules_settings.path(settings.rules.as_deref()) {
         let files = RulesWatcher::new(path, (&settings.rules_settings).into());
         watchers.spawn(rules::watch(files, Some(reload), move |change| {
             rules::take(&generations, change, leased);

@@ -1,6 +1,6 @@
 //! Reloads the rules from files, and builds the xDS client when rules come from a server.
 //!
-//! What it deliberately does not do: parse rules (`rules/file`) or speak xDS (`rules/xds`).
+//! What it deliberately does not do: parse rules (`crates/rules`) or speak xDS (`xds`).
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::poll::POLL_INTERVAL;
 use super::store;
 use crate::pipeline::Generations;
 use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
-use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
+use crate::xds::XdsClient;
 
 /// Reloads rules files for ever, and passes each result to `take`: when a poll finds a change, and
 /// at once on a message of `reload`. Reads happen on a blocking thread, and so does `take`: a pipe

@@ -1,7 +1,7 @@
 //! Applies what the xDS client receives: rules to the generations, the rest to log and metrics.
 //! Polls the overlay of those rules.
 //!
-//! What it deliberately does not do: connect or parse (`rules/xds`).
+//! What it deliberately does not do: connect or parse (`xds`).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::store;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 use crate::rules::reload::RulesUpdate;
-use crate::rules::xds::{OverlayWatcher, XdsClient, XdsEvent};
+use crate::xds::{OverlayWatcher, XdsClient, XdsEvent};
 
 /// Number of failed attempts for one warning: the first is logged, then every tenth. The first
 /// rules after that are logged as a warning too.

@@ -102,9 +102,7 @@ impl Check {
     /// The paths that are given, or the one of the settings.
     fn paths(&self) -> Vec<RulesPath> {
         if self.rules.is_empty() {
-            return RulesPath::from_settings(&self.settings, None)
-                .into_iter()
-                .collect();
+            return self.settings.path(None).into_iter().collect();
         }
         self.rules.iter().cloned().map(RulesPath::Path).collect()
     }

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::Exit;
 use super::check_format::stderr_is_coloured;
-use crate::rules::path::RulesPath;
 use crate::rules::reload::{self, LoadError, Rules};
 use crate::settings::RulesSettings;
 
@@ -19,7 +18,7 @@ pub(super) fn load(
     rules: Option<&Path>,
     settings: &RulesSettings,
 ) -> anyhow::Result<Result<Rules, Exit>> {
-    let Some(path) = RulesPath::from_settings(settings, rules) else {
+    let Some(path) = settings.path(rules) else {
         eprintln!("{NO_RULES}");
         return Ok(Err(Exit::Usage));
     };

@@ -16,7 +16,6 @@ use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::pipeline::Generation;
-use crate::rules::path::RulesPath;
 use crate::settings::{
     ConfigType, EnvironmentVariables, GrpcTlsSettings, LogFormat, OTEL_VARIABLES, REDIS_VARIABLES,
     Settings, reference_variables, unknown_variables,
@@ -42,8 +41,8 @@ const EVENT_INTERVAL: u32 = 2;
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads the rules.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let from_files = settings.xds.config_type == ConfigType::File;
-    let no_rules = from_files
-        && RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref()).is_none();
+    let path = settings.rules_settings.path(settings.rules.as_deref());
+    let no_rules = from_files && path.is_none();
     if no_rules && !settings.force_start_without_initial_config {
         logging::report(settings.log_format, "no rules are set", NO_RULES_HELP);
         return Ok(Exit::Usage);

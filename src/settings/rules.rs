@@ -1,9 +1,11 @@
 //! The settings of rules files, and of how requests consume limits.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
+use crate::rules::file::{LimitFiles, Options};
+use crate::rules::path::RulesPath;
 use crate::settings::headings::{DECISIONS, RULES};
 use crate::settings::parse::boolean;
 
@@ -45,6 +47,34 @@ pub struct RulesSettings {
     /// Allow several files to define rules of one domain
     #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub merge_domain_config: bool,
+}
+
+// === impl RulesSettings ===
+
+impl RulesSettings {
+    /// Where the rules are: RULES, or else as the reference's variables say. None when neither is
+    /// given.
+    pub fn path(&self, rules: Option<&Path>) -> Option<RulesPath> {
+        if let Some(rules) = rules {
+            return Some(RulesPath::Path(rules.to_owned()));
+        }
+        let root = self.runtime_root.as_ref()?;
+        Some(RulesPath::Runtime {
+            directory: root.join(&self.runtime_subdirectory),
+            app_directory: self.runtime_appdirectory.clone(),
+            ignore_dot_files: self.runtime_ignoredotfiles,
+        })
+    }
+}
+
+impl From<&RulesSettings> for Options {
+    fn from(settings: &RulesSettings) -> Self {
+        Self {
+            merge_domains: settings.merge_domain_config,
+            overlay: settings.overlay.clone(),
+            limit_files: Some(LimitFiles::default()),
+        }
+    }
 }
 
 /// How a request consumes its limits, for `serve` and `explain`.

@@ -1,6 +1,6 @@
 //! The settings of rules that come from an xDS server, by the reference's names.
 //!
-//! What it deliberately does not do: connect, or parse headers and metadata (`rules/xds`). An error
+//! What it deliberately does not do: connect, or parse headers and metadata (`xds`). An error
 //! never repeats a header that cannot be parsed: it may hold a secret.
 
 use std::path::PathBuf;

@@ -24,17 +24,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate::rules::xds::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+use tollgate::xds::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use tollgate::rules::xds::proto::envoy::service::discovery::v3::{
-    DiscoveryRequest, DiscoveryResponse,
-};
-use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use tollgate::xds::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use tollgate::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use tollgate_test_support::certificates::Leaf;
+use tollgate_test_support::polling::until;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use tollgate_test_support::polling::until;
-use tollgate_test_support::certificates::Leaf;
 
 pub(crate) const TYPE_URL: &str =
     "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
 use tollgate_test_support::background_clients::{

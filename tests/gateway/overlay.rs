@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
 use tollgate_test_support::certificates::{Authority, Secret};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Value};
-use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
 use tollgate_test_support::certificates::{Authority, Secret};

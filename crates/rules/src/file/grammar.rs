@@ -1,0 +1,183 @@
+//! The grammar of a rules file: one table of mappings and fields.
+//!
+//! The loader takes its names from the table. The JSON Schema and the table of fields in
+//! `docs/rules.md` are generated from it, so an editor and the service agree. A [`Mapping`] lists
+//! its [`Field`]s; a field has its origin, the type of its value and a description. Mappings refer
+//! to one another, so the root leads to the whole grammar.
+//!
+//! To add a field: add it to its mapping, read its value in the file of this folder that loads the
+//! mapping, and run `make readme`.
+//!
+//! What it deliberately does not do: hold the fields of limits (`grammar_limit`), read values
+//! (`fields`), or hold what two fields mean together (`descriptor`, `rate_limit`).
+
+use crate::file::grammar_field::{Field, Grammar, Kind, Mapping, reference, tollgate};
+use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, SHADOW_MODE};
+use crate::file::grammar_reserve::RESERVE;
+use tollgate_limiter::OnStoreFailure;
+
+/// A whole file.
+pub(crate) static ROOT: Mapping = Mapping {
+    name: "rules",
+    about: "The rules of one domain.",
+    fields: &[
+        reference(
+            "domain",
+            Kind::Text,
+            "The domain that Envoy's rate limit filter sends; required.",
+        ),
+        reference(
+            "descriptors",
+            Kind::MappingList(&DESCRIPTOR),
+            "The descriptors of this domain.",
+        ),
+        ALL_OR_NOTHING,
+        ON_STORE_FAILURE,
+    ],
+};
+
+/// One level of the tree.
+pub(crate) static DESCRIPTOR: Mapping = Mapping {
+    name: "descriptor",
+    about: "One entry of a descriptor: its key, its values, and the limits that apply if it is the last entry.",
+    fields: &[
+        reference(
+            "key",
+            Kind::Text,
+            "The key of the entry; required. A * makes it a pattern.",
+        ),
+        reference(
+            "value",
+            Kind::Text,
+            "The exact value; a * makes it a pattern. Default: any other value.",
+        ),
+        tollgate(
+            "values",
+            Kind::TextList { or_one: false },
+            "Any of these values; each has its own bucket.",
+        ),
+        tollgate(
+            "cidr",
+            Kind::TextList { or_one: true },
+            "Addresses in any of these prefixes; the longest prefix wins.",
+        ),
+        tollgate(
+            "ipv6_prefix",
+            Kind::Integer(1..=128),
+            "The prefix length, in bits, within which IPv6 addresses share a bucket.",
+        ),
+        tollgate(
+            "regex",
+            Kind::Text,
+            "A regular expression that matches the whole value, as bytes.",
+        ),
+        reference(
+            "rate_limit",
+            Kind::Mapping(&LIMIT),
+            "The limit that applies.",
+        ),
+        tollgate(
+            "rate_limits",
+            Kind::MappingList(&LIMIT),
+            "Several limits; the tightest one sets the status.",
+        ),
+        tollgate(
+            "limits_from",
+            Kind::Text,
+            "A .csv or .jsonl file with a limit for each of many values; `rate_limit` is for the others.",
+        ),
+        OVER_LIMIT_OF_LEVEL,
+        reference(
+            "descriptors",
+            Kind::MappingList(&DESCRIPTOR),
+            "The next entries of the descriptor.",
+        ),
+        SHADOW_MODE,
+        reference(
+            "quota_mode",
+            Kind::Boolean,
+            "A quota: the request is refused only if all quotas are over their limits.",
+        ),
+        reference(
+            "detailed_metric",
+            Kind::Boolean,
+            "The labels of metrics hold every value as the request sent it.",
+        ),
+        reference(
+            "value_to_metric",
+            Kind::Boolean,
+            "This level's label of metrics holds the value as the request sent it.",
+        ),
+        reference(
+            "share_threshold",
+            Kind::Boolean,
+            "All values that match share one bucket.",
+        ),
+        reference(
+            "metadata",
+            Kind::AnyMapping,
+            "Returned as dynamic metadata if the descriptor passed.",
+        ),
+    ],
+};
+
+pub(super) const ALL_OR_NOTHING: Field = tollgate(
+    "all_or_nothing",
+    Kind::Boolean,
+    "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
+);
+
+pub(super) const ON_STORE_FAILURE: Field = tollgate(
+    "on_store_failure",
+    Kind::Enum {
+        words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
+        ignore_case: false,
+    },
+    "The response when the shared store makes no decision. Default: --on-store-failure.",
+);
+
+pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate(
+    "over_limit",
+    Kind::Mapping(&OVER_LIMIT),
+    "The response sent to the client when a limit refuses.",
+);
+
+/// The response on a refusal.
+pub(crate) static OVER_LIMIT: Mapping = Mapping {
+    name: "over_limit",
+    about: "The response sent to the client when a limit refuses. {limit}, {window} and {retry_after_seconds} are filled in.",
+    fields: &[
+        tollgate("body", Kind::Text, "The body of the response."),
+        tollgate("headers", Kind::Headers, "Headers of the response."),
+    ],
+};
+
+/// Every mapping.
+pub(crate) static MAPPINGS: [&Mapping; 7] = [
+    &ROOT,
+    &DESCRIPTOR,
+    &LIMIT,
+    &RESERVE,
+    &CANDIDATE,
+    &REPLACED,
+    &OVER_LIMIT,
+];
+
+/// The grammar of rules files.
+pub(crate) static RULES: Grammar = Grammar {
+    mappings: &NAMED,
+    sign: "descriptors",
+    is_reference: true,
+    is_overlay: false,
+};
+
+/// The grammar of overlays: its messages know the names of rules files.
+pub(crate) static OVERLAY: Grammar = Grammar {
+    mappings: &NAMED,
+    sign: "overlay",
+    is_reference: true,
+    is_overlay: true,
+};
+
+/// The mappings that messages name. What a candidate may have, a limit may have.
+static NAMED: [&Mapping; 6] = [&ROOT, &DESCRIPTOR, &LIMIT, &RESERVE, &REPLACED, &OVER_LIMIT];

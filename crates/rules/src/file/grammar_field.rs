@@ -1,0 +1,262 @@
+//! The types of the grammar's table: mappings, fields, and the types of values.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use crate::file::nearest::nearest;
+use crate::yaml::{Content, Node};
+use tollgate_limiter::AlgorithmOption;
+
+/// How many names of a root are compared with a misspelt one.
+const MISSPELT_MAX: usize = 20;
+
+/// The mappings of a kind of file.
+#[derive(Debug)]
+pub struct Grammar {
+    /// Every mapping, the root first.
+    pub mappings: &'static [&'static Mapping],
+    /// The field of the root by which such a file is known.
+    pub sign: &'static str,
+    /// Whether the reference reads such files: errors then begin with its words, and numbers that
+    /// it rejects anywhere are errors.
+    pub is_reference: bool,
+    /// Whether these are overlays: a name of a rules file that is none of an overlay is an error.
+    pub is_overlay: bool,
+}
+
+/// A mapping of a file.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Its name in the schema.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Its fields, in the order of messages and docs.
+    pub fields: &'static [Field],
+}
+
+/// A field of a mapping.
+#[derive(Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The type of its value.
+    pub kind: Kind,
+    /// The choice of an algorithm that this field makes. A limit may have the field only if its
+    /// algorithm has the choice.
+    pub choice: Option<AlgorithmOption>,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+/// Where a field comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// The reference's grammar.
+    Reference,
+    /// An addition of tollgate.
+    Tollgate,
+}
+
+/// The type of a value.
+#[derive(Debug)]
+pub enum Kind {
+    /// Text.
+    Text,
+    /// One of these words.
+    Enum {
+        /// The words, in the order of messages.
+        words: fn() -> Vec<&'static str>,
+        /// Whether upper and lower case are the same.
+        ignore_case: bool,
+    },
+    /// A unit; with `unlimited`, any text that is not a unit.
+    Unit,
+    /// True or false.
+    Boolean,
+    /// A whole number.
+    Integer(RangeInclusive<u32>),
+    /// A number above 0 with at most six decimals.
+    Decimal,
+    /// A number of hits above 0, or a percentile such as `p95`.
+    Amount,
+    /// A mapping.
+    Mapping(&'static Mapping),
+    /// A list of mappings.
+    MappingList(&'static Mapping),
+    /// A list of texts; with `or_one`, also one text.
+    TextList {
+        /// Whether one text stands for a list of it.
+        or_one: bool,
+    },
+    /// A mapping of any names to texts.
+    Headers,
+    /// A mapping of any names to any values.
+    AnyMapping,
+    /// A mapping of any names to values of this type.
+    ByName(&'static Kind),
+    /// Requests a second: a number from 0 to [`RATE_MAX`] with at most three decimals.
+    Rate,
+    /// The same, or two of them as `LOW to HIGH`.
+    RateRange,
+    /// A text, or a mapping.
+    TextOrMapping(&'static Mapping),
+    /// A length of time, such as `500ms` or `1h30m`.
+    Duration,
+    /// A length of time in whole seconds, a number of seconds, or `never`.
+    Wait,
+    /// A time in RFC 3339, with an optional `[Zone]`.
+    Time,
+}
+
+pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        origin: Origin::Reference,
+        kind,
+        choice: None,
+        about,
+    }
+}
+
+/// A field that is an addition of tollgate.
+pub const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        origin: Origin::Tollgate,
+        kind,
+        choice: None,
+        about,
+    }
+}
+
+pub(super) const fn choice(
+    name: &'static str,
+    choice: AlgorithmOption,
+    kind: Kind,
+    about: &'static str,
+) -> Field {
+    Field {
+        name,
+        origin: Origin::Tollgate,
+        kind,
+        choice: Some(choice),
+        about,
+    }
+}
+
+/// The range of every number.
+pub const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+
+/// The largest rate, in requests a second.
+pub const RATE_MAX: u32 = 1_000_000_000;
+
+// === impl Grammar ===
+
+impl Grammar {
+    /// Whether this is the root of such a file: it has the sign, perhaps misspelt, or no name that
+    /// such files do not have.
+    pub(crate) fn has_root(&self, root: &Node) -> bool {
+        let Content::Mapping(pairs) = &root.content else {
+            return false;
+        };
+        let names = || pairs.iter().map(|(key, _)| key.text().unwrap_or_default());
+        let fields = || self.mappings.iter().take(1).flat_map(|root| root.fields);
+        let is_misspelt = |(key, value): &(Rc<Node>, Rc<Node>)| {
+            let name = key.text().filter(|_| value.text().is_none());
+            name.is_some_and(|name| nearest(name, [self.sign]).is_some())
+        };
+        names().any(|name| name == self.sign)
+            || names().all(|name| fields().any(|field| field.name == name))
+            || pairs.iter().take(MISSPELT_MAX).any(is_misspelt)
+    }
+
+    /// Whether a text that is no YAML was meant as such a file: a line begins with the sign.
+    pub(crate) fn is_in_text(&self, text: &str) -> bool {
+        text.lines().any(|line| {
+            let line = line.trim_start_matches([' ', '{', '"']);
+            let after = line.strip_prefix(self.sign);
+            after.is_some_and(|after| after.trim_start_matches(['"', ' ']).starts_with(':'))
+        })
+    }
+
+    /// The origin of a field of this name in any mapping.
+    pub(crate) fn origin_of(&self, name: &str) -> Option<Origin> {
+        let mut fields = self.mappings.iter().flat_map(|mapping| mapping.fields);
+        fields
+            .find(|field| field.name == name)
+            .map(|field| field.origin)
+    }
+
+    /// The mappings that have a key, for messages. Fields of tollgate that have the name of one of
+    /// the reference's are left out.
+    pub(crate) fn homes(&self, name: &str) -> String {
+        let origin = self.origin_of(name);
+        let homes = self.mappings.iter().filter(|mapping| {
+            let field = mapping.field(name);
+            field.is_some_and(|field| Some(field.origin) == origin)
+        });
+        let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+        homes.join(" or ")
+    }
+
+    /// The words that precede the reference's message about a name; none in other files.
+    pub(crate) fn config_error(&self) -> &'static str {
+        if self.is_reference {
+            "config error, "
+        } else {
+            ""
+        }
+    }
+}
+
+// === impl Mapping ===
+
+impl Mapping {
+    /// Where it is written, for messages.
+    pub(crate) fn place(&self) -> &'static str {
+        match self.name {
+            "rules" => "the root of the file",
+            "descriptor" => "a descriptor",
+            "limit" => "`rate_limit`",
+            "reserve" => "`reserve`",
+            "candidate" => "`candidate`",
+            "replaced" => "an entry of `replaces`",
+            "over_limit" => "`over_limit`",
+            "tests" => "the root of a file of tests",
+            "test" => "a test",
+            "step" => "a step",
+            "request_entry" => "an entry of a descriptor",
+            "override" => "`limit`",
+            "expected_descriptor" => "an entry of `expect.descriptors`",
+            "ask" => "`ask`",
+            "mapping" => "the root of a mapping file",
+            "time" => "`time`",
+            "field" => "`{field: NAME}`",
+            "mapped_descriptor" => "an entry of `descriptors`",
+            "mapped_entry" => "an entry of `entries`",
+            "verdict" => "`verdict`",
+            "overlay" => "the root of an overlay",
+            "entry" => "an entry of an overlay",
+            "level" => "an entry of `path`",
+            _ => "`expect`",
+        }
+    }
+
+    /// Its field of this name.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name == name)
+    }
+
+    /// The names of its fields, for messages.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<_> = self.fields.iter().map(|field| field.name).collect();
+        names.join(", ")
+    }
+}

@@ -1,0 +1,288 @@
+//! The grammar of limits: a limit of a rules file, its candidate, and a line of a file of limits.
+//!
+//! The three have most of their fields in common. Each lists its own, in the order of its table in
+//! the documentation.
+//!
+//! What it deliberately does not do: hold the fields of reservations and prices
+//! (`grammar_reserve`), or of the levels above a limit (`grammar`).
+
+use crate::file::grammar_field::{
+    ANY_NUMBER, Field, Grammar, Kind, Mapping, choice, reference, tollgate,
+};
+use crate::file::grammar_reserve::{BUDGET, COST, RESERVE_OF_LIMIT};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, Weekday};
+
+/// A limit.
+pub(crate) static LIMIT: Mapping = Mapping {
+    name: "limit",
+    about: "A limit: the number of requests, the window and the algorithm.",
+    fields: &[
+        UNIT,
+        UNIT_MULTIPLIER,
+        REQUESTS_PER_UNIT,
+        UNLIMITED,
+        NAME,
+        REPLACES,
+        ALGORITHM,
+        BURST,
+        SEGMENTS,
+        REFILL,
+        CALENDAR,
+        TIME_ZONE,
+        WEEK_START,
+        COUNT_REFUSED,
+        CHARGED,
+        HOLDER_KEY,
+        SLOT_SECONDS,
+        RESERVE_OF_LIMIT,
+        COST,
+        BUDGET,
+        RLQS,
+        CANDIDATE_OF_LIMIT,
+    ],
+};
+
+/// A limit that is tried beside the one in force. The rule keeps its name and what it replaces.
+pub(crate) static CANDIDATE: Mapping = Mapping {
+    name: "candidate",
+    about: "A limit that is decided for every request in a bucket of its own, counted, and never enforced.",
+    fields: &[
+        UNIT,
+        UNIT_MULTIPLIER,
+        REQUESTS_PER_UNIT,
+        UNLIMITED,
+        ALGORITHM,
+        BURST,
+        SEGMENTS,
+        REFILL,
+        CALENDAR,
+        TIME_ZONE,
+        WEEK_START,
+        COUNT_REFUSED,
+        CHARGED,
+        HOLDER_KEY,
+        SLOT_SECONDS,
+    ],
+};
+
+/// A line of a file of limits. The rule keeps its name and what it replaces.
+pub(super) static LINE: Mapping = Mapping {
+    name: "line",
+    about: "The limit of one value.",
+    fields: &[
+        UNIT,
+        REQUESTS_PER_UNIT,
+        UNIT_MULTIPLIER,
+        ALGORITHM,
+        BURST,
+        SEGMENTS,
+        REFILL,
+        CALENDAR,
+        TIME_ZONE,
+        WEEK_START,
+        COUNT_REFUSED,
+        CHARGED,
+        SLOT_SECONDS,
+        UNLIMITED,
+        SHADOW_MODE,
+    ],
+};
+
+const UNIT: Field = reference(
+    "unit",
+    Kind::Unit,
+    "The unit of the window. A month is 30 days and a year 365, except with `calendar`.",
+);
+
+const UNIT_MULTIPLIER: Field = tollgate(
+    "unit_multiplier",
+    Kind::Integer(1..=u32::MAX),
+    "The number of units in the window. Default: 1.",
+);
+
+pub(super) const REQUESTS_PER_UNIT: Field = reference(
+    "requests_per_unit",
+    Kind::Integer(ANY_NUMBER),
+    "The number of requests; 0 refuses all.",
+);
+
+const UNLIMITED: Field = reference(
+    "unlimited",
+    Kind::Boolean,
+    "Requests pass and are not counted. It excludes all other fields but `candidate`.",
+);
+
+pub(super) const NAME: Field = reference(
+    "name",
+    Kind::Text,
+    "The name of the limit: returned with the status, and used by `replaces`.",
+);
+
+const REPLACES: Field = reference(
+    "replaces",
+    Kind::MappingList(&REPLACED),
+    "The limits that are not counted if this one matches the same request.",
+);
+
+pub(super) const ALGORITHM: Field = tollgate(
+    "algorithm",
+    Kind::Enum {
+        words: algorithm_names,
+        ignore_case: false,
+    },
+    "The algorithm. Default: fixed_window.",
+);
+
+pub(super) const BURST: Field = choice(
+    "burst",
+    AlgorithmOption::Burst,
+    Kind::Integer(1..=u32::MAX),
+    "The number of requests that may pass at once.",
+);
+
+pub(super) const SEGMENTS: Field = choice(
+    "segments",
+    AlgorithmOption::Segments,
+    Kind::Integer(1..=SEGMENTS_MAX as u32),
+    "The number of segments of a sliding window.",
+);
+
+const REFILL: Field = choice(
+    "refill",
+    AlgorithmOption::Refill,
+    Kind::Enum {
+        words: refill_names,
+        ignore_case: false,
+    },
+    "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
+);
+
+const CALENDAR: Field = choice(
+    "calendar",
+    AlgorithmOption::Calendar,
+    Kind::Boolean,
+    "Windows are calendar days, weeks, months or years.",
+);
+
+const TIME_ZONE: Field = choice(
+    "time_zone",
+    AlgorithmOption::Calendar,
+    Kind::Text,
+    "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.",
+);
+
+const WEEK_START: Field = choice(
+    "week_start",
+    AlgorithmOption::Calendar,
+    Kind::Enum {
+        words: weekday_names,
+        ignore_case: true,
+    },
+    "The day on which weeks begin. Default: monday.",
+);
+
+pub(super) const COUNT_REFUSED: Field = choice(
+    "count_refused",
+    AlgorithmOption::CountRefused,
+    Kind::Enum {
+        words: count_refused_names,
+        ignore_case: false,
+    },
+    "Which limits count refused hits: none, the one that refused, or all that were checked.",
+);
+
+pub(super) const CHARGED: Field = choice(
+    "charged",
+    AlgorithmOption::CountRefused,
+    Kind::Enum {
+        words: charged_names,
+        ignore_case: false,
+    },
+    "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.",
+);
+
+const HOLDER_KEY: Field = choice(
+    "holder_key",
+    AlgorithmOption::Slots,
+    Kind::Text,
+    "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.",
+);
+
+const SLOT_SECONDS: Field = choice(
+    "slot_seconds",
+    AlgorithmOption::Slots,
+    Kind::Integer(1..=u32::MAX),
+    "How long a slot is held without a refund, in seconds.",
+);
+
+const RLQS: Field = tollgate(
+    "rlqs",
+    Kind::Boolean,
+    "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.",
+);
+
+pub(super) const SHADOW_MODE: Field = reference(
+    "shadow_mode",
+    Kind::Boolean,
+    "Hits are counted and measured, and never refused.",
+);
+
+pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate(
+    "candidate",
+    Kind::Mapping(&CANDIDATE),
+    "A limit that is decided beside this one and never enforced.",
+);
+
+/// A reference to a rule that is replaced.
+pub(crate) static REPLACED: Mapping = Mapping {
+    name: "replaced",
+    about: "A limit that is not counted where this one applies.",
+    fields: &[reference(
+        "name",
+        Kind::Text,
+        "The name of that limit; required.",
+    )],
+};
+
+/// The grammar of files of limits.
+pub(super) static LINES: Grammar = Grammar {
+    mappings: &[&LINE],
+    sign: "value",
+    is_reference: false,
+    is_overlay: false,
+};
+
+/// The fields of a limit that are choices of its algorithm, in the order of the table.
+pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {
+    let fields = LIMIT.fields.iter();
+    fields.filter_map(|field| Some((field.name, field.choice?)))
+}
+
+/// The names and aliases of all algorithms.
+pub(crate) fn algorithm_names() -> Vec<&'static str> {
+    let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
+        let aliases = algorithm.aliases().iter().copied();
+        [algorithm.name()].into_iter().chain(aliases)
+    });
+    spelled.collect()
+}
+
+fn refill_names() -> Vec<&'static str> {
+    vec!["continuous", "interval"]
+}
+
+fn weekday_names() -> Vec<&'static str> {
+    Weekday::ALL.map(Weekday::name).to_vec()
+}
+
+fn count_refused_names() -> Vec<&'static str> {
+    CountRefused::NAMES.to_vec()
+}
+
+/// The values of `charged`.
+pub(super) const CHARGED_NAMES: [&str; 2] = ["at_once", "afterwards"];
+
+fn charged_names() -> Vec<&'static str> {
+    CHARGED_NAMES.to_vec()
+}

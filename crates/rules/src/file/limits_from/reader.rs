@@ -1,0 +1,301 @@
+//! The lines of a file of limits, read into a table.
+//!
+//! A line is a limit in the grammar of `rate_limit`, and the same code reads it: every combination
+//! of its fields once. Later lines of the same form differ in their numbers only, which are checked
+//! here. What is not plainly valid goes through the grammar again, for its error.
+//!
+//! What it deliberately does not do: read the bytes (`files`).
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::file::code::Code;
+use crate::file::diagnostic::ERRORS_COUNTED_MAX;
+use crate::file::field_path::FieldPath;
+use crate::file::grammar_limit::{LINE, LINES};
+use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
+use crate::file::limits_from::lines::{BURST, Cell, Cells, LINE_FIELDS, LineSink, REQUESTS};
+use crate::file::limits_from::{csv_lines, json_lines};
+use crate::file::loader::{Loader, Options};
+use crate::file::reader::TEXT_BYTES_MAX;
+use crate::yaml::{Content, Node};
+use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
+
+/// A form that lines have had, with its index in the table.
+#[derive(Clone, Copy)]
+struct KnownForm {
+    index: usize,
+    allowance: Allowance,
+}
+
+/// What was read so far.
+struct TableReader {
+    builder: LimitTableBuilder,
+    grammar: Loader<'static>,
+    /// Forms by their cells.
+    forms: HashMap<Vec<u8>, KnownForm>,
+    /// The cells of the last line, and their form.
+    last: (Vec<u8>, Option<KnownForm>),
+    cells: Vec<u8>,
+    errors: LineErrors,
+}
+
+#[derive(Default)]
+struct LineErrors {
+    errors: Vec<LineError>,
+    omitted: usize,
+}
+
+/// Reads a table from the bytes of a file: JSON lines if its name ends in `.jsonl`, else CSV.
+///
+/// # Errors
+///
+/// The bad lines, in order.
+pub fn read_table(file: &str, bytes: &[u8]) -> ReadTable {
+    let lines = memchr::memchr_iter(b'\n', bytes).count();
+    let mut grammar = Loader::new(Options::default());
+    grammar.read_by(&LINES);
+    grammar.file("", "", usize::MAX);
+    let mut reader = TableReader {
+        builder: LimitTableBuilder::new(file, lines.saturating_add(1)),
+        grammar,
+        forms: HashMap::new(),
+        last: (Vec::new(), None),
+        cells: Vec::new(),
+        errors: LineErrors::default(),
+    };
+    if Path::new(file)
+        .extension()
+        .is_some_and(|end| end == "jsonl")
+    {
+        json_lines::read(bytes, &mut reader);
+    } else {
+        csv_lines::read(bytes, &mut reader);
+    }
+    let TableReader {
+        builder,
+        mut errors,
+        ..
+    } = reader;
+    // Of the lines that are good. With bad lines it is too early to look for duplicates of all.
+    let table = builder.finish(|line, first| {
+        errors.add(LineError {
+            line,
+            code: Code::Duplicate,
+            message: format!("line {first} has the same value"),
+            help: "remove one of the two lines".to_owned(),
+        });
+    });
+    if errors.errors.is_empty() {
+        return Ok(table);
+    }
+    let LineErrors {
+        mut errors,
+        omitted,
+    } = errors;
+    errors.sort_by_key(|error| error.line);
+    Err(TableErrors::Lines {
+        file: file.to_owned(),
+        errors,
+        omitted,
+    })
+}
+
+// === impl LineErrors ===
+
+impl LineErrors {
+    /// Adds an error. Gives whether further lines are to be read.
+    fn add(&mut self, error: LineError) -> bool {
+        if self.errors.len() < LINE_ERRORS_MAX {
+            self.errors.push(error);
+        } else {
+            self.omitted = self.omitted.saturating_add(1);
+        }
+        self.errors.len().saturating_add(self.omitted) < ERRORS_COUNTED_MAX
+    }
+}
+
+// === impl TableReader ===
+
+impl LineSink for TableReader {
+    fn line(&mut self, number: usize, value: &[u8], cells: &Cells<'_>) -> bool {
+        let added = check_value(value).and_then(|()| {
+            let (form, limit) = match self.known_form(cells) {
+                Some((form, limit)) => (form.index, limit),
+                None => self.by_grammar(cells)?,
+            };
+            let added = self.builder.add(number, value, form, limit.as_ref());
+            added.map_err(|error| too_large(error.to_string()))
+        });
+        match added {
+            Ok(()) => true,
+            Err(error) => self.errors.add(LineError {
+                line: number,
+                ..error
+            }),
+        }
+    }
+
+    fn bad(&mut self, number: usize, message: String, help: &str) -> bool {
+        self.errors.add(LineError {
+            line: number,
+            code: Code::InvalidLine,
+            message,
+            help: help.to_owned(),
+        })
+    }
+}
+
+fn too_large(message: String) -> LineError {
+    LineError {
+        line: 0,
+        code: Code::TooLarge,
+        message,
+        help: "split the file among several rules, or remove lines".to_owned(),
+    }
+}
+
+fn check_value(value: &[u8]) -> Result<(), LineError> {
+    let (code, message, help) = if value.is_empty() {
+        let help = "write the value of the descriptor's entry, or remove the line";
+        (Code::MissingKey, "its value is empty".to_owned(), help)
+    } else if value.len() > TEXT_BYTES_MAX {
+        let message = format!("its value is longer than {TEXT_BYTES_MAX} bytes");
+        (Code::TooLarge, message, "shorten it")
+    } else {
+        return Ok(());
+    };
+    Err(LineError {
+        line: 0,
+        code,
+        message,
+        help: help.to_owned(),
+    })
+}
+
+impl TableReader {
+    /// The form of these cells and the limit, if the form is known and the numbers are plainly
+    /// valid. Leaves what identifies the form in `self.cells`.
+    fn known_form(&mut self, cells: &Cells<'_>) -> Option<(KnownForm, Option<Limit>)> {
+        self.cells.clear();
+        for (index, cell) in cells.iter().enumerate() {
+            let (kind, text) = match cell {
+                Cell::Absent => (0, ""),
+                // Its number is checked below; whether it is there belongs to the form.
+                Cell::Plain(_) if matches!(index, REQUESTS | BURST) => (1, ""),
+                Cell::Plain(text) => (2, *text),
+                Cell::Text(text) => (3, *text),
+            };
+            self.cells.push(kind);
+            if kind > 1 {
+                self.cells.extend(text.len().to_le_bytes());
+                self.cells.extend(text.as_bytes());
+            }
+        }
+        if self.last.0 != self.cells {
+            self.last.0.clone_from(&self.cells);
+            self.last.1 = self.forms.get(&self.cells).copied();
+        }
+        let form = self.last.1?;
+        let Allowance::Limited { limit, algorithm } = form.allowance else {
+            return Some((form, None));
+        };
+        let requests = cells.get(REQUESTS)?.digits()?;
+        let burst = match cells.get(BURST)? {
+            Cell::Absent => algorithm.default_burst(requests),
+            burst => burst.digits().filter(|burst| *burst > 0 && requests > 0)?,
+        };
+        if requests > algorithm.requests_max() {
+            return None;
+        }
+        Some((form, Some(limit.with_line_numbers(requests, burst))))
+    }
+
+    /// Reads a limit by the grammar of rules files, and notes its form.
+    fn by_grammar(&mut self, cells: &Cells<'_>) -> Result<(usize, Option<Limit>), LineError> {
+        let loader = &mut self.grammar;
+        let node = node(cells);
+        let path = FieldPath::ROOT;
+        let mut read = None;
+        if let Some(fields) = loader.fields(&node, &path, &LINE) {
+            let allowance = loader.allowance(&fields, &path, &mut None);
+            let shadow_mode = fields.given("shadow_mode").is_some();
+            let shadow_mode = shadow_mode.then(|| loader.boolean(&fields, &path, "shadow_mode"));
+            read = allowance.map(|allowance| LineForm {
+                allowance,
+                shadow_mode,
+            });
+        }
+        let has_requests = cells
+            .get(REQUESTS)
+            .is_some_and(|cell| cell.text().is_some());
+        let error = loader.take_errors().into_iter().next();
+        let form = match (read, error) {
+            (Some(form), None) => form,
+            (_, error) => {
+                let (code, message, help) = match error {
+                    None => (
+                        Code::InvalidLine,
+                        "it is not a limit".to_owned(),
+                        String::new(),
+                    ),
+                    Some(error) if error.label.is_empty() => {
+                        (error.code, error.message, error.help)
+                    }
+                    Some(error) => (
+                        error.code,
+                        format!("{}: {}", error.message, error.label),
+                        error.help,
+                    ),
+                };
+                return Err(LineError {
+                    line: 0,
+                    code,
+                    message,
+                    help,
+                });
+            }
+        };
+        let limit = match form.allowance {
+            Allowance::Unlimited => None,
+            Allowance::Limited { .. } if !has_requests => {
+                return Err(LineError {
+                    line: 0,
+                    code: Code::MissingKey,
+                    message: "requests_per_unit is missing".to_owned(),
+                    help: "add the number of requests, or set `unlimited` to true".to_owned(),
+                });
+            }
+            Allowance::Limited { limit, .. } => Some(limit),
+        };
+        let index = self.builder.form(form);
+        let index = index.map_err(|error| too_large(error.to_string()))?;
+        let known = KnownForm {
+            index,
+            allowance: form.allowance,
+        };
+        self.forms.insert(self.cells.clone(), known);
+        self.last.1 = Some(known);
+        Ok((index, limit))
+    }
+}
+
+/// The cells as a mapping of a rules file.
+fn node(cells: &Cells<'_>) -> Node {
+    let scalar = |text: &str, plain| {
+        Rc::new(Node::nowhere(Content::Scalar {
+            text: text.to_owned(),
+            plain,
+        }))
+    };
+    let pairs = LINE_FIELDS.iter().zip(cells).filter_map(|(name, cell)| {
+        let value = match cell {
+            Cell::Absent => return None,
+            Cell::Plain(text) => scalar(text, true),
+            Cell::Text(text) => scalar(text, false),
+        };
+        Some((scalar(name, false), value))
+    });
+    Node::nowhere(Content::Mapping(pairs.collect()))
+}
