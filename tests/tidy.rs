@@ -27,7 +27,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin",
             "decisions",
             "cli",
-            "protobuf_json.rs",
             "rule_tests",
             "recording/import",
             "replay/tests.rs",
@@ -57,11 +56,9 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "prost",
         &[
-            "proto.rs",
             "pipeline",
             "grpc",
             "grpc_client",
-            "protobuf_json.rs",
             "admin/record.rs",
             "rule_tests",
             "xds",
@@ -76,19 +73,12 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost_types",
-        &["proto.rs", "pipeline", "grpc/services", "xds"],
+        &["pipeline", "grpc/services", "xds"],
         "as prost",
     ),
-    ("prost_reflect", &["protobuf_json.rs"], "as prost"),
     (
         "tonic",
-        &[
-            "proto.rs",
-            "grpc",
-            "grpc_client",
-            "xds",
-            "tracing/collector.rs",
-        ],
+        &["grpc", "grpc_client", "xds", "tracing/collector.rs"],
         "one module serves gRPC, one calls it, and spans are exported over it",
     ),
     ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),

@@ -25,7 +25,6 @@ mod dynamic_metadata;
 mod encode;
 mod end;
 mod excess;
-pub(crate) mod fields;
 mod generation;
 mod generations;
 mod headers;
@@ -64,6 +63,7 @@ use crate::settings::memory_limit::answer_bytes;
 use crate::store::Store;
 use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
+pub(crate) use tollgate_wire::fields;
 
 pub(crate) use self::api::{
     API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress,

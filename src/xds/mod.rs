@@ -14,8 +14,6 @@
 mod backoff;
 mod document;
 mod endpoint;
-#[doc(hidden)]
-pub mod proto;
 mod resources;
 mod snapshot;
 mod status;
@@ -46,6 +44,8 @@ pub use self::snapshot::OverlayWatcher;
 use self::snapshot::Snapshot;
 pub use self::status::XdsStatus;
 use crate::grpc_client::error_chain;
+#[doc(hidden)] // for tests that act as the server
+pub use crate::proto::xds as proto;
 use crate::rules::file::Options;
 use crate::rules::reload::RulesUpdate;
 use crate::settings::XdsSettings;

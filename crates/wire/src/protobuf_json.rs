@@ -10,18 +10,18 @@ use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MessageD
 use crate::proto::PUBLISHED_DESCRIPTORS;
 
 /// Converts requests and responses between JSON and protobuf's wire format.
-pub(crate) struct Transcoder {
+pub struct Transcoder {
     request: MessageDescriptor,
     response: MessageDescriptor,
 }
 
 /// Why a text is not the JSON of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct JsonError {
+pub struct JsonError {
     /// What is wrong, and where.
-    pub(crate) message: String,
+    pub message: String,
     /// The line of the text.
-    pub(crate) line: usize,
+    pub line: usize,
 }
 
 // === impl Transcoder ===
@@ -32,7 +32,7 @@ impl Transcoder {
     /// # Errors
     ///
     /// When the published descriptors do not hold the service: a mistake in the build.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, String> {
         let pool = DescriptorPool::decode(PUBLISHED_DESCRIPTORS).map_err(|e| e.to_string())?;
         let message = |name: &str| {
             let name = format!("envoy.service.ratelimit.v3.{name}");
@@ -50,7 +50,7 @@ impl Transcoder {
     /// # Errors
     ///
     /// When it describes none.
-    pub(crate) fn decode_request(&self, body: &[u8]) -> Result<Vec<u8>, JsonError> {
+    pub fn decode_request(&self, body: &[u8]) -> Result<Vec<u8>, JsonError> {
         self.request(body).map(|message| message.encode_to_vec())
     }
 
@@ -73,7 +73,7 @@ impl Transcoder {
     /// # Errors
     ///
     /// When it is no response: a defect.
-    pub(crate) fn encode_response(&self, message: &[u8]) -> Result<String, String> {
+    pub fn encode_response(&self, message: &[u8]) -> Result<String, String> {
         let message = DynamicMessage::decode(self.response.clone(), message)
             .map_err(|error| error.to_string())?;
         serde_json::to_string(&message).map_err(|error| error.to_string())

@@ -12,12 +12,20 @@ const THIRTY_TWO: u64 = 5;
 const KEY_MAX: u64 = u32::MAX as u64;
 
 /// Iterates over the fields of a message.
-pub(crate) struct Fields<'b>(pub(crate) &'b [u8]);
+#[derive(Debug)]
+pub struct Fields<'b>(
+    /// What is left of the message.
+    pub &'b [u8],
+);
 
 /// A field's value. Types that these messages do not use are skipped.
-pub(crate) enum Value<'b> {
+#[derive(Debug)]
+pub enum Value<'b> {
+    /// A number, a boolean or an enum.
     Varint(u64),
+    /// A text, bytes or a message.
     Bytes(&'b [u8]),
+    /// A value of a type that is skipped.
     Other,
 }
 
@@ -27,8 +35,8 @@ impl<'b> Fields<'b> {
     /// The next field's number and value. `Some(None)` at the end; none when the bytes are not a
     /// message or contain a group.
     #[inline]
-    #[allow(clippy::option_option)] // the outer one is for `?`
-    pub(crate) fn next(&mut self) -> Option<Option<(u64, Value<'b>)>> {
+    #[allow(clippy::option_option, clippy::should_implement_trait)] // the outer one is for `?`
+    pub fn next(&mut self) -> Option<Option<(u64, Value<'b>)>> {
         if self.0.is_empty() {
             return Some(None);
         }
@@ -56,6 +64,7 @@ impl<'b> Fields<'b> {
         Some(Some((number, value)))
     }
 
+    #[inline]
     fn take(&mut self, length: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

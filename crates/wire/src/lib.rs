@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+pub mod fields;
+pub mod proto;
+pub mod protobuf_json;
