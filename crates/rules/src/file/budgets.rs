@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use crate::excerpt::excerpt;
 use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Span};
-use crate::file::loader::Loader;
-use crate::file::node_origin::LimitFieldOrigin;
+use crate::file::diagnostic::Diagnostic;
+use crate::file::loader::{LimitFieldOrigin, Loader};
 use crate::file::rate_limit::share_bucket;
 use tollgate_limiter::{Allowance, Limit, Rule};
 
@@ -23,13 +22,6 @@ type Shared<'r> = (&'r str, *const tollgate_limiter::Level, &'r str);
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Records where a limit of the newest node names its budget.
-    pub(super) fn record_budget(&mut self, span: Span) {
-        let node = self.nodes.len().saturating_sub(1);
-        let place = self.place(span);
-        self.budgets.push(LimitFieldOrigin { node, place });
-    }
-
     /// Reports limits that cannot share a bucket. The rules have no errors, so they name budgets in
     /// the order in which that was recorded. Gives whether there are none.
     pub(super) fn check_budgets(&mut self) -> bool {
@@ -56,7 +48,7 @@ impl Loader<'_> {
         let are_valid = wrong.is_empty();
         for (origin, first, message, what) in wrong {
             let error = Diagnostic::error(Code::ConflictingKeys, origin.place.span, message);
-            let error = self.cite_place(error, (origin.place, first.place), "the first of them");
+            let error = self.cite_in(origin.place.file, error, first.place, "the first of them");
             let help =
                 format!("give them the same {what}, or name another budget; only costs may differ");
             self.report_node(origin.node, error.help(help));

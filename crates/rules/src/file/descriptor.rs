@@ -9,9 +9,8 @@ use crate::file::field_path::FieldPath;
 use crate::file::fields::Fields;
 use crate::file::grammar;
 use crate::file::limits_from::rules_of_forms;
-use crate::file::loader::Loader;
+use crate::file::loader::{Loader, NodeOrigin, node_of};
 use crate::file::node_diagnostics::level_field;
-use crate::file::node_origin::{NodeOrigin, node_of};
 use crate::yaml::Node;
 use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
 

@@ -17,6 +17,14 @@ pub const DIAGNOSTICS_MAX: usize = 100;
 /// After so many errors the rest of the files is not walked.
 pub(super) const ERRORS_COUNTED_MAX: usize = 20_000;
 
+/// A place in one of the files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilePlace {
+    /// The index of the file.
+    pub(super) file: usize,
+    pub(super) span: Span,
+}
+
 /// One error or warning about one file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Diagnostic {

@@ -12,8 +12,7 @@
 //! (`fields`), or hold what two fields mean together (`descriptor`, `rate_limit`).
 
 use crate::file::grammar_field::{Field, Grammar, Kind, Mapping, reference, tollgate};
-use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, SHADOW_MODE};
-use crate::file::grammar_reserve::RESERVE;
+use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
 use tollgate_limiter::OnStoreFailure;
 
 /// A whole file.

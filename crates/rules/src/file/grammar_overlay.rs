@@ -4,9 +4,8 @@ use crate::file::grammar::{ALL_OR_NOTHING, ON_STORE_FAILURE, OVER_LIMIT, OVER_LI
 use crate::file::grammar_field::{Kind, Mapping, tollgate};
 use crate::file::grammar_limit::{
     ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, NAME,
-    REQUESTS_PER_UNIT, SEGMENTS, SHADOW_MODE,
+    REQUESTS_PER_UNIT, RESERVE, RESERVE_OF_LIMIT, SEGMENTS, SHADOW_MODE,
 };
-use crate::file::grammar_reserve::{RESERVE, RESERVE_OF_LIMIT};
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {

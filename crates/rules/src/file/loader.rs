@@ -5,18 +5,18 @@
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::file::diagnostic::{Diagnostic, Span};
+use crate::file::diagnostic::{Diagnostic, FilePlace, Span};
 use crate::file::grammar::{OVERLAY, RULES};
 use crate::file::grammar_field::Grammar;
 use crate::file::limit_files::{LimitFiles, LoadedTable};
-use crate::file::node_origin::{FilePlace, LimitFieldOrigin, NodeOrigin, ReplacedName};
 use crate::file::reader::Reader;
 use crate::file::report::Report;
 use crate::file::rule_origin::RuleOrigins;
 use crate::path::Source;
 use crate::patterns::Automata;
-use tollgate_limiter::RuleSet;
+use tollgate_limiter::{Level, Parent, RuleSet};
 
 /// How several files are combined, and what is added to them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -58,7 +58,7 @@ pub(super) struct Loader<'s> {
     /// The places of the items of lists, by the index of the node.
     pub(super) items: HashMap<usize, Box<[Span]>>,
     /// The places of the names in `replaces`, in the order of the rules.
-    pub(super) replaced_names: Vec<ReplacedName>,
+    pub(super) replaced_names: Vec<LimitFieldOrigin>,
     /// The places of the budgets that limits name, in the order of the rules.
     pub(super) budgets: Vec<LimitFieldOrigin>,
     /// The places of the limits with `rlqs`, in the order of the rules.
@@ -67,6 +67,28 @@ pub(super) struct Loader<'s> {
     pub(super) domains: HashMap<String, DomainOrigin>,
     /// The files of limits, in the order of the rules.
     pub(super) tables: Vec<LoadedTable>,
+}
+
+/// Where the level of a node was written. There can be very many, so its path is formatted only
+/// for a diagnostic.
+#[derive(Clone, Debug)]
+pub(super) struct NodeOrigin {
+    /// The node above; none at the root of a domain.
+    pub(super) parent: Option<usize>,
+    pub(super) domain: Arc<str>,
+    pub(super) level: Arc<Level>,
+    /// The place of its values, or of its key.
+    pub(super) place: FilePlace,
+    /// Its index in the list of descriptors.
+    pub(super) index: usize,
+}
+
+/// Where a limit has a field that is compared with other limits. The rest is in the rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitFieldOrigin {
+    /// The limit's node.
+    pub(super) node: usize,
+    pub(super) place: FilePlace,
 }
 
 /// Where a domain was written first, and its settings last.
@@ -117,6 +139,14 @@ impl Loader<'_> {
     /// The diagnostics, in the order in which they were found.
     pub(super) fn into_report(self) -> Report {
         self.reader.report
+    }
+
+    /// A field of a limit of the newest node.
+    pub(super) fn limit_field(&self, span: Span) -> LimitFieldOrigin {
+        LimitFieldOrigin {
+            node: self.nodes.len().saturating_sub(1),
+            place: self.place(span),
+        }
     }
 
     /// Compiles the patterns of all files. Gives whether the rules are valid.
@@ -217,4 +247,12 @@ fn without_repeats(
         }
     }
     kept
+}
+
+/// The index of a parent; none for a domain.
+pub(super) fn node_of(parent: Parent<'_>) -> Option<usize> {
+    match parent {
+        Parent::Domain(_) => None,
+        Parent::Node(node) => Some(node),
+    }
 }

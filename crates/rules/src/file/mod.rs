@@ -14,7 +14,6 @@
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
 //! | `grammar_field` | the types of that table |
 //! | `grammar_limit` | the table of limits, candidates and lines of files of limits |
-//! | `grammar_reserve` | the table of reservations and prices |
 //! | `grammar_overlay` | the table of an overlay file |
 //! | `schema` | the JSON Schema |
 //! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
@@ -27,7 +26,7 @@
 //! | `budgets` | limits that share a bucket |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
 //! | `overlay` | what a file of another owner adds to the rules |
-//! | `node_origin`, `node_diagnostics` | where each descriptor was written, for later diagnostics |
+//! | `node_diagnostics` | diagnostics of a descriptor that is already read |
 //! | `rule_origin` | where each rule was written |
 //! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
 //! | `foreign_format` | files of other programs |
@@ -52,7 +51,6 @@ mod grammar;
 mod grammar_field;
 mod grammar_limit;
 mod grammar_overlay;
-mod grammar_reserve;
 mod limit_files;
 mod limits_from;
 mod loader;
@@ -60,7 +58,6 @@ mod metadata;
 mod misplaced;
 mod nearest;
 mod node_diagnostics;
-mod node_origin;
 mod over_limit;
 mod overlay;
 mod patterns;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::file::diagnostic::{Diagnostic, Phase, Span};
 use crate::file::field_path::FieldPath;
 use crate::file::fields::Fields;
-use crate::file::loader::Loader;
-use crate::file::node_origin::{FilePlace, NodeOrigin, node_of};
+use crate::file::loader::{Loader, NodeOrigin, node_of};
 use crate::file::values::name;
 use crate::yaml::Content;
 use tollgate_limiter::{Level, Parent, Values};
@@ -81,24 +80,9 @@ impl Loader<'_> {
     ) -> Diagnostic {
         match (self.nodes.get(node), self.nodes.get(other)) {
             (Some(node), Some(other)) => {
-                self.cite_place(diagnostic, (node.place, other.place), label)
+                self.cite_in(node.place.file, diagnostic, other.place, label)
             }
             _ => diagnostic,
-        }
-    }
-
-    /// Adds another place to a diagnostic of a place.
-    pub(super) fn cite_place(
-        &self,
-        diagnostic: Diagnostic,
-        (place, other): (FilePlace, FilePlace),
-        label: &str,
-    ) -> Diagnostic {
-        match other {
-            // A document that is not text has no places.
-            FilePlace { span, .. } if span.at.line == 0 => diagnostic,
-            FilePlace { file, span } if file == place.file => diagnostic.related(span, label),
-            FilePlace { file, span } => diagnostic.related_in(self.file_name(file), span, label),
         }
     }
 }

@@ -1,16 +1,35 @@
-//! Limits with `rlqs`: a bucket's id has no order, so each must fit the keys of one such limit
-//! only.
+//! Limits with `rlqs`, which are apportioned over proxies: what such a limit may have beside it,
+//! and which other limits.
 //!
-//! Which limits there are is known when all files are read.
+//! A bucket's id has no order, so it must fit the keys of one such limit only. Which limits there
+//! are is known when all files are read.
 
 use std::collections::HashMap;
 
 use crate::excerpt::excerpt;
 use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Span};
-use crate::file::loader::Loader;
-use crate::file::node_origin::LimitFieldOrigin;
-use tollgate_limiter::Rule;
+use crate::file::diagnostic::Diagnostic;
+use crate::file::field_path::FieldPath;
+use crate::file::fields::Fields;
+use crate::file::loader::{LimitFieldOrigin, Loader};
+use tollgate_limiter::{Allowance, Rule};
+
+/// The only algorithm that a proxy is assigned.
+const ALGORITHM: &str = "token_bucket";
+
+/// Fields of a limit that no proxy can obey.
+const WITHOUT_EFFECT: [&str; 10] = [
+    "burst",
+    "refill",
+    "calendar",
+    "count_refused",
+    "charged",
+    "reserve",
+    "cost",
+    "budget",
+    "replaces",
+    "candidate",
+];
 
 /// What is wrong with a limit, and the other limit that it is wrong beside.
 struct Finding {
@@ -23,13 +42,40 @@ struct Finding {
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Records where a limit of the newest node says `rlqs`.
-    pub(super) fn record_quota(&mut self, span: Span) {
-        let node = self.nodes.len().saturating_sub(1);
-        let place = self.place(span);
-        self.quotas.push(LimitFieldOrigin { node, place });
+    /// Whether a limit is apportioned over proxies.
+    pub(super) fn rlqs(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        allowance: Option<&Allowance>,
+    ) -> bool {
+        if !self.boolean(fields, path, "rlqs") {
+            return false;
+        }
+        let span = fields.span_of("rlqs");
+        for name in WITHOUT_EFFECT {
+            if fields.given(name).is_some() {
+                let message = format!("'{name}' beside rlqs, which no proxy can obey");
+                let error =
+                    Diagnostic::error(Code::ConflictingKeys, fields.key_span(name), message);
+                let error = error.related(span, "the limit is apportioned over proxies");
+                self.report(path, error.help(format!("remove `{name}`, or `rlqs`")));
+            }
+        }
+        match allowance {
+            Some(Allowance::Limited { algorithm, .. }) if algorithm.name() == ALGORITHM => {}
+            Some(Allowance::Limited { algorithm, .. }) => {
+                let message = format!("rlqs with the algorithm {}", algorithm.name());
+                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
+                let help = "write `algorithm: token_bucket`, which a proxy can enforce alone";
+                self.report(path, error.help(help));
+            }
+            // Reported with `unlimited`, or as an invalid limit.
+            Some(Allowance::Unlimited) | None => {}
+        }
+        self.quotas.push(self.limit_field(span));
+        true
     }
-
     /// Reports limits that an id could fit in two ways. The rules have no errors, so they have
     /// `rlqs` in the order in which that was recorded. Gives whether there are none.
     pub(super) fn check_quotas(&mut self) -> bool {
@@ -47,7 +93,7 @@ impl Loader<'_> {
         {
             let error = Diagnostic::error(Code::ConflictingKeys, at.place.span, message);
             let error = match other {
-                Some(other) => self.cite_place(error, (at.place, other.place), "the other limit"),
+                Some(other) => self.cite_in(at.place.file, error, other.place, "the other limit"),
                 None => error,
             };
             self.report_node(at.node, error.help(help));

@@ -9,11 +9,10 @@ use std::rc::Rc;
 use crate::excerpt::excerpt;
 use crate::file::code::Code;
 use crate::file::diagnostic::{
-    DIAGNOSTICS_MAX, Diagnostic, ERRORS_COUNTED_MAX, Found, Phase, Severity, Span,
+    DIAGNOSTICS_MAX, Diagnostic, ERRORS_COUNTED_MAX, FilePlace, Found, Phase, Severity, Span,
 };
 use crate::file::field_path::FieldPath;
 use crate::file::grammar_field::Grammar;
-use crate::file::node_origin::FilePlace;
 use crate::file::report::Report;
 use crate::path::Source;
 use crate::yaml::{self, Document, Node, YamlError};
@@ -105,20 +104,37 @@ impl<'s> Reader<'s> {
 
     /// A place in the current file.
     pub(super) fn place(&self, span: Span) -> FilePlace {
-        let file = self.files.len().saturating_sub(1);
+        let file = self.current_file();
         FilePlace { file, span }
     }
 
     /// Adds a place of any file to a diagnostic of the current one.
-    pub(super) fn cite(&self, diagnostic: Diagnostic, place: FilePlace, label: &str) -> Diagnostic {
-        match self.files.get(place.file) {
+    pub(super) fn cite(&self, diagnostic: Diagnostic, other: FilePlace, label: &str) -> Diagnostic {
+        self.cite_in(self.current_file(), diagnostic, other, label)
+    }
+
+    /// Adds a place of any file to a diagnostic of a file.
+    pub(super) fn cite_in(
+        &self,
+        file: usize,
+        diagnostic: Diagnostic,
+        other: FilePlace,
+        label: &str,
+    ) -> Diagnostic {
+        if other.span.at.line == 0 {
             // A document that is not text has no places.
-            _ if place.span.at.line == 0 => diagnostic,
-            Some(file) if place.file.saturating_add(1) != self.files.len() => {
-                diagnostic.related_in(*file, place.span, label)
-            }
-            _ => diagnostic.related(place.span, label),
+            return diagnostic;
         }
+        if other.file == file {
+            diagnostic.related(other.span, label)
+        } else {
+            diagnostic.related_in(self.file_name(other.file), other.span, label)
+        }
+    }
+
+    /// The index of the current file.
+    fn current_file(&self) -> usize {
+        self.files.len().saturating_sub(1)
     }
 
     /// Takes nodes and their texts off the budget. Reports once that the budget is used up.
@@ -197,7 +213,7 @@ impl<'s> Reader<'s> {
 
     /// Records a diagnostic that the reference finds in this phase.
     pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
-        let file = self.files.len().saturating_sub(1);
+        let file = self.current_file();
         self.record(file, phase, diagnostic, || path.to_string());
     }
 
@@ -245,7 +261,7 @@ impl<'s> Reader<'s> {
     /// Whether a warning of the current file is to be recorded: not beyond the bound, and once,
     /// although an alias is walked each time it is used.
     pub(crate) fn is_new_warning(&mut self, code: Code, span: Span) -> bool {
-        let file = self.files.len().saturating_sub(1);
+        let file = self.current_file();
         let is_same = |one: &Diagnostic| {
             one.code == code && one.span == span && span.at.line > 0 && one.found.file == file
         };
@@ -310,13 +326,13 @@ impl<'s> Reader<'s> {
             None => self.grammar.is_in_text(self.text),
         };
         if !is_of_grammar {
-            self.hidden.push(self.files.len().saturating_sub(1));
+            self.hidden.push(self.current_file());
         }
     }
 
     /// Whether the current file is not of this grammar.
     pub(super) fn hides_lines(&self) -> bool {
-        self.hidden.last() == Some(&self.files.len().saturating_sub(1))
+        self.hidden.last() == Some(&self.current_file())
     }
 
     /// A key for messages: in quotes, and not at all where it could be a line of another file.

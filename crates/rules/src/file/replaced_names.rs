@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::excerpt::excerpt;
 use crate::file::code::Code;
-use crate::file::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Span};
+use crate::file::diagnostic::{DIAGNOSTICS_MAX, Diagnostic};
 use crate::file::loader::Loader;
 use crate::file::nearest::nearest;
-use crate::file::node_origin::ReplacedName;
 
 /// How many names of a domain an unknown one is compared with.
 const NAMES_COMPARED_MAX: usize = 1_000;
@@ -18,12 +17,6 @@ const NAMES_COMPARED_MAX: usize = 1_000;
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Records where a limit of the newest node names another limit.
-    pub(super) fn record_replaced_name(&mut self, span: Span) {
-        let node = self.nodes.len().saturating_sub(1);
-        self.replaced_names.push(ReplacedName { node, span });
-    }
-
     /// Warns of the names that no limit of the domain has. The rules have no errors, so they name
     /// others in the order in which that was recorded.
     pub(super) fn warn_unknown_replaced_names(&mut self) {
@@ -44,7 +37,7 @@ impl Loader<'_> {
             .zip(&self.replaced_names)
             .filter(|(name, _)| !known.contains(name))
             .take(DIAGNOSTICS_MAX)
-            .map(|((domain, name), place)| {
+            .map(|((domain, name), at)| {
                 let message = format!(
                     "replaces names '{}', and no limit of domain '{}' has this name",
                     excerpt(name),
@@ -56,12 +49,12 @@ impl Loader<'_> {
                     Some(meant) => format!("did you mean `{}`?", excerpt(meant)),
                     None => "give the other limit this `name`, or remove the entry".to_owned(),
                 };
-                (*place, message, help)
+                (*at, message, help)
             })
             .collect();
-        for (ReplacedName { node, span }, message, help) in unknown {
-            let warning = Diagnostic::warning(Code::UnknownReplacedName, span, message);
-            self.report_node(node, warning.help(help));
+        for (at, message, help) in unknown {
+            let warning = Diagnostic::warning(Code::UnknownReplacedName, at.place.span, message);
+            self.report_node(at.node, warning.help(help));
         }
     }
 }

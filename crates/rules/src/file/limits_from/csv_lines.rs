@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::excerpt::excerpt;
-use crate::file::limits_from::lines::{Cell, Cells, LINE_FIELDS, LineSink, names};
+use crate::file::limits_from::reader::{Cell, Cells, LINE_FIELDS, TableReader, names};
 use crate::file::nearest::nearest;
 
 /// What a column is.
@@ -30,24 +30,24 @@ type Mistake = (String, &'static str);
 const QUOTES: &str = "quote a value that holds a comma or a quote, and write its quotes twice";
 
 /// Reads the lines of a CSV file.
-pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
+pub(super) fn read(bytes: &[u8], table: &mut TableReader) {
     let rest = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut lines = Lines { rest, number: 0 };
     let help = "write a header, such as `value,unit,requests_per_unit`";
     let Some((header, line)) = lines.next() else {
-        sink.bad(1, "the file is empty".to_owned(), help);
+        table.bad(1, "the file is empty".to_owned(), help);
         return;
     };
     let mut record = Vec::new();
     if std::str::from_utf8(line).is_err() {
         let (message, help) = not_utf8();
-        sink.bad(header, message, help);
+        table.bad(header, message, help);
         return;
     }
     // The path may name any file, of which no line is shown.
     if split(line, &mut record).is_err() || !record.iter().any(|name| is_column(name)) {
         let known = format!("{help}; the columns are {}", names());
-        sink.bad(
+        table.bad(
             header,
             "it is no header of a file of limits".to_owned(),
             &known,
@@ -59,7 +59,7 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
         Err((message, meant)) => {
             let meant = meant.map(|meant| format!("did you mean `{meant}`?"));
             let known = || format!("{help}; the columns are {}", names());
-            sink.bad(header, message, &meant.unwrap_or_else(known));
+            table.bad(header, message, &meant.unwrap_or_else(known));
             return;
         }
     };
@@ -67,18 +67,18 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
     for (number, line) in lines {
         is_empty = false;
         let go_on = match split(line, &mut record) {
-            Err((message, help)) => sink.bad(number, message, help),
+            Err((message, help)) => table.bad(number, message, help),
             Ok(()) if record.len() != columns.len() => {
                 let message = format!(
                     "it has {} columns, and the header has {}",
                     record.len(),
                     columns.len()
                 );
-                sink.bad(number, message, QUOTES)
+                table.bad(number, message, QUOTES)
             }
             Ok(()) => {
                 let (value, cells) = cells(&record, &columns);
-                sink.line(number, value.as_bytes(), &cells)
+                table.line(number, value.as_bytes(), &cells)
             }
         };
         if !go_on {
@@ -89,7 +89,7 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
         // It would take the limits of all values away.
         let message = "the file has a header and no values".to_owned();
         let help = "write a line for each value, or remove `limits_from` from the rule";
-        sink.bad(header, message, help);
+        table.bad(header, message, help);
     }
 }
 

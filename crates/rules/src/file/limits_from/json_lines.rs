@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
-use crate::file::limits_from::lines::{Cell, Cells, LINE_FIELDS, LineSink, names};
+use crate::file::limits_from::reader::{Cell, Cells, LINE_FIELDS, TableReader, names};
 
 /// The value and the fields of one line, in the order of [`LINE_FIELDS`].
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct ReadName;
 struct ReadScalar;
 
 /// Reads the lines of a file. Empty lines are skipped.
-pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
+pub(super) fn read(bytes: &[u8], table: &mut TableReader) {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut is_empty = true;
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
@@ -47,17 +47,17 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
                         Some(scalar) => Cell::Plain(&scalar.text),
                     };
                 }
-                sink.line(number, value.as_bytes(), &cells)
+                table.line(number, value.as_bytes(), &cells)
             }
             Ok(Object { value: None, .. }) => {
                 let help = "add `\"value\"`, the value of the descriptor's entry";
-                sink.bad(number, "it has no value".to_owned(), help)
+                table.bad(number, "it has no value".to_owned(), help)
             }
             Err(error) => {
                 // The position is within the line, whose number is reported.
                 let message = error.to_string();
                 let message = message.replacen("at line 1 column", "at column", 1);
-                sink.bad(number, message, "write one JSON object in each line")
+                table.bad(number, message, "write one JSON object in each line")
             }
         };
         if !go_on {
@@ -66,7 +66,7 @@ pub(super) fn read(bytes: &[u8], sink: &mut impl LineSink) {
     }
     if is_empty {
         let help = "write one JSON object in each line, such as {\"value\": \"acme\", \"unit\": \"second\", \"requests_per_unit\": 10}";
-        sink.bad(1, "the file is empty".to_owned(), help);
+        table.bad(1, "the file is empty".to_owned(), help);
     }
 }
 

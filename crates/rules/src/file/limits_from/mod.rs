@@ -2,7 +2,6 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `lines` | one line of such a file, and its cells |
 //! | `csv_lines`, `json_lines` | the two formats |
 //! | `reader` | lines to a table: forms by the grammar of rules files, errors with line numbers |
 //!
@@ -11,9 +10,9 @@
 
 mod csv_lines;
 mod json_lines;
-mod lines;
 mod reader;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::excerpt::excerpt;
@@ -21,13 +20,13 @@ use crate::file::code::Code;
 use crate::file::diagnostic::{Diagnostic, Position, Span};
 use crate::file::field_path::FieldPath;
 use crate::file::fields::Fields;
-use crate::file::limit_files::{LineError, LoadedTable, TableErrors};
+use crate::file::limit_files::{LineError, LoadedTable, ReadTable, TableErrors};
 use crate::file::loader::Loader;
 use crate::file::rate_limit::algorithms_that_reserve;
 use tollgate_limiter::{Allowance, LimitTable, LineForm, Rule};
 
-pub use self::lines::LINE_FIELDS;
-pub use self::reader::read_table;
+pub use self::reader::LINE_FIELDS;
+use self::reader::TableReader;
 
 /// Fields of a descriptor under which several values share a bucket, and what else a table
 /// excludes.
@@ -57,6 +56,22 @@ const EXCLUDED: [(&str, &str); 6] = [
 
 /// Fields of the limit beside a table that would need the same limit for all values.
 const EXCLUDED_IN_LIMIT: [&str; 3] = ["budget", "rlqs", "candidate"];
+
+/// Reads a table from the bytes of a file: JSON lines if its name ends in `.jsonl`, else CSV.
+///
+/// # Errors
+///
+/// The bad lines, in order.
+pub fn read_table(file: &str, bytes: &[u8]) -> ReadTable {
+    let mut table = TableReader::new(file, bytes);
+    let extension = Path::new(file).extension();
+    if extension.is_some_and(|extension| extension == "jsonl") {
+        json_lines::read(bytes, &mut table);
+    } else {
+        csv_lines::read(bytes, &mut table);
+    }
+    table.finish(file)
+}
 
 // === impl Loader ===
 

@@ -4,10 +4,9 @@
 //! of its fields once. Later lines of the same form differ in their numbers only, which are checked
 //! here. What is not plainly valid goes through the grammar again, for its error.
 //!
-//! What it deliberately does not do: read the bytes (`files`).
+//! What it deliberately does not do: know the formats (`csv_lines`, `json_lines`).
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::rc::Rc;
 
 use crate::file::code::Code;
@@ -15,12 +14,48 @@ use crate::file::diagnostic::ERRORS_COUNTED_MAX;
 use crate::file::field_path::FieldPath;
 use crate::file::grammar_limit::{LINE, LINES};
 use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
-use crate::file::limits_from::lines::{BURST, Cell, Cells, LINE_FIELDS, LineSink, REQUESTS};
-use crate::file::limits_from::{csv_lines, json_lines};
 use crate::file::loader::{Loader, Options};
 use crate::file::reader::TEXT_BYTES_MAX;
 use crate::yaml::{Content, Node};
 use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
+
+/// The fields of a line besides `value`, as in `rate_limit`, and `shadow_mode`.
+pub const LINE_FIELDS: [&str; 15] = [
+    "unit",
+    "requests_per_unit",
+    "unit_multiplier",
+    "algorithm",
+    "burst",
+    "segments",
+    "refill",
+    "calendar",
+    "time_zone",
+    "week_start",
+    "count_refused",
+    "charged",
+    "slot_seconds",
+    "unlimited",
+    "shadow_mode",
+];
+
+/// The indices of the fields that are numbers of one line, and not of a form.
+pub(super) const REQUESTS: usize = 1;
+pub(super) const BURST: usize = 4;
+
+/// A cell of a line.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Cell<'l> {
+    /// The line does not have it.
+    #[default]
+    Absent,
+    /// A text that may be a number or a boolean.
+    Plain(&'l str),
+    /// A text that is neither.
+    Text(&'l str),
+}
+
+/// The cells of a line, in the order of [`LINE_FIELDS`].
+pub(super) type Cells<'l> = [Cell<'l>; LINE_FIELDS.len()];
 
 /// A form that lines have had, with its index in the table.
 #[derive(Clone, Copy)]
@@ -29,8 +64,8 @@ struct KnownForm {
     allowance: Allowance,
 }
 
-/// What was read so far.
-struct TableReader {
+/// What was read of a file so far. The readers of the two formats give it each line.
+pub(super) struct TableReader {
     builder: LimitTableBuilder,
     grammar: Loader<'static>,
     /// Forms by their cells.
@@ -47,59 +82,32 @@ struct LineErrors {
     omitted: usize,
 }
 
-/// Reads a table from the bytes of a file: JSON lines if its name ends in `.jsonl`, else CSV.
-///
-/// # Errors
-///
-/// The bad lines, in order.
-pub fn read_table(file: &str, bytes: &[u8]) -> ReadTable {
-    let lines = memchr::memchr_iter(b'\n', bytes).count();
-    let mut grammar = Loader::new(Options::default());
-    grammar.read_by(&LINES);
-    grammar.file("", "", usize::MAX);
-    let mut reader = TableReader {
-        builder: LimitTableBuilder::new(file, lines.saturating_add(1)),
-        grammar,
-        forms: HashMap::new(),
-        last: (Vec::new(), None),
-        cells: Vec::new(),
-        errors: LineErrors::default(),
-    };
-    if Path::new(file)
-        .extension()
-        .is_some_and(|end| end == "jsonl")
-    {
-        json_lines::read(bytes, &mut reader);
-    } else {
-        csv_lines::read(bytes, &mut reader);
+// === impl Cell ===
+
+impl<'l> Cell<'l> {
+    /// Its text; none where the line does not have it.
+    pub(super) fn text(self) -> Option<&'l str> {
+        match self {
+            Self::Absent => None,
+            Self::Plain(text) | Self::Text(text) => Some(text),
+        }
     }
-    let TableReader {
-        builder,
-        mut errors,
-        ..
-    } = reader;
-    // Of the lines that are good. With bad lines it is too early to look for duplicates of all.
-    let table = builder.finish(|line, first| {
-        errors.add(LineError {
-            line,
-            code: Code::Duplicate,
-            message: format!("line {first} has the same value"),
-            help: "remove one of the two lines".to_owned(),
-        });
-    });
-    if errors.errors.is_empty() {
-        return Ok(table);
+
+    /// A number in plain digits.
+    pub(super) fn digits(self) -> Option<u32> {
+        let Self::Plain(text) = self else {
+            return None;
+        };
+        let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+        // A leading zero is octal in YAML, whose grammar a line has.
+        let is_simple = is_decimal && (text == "0" || !text.starts_with('0'));
+        is_simple.then(|| text.parse().ok()).flatten()
     }
-    let LineErrors {
-        mut errors,
-        omitted,
-    } = errors;
-    errors.sort_by_key(|error| error.line);
-    Err(TableErrors::Lines {
-        file: file.to_owned(),
-        errors,
-        omitted,
-    })
+}
+
+/// The names of all columns, for messages.
+pub(super) fn names() -> String {
+    format!("value, {}", LINE_FIELDS.join(", "))
 }
 
 // === impl LineErrors ===
@@ -113,37 +121,6 @@ impl LineErrors {
             self.omitted = self.omitted.saturating_add(1);
         }
         self.errors.len().saturating_add(self.omitted) < ERRORS_COUNTED_MAX
-    }
-}
-
-// === impl TableReader ===
-
-impl LineSink for TableReader {
-    fn line(&mut self, number: usize, value: &[u8], cells: &Cells<'_>) -> bool {
-        let added = check_value(value).and_then(|()| {
-            let (form, limit) = match self.known_form(cells) {
-                Some((form, limit)) => (form.index, limit),
-                None => self.by_grammar(cells)?,
-            };
-            let added = self.builder.add(number, value, form, limit.as_ref());
-            added.map_err(|error| too_large(error.to_string()))
-        });
-        match added {
-            Ok(()) => true,
-            Err(error) => self.errors.add(LineError {
-                line: number,
-                ..error
-            }),
-        }
-    }
-
-    fn bad(&mut self, number: usize, message: String, help: &str) -> bool {
-        self.errors.add(LineError {
-            line: number,
-            code: Code::InvalidLine,
-            message,
-            help: help.to_owned(),
-        })
     }
 }
 
@@ -174,7 +151,86 @@ fn check_value(value: &[u8]) -> Result<(), LineError> {
     })
 }
 
+// === impl TableReader ===
+
 impl TableReader {
+    /// A reader of the file with this name and these bytes.
+    pub(super) fn new(file: &str, bytes: &[u8]) -> Self {
+        let lines = memchr::memchr_iter(b'\n', bytes).count();
+        let mut grammar = Loader::new(Options::default());
+        grammar.read_by(&LINES);
+        grammar.file("", "", usize::MAX);
+        Self {
+            builder: LimitTableBuilder::new(file, lines.saturating_add(1)),
+            grammar,
+            forms: HashMap::new(),
+            last: (Vec::new(), None),
+            cells: Vec::new(),
+            errors: LineErrors::default(),
+        }
+    }
+
+    /// Reads a line: its number, its value and its cells. Gives whether reading is to go on.
+    pub(super) fn line(&mut self, number: usize, value: &[u8], cells: &Cells<'_>) -> bool {
+        let added = check_value(value).and_then(|()| {
+            let (form, limit) = match self.known_form(cells) {
+                Some((form, limit)) => (form.index, limit),
+                None => self.by_grammar(cells)?,
+            };
+            let added = self.builder.add(number, value, form, limit.as_ref());
+            added.map_err(|error| too_large(error.to_string()))
+        });
+        match added {
+            Ok(()) => true,
+            Err(error) => self.errors.add(LineError {
+                line: number,
+                ..error
+            }),
+        }
+    }
+
+    /// Reports a line that is not in the format, with what is wrong and what to do. Gives whether
+    /// reading is to go on.
+    pub(super) fn bad(&mut self, number: usize, message: String, help: &str) -> bool {
+        self.errors.add(LineError {
+            line: number,
+            code: Code::InvalidLine,
+            message,
+            help: help.to_owned(),
+        })
+    }
+
+    /// The table of the file with this name, or the bad lines in order.
+    pub(super) fn finish(self, file: &str) -> ReadTable {
+        let Self {
+            builder,
+            mut errors,
+            ..
+        } = self;
+        // Of the lines that are good. With bad lines it is too early to look for duplicates of all.
+        let table = builder.finish(|line, first| {
+            errors.add(LineError {
+                line,
+                code: Code::Duplicate,
+                message: format!("line {first} has the same value"),
+                help: "remove one of the two lines".to_owned(),
+            });
+        });
+        if errors.errors.is_empty() {
+            return Ok(table);
+        }
+        let LineErrors {
+            mut errors,
+            omitted,
+        } = errors;
+        errors.sort_by_key(|error| error.line);
+        Err(TableErrors::Lines {
+            file: file.to_owned(),
+            errors,
+            omitted,
+        })
+    }
+
     /// The form of these cells and the limit, if the form is known and the numbers are plainly
     /// valid. Leaves what identifies the form in `self.cells`.
     fn known_form(&mut self, cells: &Cells<'_>) -> Option<(KnownForm, Option<Limit>)> {

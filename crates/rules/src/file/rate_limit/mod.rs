@@ -8,7 +8,6 @@
 
 mod algorithm;
 mod concurrency;
-mod quota;
 mod reserve;
 mod window;
 
@@ -180,7 +179,8 @@ impl Loader<'_> {
         rule.candidate = self.candidate(&fields, path);
         self.payment(&fields, path, (allowance.as_ref(), &mut rule));
         if rule.budget.is_some() {
-            self.record_budget(fields.span_of("budget"));
+            self.budgets
+                .push(self.limit_field(fields.span_of("budget")));
         }
         rule.rlqs = self.rlqs(&fields, path, allowance.as_ref());
         rule.allowance = allowance?;
@@ -295,7 +295,7 @@ impl Loader<'_> {
             } else if name == own_name {
                 self.replaces_itself(item.span, &path);
             } else if self.check_length(name, item.span, &path) {
-                self.record_replaced_name(item.span);
+                self.replaced_names.push(self.limit_field(item.span));
                 names.push((name.to_owned(), item.span));
             }
         }

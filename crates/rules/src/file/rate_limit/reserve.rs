@@ -11,7 +11,7 @@ use crate::file::code::Code;
 use crate::file::diagnostic::{Diagnostic, Span};
 use crate::file::field_path::FieldPath;
 use crate::file::fields::Fields;
-use crate::file::grammar_reserve;
+use crate::file::grammar_limit;
 use crate::file::loader::Loader;
 use crate::yaml::{Node, kind};
 use tollgate_limiter::{
@@ -114,7 +114,7 @@ impl Loader<'_> {
         }
         let limit = limited.map(|(limit, _)| limit);
         let path = path.field("reserve");
-        let fields = self.fields(node, &path, &grammar_reserve::RESERVE)?;
+        let fields = self.fields(node, &path, &grammar_limit::RESERVE)?;
         let key = self.text(&fields, &path, "key");
         self.check_length(key, fields.span_of("key"), &path);
         let amount = self.amount(&fields, &path, limit);

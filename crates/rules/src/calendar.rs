@@ -26,16 +26,13 @@
 //! up to part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the machine's
 //! own zone, leap seconds.
 
-mod window_edges;
-
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
-use jiff::civil::Time;
-use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::civil::{Date, Time};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
-use self::window_edges::{WindowEdges, week_of_1970};
 use crate::excerpt::excerpt;
 use tollgate_limiter::{Calendar, Span, Timestamp, Unit, Weekday};
 
@@ -48,6 +45,12 @@ pub const MULTIPLIER_MAX: u32 = 1_000;
 /// The longest zone name for which a similar one is suggested, in bytes. The longest in the
 /// database has 32.
 const GUESSED_BYTES_MAX: usize = 64;
+
+const DAY_SECONDS: i64 = 86_400;
+
+/// How much longer than its days a window can be. Offsets are within 26 hours of UTC on either
+/// side.
+const OFFSETS_APART_SECONDS: u64 = 52 * 3_600;
 
 /// Every calendar that is or was in use.
 static CALENDARS: Mutex<CalendarTable> = Mutex::new(CalendarTable::new(CALENDARS_MAX));
@@ -104,6 +107,16 @@ struct ZonedCalendar {
     edges: WindowEdges,
     zone: TimeZone,
     longest_us: u64,
+}
+
+/// The dates on which windows begin. Windows are numbered: number 0 begins near 1970-01-01, or in
+/// year 0.
+#[derive(Clone, Copy)]
+enum WindowEdges {
+    /// Every `every` days, one of them `from` days after 1970-01-01.
+    Days { every: i64, from: i64 },
+    /// On the first of every `every` months, one of them January of year 0.
+    Months { every: i64 },
 }
 
 /// The calendar of windows of `multiplier` units in the zone of that name; default first day of
@@ -316,6 +329,63 @@ impl Calendar for ZonedCalendar {
 /// The timestamp of an instant, or the nearest one.
 fn timestamp(us: i64) -> Timestamp {
     Timestamp::from_us(u64::try_from(us).unwrap_or(0))
+}
+
+// === impl WindowEdges ===
+
+impl WindowEdges {
+    /// The number of the window that holds that date.
+    fn number_of(self, date: Date) -> Option<i64> {
+        match self {
+            Self::Days { every, from } => {
+                let midnight = Offset::UTC.to_timestamp(date.to_datetime(Time::midnight()));
+                let day = midnight.ok()?.as_second().div_euclid(DAY_SECONDS);
+                Some((day - from).div_euclid(every))
+            }
+            Self::Months { every } => {
+                let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
+                Some(month.div_euclid(every))
+            }
+        }
+    }
+
+    /// The first date of the window of that number.
+    fn first_date(self, number: i64) -> Option<Date> {
+        match self {
+            Self::Days { every, from } => {
+                let day = from + number * every;
+                let midnight = jiff::Timestamp::from_second(day * DAY_SECONDS).ok()?;
+                Some(Offset::UTC.to_datetime(midnight).date())
+            }
+            Self::Months { every } => {
+                let month = number * every;
+                let year = i16::try_from(month.div_euclid(12)).ok()?;
+                Date::new(year, i8::try_from(month.rem_euclid(12) + 1).ok()?, 1).ok()
+            }
+        }
+    }
+
+    fn longest_us(self) -> u64 {
+        let days = match self {
+            Self::Days { every, .. } => every,
+            Self::Months { every } => every * 31,
+        };
+        let seconds = u64::try_from(days * DAY_SECONDS).unwrap_or(u64::MAX);
+        Timestamp::from_seconds(seconds.saturating_add(OFFSETS_APART_SECONDS)).as_us()
+    }
+}
+
+/// The first day of the week that holds 1970-01-01, a Thursday, in days after that: never later.
+const fn week_of_1970(start: Weekday) -> i64 {
+    match start {
+        Weekday::Monday => -3,
+        Weekday::Tuesday => -2,
+        Weekday::Wednesday => -1,
+        Weekday::Thursday => 0,
+        Weekday::Friday => -6,
+        Weekday::Saturday => -5,
+        Weekday::Sunday => -4,
+    }
 }
 
 #[cfg(test)]
