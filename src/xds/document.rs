@@ -57,8 +57,8 @@ fn policy(policy: &RateLimitPolicy) -> Node {
         |_| policy.unit.to_string(),
         |unit| unit.as_str_name().to_owned(),
     );
-    fields.put("unit", text(&unit));
-    fields.put("requests_per_unit", plain(&policy.requests_per_unit));
+    fields.put("unit", Node::quoted(&unit));
+    fields.put("requests_per_unit", Node::plain(&policy.requests_per_unit));
     fields.boolean("unlimited", policy.unlimited);
     fields.text("name", &policy.name);
     let replaced = policy.replaces.iter().map(|replaced| {
@@ -74,18 +74,18 @@ fn struct_node(structure: &Struct) -> Node {
     let fields: &BTreeMap<String, Value> = &structure.fields;
     let pairs = fields
         .iter()
-        .map(|(name, given)| (Rc::new(text(name)), Rc::new(value(given))));
+        .map(|(name, given)| (Rc::new(Node::quoted(name)), Rc::new(value(given))));
     Node::nowhere(Content::Mapping(pairs.collect()))
 }
 
 fn value(given: &Value) -> Node {
     match &given.kind {
-        None | Some(Kind::NullValue(_)) => plain("~"),
-        Some(Kind::BoolValue(truth)) => plain(truth),
-        Some(Kind::NumberValue(number)) if number.is_finite() => plain(number),
+        None | Some(Kind::NullValue(_)) => Node::plain("~"),
+        Some(Kind::BoolValue(truth)) => Node::plain(truth),
+        Some(Kind::NumberValue(number)) if number.is_finite() => Node::plain(number),
         // JSON has no such number.
-        Some(Kind::NumberValue(number)) => text(&number.to_string()),
-        Some(Kind::StringValue(given)) => text(given),
+        Some(Kind::NumberValue(number)) => Node::quoted(&number.to_string()),
+        Some(Kind::StringValue(given)) => Node::quoted(given),
         Some(Kind::ListValue(list)) => {
             let items = list.values.iter().map(|item| Rc::new(value(item)));
             Node::nowhere(Content::Sequence(items.collect()))
@@ -94,38 +94,22 @@ fn value(given: &Value) -> Node {
     }
 }
 
-/// A quoted scalar.
-fn text(text: &str) -> Node {
-    Node::nowhere(Content::Scalar {
-        text: text.to_owned(),
-        plain: false,
-    })
-}
-
-/// A scalar without quotes.
-fn plain(what: &(impl ToString + ?Sized)) -> Node {
-    Node::nowhere(Content::Scalar {
-        text: what.to_string(),
-        plain: true,
-    })
-}
-
 // === impl Mapping ===
 
 impl Mapping {
     fn put(&mut self, name: &str, value: Node) {
-        self.0.push((Rc::new(text(name)), Rc::new(value)));
+        self.0.push((Rc::new(Node::quoted(name)), Rc::new(value)));
     }
 
     fn text(&mut self, name: &str, given: &str) {
         if !given.is_empty() {
-            self.put(name, text(given));
+            self.put(name, Node::quoted(given));
         }
     }
 
     fn boolean(&mut self, name: &str, truth: bool) {
         if truth {
-            self.put(name, plain(&truth));
+            self.put(name, Node::plain(&truth));
         }
     }
 

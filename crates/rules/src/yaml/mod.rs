@@ -7,7 +7,7 @@
 //! nothing until it is walked, and the walk is bounded (`file`).
 //!
 //! What it deliberately does not do: know rules, read more than the first document (it says where
-//! the next one is), or nest deeper than [`DEPTH_MAX`].
+//! the next one is), or nest deeper than 64 levels.
 
 mod place;
 mod scalar;
@@ -258,6 +258,22 @@ impl Node {
             content,
             depth: depth.saturating_add(1),
         }
+    }
+
+    /// A scalar in quotes that is not in a file.
+    pub fn quoted(text: &str) -> Self {
+        Self::nowhere(Content::Scalar {
+            text: text.to_owned(),
+            plain: false,
+        })
+    }
+
+    /// A scalar without quotes that is not in a file.
+    pub fn plain(value: &(impl ToString + ?Sized)) -> Self {
+        Self::nowhere(Content::Scalar {
+            text: value.to_string(),
+            plain: true,
+        })
     }
 
     /// The text of a scalar, whatever its type without quotes.

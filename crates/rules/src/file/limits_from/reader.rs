@@ -339,19 +339,13 @@ impl TableReader {
 
 /// The cells as a mapping of a rules file.
 fn node(cells: &Cells<'_>) -> Node {
-    let scalar = |text: &str, plain| {
-        Rc::new(Node::nowhere(Content::Scalar {
-            text: text.to_owned(),
-            plain,
-        }))
-    };
     let pairs = LINE_FIELDS.iter().zip(cells).filter_map(|(name, cell)| {
         let value = match cell {
             Cell::Absent => return None,
-            Cell::Plain(text) => scalar(text, true),
-            Cell::Text(text) => scalar(text, false),
+            Cell::Plain(text) => Node::plain(*text),
+            Cell::Text(text) => Node::quoted(text),
         };
-        Some((scalar(name, false), value))
+        Some((Rc::new(Node::quoted(name)), Rc::new(value)))
     });
     Node::nowhere(Content::Mapping(pairs.collect()))
 }

@@ -11,7 +11,7 @@ use crate::file::field_path::FieldPath;
 use crate::file::loader::Loader;
 use crate::file::overlay::entry::Entry;
 use crate::file::rate_limit::algorithms_that_reserve;
-use crate::yaml::{Content, Node};
+use crate::yaml::Node;
 use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, ReserveAmount, Rule};
 
 /// The fields of a limit, by name.
@@ -170,6 +170,8 @@ impl Loader<'_> {
 /// The fields by which a rules file sets this limit. A calendar is left out.
 fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFields {
     let requests = limit.requests_per_unit();
+    let text = |text: &str| Rc::new(Node::quoted(text));
+    let number = |number: &dyn ToString| Rc::new(Node::plain(number));
     let mut fields = vec![
         ("algorithm", text(algorithm.name())),
         ("requests_per_unit", number(&requests)),
@@ -198,16 +200,4 @@ fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFiel
         fields.push((field, text(value)));
     }
     fields
-}
-
-fn number(number: &dyn ToString) -> Rc<Node> {
-    scalar(number.to_string(), true)
-}
-
-fn text(text: &str) -> Rc<Node> {
-    scalar(text.to_owned(), false)
-}
-
-fn scalar(text: String, plain: bool) -> Rc<Node> {
-    Rc::new(Node::nowhere(Content::Scalar { text, plain }))
 }
