@@ -9,18 +9,15 @@
 //! | `writer` | items in, compressed blocks out |
 //! | `received` | items as they come from a service |
 //! | `reader` | a file in, events in their order out |
-//! | `error` | why a file cannot be read |
 //! | [`import`] | access logs and CSV files, read like recordings |
 //!
 //! What it deliberately does not do: decide requests (`replay`), or talk to a service (`cli`).
 
-mod error;
 pub mod import;
 mod reader;
 mod received;
 mod writer;
 
-pub use self::error::ReadError;
 pub use self::reader::{Event, Reader, Summary, UnreadLine};
 pub use self::received::Received;
 pub use self::writer::Writer;
@@ -52,6 +49,90 @@ pub trait Events {
     ///
     /// When the file is damaged. There are no events after an error.
     fn next_event(&mut self) -> Result<Option<Event>, ReadError>;
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("the recording cannot be read: {0}")]
+    File(#[from] std::io::Error),
+    /// The file does not begin like a recording.
+    #[error("this is no recording of tollgate; `tollgate record` makes one")]
+    NoRecording,
+    /// The recording has a version that is not known.
+    #[error(
+        "the recording has version {0} of the format, and this tollgate reads version {VERSION}; use the tollgate that recorded it"
+    )]
+    Version(u32),
+    /// An item is longer than any item is.
+    #[error(
+        "item {item} of the recording has {bytes} bytes, and at most {ITEM_BYTES_MAX} are possible; the file is damaged"
+    )]
+    TooLong {
+        /// The number of the item, from 1.
+        item: u64,
+        /// How long it says it is.
+        bytes: u64,
+    },
+    /// An item is no message.
+    #[error("item {item} of the recording is damaged: {why}")]
+    Damaged {
+        /// The number of the item, from 1.
+        item: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// Too many events wait for an earlier one.
+    #[error(
+        "item {item} of the recording: more than {EVENTS_HELD_MAX} requests have no known order; the file is damaged"
+    )]
+    NoOrder {
+        /// The number of the item, from 1.
+        item: u64,
+    },
+    /// A line of a log ends the reading.
+    #[error("line {line} of the log: {why}")]
+    Line {
+        /// The number of the line, from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// A log is not text.
+    #[error(
+        "the log is {0}; replay the plain text as UTF-8, such as: zstdcat LOG | tollgate replay /dev/stdin"
+    )]
+    ForeignLog(&'static str),
+    /// A CSV file does not have a column of the mapping.
+    #[error("the log has no column `{field}`, which the mapping names; its columns are: {columns}")]
+    NoColumn {
+        /// The column.
+        field: String,
+        /// Those that there are.
+        columns: String,
+    },
+    /// A log is too far from the order of its times.
+    #[error(
+        "line {line} of the log is earlier than requests that are replayed already; at most {} MiB of requests are sorted; sort the log by time",
+        SORTED_BYTES_MAX >> 20
+    )]
+    Unsorted {
+        /// The number of the line, from 1.
+        line: u64,
+    },
+    /// A log has no request.
+    #[error(
+        "the log has no request: {unread} lines cannot be read, {without} have no value for any descriptor{first}"
+    )]
+    NoRequests {
+        /// How many lines cannot be read.
+        unread: u64,
+        /// How many lines have no descriptor.
+        without: u64,
+        /// What is wrong with the first line that cannot be read.
+        first: String,
+    },
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, BufReader, ErrorKind, Read};
+use std::sync::Arc;
 
 use prost::Message as _;
 
@@ -18,7 +19,7 @@ use crate::proto::tollgate::recording::v1::{Header, Item, Refund, Request, Reset
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A request was decided.
-    Request(Request),
+    Request(Arc<Request>),
     /// Hits went back.
     Refund(Refund),
     /// Buckets were reset.
@@ -106,7 +107,7 @@ impl<R: Read> Reader<R> {
             Kind::Header(_) => {}
             Kind::Rules(rules) => self.summary.generations.push(rules),
             Kind::Request(request) | Kind::Call(request) => {
-                self.hold(request.order, Event::Request(request))?;
+                self.hold(request.order, Event::Request(Arc::new(request)))?;
             }
             Kind::Refund(refund) => self.hold(refund.order, Event::Refund(refund))?,
             Kind::Reset(reset) => self.hold(reset.order, Event::Reset(reset))?,

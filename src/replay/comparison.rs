@@ -1,4 +1,5 @@
-//! Requests that one side admits and the other refuses, and their keys.
+//! Compares answers: requests that one side admits and the other refuses, with their keys, and
+//! requests that `--rules` decides in another way than the service did.
 
 use std::collections::HashMap;
 
@@ -6,11 +7,13 @@ use prost::Message as _;
 use tollgate_limiter::{Code, Key, RuleSet};
 
 use super::engine::Decided;
-use super::report::{KeyCount, KeyEntry, ReplayReport};
-use crate::admin_api::rule_name;
+use super::report::{Difference, KeyCount, KeyEntry, Recorded, ReplayReport};
+use crate::admin_api::{rule_name, time_text};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Header, Skipped};
+use crate::recording::Events;
 use crate::simulation::Answer;
-use crate::value_hash::plain_text;
+use crate::value_hash::plain_text as text;
 
 /// How many keys are counted on each list. Requests of further keys are counted together.
 const KEYS_MAX: usize = 100_000;
@@ -46,32 +49,17 @@ struct Refusal {
 #[derive(Debug, Default)]
 struct Keys {
     requests: u64,
-    known: HashMap<(Option<usize>, Key), Counted>,
+    /// With their counts, without the name of the rule.
+    known: HashMap<(Option<usize>, Key), KeyCount>,
     /// Requests of keys beyond the bound.
     other: u64,
-}
-
-#[derive(Debug)]
-struct Counted {
-    domain: String,
-    entries: Vec<KeyEntry>,
-    count: u64,
 }
 
 // === impl Comparison ===
 
 impl Comparison {
-    /// Adds an answer of `--rules`.
-    pub(super) fn base(&mut self, decided: &Decided, answer: &Answer) {
-        self.add(true, decided, answer);
-    }
-
-    /// Adds an answer of `--against`.
-    pub(super) fn other(&mut self, decided: &Decided, answer: &Answer) {
-        self.add(false, decided, answer);
-    }
-
-    fn add(&mut self, is_base: bool, decided: &Decided, answer: &Answer) {
+    /// Adds an answer of `--rules` or of `--against`.
+    pub(super) fn add(&mut self, is_base: bool, decided: &Decided, answer: &Answer) {
         let this = First {
             is_base,
             code: answer.code.as_ref().ok().copied(),
@@ -150,7 +138,8 @@ impl Keys {
                 counted.count = counted.count.saturating_add(1);
             } else if self.known.len() < KEYS_MAX {
                 let (domain, entries) = descriptor(&decided.recorded.request, refusal.descriptor);
-                let counted = Counted {
+                let counted = KeyCount {
+                    rule: String::new(),
                     domain,
                     entries,
                     count: 1,
@@ -175,10 +164,10 @@ impl Keys {
         let omitted = omitted.saturating_add(u64::from(self.other > 0));
         let rows = keys.into_iter().take(rows_max);
         let rows = rows.map(|((rule, _), counted)| KeyCount {
-            rule: name(rules, rule),
-            domain: counted.domain,
-            entries: counted.entries,
-            count: counted.count,
+            rule: rule
+                .and_then(|index| rules.rules().get(index))
+                .map_or_else(|| OVERRIDE.to_owned(), rule_name),
+            ..counted
         });
         (rows.collect(), omitted)
     }
@@ -186,17 +175,6 @@ impl Keys {
 
 fn texts(entries: &[KeyEntry]) -> impl Iterator<Item = (&str, &str)> {
     entries.iter().map(|entry| (&*entry.key, &*entry.value))
-}
-
-/// The name of a rule by its index.
-pub(super) fn name(rules: &RuleSet, index: Option<usize>) -> String {
-    let rule = index.and_then(|index| rules.rules().get(index));
-    rule.map_or_else(|| OVERRIDE.to_owned(), rule_name)
-}
-
-/// Bytes as text, escaped where they are none.
-pub(super) fn text(bytes: &[u8]) -> String {
-    plain_text(bytes)
 }
 
 /// The domain of a request and the entries of one of its descriptors.
@@ -212,4 +190,150 @@ pub(super) fn descriptor(request: &[u8], position: usize) -> (String, Vec<KeyEnt
         entries.collect()
     });
     (text(&request.domain), entries.unwrap_or_default())
+}
+
+/// Counts requests with the recorded verdict and with another.
+#[derive(Debug)]
+pub(super) struct RecordedVerdicts {
+    counts: Recorded,
+    differences_max: usize,
+    rules_hash: u64,
+    header: Header,
+    /// Whether any request has a verdict.
+    any: bool,
+}
+
+// === impl RecordedVerdicts ===
+
+impl RecordedVerdicts {
+    pub(super) fn new(header: &Header, rules_hash: u64, differences_max: usize) -> Self {
+        Self {
+            counts: Recorded::default(),
+            differences_max,
+            rules_hash,
+            header: header.clone(),
+            any: false,
+        }
+    }
+
+    /// Adds an answer.
+    pub(super) fn add(&mut self, decided: &Decided, answer: &Answer) {
+        let recorded = decided.recorded.code();
+        self.any |= recorded != RecordedCode::None;
+        let is_own = decided.recorded.undecided_checks.is_empty();
+        if !is_own || recorded == RecordedCode::None {
+            self.counts.not_compared = self.counts.not_compared.saturating_add(1);
+            return;
+        }
+        let replayed = match &answer.code {
+            Ok(Code::Ok) => "OK",
+            Ok(Code::OverLimit) => "OVER_LIMIT",
+            Err(_) => "none",
+        };
+        if replayed == recorded.as_str_name() && same_descriptors(decided, answer) {
+            self.counts.same = self.counts.same.saturating_add(1);
+            return;
+        }
+        self.counts.different = self.counts.different.saturating_add(1);
+        if self.counts.first_differences.len() < self.differences_max {
+            let (domain, entries) = descriptor(&decided.recorded.request, 0);
+            self.counts.first_differences.push(Difference {
+                at: time_text(decided.at),
+                domain,
+                entries,
+                recorded: recorded.as_str_name().to_owned(),
+                replayed: replayed.to_owned(),
+            });
+        }
+    }
+
+    /// The result. None when the input has no verdicts.
+    pub(super) fn report(mut self, events: &dyn Events, was_full: bool) -> Option<Recorded> {
+        if !self.any {
+            return None;
+        }
+        self.counts.why_they_may_differ = self.reasons(events, was_full);
+        Some(self.counts)
+    }
+
+    fn reasons(&self, events: &dyn Events, was_full: bool) -> Vec<String> {
+        let (header, summary) = (&self.header, events.summary());
+        let first = summary.generations.first();
+        let lost = lost(&summary.skipped);
+        let not_compared = self.counts.not_compared;
+        let reasons: [(bool, &str); 10] = [
+            (
+                first.is_some_and(|first| first.hash != self.rules_hash),
+                "the rules of --rules are not those that were in force",
+            ),
+            (
+                summary.generations.len() > 1,
+                "the rules changed during the recording",
+            ),
+            (
+                header.buckets_at_start > 0,
+                &format!(
+                    "the service had {} buckets when the recording began, and a replay begins with none",
+                    header.buckets_at_start
+                ),
+            ),
+            (
+                header.store != "memory" && !header.store.is_empty(),
+                "the limits were shared with other replicas through a store",
+            ),
+            (
+                header.sampling.is_some(),
+                "only some requests were recorded",
+            ),
+            (
+                lost > 0,
+                &format!("{lost} requests were decided and not recorded"),
+            ),
+            (
+                summary.ended.is_none(),
+                "the recording was cut off; its last requests may be incomplete",
+            ),
+            (header.hashed, "values are hashes, and rules compare values"),
+            (
+                not_compared > 0,
+                &format!(
+                    "{not_compared} requests were not decided by their buckets alone, for example under overload"
+                ),
+            ),
+            (
+                was_full,
+                "the buckets of the replay needed more memory than --memory-max",
+            ),
+        ];
+        let reasons = reasons.into_iter().filter(|(applies, _)| *applies);
+        reasons.map(|(_, reason)| reason.to_owned()).collect()
+    }
+}
+
+/// Requests that were decided and are missing.
+fn lost(skipped: &Skipped) -> u64 {
+    let counts = [
+        skipped.rate,
+        skipped.slow_reader,
+        skipped.too_long,
+        skipped.caller_left,
+    ];
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Whether each descriptor has the recorded code.
+fn same_descriptors(decided: &Decided, answer: &Answer) -> bool {
+    let recorded = &decided.recorded.descriptor_codes;
+    if recorded.len() != answer.descriptors.len() {
+        // A setting answered, or the input has no codes of descriptors.
+        return recorded.is_empty();
+    }
+    let mut pairs = recorded.iter().zip(&answer.descriptors);
+    pairs.all(|(recorded, replayed)| {
+        let code = match replayed.code {
+            Code::Ok => RecordedCode::Ok,
+            Code::OverLimit => RecordedCode::OverLimit,
+        };
+        i32::from(*recorded) == code as i32
+    })
 }

@@ -13,7 +13,7 @@ use tollgate_limiter::{Check, Hits, Timestamp};
 
 use crate::pipeline::Generation;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Refund, Request, Reset};
+use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Request, Reset};
 use crate::recording::Event;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
@@ -31,14 +31,6 @@ const IN_FLIGHT_MAX: usize = 100_000;
 
 /// How many generations of rules are told apart.
 const GENERATIONS_MAX: usize = 1_000;
-
-/// One event for the engines of both sides.
-#[derive(Debug)]
-pub(super) enum Step {
-    Request(Arc<Request>),
-    Refund(Refund),
-    Reset(Reset),
-}
 
 /// A request that was decided.
 pub(super) struct Decided {
@@ -69,7 +61,8 @@ pub(super) type Sink<'s> = dyn FnMut(&Decided, &Answer) + 's;
 /// Decides by one set of rules.
 pub(super) struct Engine {
     simulation: Simulation,
-    generation: Arc<Generation>,
+    /// The rules.
+    pub(super) generation: Arc<Generation>,
     /// Checks that are due later: order, request, position, time.
     later: BinaryHeap<Reverse<(u64, u64, usize, u64)>>,
     in_flight: HashMap<u64, InFlight>,
@@ -77,16 +70,20 @@ pub(super) struct Engine {
     held: HashMap<u64, Vec<(Option<usize>, Check)>>,
     /// When each is carried out at the latest.
     held_since: VecDeque<(Timestamp, u64)>,
-    given_back: Vec<GivenBack>,
-    without_memory: u64,
-    was_reset: bool,
+    /// The hits that went back since the caller took them.
+    pub(super) given_back: Vec<GivenBack>,
+    /// How many checks had no memory for their bucket.
+    pub(super) without_memory: u64,
+    /// Whether an operator forgot buckets since the caller took it.
+    pub(super) was_reset: bool,
     /// The hash of each generation of the recording.
     generations: Vec<(i64, u64)>,
     /// Has the rules of the recording, to learn which check belonged to which descriptor.
-    planner: Option<Simulation>,
+    pub(super) planner: Option<Simulation>,
     /// The indices of limits about which the recording says nothing.
-    undecidable: HashSet<usize>,
-    overrides_undecidable: bool,
+    pub(super) undecidable: HashSet<usize>,
+    /// Whether it says nothing about limits of requests themselves either.
+    pub(super) overrides_undecidable: bool,
 }
 
 struct InFlight {
@@ -128,33 +125,6 @@ impl Engine {
         })
     }
 
-    /// The rules.
-    pub(super) fn generation(&self) -> &Arc<Generation> {
-        &self.generation
-    }
-
-    /// How many checks had no memory for their bucket.
-    pub(super) fn without_memory(&self) -> u64 {
-        self.without_memory
-    }
-
-    /// Whether an operator forgot buckets since the last call.
-    pub(super) fn take_was_reset(&mut self) -> bool {
-        std::mem::take(&mut self.was_reset)
-    }
-
-    /// Sets the limits about which the recording says nothing, by the indices of their rules, and
-    /// whether that is so for limits of requests themselves.
-    pub(super) fn set_undecidable(&mut self, rules: HashSet<usize>, overrides: bool) {
-        self.undecidable = rules;
-        self.overrides_undecidable = overrides;
-    }
-
-    /// Sets a simulation that has the rules of the recording.
-    pub(super) fn set_planner(&mut self, planner: Simulation) {
-        self.planner = Some(planner);
-    }
-
     /// Names a generation of rules that decided requests which follow.
     pub(super) fn add_generation(&mut self, generation: i64, hash: u64) {
         if self.generations.len() >= GENERATIONS_MAX {
@@ -163,14 +133,15 @@ impl Engine {
         self.generations.push((generation, hash));
     }
 
-    /// Decides the next event. `id` is the number of the request.
-    pub(super) fn event(&mut self, id: u64, event: &Step, sink: &mut Sink<'_>) {
+    /// Decides the next event, or what is left when the recording has ended. `id` is the number of
+    /// the request.
+    pub(super) fn event(&mut self, id: u64, event: Option<&Event>, sink: &mut Sink<'_>) {
         match event {
-            Step::Request(request) => {
+            Some(Event::Request(request)) => {
                 self.catch_up(request.order, sink);
                 self.begin(id, request, sink);
             }
-            Step::Refund(refund) => {
+            Some(Event::Refund(refund)) => {
                 self.catch_up(refund.order, sink);
                 for order in &refund.taken_orders {
                     if let Some(refunds) = self.held.remove(order) {
@@ -179,16 +150,12 @@ impl Engine {
                     }
                 }
             }
-            Step::Reset(reset) => {
+            Some(Event::Reset(reset)) => {
                 self.catch_up(reset.order, sink);
                 self.reset(reset);
             }
+            None => while self.apply_first(sink) {},
         }
-    }
-
-    /// Decides what is left when the recording has ended.
-    pub(super) fn end(&mut self, sink: &mut Sink<'_>) {
-        while self.apply_first(sink) {}
     }
 
     /// Applies the checks that are due before this order.
@@ -272,11 +239,8 @@ impl Engine {
         }
         // Other rules have other checks. One takes the stamp of its descriptor's recorded check.
         let at = Timestamp::from_us(request.time_us);
-        let recorded = self.planner.as_mut().and_then(|planner| {
-            planner.set_time(at);
-            let planned = planner.begin_recorded(&request.request, request.call.as_ref());
-            Some(planned.ok()?.origins())
-        });
+        let recorded = self.planned_as_recorded(request);
+        let recorded = recorded.map(|mut planned| planned.origins());
         let recorded = recorded.unwrap_or_default();
         let stamps = recorded_stamps(request, recorded.len());
         let of = |descriptor: usize| {
@@ -287,6 +251,14 @@ impl Engine {
         stamps
             .map(|stamp| stamp.unwrap_or((request.order, at)))
             .collect()
+    }
+
+    /// The request as the rules of the recording plan it.
+    fn planned_as_recorded(&mut self, request: &Request) -> Option<PlannedRequest> {
+        let planner = self.planner.as_mut()?;
+        planner.set_time(Timestamp::from_us(request.time_us));
+        let planned = planner.begin_recorded(&request.request, request.call.as_ref());
+        planned.ok()
     }
 
     /// Whether these rules decided the request when it was recorded.
@@ -316,26 +288,30 @@ impl Engine {
         let mut answer = self.simulation.finish(planned);
         let refunds = std::mem::take(&mut answer.refunds);
         if !refunds.is_empty() {
-            let orders = &decided.orders;
             let recorded = self.recorded_refunds(&decided.recorded);
-            let of_check = |refund: &Check| {
-                let mut checks = answer.checks.iter().zip(orders);
-                checks.find(|(check, _)| check.key == refund.key)
-            };
-            // The recording says when the service gave back the hits of these checks.
-            let (later, at_once): (Vec<_>, Vec<_>) = refunds.into_iter().partition(|refund| {
-                of_check(refund).is_some_and(|(_, order)| recorded.contains(order))
-            });
-            let at_once: Vec<_> = at_once
-                .into_iter()
-                .map(|refund| (of_check(&refund).and_then(|(check, _)| check.rule), refund))
-                .collect();
+            let now = self.simulation.now();
+            let mut at_once = Vec::new();
+            for refund in refunds {
+                let mut checks = answer.checks.iter().zip(&decided.orders);
+                let taken = checks.find(|(check, _)| check.key == refund.key);
+                let rule = taken.and_then(|(check, _)| check.rule);
+                match taken {
+                    // The recording says when the service gave back the hits of this check.
+                    Some((_, order)) if recorded.contains(order) => {
+                        self.held.entry(*order).or_default().push((rule, refund));
+                        let until = now.plus_us(REFUNDS_HELD_US);
+                        self.held_since.push_back((until, *order));
+                    }
+                    _ => at_once.push((rule, refund)),
+                }
+            }
             if !at_once.is_empty() {
-                let last = orders.iter().max().copied().unwrap_or_default();
-                let now = self.simulation.now();
+                let last = decided.orders.iter().max().copied().unwrap_or_default();
                 self.give_back(at_once, last, now);
             }
-            self.hold(&answer, orders, later);
+            while self.held_since.len() > REFUNDS_HELD_MAX {
+                self.release_first();
+            }
         }
         self.without_memory = answer
             .checks
@@ -352,11 +328,9 @@ impl Engine {
             return Vec::new();
         }
         let is_whole = self.decided_it(request)
-            || self.planner.as_mut().is_some_and(|planner| {
-                planner.set_time(Timestamp::from_us(request.time_us));
-                let planned = planner.begin_recorded(&request.request, request.call.as_ref());
-                planned.is_ok_and(|planned| planned.is_all_or_nothing())
-            });
+            || self
+                .planned_as_recorded(request)
+                .is_some_and(|planned| planned.is_all_or_nothing());
         if !is_whole {
             return Vec::new();
         }
@@ -366,21 +340,6 @@ impl Engine {
             refused.is_none_or(|refused| *refused == 0)
         });
         passed.map(|(_, (order, _))| order).collect()
-    }
-
-    /// Keeps refunds until their recorded time.
-    fn hold(&mut self, answer: &Answer, orders: &[u64], refunds: Vec<Check>) {
-        let until = self.simulation.now().plus_us(REFUNDS_HELD_US);
-        for refund in refunds {
-            let mut checks = answer.checks.iter().zip(orders);
-            let taken = checks.find(|(check, _)| check.key == refund.key);
-            let (rule, order) = taken.map_or((None, 0), |(check, order)| (check.rule, *order));
-            self.held.entry(order).or_default().push((rule, refund));
-            self.held_since.push_back((until, order));
-        }
-        while self.held_since.len() > REFUNDS_HELD_MAX {
-            self.release_first();
-        }
     }
 
     /// Carries out refunds whose time the recording has not.
@@ -411,11 +370,6 @@ impl Engine {
             at,
         });
         self.given_back.extend(given_back);
-    }
-
-    /// The hits that went back since the last call.
-    pub(super) fn take_given_back(&mut self) -> Vec<GivenBack> {
-        std::mem::take(&mut self.given_back)
     }
 
     fn reset(&mut self, reset: &Reset) {
@@ -457,16 +411,4 @@ fn recorded_stamps(recorded: &Request, checks: usize) -> Vec<(u64, Timestamp)> {
         })
     });
     stamps.collect()
-}
-
-// === impl Step ===
-
-impl From<Event> for Step {
-    fn from(event: Event) -> Self {
-        match event {
-            Event::Request(request) => Self::Request(Arc::new(request)),
-            Event::Refund(refund) => Self::Refund(refund),
-            Event::Reset(reset) => Self::Reset(reset),
-        }
-    }
 }

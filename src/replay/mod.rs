@@ -9,10 +9,9 @@
 //! | --- | --- |
 //! | `engine` | decides the events of a recording by one set of rules |
 //! | `tally` | counts by rule, key and time |
-//! | `comparison` | requests that one side admits and the other refuses |
+//! | `comparison` | differences between the sides, and from the recorded verdicts |
 //! | `smallest_limit` | the smallest number with which a limit would not have refused either |
 //! | `undecidable` | limits about which the recording says nothing |
-//! | `recorded` | comparison with the recorded verdicts, and why they may differ |
 //! | `report` | the result, as data |
 //! | `page` | the result, as a page in HTML |
 //!
@@ -23,11 +22,9 @@
 mod comparison;
 mod engine;
 pub mod page;
-mod recorded;
 pub mod report;
 mod smallest_limit;
 mod tally;
-mod times;
 mod undecidable;
 
 use std::path::PathBuf;
@@ -35,18 +32,18 @@ use std::sync::Arc;
 
 use tollgate_limiter::{Allowance, Timestamp};
 
-use self::comparison::Comparison;
-use self::engine::{Engine, Step};
-use self::recorded::RecordedVerdicts;
-use self::report::{AgainstReport, RecordingFacts, ReplayReport, RulesFacts, Speed, Undecidable};
-use self::tally::Tally;
+use self::comparison::{Comparison, RecordedVerdicts};
+use self::engine::Engine;
+use self::report::{RecordingFacts, ReplayReport, RulesFacts, SideReport, Speed, Undecidable};
+use self::tally::{Tally, Timeline};
 use self::undecidable::NamedValues;
 use crate::clock::{Clock, SystemClock};
 use crate::proto::tollgate::recording::v1::Header;
-use crate::recording::{Events, ReadError};
+use crate::recording::{Event, Events, ReadError};
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::simulation::{Answer, Simulation, SimulationError};
+use crate::value_hash::plain_text;
 
 /// Rules to decide by.
 #[derive(Debug)]
@@ -86,7 +83,6 @@ pub enum ReplayError {
 
 /// One side of a replay.
 struct Replayed {
-    facts: RulesFacts,
     engine: Engine,
     tally: Tally,
     undecidable: Vec<Undecidable>,
@@ -104,59 +100,58 @@ impl Replayed {
         let limits = side.rules.loaded.rules.written_rules();
         let limits = limits
             .filter(|(rule, table)| table.is_some() || rule.allowance != Allowance::Unlimited);
-        let facts = RulesFacts {
+        let mut tally = Tally::default();
+        tally.report.rules = RulesFacts {
             path: side.path.display().to_string(),
             hash: format!("{:012x}", side.rules.hash),
             limits: limits.count(),
         };
         let began = Timestamp::from_us(header.began_us);
-        let engine = Engine::new(settings, options.memory_max, began, side.rules)?;
         Ok(Self {
-            facts,
-            engine,
-            tally: Tally::default(),
+            engine: Engine::new(settings, options.memory_max, began, side.rules)?,
+            tally,
             undecidable: Vec::new(),
         })
     }
 
     /// Leaves out the limits about which the recording says nothing.
     fn leave_out(&mut self, name: &str, header: &Header, named: Option<&NamedValues>) {
-        let generation = Arc::clone(self.engine.generation());
-        let (rules, rows) = undecidable::list(name, &generation.rules, header, named);
-        self.engine
-            .set_undecidable(rules, header.sampling.is_some());
-        self.undecidable = rows;
+        let engine = &mut self.engine;
+        let rules = &engine.generation.rules;
+        (engine.undecidable, self.undecidable) = undecidable::list(name, rules, header, named);
+        engine.overrides_undecidable = header.sampling.is_some();
     }
 
     /// Decides an event; at the end, what is left. `use_of` receives each answer.
     fn take(
         &mut self,
         id: u64,
-        step: Option<&Step>,
+        event: Option<&Event>,
         use_of: &mut dyn FnMut(&engine::Decided, &Answer),
     ) {
         let Self { engine, tally, .. } = self;
-        let rules = Arc::clone(engine.generation());
-        let mut decided = |decided: &engine::Decided, answer: &Answer| {
-            tally.add(decided, answer, &rules.rules);
+        let generation = Arc::clone(&engine.generation);
+        engine.event(id, event, &mut |decided, answer| {
+            tally.add(decided, answer, &generation.rules);
             use_of(decided, answer);
-        };
-        match step {
-            Some(step) => engine.event(id, step, &mut decided),
-            None => engine.end(&mut decided),
-        }
-        if engine.take_was_reset() {
+        });
+        if std::mem::take(&mut engine.was_reset) {
             tally.add_reset();
         }
-        for given_back in engine.take_given_back() {
+        for given_back in engine.given_back.drain(..) {
             tally.add_given_back(&given_back);
         }
     }
 
-    /// Makes the rows of its limits.
-    fn finish(&mut self) {
-        let generation = Arc::clone(self.engine.generation());
-        self.tally.finish(&generation.rules, &self.undecidable);
+    /// The report of this side, and the limits that are not decided.
+    fn finish(self, rows_max: usize) -> (SideReport, Vec<Undecidable>) {
+        let mut tally = self.tally;
+        tally.report.checks_without_memory = self.engine.without_memory;
+        let rules = &self.engine.generation.rules;
+        (
+            tally.finish(rules, &self.undecidable, rows_max),
+            self.undecidable,
+        )
     }
 }
 
@@ -181,154 +176,139 @@ pub fn replay(
             .map_err(|error| ReplayError::Settings(error.to_string()))?,
     };
     let rules_hash = rules.rules.hash;
-    let planner = match &against {
-        Some(_) => {
+    let other = match against {
+        Some(side) => {
+            let mut other = Replayed::new(side, &settings, &header, options)?;
             let began = Timestamp::from_us(header.began_us);
             let mut planner = Simulation::new(&settings, options.memory_max, began)?;
             planner.set_rules(rules.rules.clone());
-            Some(planner)
+            other.engine.planner = Some(planner);
+            Some(other)
         }
         None => None,
     };
-    let mut base = Replayed::new(rules, &settings, &header, options)?;
-    let against = against.map(|side| Replayed::new(side, &settings, &header, options));
-    let mut other = against.transpose()?;
-    if let (Some(other), Some(planner)) = (&mut other, planner) {
-        other.engine.set_planner(planner);
-    }
-    let mut counts = Counts {
+    let mut replay = Replay {
+        base: Replayed::new(rules, &settings, &header, options)?,
+        other,
         recorded: RecordedVerdicts::new(&header, rules_hash, options.rows_max),
         comparison: Comparison::default(),
-        timeline: times::Timeline::default(),
+        timeline: Timeline::default(),
         requests: 0,
     };
-    decide(events, (&mut base, other.as_mut()), &mut counts, progress)?;
-    base.finish();
-    if let Some(other) = &mut other {
-        other.finish();
-    }
-    let mut report = report(events, options, base, other, counts);
+    replay.decide(events, progress)?;
+    let mut report = replay.report(events, options);
     let sides = 1 + u64::from(report.against.is_some());
     let decisions = report.recording.requests.saturating_mul(sides);
     report.speed = speed(decisions, clock.uptime_us());
     Ok(report)
 }
 
-/// What both sides add to.
-struct Counts {
+/// Both sides, and what both add to.
+struct Replay {
+    base: Replayed,
+    other: Option<Replayed>,
     recorded: RecordedVerdicts,
     comparison: Comparison,
-    timeline: times::Timeline,
+    timeline: Timeline,
     requests: u64,
 }
 
-/// Decides all events.
-fn decide(
-    events: &mut dyn Events,
-    (base, mut other): (&mut Replayed, Option<&mut Replayed>),
-    counts: &mut Counts,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), ReplayError> {
-    let header = events.header().clone();
-    let mut generations = None;
-    let has_other = other.is_some();
-    loop {
-        let step = events.next_event()?.map(Step::from);
-        let known = &events.summary().generations;
-        if generations != Some(known.len()) {
-            let new = known.get(generations.unwrap_or(0)..).unwrap_or_default();
-            let only = known
-                .iter()
-                .all(|one| one.hash == base.engine.generation().hash);
-            let named = (only && !known.is_empty())
-                .then(|| undecidable::named_values(&base.engine.generation().rules));
-            base.leave_out("rules", &header, named.as_ref());
-            for one in new {
-                base.engine.add_generation(one.generation, one.hash);
-            }
-            if let Some(other) = &mut other {
-                other.leave_out("against", &header, named.as_ref());
-                for one in new {
-                    other.engine.add_generation(one.generation, one.hash);
-                }
-            }
-            generations = Some(known.len());
-        }
-        if let Some(Step::Request(_)) = &step {
-            counts.requests = counts.requests.saturating_add(1);
-            progress(counts.requests);
-        }
-        let id = counts.requests;
-        base.take(id, step.as_ref(), &mut |decided, answer| {
-            counts.timeline.add(decided.at, answer, times::BASE);
-            counts.recorded.add(decided, answer);
-            if has_other {
-                counts.comparison.base(decided, answer);
-            }
-        });
-        if let Some(other) = &mut other {
-            other.take(id, step.as_ref(), &mut |decided, answer| {
-                counts.timeline.add(decided.at, answer, times::AGAINST);
-                counts.comparison.other(decided, answer);
-            });
-        }
-        if step.is_none() {
-            return Ok(());
-        }
-    }
-}
+// === impl Replay ===
 
-/// The report of what was counted.
-fn report(
-    events: &dyn Events,
-    options: &Options,
-    mut base: Replayed,
-    other: Option<Replayed>,
-    counts: Counts,
-) -> ReplayReport {
-    let generation = Arc::clone(base.engine.generation());
-    let without_memory = base.engine.without_memory();
-    let mut report = ReplayReport {
-        recording: facts(events.header(), options, events),
-        recorded: counts.recorded.report(events, without_memory > 0),
-        checks_without_memory: without_memory,
-        ..ReplayReport::default()
-    };
-    report.recording.requests = counts.requests;
-    report.recording.generations = events.summary().generations.len() as u64;
-    counts.timeline.describe(&mut report, other.is_some());
-    report.undecidable = std::mem::take(&mut base.undecidable);
-    report.rules = base.facts;
-    report.admitted = base.tally.admitted;
-    report.refused = base.tally.refused;
-    report.errors = base.tally.errors;
-    report.without_limit = base.tally.without_limit;
-    report.worst_minutes = base.tally.worst_minutes(options.rows_max);
-    report.by_rule = std::mem::take(&mut base.tally.by_rule);
-    if let Some(mut other) = other {
-        let rules = Arc::clone(other.engine.generation());
-        report.undecidable.append(&mut other.undecidable);
-        let rows_max = options.rows_max;
-        counts
-            .comparison
-            .describe(&mut report, &generation.rules, &rules.rules, rows_max);
-        report.against = Some(AgainstReport {
-            rules: other.facts,
-            admitted: other.tally.admitted,
-            refused: other.tally.refused,
-            errors: other.tally.errors,
-            without_limit: other.tally.without_limit,
-            checks_without_memory: other.engine.without_memory(),
-            worst_minutes: other.tally.worst_minutes(rows_max),
-            by_rule: std::mem::take(&mut other.tally.by_rule),
-        });
+impl Replay {
+    /// Decides all events.
+    fn decide(
+        &mut self,
+        events: &mut dyn Events,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), ReplayError> {
+        let header = events.header().clone();
+        let mut generations = None;
+        loop {
+            let event = events.next_event()?;
+            let known = &events.summary().generations;
+            if generations != Some(known.len()) {
+                let new = known.get(generations.unwrap_or(0)..).unwrap_or_default();
+                let base = &self.base.engine.generation;
+                let only = known.iter().all(|one| one.hash == base.hash);
+                let named =
+                    (only && !known.is_empty()).then(|| undecidable::named_values(&base.rules));
+                let sides = [
+                    ("rules", Some(&mut self.base)),
+                    ("against", self.other.as_mut()),
+                ];
+                for (name, side) in sides {
+                    let Some(side) = side else {
+                        continue;
+                    };
+                    side.leave_out(name, &header, named.as_ref());
+                    for one in new {
+                        side.engine.add_generation(one.generation, one.hash);
+                    }
+                }
+                generations = Some(known.len());
+            }
+            if let Some(Event::Request(_)) = &event {
+                self.requests = self.requests.saturating_add(1);
+                progress(self.requests);
+            }
+            let Self {
+                recorded,
+                comparison,
+                timeline,
+                ..
+            } = self;
+            let has_other = self.other.is_some();
+            self.base
+                .take(self.requests, event.as_ref(), &mut |decided, answer| {
+                    timeline.add(decided.at, answer, tally::BASE);
+                    recorded.add(decided, answer);
+                    if has_other {
+                        comparison.add(true, decided, answer);
+                    }
+                });
+            if let Some(other) = &mut self.other {
+                other.take(self.requests, event.as_ref(), &mut |decided, answer| {
+                    timeline.add(decided.at, answer, tally::AGAINST);
+                    comparison.add(false, decided, answer);
+                });
+            }
+            if event.is_none() {
+                return Ok(());
+            }
+        }
     }
-    report
+
+    /// The report of what was counted.
+    fn report(self, events: &dyn Events, options: &Options) -> ReplayReport {
+        let rows_max = options.rows_max;
+        let was_full = self.base.engine.without_memory > 0;
+        let mut report = ReplayReport {
+            recording: facts(events, options),
+            recorded: self.recorded.report(events, was_full),
+            ..ReplayReport::default()
+        };
+        report.recording.requests = self.requests;
+        self.timeline.describe(&mut report, self.other.is_some());
+        if let Some(other) = &self.other {
+            let base = &self.base.engine.generation.rules;
+            let against = &other.engine.generation.rules;
+            self.comparison
+                .describe(&mut report, base, against, rows_max);
+        }
+        (report.base, report.undecidable) = self.base.finish(rows_max);
+        if let Some(other) = self.other {
+            let (against, undecidable) = other.finish(rows_max);
+            report.against = Some(against);
+            report.undecidable.extend(undecidable);
+        }
+        report
+    }
 }
 
 /// What the report says of a recording.
-fn facts(header: &Header, options: &Options, events: &dyn Events) -> RecordingFacts {
-    let summary = events.summary();
+fn facts(events: &dyn Events, options: &Options) -> RecordingFacts {
+    let (header, summary) = (events.header(), events.summary());
     let skipped = &summary.skipped;
     let skipped = [
         skipped.rate,
@@ -346,9 +326,10 @@ fn facts(header: &Header, options: &Options, events: &dyn Events) -> RecordingFa
         },
         complete: summary.ended.is_some(),
         ended_by: summary.ended.clone(),
+        generations: summary.generations.len() as u64,
         store: header.store.clone(),
         hashed: header.hashed,
-        sampled_by: sampling.map(|sampling| comparison::text(&sampling.key)),
+        sampled_by: sampling.map(|sampling| plain_text(&sampling.key)),
         sampled_one_in: sampling.map(|sampling| sampling.one_in),
         skipped: skipped.into_iter().fold(0, u64::saturating_add),
         ..RecordingFacts::default()

@@ -10,29 +10,16 @@ use serde::Serialize;
 pub struct ReplayReport {
     /// What was replayed.
     pub recording: RecordingFacts,
-    /// The rules of `--rules`.
-    pub rules: RulesFacts,
-    /// Requests that `--rules` admits.
-    pub admitted: u64,
-    /// Requests that `--rules` refuses.
-    pub refused: u64,
-    /// Requests that have no answer under `--rules`.
-    pub errors: u64,
-    /// Requests to which no limit of `--rules` applies. They are admitted.
-    pub without_limit: u64,
-    /// Checks that were not decided, because there was no memory for a bucket (`--memory-max`).
-    pub checks_without_memory: u64,
-    /// The limits of `--rules` that decided, the most refused first.
-    pub by_rule: Vec<RuleReport>,
-    /// The minutes in which `--rules` refused the most requests.
-    pub worst_minutes: Vec<Minute>,
+    /// The result under the rules of `--rules`.
+    #[serde(flatten)]
+    pub base: SideReport,
     /// Admitted and refused over the time of the recording.
     pub over_time: Vec<Point>,
     /// How many seconds a point of `over_time` is long.
     pub point_seconds: u64,
-    /// The same under the rules of `--against`.
+    /// The result under the rules of `--against`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<AgainstReport>,
+    pub against: Option<SideReport>,
     /// Requests that `--rules` admits and `--against` refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused: Option<u64>,
@@ -107,9 +94,9 @@ pub struct RulesFacts {
     pub limits: usize,
 }
 
-/// The result under the rules of `--against`.
+/// The result under one set of rules.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct AgainstReport {
+pub struct SideReport {
     /// The rules.
     pub rules: RulesFacts,
     /// Requests that they admit.

@@ -1,4 +1,4 @@
-//! Counts the answers of one side: by rule, by key and by minute.
+//! Counts the answers: of one side by rule, by key and by minute, and of both sides by time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,7 +8,9 @@ use tollgate_limiter::{
 
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
-use super::report::{KeyEntry, Minute, ReservationFigures, RuleReport, Undecidable};
+use super::report::{
+    KeyEntry, Minute, Point, ReplayReport, ReservationFigures, RuleReport, SideReport, Undecidable,
+};
 use super::smallest_limit::{Dropped, LimitOf, Operations, Question};
 use crate::admin_api::{LimitFigures, rule_name, time_text};
 use crate::simulation::{Answer, CheckAnswer};
@@ -22,17 +24,19 @@ const BY_VALUE: &str = "each value of its file has a limit of its own";
 /// How many minutes are kept: two years.
 const MINUTES_MAX: usize = 2 * 366 * 24 * 60;
 
+/// How many points of time are kept at most. More are merged in pairs.
+const POINTS_MAX: u64 = 240;
+
+/// Admitted and refused.
+type Verdicts = [u64; 2];
+
 /// Counts of one side.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) admitted: u64,
-    pub(super) refused: u64,
-    pub(super) errors: u64,
-    pub(super) without_limit: u64,
-    pub(super) by_rule: Vec<RuleReport>,
+    pub(super) report: SideReport,
     rules: HashMap<Option<usize>, RuleCounts>,
-    /// Admitted and refused by minute since 1970.
-    minutes: BTreeMap<u64, [u64; 2]>,
+    /// By minute since 1970.
+    minutes: BTreeMap<u64, Verdicts>,
     keys_refused: HashSet<(Option<usize>, Key)>,
     operations: Operations,
 }
@@ -60,16 +64,20 @@ struct Peak {
 impl Tally {
     /// Adds an answer.
     pub(super) fn add(&mut self, decided: &Decided, answer: &Answer, rules: &RuleSet) {
+        let report = &mut self.report;
         let count = match &answer.code {
-            Ok(Code::Ok) => &mut self.admitted,
-            Ok(Code::OverLimit) => &mut self.refused,
-            Err(_) => &mut self.errors,
+            Ok(Code::Ok) => &mut report.admitted,
+            Ok(Code::OverLimit) => &mut report.refused,
+            Err(_) => &mut report.errors,
         };
         *count = count.saturating_add(1);
         if let Ok(code) = answer.code {
-            self.count_minute(decided.at, code);
+            let minute = decided.at.as_us() / 60_000_000;
+            if self.minutes.len() < MINUTES_MAX || self.minutes.contains_key(&minute) {
+                count_verdict(self.minutes.entry(minute).or_default(), code);
+            }
             if answer.checks.is_empty() {
-                self.without_limit = self.without_limit.saturating_add(1);
+                report.without_limit = report.without_limit.saturating_add(1);
             }
         }
         for (position, check) in answer.checks.iter().enumerate() {
@@ -81,19 +89,6 @@ impl Tally {
                 counts.add_reservation(outcome, answer.code.as_ref().ok().copied());
             }
         }
-    }
-
-    fn count_minute(&mut self, at: Timestamp, code: Code) {
-        let minute = at.as_us() / 60_000_000;
-        if self.minutes.len() >= MINUTES_MAX && !self.minutes.contains_key(&minute) {
-            return;
-        }
-        let [admitted, refused] = self.minutes.entry(minute).or_default();
-        let count = match code {
-            Code::Ok => admitted,
-            Code::OverLimit => refused,
-        };
-        *count = count.saturating_add(1);
     }
 
     fn count_check(&mut self, decided: &Decided, check: &CheckAnswer, order: u64, rules: &RuleSet) {
@@ -159,8 +154,13 @@ impl Tally {
         }
     }
 
-    /// Makes the rows of the limits.
-    pub(super) fn finish(&mut self, rules: &RuleSet, undecidable: &[Undecidable]) {
+    /// The report, with the rows of the limits and at most so many minutes.
+    pub(super) fn finish(
+        mut self,
+        rules: &RuleSet,
+        undecidable: &[Undecidable],
+        rows_max: usize,
+    ) -> SideReport {
         let counts = std::mem::take(&mut self.rules);
         for (index, counts) in counts {
             let mut row = RuleReport {
@@ -201,17 +201,19 @@ impl Tally {
                 row.peak_at = time_text(peak.at);
                 row.peak_key = pairs(&peak.entries);
             }
-            self.by_rule.push(row);
+            self.report.by_rule.push(row);
         }
-        self.by_rule.sort_by(|a, b| {
+        self.report.by_rule.sort_by(|a, b| {
             let by_refused = b.refused.cmp(&a.refused);
             let by_name = (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule));
             by_refused.then(by_name)
         });
+        self.report.worst_minutes = self.worst_minutes(rows_max);
+        self.report
     }
 
     /// The minutes in which the most requests were refused.
-    pub(super) fn worst_minutes(&self, rows_max: usize) -> Vec<Minute> {
+    fn worst_minutes(&self, rows_max: usize) -> Vec<Minute> {
         let mut minutes: Vec<_> = self.minutes.iter().collect();
         minutes.retain(|(_, [_, refused])| *refused > 0);
         minutes.sort_by_key(|(minute, [_, refused])| (std::cmp::Reverse(*refused), **minute));
@@ -223,6 +225,14 @@ impl Tally {
         });
         minutes.collect()
     }
+}
+
+fn count_verdict([admitted, refused]: &mut Verdicts, code: Code) {
+    let count = match code {
+        Code::Ok => admitted,
+        Code::OverLimit => refused,
+    };
+    *count = count.saturating_add(1);
 }
 
 // === impl RuleCounts ===
@@ -270,4 +280,100 @@ fn pairs(entries: &[KeyEntry]) -> String {
         .iter()
         .map(|entry| format!("{}={}", entry.key, entry.value));
     pairs.collect::<Vec<_>>().join(",")
+}
+
+/// The side of `--rules`.
+pub(super) const BASE: usize = 0;
+
+/// The side of `--against`.
+pub(super) const AGAINST: usize = 1;
+
+/// Admitted and refused over the time of a recording, in a bounded number of points of one length.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    /// Seconds of a point.
+    step_s: u64,
+    /// Of each side, by the number of the step.
+    points: BTreeMap<u64, [Verdicts; 2]>,
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+// === impl Timeline ===
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            step_s: 1,
+            points: BTreeMap::new(),
+            times: None,
+        }
+    }
+}
+
+impl Timeline {
+    /// Adds an answer of this side.
+    pub(super) fn add(&mut self, at: Timestamp, answer: &Answer, side: usize) {
+        let (first, last) = self.times.unwrap_or((at, at));
+        self.times = Some((first.min(at), last.max(at)));
+        let Ok(code) = answer.code else {
+            return;
+        };
+        let number = at.as_us() / 1_000_000 / self.step_s;
+        let point = self.points.entry(number).or_default();
+        if let Some(verdicts) = point.get_mut(side) {
+            count_verdict(verdicts, code);
+        }
+        while self
+            .steps()
+            .is_some_and(|(first, last)| last - first >= POINTS_MAX)
+        {
+            self.merge();
+        }
+    }
+
+    /// The numbers of the first and the last step.
+    fn steps(&self) -> Option<(u64, u64)> {
+        let (first, _) = self.points.first_key_value()?;
+        let (last, _) = self.points.last_key_value()?;
+        Some((*first, *last))
+    }
+
+    /// Doubles the length of a point.
+    fn merge(&mut self) {
+        self.step_s = self.step_s.saturating_mul(2);
+        for (number, counts) in std::mem::take(&mut self.points) {
+            let merged = self.points.entry(number / 2).or_default();
+            for (sum, more) in merged.iter_mut().flatten().zip(counts.iter().flatten()) {
+                *sum = sum.saturating_add(*more);
+            }
+        }
+    }
+
+    /// Writes the points, and the times of the first and the last request.
+    pub(super) fn describe(&self, report: &mut ReplayReport, has_against: bool) {
+        report.point_seconds = self.step_s;
+        if let Some((first, last)) = self.times {
+            report.recording.began = time_text(first);
+            report.recording.ended = time_text(last);
+            #[allow(clippy::cast_precision_loss)] // seconds for people
+            let seconds = last.since_us(first) as f64 / 1e6;
+            report.recording.seconds = seconds;
+        }
+        let steps = self.steps().map(|(first, last)| first..=last);
+        // Steps without a request are points too: a chart has no gap where time passed.
+        let points = steps.into_iter().flatten().map(|number| {
+            let [base, against] = self.points.get(&number).copied().unwrap_or_default();
+            let start_s = number.saturating_mul(self.step_s);
+            let [admitted, refused] = base;
+            let [against_admitted, against_refused] = against;
+            Point {
+                start: time_text(Timestamp::from_seconds(start_s)),
+                admitted,
+                refused,
+                against_admitted: has_against.then_some(against_admitted),
+                against_refused: has_against.then_some(against_refused),
+            }
+        });
+        report.over_time = points.collect();
+    }
 }

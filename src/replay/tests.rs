@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -68,13 +69,13 @@ fn message(descriptors: &[&[(&str, &str)]], hits: u32) -> bytes::Bytes {
 
 /// A request of a user, at this many milliseconds.
 fn request(order: u64, after_ms: u64, user: &str, hits: u32) -> Event {
-    Event::Request(Request {
+    Event::Request(Arc::new(Request {
         order,
         time_us: START_US + after_ms * 1_000,
         request: message(&[&[("user", user)]], hits).into(),
         check_rules: vec![1],
         ..Request::default()
-    })
+    }))
 }
 
 fn side(name: &str, text: &str) -> Side {
@@ -136,7 +137,7 @@ fn keys_that_only_the_changed_rule_refuses_are_named() {
         &rules("unit: day, requests_per_unit: 20"),
         Some(&rules("unit: day, requests_per_unit: 12")),
     );
-    assert_eq!((report.admitted, report.refused), (30, 0));
+    assert_eq!((report.base.admitted, report.base.refused), (30, 0));
     assert_eq!(report.newly_refused, Some(4));
     assert_eq!(report.newly_admitted, Some(0));
     let keys = report.keys_newly_refused.expect("keys");
@@ -144,8 +145,8 @@ fn keys_that_only_the_changed_rule_refuses_are_named() {
     assert_eq!((keys[0].count, &*keys[0].entries[0].value), (4, "bob"));
     let against = report.against.expect("against");
     assert_eq!((against.admitted, against.refused), (26, 4));
-    assert_eq!(report.by_rule[0].peak_hits, 20);
-    assert_eq!(report.by_rule[0].smallest_limit, Some(20));
+    assert_eq!(report.base.by_rule[0].peak_hits, 20);
+    assert_eq!(report.base.by_rule[0].smallest_limit, Some(20));
     // A limit that refused has a number, too.
     assert_eq!(against.by_rule[0].smallest_limit, Some(20));
 }
@@ -157,23 +158,23 @@ fn hits_go_back_when_they_did() {
     let rules = "domain: edge\nall_or_nothing: true\ndescriptors:\n  \
         - {key: a, rate_limit: {unit: day, requests_per_unit: 1, count_refused: none}}\n  \
         - {key: b, rate_limit: {unit: day, requests_per_unit: 0}}\n";
-    let both = Event::Request(Request {
+    let both = Event::Request(Arc::new(Request {
         order: 1,
         time_us: START_US,
         request: message(&[&[("a", "1")], &[("b", "1")]], 1).into(),
         code: Code::OverLimit.into(),
         check_rules: vec![1, 2],
         ..Request::default()
-    });
+    }));
     let single = |order, code: Code| {
-        Event::Request(Request {
+        Event::Request(Arc::new(Request {
             order,
             time_us: START_US,
             request: message(&[&[("a", "1")]], 1).into(),
             code: code.into(),
             check_rules: vec![1],
             ..Request::default()
-        })
+        }))
     };
     let refund = Event::Refund(Refund {
         order: 3,
@@ -197,7 +198,7 @@ fn checks_are_applied_in_their_order() {
     let rules = "domain: edge\ndescriptors:\n  \
         - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n  \
         - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n";
-    let first = Event::Request(Request {
+    let first = Event::Request(Arc::new(Request {
         order: 1,
         time_us: START_US,
         request: message(&[&[("a", "1")], &[("b", "1")]], 1).into(),
@@ -209,15 +210,15 @@ fn checks_are_applied_in_their_order() {
             time_us: START_US + 5,
         }],
         ..Request::default()
-    });
-    let second = Event::Request(Request {
+    }));
+    let second = Event::Request(Arc::new(Request {
         order: 2,
         time_us: START_US,
         request: message(&[&[("b", "1")]], 1).into(),
         code: Code::Ok.into(),
         check_rules: vec![2],
         ..Request::default()
-    });
+    }));
     let report = run(Header::default(), vec![first, second], rules, None);
     let recorded = report.recorded.expect("verdicts");
     assert_eq!((recorded.same, recorded.different), (2, 0), "{recorded:?}");
@@ -275,8 +276,8 @@ fn limits_by_value_have_no_smallest_limit_and_need_plain_values() {
             .collect()
     };
     let report = run(Header::default(), events(), &rules, None);
-    assert_eq!((report.admitted, report.refused), (3, 1));
-    let rows = report.by_rule.iter().map(|row| {
+    assert_eq!((report.base.admitted, report.base.refused), (3, 1));
+    let rows = report.base.by_rule.iter().map(|row| {
         let why = row.smallest_limit_unknown.as_deref();
         (&*row.limit, row.refused, row.smallest_limit, why)
     });
@@ -313,30 +314,31 @@ fn hits_of_a_check_without_a_stamp_go_back() {
         - {key: a, rate_limit: {unit: day, requests_per_unit: 0}}\n  \
         - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n";
     let header = Header::default();
-    let both = Event::Request(Request {
+    let both = Event::Request(Arc::new(Request {
         order: 1,
         time_us: START_US,
         request: message(&[&[("a", "1")], &[("b", "1")]], 1).into(),
         code: Code::OverLimit.into(),
         check_rules: vec![1, 2],
         ..Request::default()
-    });
+    }));
     let refund = Event::Refund(Refund {
         order: 3,
         time_us: START_US,
         taken_orders: vec![2],
     });
-    let single = Event::Request(Request {
+    let single = Event::Request(Arc::new(Request {
         order: 4,
         time_us: START_US,
         request: message(&[&[("b", "1")]], 1).into(),
         code: Code::Ok.into(),
         check_rules: vec![2],
         ..Request::default()
-    });
+    }));
     let report = run(header, vec![both, refund, single], rules, None);
-    assert_eq!((report.admitted, report.refused), (1, 1));
+    assert_eq!((report.base.admitted, report.base.refused), (1, 1));
     let limits = report
+        .base
         .by_rule
         .iter()
         .map(|rule| rule.smallest_limit_unknown.is_some());
@@ -358,17 +360,18 @@ fn an_undecidable_limit_refuses_nothing() {
         ..Header::default()
     };
     let events = (1..=3).map(|order| {
-        Event::Request(Request {
+        Event::Request(Arc::new(Request {
             order,
             time_us: START_US,
             request: message(&[&[("user", "ada")], &[("path", "/")]], 1).into(),
             ..Request::default()
-        })
+        }))
     });
     let report = run(header, events.collect(), rules, None);
-    assert_eq!((report.admitted, report.refused), (2, 1));
+    assert_eq!((report.base.admitted, report.base.refused), (2, 1));
     let row = |name: &str| {
         report
+            .base
             .by_rule
             .iter()
             .find(|row| row.rule == name)
@@ -449,14 +452,14 @@ proptest! {
             run(Header::default(), events.clone(), &rules(&limit), None)
         };
         let report = with(1_000);
-        prop_assert_eq!(report.refused, 0);
-        let smallest = report.by_rule[0].smallest_limit.expect("known");
+        prop_assert_eq!(report.base.refused, 0);
+        let smallest = report.base.by_rule[0].smallest_limit.expect("known");
         // A limit that refuses most requests leads to the same number.
-        prop_assert_eq!(with(1).by_rule[0].smallest_limit, Some(smallest));
-        prop_assert_eq!(with(smallest).refused, 0);
+        prop_assert_eq!(with(1).base.by_rule[0].smallest_limit, Some(smallest));
+        prop_assert_eq!(with(smallest).base.refused, 0);
         // A limit of 0 has no burst.
         if smallest > 1 || !algorithm.contains("burst") {
-            prop_assert!(smallest > 0 && with(smallest - 1).refused > 0, "{}", smallest);
+            prop_assert!(smallest > 0 && with(smallest - 1).base.refused > 0, "{}", smallest);
         }
     }
 }
@@ -563,7 +566,7 @@ fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
             };
             let taken = answer.refunds.iter().map(taken).collect();
             refunds.push((turn + 2, taken, answer.refunds));
-            events.push((request.order, Event::Request(request)));
+            events.push((request.order, Event::Request(Arc::new(request))));
         }
         for (due, taken_orders, checks) in std::mem::take(&mut refunds) {
             if due > turn {

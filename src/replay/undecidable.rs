@@ -28,48 +28,33 @@ pub(super) fn list(
     named: Option<&NamedValues>,
 ) -> (HashSet<usize>, Vec<Undecidable>) {
     let rules = rules.rules();
-    let reasons = reasons(header, rules, named);
+    let unknown = header.hashed.then(|| unknown_levels(header, rules, named));
     let mut indices = HashSet::new();
     let mut rows = Vec::new();
-    for (rule, why) in rules.iter().zip(reasons) {
-        if let Some(why) = why {
-            indices.insert(rule.index);
-            rows.push(Undecidable {
-                side: side.to_owned(),
-                domain: rule.domain.to_string(),
-                rule: rule_name(rule),
-                why,
-            });
-        }
+    for rule in rules {
+        let hidden = unknown
+            .as_ref()
+            .and_then(|unknown| hidden_key(rule, unknown));
+        let why = match (hidden, &header.sampling) {
+            (Some(key), _) => format!(
+                "it depends on values of the key {key:?}, which are hashed in the recording"
+            ),
+            (None, Some(sampling)) if !is_whole(rule, &sampling.key) => format!(
+                "its bucket also counts requests that were not sampled: it is not one value of \
+                 the entry {:?}",
+                String::from_utf8_lossy(&sampling.key)
+            ),
+            (None, _) => continue,
+        };
+        indices.insert(rule.index);
+        rows.push(Undecidable {
+            side: side.to_owned(),
+            domain: rule.domain.to_string(),
+            rule: rule_name(rule),
+            why,
+        });
     }
     (indices, rows)
-}
-
-/// Why each of these rules is undecidable from a recording with this header.
-fn reasons(header: &Header, rules: &[Rule], named: Option<&NamedValues>) -> Vec<Option<String>> {
-    let mut reasons = vec![None; rules.len()];
-    if header.hashed {
-        let unknown = unknown_levels(header, rules, named);
-        for (rule, reason) in rules.iter().zip(&mut reasons) {
-            *reason = hidden_key(rule, &unknown).map(|key| {
-                format!(
-                    "it depends on values of the key {key:?}, which are hashed in the recording"
-                )
-            });
-        }
-    }
-    if let Some(sampling) = &header.sampling {
-        for (rule, reason) in rules.iter().zip(&mut reasons) {
-            if reason.is_none() && !is_whole(rule, &sampling.key) {
-                *reason = Some(format!(
-                    "its bucket also counts requests that were not sampled: it is not one value \
-                     of the entry {:?}",
-                    String::from_utf8_lossy(&sampling.key)
-                ));
-            }
-        }
-    }
-    reasons
 }
 
 /// Whether all requests of a bucket of this rule share one value of the sampled entry, or the rule
@@ -128,8 +113,8 @@ fn unknown_levels(header: &Header, rules: &[Rule], named: Option<&NamedValues>) 
     let mut places = Places::new();
     for rule in rules {
         for (position, level) in rule.path.iter().enumerate() {
-            let has_lines = by_value.contains(&Arc::as_ptr(level));
-            if !is_known(header, rule, (level, has_lines), named) {
+            let by_value = by_value.contains(&Arc::as_ptr(level));
+            if !is_known(header, rule, level, by_value, named) {
                 places.extend(place(rule, position));
             }
         }
@@ -137,42 +122,35 @@ fn unknown_levels(header: &Header, rules: &[Rule], named: Option<&NamedValues>) 
     places
 }
 
-/// Whether a level matches in the recording what it matched in the requests.
+/// Whether a level matches in the recording what it matched in the requests. `by_value`: the values
+/// of its limits are in a file.
 fn is_known(
     header: &Header,
     rule: &Rule,
-    (level, has_lines): (&Level, bool),
+    level: &Level,
+    by_value: bool,
     named: Option<&NamedValues>,
 ) -> bool {
     // A prefix of an address is a part of the bucket's identity.
-    if matches!(&*level.values, Values::Any) && level.ipv6_prefix.is_none() && !has_lines {
+    if matches!(&*level.values, Values::Any) && level.ipv6_prefix.is_none() && !by_value {
         return true;
     }
     let is_key = |plain: &&PlainKey| {
         plain.domain == rule.domain.as_bytes() && plain.key == level.key.as_bytes()
     };
-    match header.plain_keys.iter().find(is_key) {
-        None => return false,
-        Some(key) if key.which == "all" => return true,
-        // Only the values that the rules of the recording name.
-        Some(_) => {}
-    }
-    if has_lines {
-        return false;
-    }
-    let values = exact_values(level);
-    let Some(named) = named else {
+    let (Some(key), values) = (header.plain_keys.iter().find(is_key), exact_values(level)) else {
         return false;
     };
-    !values.is_empty()
-        && values.iter().all(|value| {
-            let name = (
-                rule.domain.to_string(),
-                level.key.clone(),
-                (*value).to_owned(),
-            );
-            named.contains(&name)
-        })
+    let is_named = |value: &&str| {
+        let name = (
+            rule.domain.to_string(),
+            level.key.clone(),
+            (*value).to_owned(),
+        );
+        named.is_some_and(|named| named.contains(&name))
+    };
+    // Otherwise only the values that the rules of the recording name.
+    key.which == "all" || !by_value && !values.is_empty() && values.iter().all(is_named)
 }
 
 /// The first key of a rule that hides what the rule matches.

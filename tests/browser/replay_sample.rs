@@ -1,8 +1,8 @@
 //! A report of a day, for the page and its pictures: a morning with a burst, and a lower limit.
 
 use tollgate::replay::report::{
-    AgainstReport, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts,
-    ReplayReport, RuleReport, RulesFacts, Speed, Undecidable,
+    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    RuleReport, RulesFacts, SideReport, Speed, Undecidable,
 };
 
 /// Minutes of the recording.
@@ -18,7 +18,7 @@ pub(crate) fn two_sets() -> ReplayReport {
     let against_admitted = sum(|point| point.against_admitted.unwrap());
     let against_refused = sum(|point| point.against_refused.unwrap());
     let keys: Vec<_> = (0..30).map(|at| key(at, 5_000 / (at + 1))).collect();
-    let against = AgainstReport {
+    let against = SideReport {
         rules: rules("changed.yaml", "b3c1f00d9a7742e1"),
         admitted: against_admitted,
         refused: against_refused,
@@ -29,7 +29,7 @@ pub(crate) fn two_sets() -> ReplayReport {
                 point.against_refused.unwrap(),
             )
         }),
-        ..AgainstReport::default()
+        ..SideReport::default()
     };
     ReplayReport {
         newly_refused: Some(against_refused - sum(|point| point.refused) + 63),
@@ -70,11 +70,14 @@ pub(crate) fn one_set() -> ReplayReport {
             store: "memory".into(),
             ..RecordingFacts::default()
         },
-        rules: rules("rules.yaml", "5a0e7c19d2b84f36"),
-        admitted,
-        refused,
-        by_rule: limits(100),
-        worst_minutes: worst(&points, |point| (point.admitted, point.refused)),
+        base: SideReport {
+            rules: rules("rules.yaml", "5a0e7c19d2b84f36"),
+            admitted,
+            refused,
+            by_rule: limits(100),
+            worst_minutes: worst(&points, |point| (point.admitted, point.refused)),
+            ..SideReport::default()
+        },
         over_time: points
             .into_iter()
             .map(|point| Point {
@@ -123,8 +126,8 @@ pub(crate) fn hostile(text: &str) -> ReplayReport {
     report.recording.store = text();
     report.recording.sampled_by = Some(text());
     report.recording.sampled_one_in = Some(2);
-    report.rules.path = text();
-    for limit in &mut report.by_rule {
+    report.base.rules.path = text();
+    for limit in &mut report.base.by_rule {
         (limit.domain, limit.rule) = (text(), text());
         (limit.limit, limit.peak_key) = (text(), text());
     }
@@ -136,7 +139,7 @@ pub(crate) fn hostile(text: &str) -> ReplayReport {
     report.undecidable[0].why = text();
     let against = report.against.as_mut().unwrap();
     against.rules.path = text();
-    against.by_rule.clone_from(&report.by_rule);
+    against.by_rule.clone_from(&report.base.by_rule);
     report.keys_newly_refused = Some(vec![key.clone()]);
     report.keys_newly_admitted = Some(vec![key]);
     report

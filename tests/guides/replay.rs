@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tollgate::replay::report::{
-    AgainstReport, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts,
-    ReplayReport, ReservationFigures, RuleReport, Undecidable,
+    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    ReservationFigures, RuleReport, SideReport, Undecidable,
 };
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::http_client::http;
@@ -146,6 +146,11 @@ fn whole_report() -> ReplayReport {
         reservations: Some(ReservationFigures::default()),
         ..RuleReport::default()
     };
+    let side = SideReport {
+        by_rule: vec![limit],
+        worst_minutes: vec![Minute::default()],
+        ..SideReport::default()
+    };
     let point = Point {
         against_admitted: Some(1),
         against_refused: Some(1),
@@ -162,14 +167,9 @@ fn whole_report() -> ReplayReport {
             sampled_one_in: Some(1),
             ..RecordingFacts::default()
         },
-        by_rule: vec![limit.clone()],
-        worst_minutes: vec![Minute::default()],
+        base: side.clone(),
         over_time: vec![point],
-        against: Some(AgainstReport {
-            by_rule: vec![limit],
-            worst_minutes: vec![Minute::default()],
-            ..AgainstReport::default()
-        }),
+        against: Some(side),
         newly_refused: Some(1),
         newly_admitted: Some(1),
         keys_newly_refused: Some(vec![key.clone()]),

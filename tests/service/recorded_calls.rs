@@ -295,7 +295,7 @@ async fn a_replay_of_reservations_gives_every_verdict_again() {
     let bytes = recording.rest().await;
     assert!(calls(&bytes).len() > 300);
     let report = replayed(&bytes, &rules, None);
-    assert!(report.refused > 20, "{}", report.refused);
+    assert!(report.base.refused > 20, "{}", report.base.refused);
     let recorded = report.recorded.unwrap();
     assert_eq!(
         (recorded.same, recorded.different, recorded.not_compared),
@@ -341,7 +341,7 @@ async fn a_replay_shows_what_reserving_would_refuse() {
     let recorded = report.recorded.unwrap();
     assert_eq!((recorded.same, recorded.different), (10, 0));
     assert_eq!(report.newly_refused, Some(2));
-    let before = report.by_rule[0].reservations.clone().unwrap();
+    let before = report.base.by_rule[0].reservations.clone().unwrap();
     assert_eq!((before.reserved, before.settled), (5, 3));
     assert_eq!((before.charged, before.hits_excess), (2, 3 * 249));
     let after = report.against.unwrap().by_rule[0]

@@ -33,7 +33,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
         let keys = report.keys_newly_admitted.as_deref().unwrap_or_default();
         write_keys(&mut out, keys, report.keys_newly_admitted_omitted);
     }
-    write_side(&mut out, "--rules", &report.by_rule, &report.worst_minutes);
+    write_side(&mut out, "--rules", &report.base.by_rule, &report.base.worst_minutes);
     if let Some(against) = &report.against {
         write_side(
             &mut out,
@@ -122,7 +122,7 @@ fn write_inputs(out: &mut String, report: &ReplayReport) {
     if !recording.complete {
         line(out, "           it was cut off: its end is missing");
     }
-    write_rules(out, "--rules   ", &report.rules);
+    write_rules(out, "--rules   ", &report.base.rules);
     if let Some(against) = &report.against {
         write_rules(out, "--against ", &against.rules);
     }
@@ -139,16 +139,16 @@ fn write_rules(out: &mut String, name: &str, rules: &RulesFacts) {
 fn write_totals(out: &mut String, report: &ReplayReport) {
     let against = report.against.as_ref();
     let rows = [
-        ("admitted", report.admitted, against.map(|it| it.admitted)),
-        ("refused", report.refused, against.map(|it| it.refused)),
+        ("admitted", report.base.admitted, against.map(|it| it.admitted)),
+        ("refused", report.base.refused, against.map(|it| it.refused)),
         (
             "without a limit",
-            report.without_limit,
+            report.base.without_limit,
             against.map(|it| it.without_limit),
         ),
         (
             "without an answer",
-            report.errors,
+            report.base.errors,
             against.map(|it| it.errors),
         ),
     ];

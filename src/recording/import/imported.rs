@@ -6,18 +6,22 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
 
 use super::mapping::{Mapping, Value, Verdict};
-use super::row::{RowFields, Rows, UNREAD_SHOWN_MAX};
+use super::rows::{RowFields, Rows};
 use crate::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::{Code, Header, Request};
 use crate::recording::{Event, Events, ReadError, SORTED_BYTES_MAX, Summary, UnreadLine, VERSION};
+
+/// How many of the lines that cannot be read are reported.
+const UNREAD_SHOWN_MAX: usize = 10;
 
 /// What an event costs beside its message, about.
 const HELD_BYTES: usize = size_of::<Held>();
@@ -158,13 +162,13 @@ impl Events for Imported {
         self.held_bytes = self.held_bytes.saturating_sub(cost(&first.message));
         self.passed = (first.time_us, first.line);
         self.order = self.order.saturating_add(1);
-        Ok(Some(Event::Request(Request {
+        Ok(Some(Event::Request(Arc::new(Request {
             order: self.order,
             time_us: first.time_us,
             request: first.message,
             code: first.code,
             ..Request::default()
-        })))
+        }))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mapping files: how the requests of a log become requests of a service.
 //!
-//! What it deliberately does not do: read logs (`json_lines`, `csv_rows`).
+//! What it deliberately does not do: read logs (`rows`).
 
 use std::path::Path;
 
@@ -63,11 +63,6 @@ pub enum MappingError {
     Invalid(Report),
 }
 
-/// Reads one mapping file.
-struct Loader<'s> {
-    reader: Reader<'s>,
-}
-
 // === impl Mapping ===
 
 impl Mapping {
@@ -91,9 +86,10 @@ impl Mapping {
     pub(super) fn parse(source: &Source) -> Result<Self, Report> {
         let mut reader = Reader::new(&MAPPINGS);
         reader.file(&source.name, &source.text, unfolding_budget(&source.text));
-        let mut loader = Loader { reader };
-        let mapping = loader.document();
-        let report = loader.reader.into_report(std::slice::from_ref(&source));
+        let help = "add `time`, `domain` and `descriptors`";
+        let root = reader.parse_root("the mapping file is empty", help);
+        let mapping = root.and_then(|root| read_root(&mut reader, &root));
+        let report = reader.into_report(std::slice::from_ref(&source));
         match mapping {
             Some(mapping) if report.errors.is_empty() => Ok(Self {
                 warnings: report.warnings,
@@ -116,183 +112,189 @@ impl Mapping {
     }
 }
 
-// === impl Loader ===
-
-impl Loader<'_> {
-    fn document(&mut self) -> Option<Mapping> {
-        let help = "add `time`, `domain` and `descriptors`";
-        let root = self.reader.parse_root("the mapping file is empty", help)?;
-        self.root(&root)
+fn read_root(reader: &mut Reader<'_>, root: &Node) -> Option<Mapping> {
+    let path = FieldPath::ROOT;
+    let fields = reader.fields(root, &path, &ROOT)?;
+    let time = time(reader, &fields, &path);
+    let domain = required_value(reader, &fields, &path, "domain");
+    let help = "add `descriptors:`, a list of `- entries: [{key: KEY, field: FIELD}]`";
+    require(reader, &fields, &path, "descriptors", help);
+    let items = reader.items(&fields, &path, "descriptors", "- entries: […]");
+    let mut descriptors = Vec::new();
+    for (position, item) in items.iter().enumerate() {
+        descriptors.extend(descriptor(
+            reader,
+            item,
+            &path.item("descriptors", position),
+        ));
     }
+    let hits = hits(reader, &fields, &path);
+    let verdict = verdict(reader, &fields, &path);
+    Some(Mapping {
+        time: time?,
+        domain: domain?,
+        descriptors,
+        hits,
+        verdict,
+        warnings: Vec::new(),
+    })
+}
 
-    fn root(&mut self, root: &Node) -> Option<Mapping> {
-        let path = FieldPath::ROOT;
-        let fields = self.reader.fields(root, &path, &ROOT)?;
-        let time = self.time(&fields, &path);
-        let domain = self.required_value(&fields, &path, "domain");
-        let help = "add `descriptors:`, a list of `- entries: [{key: KEY, field: FIELD}]`";
-        self.require(&fields, &path, "descriptors", help);
-        let items = self
-            .reader
-            .items(&fields, &path, "descriptors", "- entries: […]");
-        let mut descriptors = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            descriptors.extend(self.descriptor(item, &path.item("descriptors", position)));
+fn time(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Time> {
+    let help = "name the field of the time: `time: {field: NAME, format: rfc3339}`";
+    require(reader, above, path, "time", help);
+    let path = path.field("time");
+    let fields = reader.fields(above.given("time")?, &path, &TIME)?;
+    require(reader, &fields, &path, "field", "add `field: NAME`");
+    let format = reader.text(&fields, &path, "format");
+    let parsed = TimeFormat::parse(format);
+    if parsed.is_none() {
+        let known = (format, &FORMATS[..]);
+        reader.unknown_word(&fields, &path, "format", known);
+    }
+    Some(Time {
+        field: reader.text(&fields, &path, "field").to_owned(),
+        format: parsed?,
+    })
+}
+
+fn descriptor(reader: &mut Reader<'_>, node: &Node, path: &FieldPath<'_>) -> Option<Vec<Entry>> {
+    let fields = reader.fields(node, path, &DESCRIPTOR)?;
+    let help = "add `entries:`, a list of `- {key: KEY, field: FIELD}`";
+    require(reader, &fields, path, "entries", help);
+    let items = reader.items(&fields, path, "entries", "- key: KEY");
+    let mut entries = Vec::new();
+    for (position, item) in items.iter().enumerate() {
+        entries.extend(entry(reader, item, &path.item("entries", position)));
+    }
+    Some(entries)
+}
+
+fn entry(reader: &mut Reader<'_>, node: &Node, path: &FieldPath<'_>) -> Option<Entry> {
+    let fields = reader.fields(node, path, &ENTRY)?;
+    require(reader, &fields, path, "key", "add `key: KEY`");
+    let key = reader.text(&fields, path, "key").to_owned();
+    let value = match (fields.given("value"), fields.given("field")) {
+        (Some(_), Some(_)) => {
+            let message = "an entry has both `value` and `field`";
+            let (at, help) = (fields.key_span("field"), "remove one of them");
+            reader.error(Code::ConflictingKeys, at, path, message, help);
+            None
         }
-        let hits = self.hits(&fields, &path);
-        let verdict = self.verdict(&fields, &path);
-        Some(Mapping {
-            time: time?,
-            domain: domain?,
-            descriptors,
-            hits,
-            verdict,
-            warnings: Vec::new(),
-        })
-    }
-
-    fn time(&mut self, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Time> {
-        let help = "name the field of the time: `time: {field: NAME, format: rfc3339}`";
-        self.require(above, path, "time", help);
-        let path = path.field("time");
-        let fields = self.reader.fields(above.given("time")?, &path, &TIME)?;
-        self.require(&fields, &path, "field", "add `field: NAME`");
-        let format = self.reader.text(&fields, &path, "format");
-        let parsed = TimeFormat::parse(format);
-        if parsed.is_none() {
-            let known = (format, &FORMATS[..]);
-            self.reader.unknown_word(&fields, &path, "format", known);
+        (Some(_), None) => {
+            let text = reader.text(&fields, path, "value");
+            Some(Value::Constant(text.to_owned()))
         }
-        Some(Time {
-            field: self.reader.text(&fields, &path, "field").to_owned(),
-            format: parsed?,
-        })
-    }
-
-    fn descriptor(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<Vec<Entry>> {
-        let fields = self.reader.fields(node, path, &DESCRIPTOR)?;
-        let help = "add `entries:`, a list of `- {key: KEY, field: FIELD}`";
-        self.require(&fields, path, "entries", help);
-        let items = self.reader.items(&fields, path, "entries", "- key: KEY");
-        let mut entries = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            entries.extend(self.entry(item, &path.item("entries", position)));
+        (None, _) => {
+            let help = "add `field: NAME`, or `value: TEXT` for one that is always the same";
+            require(reader, &fields, path, "field", help);
+            let text = reader.text(&fields, path, "field");
+            Some(Value::Field(text.to_owned()))
         }
-        Some(entries)
-    }
+    };
+    Some(Entry { key, value: value? })
+}
 
-    fn entry(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<Entry> {
-        let fields = self.reader.fields(node, path, &ENTRY)?;
-        self.require(&fields, path, "key", "add `key: KEY`");
-        let key = self.reader.text(&fields, path, "key").to_owned();
-        let value = match (fields.given("value"), fields.given("field")) {
-            (Some(_), Some(_)) => {
-                let message = "an entry has both `value` and `field`";
-                let (at, help) = (fields.key_span("field"), "remove one of them");
-                self.reader
-                    .error(Code::ConflictingKeys, at, path, message, help);
-                None
-            }
-            (Some(_), None) => {
-                let text = self.reader.text(&fields, path, "value");
-                Some(Value::Constant(text.to_owned()))
-            }
-            (None, _) => {
-                let help = "add `field: NAME`, or `value: TEXT` for one that is always the same";
-                self.require(&fields, path, "field", help);
-                let text = self.reader.text(&fields, path, "field");
-                Some(Value::Field(text.to_owned()))
-            }
-        };
-        Some(Entry { key, value: value? })
+fn hits(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Value> {
+    fields.given("hits")?;
+    let hits = required_value(reader, fields, path, "hits")?;
+    if let Value::Constant(text) = &hits
+        && text.parse::<u32>().is_err()
+    {
+        let at = fields.span_of("hits");
+        let message = format!("hits is not a whole number from 0 to {}", u32::MAX);
+        let help = "write a number, or `{field: NAME}`";
+        reader.error(Code::WrongType, at, path, message, help);
     }
+    Some(hits)
+}
 
-    fn hits(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Value> {
-        fields.given("hits")?;
-        let hits = self.required_value(fields, path, "hits")?;
-        if let Value::Constant(text) = &hits
-            && text.parse::<u32>().is_err()
-        {
-            let at = fields.span_of("hits");
-            let message = format!("hits is not a whole number from 0 to {}", u32::MAX);
-            let help = "write a number, or `{field: NAME}`";
-            self.reader.error(Code::WrongType, at, path, message, help);
-        }
-        Some(hits)
-    }
-
-    fn verdict(&mut self, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Verdict> {
-        let path = path.field("verdict");
-        let fields = self
-            .reader
-            .fields(above.given("verdict")?, &path, &VERDICT)?;
-        self.require(&fields, &path, "field", "add `field: NAME`");
-        self.require(&fields, &path, "over_limit", "add `over_limit: [VALUE]`");
-        let over_limit = match fields.given("over_limit").map(|node| &node.content) {
-            Some(Content::Sequence(items)) => {
-                let texts = items
-                    .iter()
-                    .map(|item| item.text().map(str::to_owned).ok_or(item.span));
-                let texts: Result<Vec<_>, _> = texts.collect();
-                match texts {
-                    Ok(texts) => texts,
-                    Err(at) => {
-                        let message = "an item of over_limit is not text";
-                        self.reader
-                            .error(Code::WrongType, at, &path, message, "write one value");
-                        return None;
-                    }
+fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Verdict> {
+    let path = path.field("verdict");
+    let fields = reader.fields(above.given("verdict")?, &path, &VERDICT)?;
+    require(reader, &fields, &path, "field", "add `field: NAME`");
+    require(
+        reader,
+        &fields,
+        &path,
+        "over_limit",
+        "add `over_limit: [VALUE]`",
+    );
+    let over_limit = match fields.given("over_limit").map(|node| &node.content) {
+        Some(Content::Sequence(items)) => {
+            let texts = items
+                .iter()
+                .map(|item| item.text().map(str::to_owned).ok_or(item.span));
+            let texts: Result<Vec<_>, _> = texts.collect();
+            match texts {
+                Ok(texts) => texts,
+                Err(at) => {
+                    let message = "an item of over_limit is not text";
+                    reader.error(Code::WrongType, at, &path, message, "write one value");
+                    return None;
                 }
             }
-            _ => vec![self.reader.text(&fields, &path, "over_limit").to_owned()],
-        };
-        Some(Verdict {
-            field: self.reader.text(&fields, &path, "field").to_owned(),
-            over_limit,
-        })
-    }
+        }
+        _ => vec![reader.text(&fields, &path, "over_limit").to_owned()],
+    };
+    Some(Verdict {
+        field: reader.text(&fields, &path, "field").to_owned(),
+        over_limit,
+    })
+}
 
-    /// A text, or a mapping with the field that has it.
-    fn required_value(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Value> {
-        self.require(fields, path, name, "write a text, or `{field: NAME}`");
-        let node = fields.given(name)?;
-        match &node.content {
-            Content::Scalar { text, .. } => Some(Value::Constant(text.clone())),
-            Content::Mapping(_) => {
-                let path = path.field(name);
-                let fields = self.reader.fields(node, &path, &FIELD)?;
-                self.require(&fields, &path, "field", "add `field: NAME`");
-                let text = self.reader.text(&fields, &path, "field");
-                Some(Value::Field(text.to_owned()))
-            }
-            Content::Sequence(_) => {
-                let message = format!("{name} is {}", kind(node));
-                let help = "write a text, or `{field: NAME}`";
-                let at = node.span;
-                self.reader.error(Code::WrongType, at, path, message, help);
-                None
-            }
+/// A text, or a mapping with the field that has it.
+fn required_value(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    path: &FieldPath<'_>,
+    name: &str,
+) -> Option<Value> {
+    require(
+        reader,
+        fields,
+        path,
+        name,
+        "write a text, or `{field: NAME}`",
+    );
+    let node = fields.given(name)?;
+    match &node.content {
+        Content::Scalar { text, .. } => Some(Value::Constant(text.clone())),
+        Content::Mapping(_) => {
+            let path = path.field(name);
+            let fields = reader.fields(node, &path, &FIELD)?;
+            require(reader, &fields, &path, "field", "add `field: NAME`");
+            let text = reader.text(&fields, &path, "field");
+            Some(Value::Field(text.to_owned()))
+        }
+        Content::Sequence(_) => {
+            let message = format!("{name} is {}", kind(node));
+            let help = "write a text, or `{field: NAME}`";
+            let at = node.span;
+            reader.error(Code::WrongType, at, path, message, help);
+            None
         }
     }
+}
 
-    /// Reports a field that is absent or empty.
-    fn require(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, name: &str, help: &str) {
-        let is_empty = match fields.given(name).map(|node| &node.content) {
-            None => true,
-            Some(Content::Scalar { text, .. }) => text.is_empty(),
-            Some(Content::Sequence(items)) => items.is_empty(),
-            Some(Content::Mapping(_)) => false,
-        };
-        // One mistake, one error: a misspelt key has been reported.
-        if is_empty && !fields.is_misspelt(name) {
-            let message = format!("`{name}` is missing or empty");
-            let at = fields.span_of(name);
-            self.reader.error(Code::MissingKey, at, path, message, help);
-        }
+/// Reports a field that is absent or empty.
+fn require(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    path: &FieldPath<'_>,
+    name: &str,
+    help: &str,
+) {
+    let is_empty = match fields.given(name).map(|node| &node.content) {
+        None => true,
+        Some(Content::Scalar { text, .. }) => text.is_empty(),
+        Some(Content::Sequence(items)) => items.is_empty(),
+        Some(Content::Mapping(_)) => false,
+    };
+    // One mistake, one error: a misspelt key has been reported.
+    if is_empty && !fields.is_misspelt(name) {
+        let message = format!("`{name}` is missing or empty");
+        let at = fields.span_of(name);
+        reader.error(Code::MissingKey, at, path, message, help);
     }
 }

@@ -8,8 +8,7 @@
 //! | --- | --- |
 //! | `grammar`, `mapping` | mapping files |
 //! | `times` | times, by their format |
-//! | `json_lines`, `csv_rows` | the two kinds of logs |
-//! | `row` | one line, and its fields by name |
+//! | `rows` | the two kinds of logs: lines, and their fields by name |
 //! | `imported` | requests in the order of their times |
 //!
 //! Memory: [`SORTED_BYTES_MAX`](super::SORTED_BYTES_MAX) of requests that are sorted, and one line.
@@ -20,23 +19,19 @@
 //!
 //! What it deliberately does not do: decompress other formats. It names them.
 
-mod csv_rows;
 mod grammar;
 mod imported;
-mod json_lines;
 mod mapping;
-mod row;
+mod rows;
 mod times;
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-use self::csv_rows::CsvRows;
 use self::imported::Imported;
-use self::json_lines::JsonLines;
 pub use self::mapping::{Mapping, MappingError};
-use self::row::Rows;
+use self::rows::{CsvRows, JsonLines, Rows};
 use super::{Events, ReadError};
 
 /// How much of a log shows what it is, in bytes.

@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 
 use prost::Message as _;
 
-use super::row::LINE_BYTES_MAX;
+use super::rows::LINE_BYTES_MAX;
 use super::{Mapping, open};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::Code;

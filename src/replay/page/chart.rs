@@ -5,13 +5,12 @@
 //! another also by its dashes or its place, not by colour alone. Each column of a chart has a
 //! `<title>`, which browsers show under the spaner.
 //!
-//! What it deliberately does not do: merge minutes (`timeline`).
+//! What it deliberately does not do: merge minutes (`figures`).
 
 use std::fmt::Write as _;
 
-use super::figures::{Ratio, grouped};
+use super::figures::{Counts, Span, grouped, percent, ten_thousandths};
 use super::html::Html;
-use super::timeline::{Counts, Span};
 
 /// Height of a drawing in its own units. The width is one unit a span.
 const HEIGHT: u64 = 1_000;
@@ -58,118 +57,105 @@ pub(super) fn requests(
     end: u64,
     series: &Series,
 ) {
-    let counts = series.counts;
-    let admitted = spans.iter().map(|span| counts(span).admitted);
-    let admitted = area(admitted.map(|count| (count, 0)), end);
-    let both = spans.iter().map(|span| {
-        let counts = counts(span);
-        (counts.decided(), counts.admitted)
-    });
-    let refused = area(both, end);
+    let counts = || spans.iter().map(series.counts);
+    let admitted = area(counts().map(|counts| (counts.admitted, 0)), end);
+    let refused = area(
+        counts().map(|counts| (counts.decided(), counts.admitted)),
+        end,
+    );
     begin(html, caption, &[grouped(end), grouped(end / 2), "0".into()]);
     open_drawing(html, spans.len());
-    html.raw("<path class=\"admitted\"")
-        .attribute("d", admitted);
-    html.raw("/><path class=\"refused\"")
-        .attribute("d", refused);
-    html.raw("/>");
-    columns(html, spans, |span| {
-        let counts = counts(span);
+    html.raw("<path class=\"admitted\" d=\"");
+    html.whole(&admitted);
+    html.raw("\"/><path class=\"refused\" d=\"");
+    html.whole(&refused);
+    html.raw("\"/>");
+    finish(html, spans, |span| {
+        let counts = (series.counts)(span);
         let (admitted, refused) = (grouped(counts.admitted), grouped(counts.refused));
         format!("{}: {admitted} admitted, {refused} refused", span.label)
     });
-    html.raw("</svg>");
-    finish(html, spans);
 }
 
 /// Draws the share of refused requests by time, one line for each of `series`.
 pub(super) fn shares(html: &mut Html, caption: &Caption<'_>, spans: &[Span], series: &[Series]) {
-    let share = |span: &Span, series: &Series| (series.counts)(span).refused_share();
-    let every = spans
-        .iter()
-        .flat_map(|span| series.iter().map(move |series| share(span, series)));
-    let most = every.map(Ratio::in_ten_thousandths).max();
-    let end = axis_end(most.unwrap_or(0)).clamp(100, 10_000);
-    let labels = [end, end / 2, 0].map(|value| Ratio::of(value, 10_000).percent());
+    let share = |counts: Counts| ten_thousandths(counts.refused, counts.decided());
+    let lines = series.iter().map(|series| {
+        let shares = spans.iter().map(|span| share((series.counts)(span)));
+        (series.class, shares.collect::<Vec<_>>())
+    });
+    let lines: Vec<_> = lines.collect();
+    let most = lines.iter().flat_map(|(_, shares)| shares).max();
+    let end = axis_end(most.copied().unwrap_or(0)).clamp(100, 10_000);
+    let labels = [end, end / 2, 0].map(|value| percent(value, 10_000));
     begin(html, caption, &labels);
     open_drawing(html, spans.len());
-    for series in series {
-        let values = spans.iter();
-        let values = values.map(|span| share(span, series).in_ten_thousandths());
-        html.raw("<path")
-            .attribute("class", format_args!("line {}", series.class));
-        html.attribute("d", steps(values, end)).raw("/>");
+    for (class, shares) in lines {
+        html.put("<path class=\"line {}\" d=\"", &[&class]);
+        html.whole(&steps(shares.into_iter(), end));
+        html.raw("\"/>");
     }
-    columns(html, spans, |span| {
+    finish(html, spans, |span| {
         let mut text = span.label.clone();
         for series in series {
-            let share = share(span, series).percent();
+            let share = (series.counts)(span).refused_percent();
             // Writing to a String cannot fail.
             let _ = write!(text, "; {}: {share} refused", series.name);
         }
         text
     });
-    html.raw("</svg>");
-    finish(html, spans);
 }
 
 /// Draws a bar for a cell of a table: `value` of `of`, in the colour of a class.
 pub(super) fn bar(html: &mut Html, class: &'static str, value: u64, of: u64) {
-    let width = Ratio::of(value, of).in_ten_thousandths().min(10_000);
-    html.raw("<svg class=\"bar\" viewBox=\"0 0 10000 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">");
-    html.raw("<rect class=\"track\" width=\"10000\" height=\"10\"/><rect");
-    html.attribute("class", class).attribute("width", width);
-    html.raw(" height=\"10\"/></svg>");
+    let width = ten_thousandths(value, of).min(10_000);
+    html.put(
+        "<svg class=\"bar\" viewBox=\"0 0 10000 10\" preserveAspectRatio=\"none\" \
+         aria-hidden=\"true\"><rect class=\"track\" width=\"10000\" height=\"10\"/>\
+         <rect class=\"{}\" width=\"{}\" height=\"10\"/></svg>",
+        &[&class, &width],
+    );
 }
 
 /// Begins a chart: its heading and the labels of its vertical axis, from the top.
 fn begin(html: &mut Html, caption: &Caption<'_>, labels: &[String]) {
-    html.raw("<figure class=\"chart\"><figcaption><strong>");
-    html.text(caption.title)
-        .raw("</strong> <span class=\"muted\">");
-    html.text(caption.summary);
-    html.raw("</span></figcaption><div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">");
+    html.put(
+        "<figure class=\"chart\"><figcaption><strong>{}</strong> <span class=\"muted\">{}</span>\
+         </figcaption><div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">",
+        &[&caption.title, &caption.summary],
+    );
     for label in labels {
-        html.raw("<span>").text(label).raw("</span>");
+        html.put("<span>{}</span>", &[label]);
     }
     html.raw("</div>");
 }
 
 /// Begins the drawing. Its text is that of the caption and of the table beside it.
 fn open_drawing(html: &mut Html, spans: usize) {
-    html.raw("<svg class=\"drawing\" preserveAspectRatio=\"none\" aria-hidden=\"true\"");
-    html.attribute("viewBox", format_args!("0 0 {} {HEIGHT}", spans.max(1)));
-    html.raw("><path class=\"grid\"");
-    html.attribute("d", format_args!("M0,{}H{spans}", HEIGHT / 2))
-        .raw("/>");
+    html.put(
+        "<svg class=\"drawing\" preserveAspectRatio=\"none\" aria-hidden=\"true\" \
+         viewBox=\"0 0 {} {}\"><path class=\"grid\" d=\"M0,{}H{}\"/>",
+        &[&spans.max(1), &HEIGHT, &(HEIGHT / 2), &spans],
+    );
 }
 
-/// Ends a chart with the labels of its horizontal axis.
-fn finish(html: &mut Html, spans: &[Span]) {
-    html.raw("<div class=\"x\" aria-hidden=\"true\">");
+/// Ends a chart: a column over the whole height for each span, which names its figures, and the
+/// labels of the horizontal axis.
+fn finish(html: &mut Html, spans: &[Span], figures: impl Fn(&Span) -> String) {
+    for (at, span) in spans.iter().enumerate() {
+        html.put(
+            "<rect class=\"column\" x=\"{}\" width=\"1\" height=\"{}\"><title>{}</title></rect>",
+            &[&at, &HEIGHT, &figures(span)],
+        );
+    }
+    html.raw("</svg><div class=\"x\" aria-hidden=\"true\">");
     let last = spans.len().saturating_sub(1);
-    let mut shown = Vec::new();
-    for quarter in 0..=4 {
-        let at = last * quarter / 4;
-        if let Some(span) = spans.get(at) {
-            if !shown.contains(&at) {
-                html.raw("<span>").text(&span.short_label).raw("</span>");
-            }
-            shown.push(at);
-        }
+    let mut shown = [0, 1, 2, 3, 4].map(|quarter| last * quarter / 4).to_vec();
+    shown.dedup();
+    for span in shown.into_iter().filter_map(|at| spans.get(at)) {
+        html.put("<span>{}</span>", &[&span.short_label]);
     }
     html.raw("</div></div></figure>");
-}
-
-/// A column over the whole height for each span, which names its figures.
-fn columns(html: &mut Html, spans: &[Span], text: impl Fn(&Span) -> String) {
-    for (at, span) in spans.iter().enumerate() {
-        html.raw("<rect class=\"column\"").attribute("x", at);
-        html.attribute("width", 1).attribute("height", HEIGHT);
-        html.raw("><title>")
-            .text(&text(span))
-            .raw("</title></rect>");
-    }
 }
 
 /// The height of a value from the top of a drawing.

@@ -2,8 +2,8 @@
 
 use super::page;
 use crate::replay::report::{
-    AgainstReport, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts,
-    ReplayReport, RuleReport, RulesFacts, Undecidable,
+    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    RuleReport, RulesFacts, SideReport, Undecidable,
 };
 
 /// Largest page, in bytes: of long texts in which every character is escaped.
@@ -36,13 +36,11 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
         smallest_limit_unknown: Some(text()),
         ..RuleReport::default()
     };
-    let by_rule: Vec<_> = (0..number).map(rule).collect();
     let minute = Minute {
         start: text(),
         admitted: u64::MAX,
         refused: u64::MAX,
     };
-    let worst_minutes = vec![minute; number];
     let point = Point {
         start: text(),
         admitted: u64::MAX,
@@ -63,10 +61,17 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
         rule: text(),
         why: text(),
     };
-    let rules = RulesFacts {
-        path: text(),
-        hash: text(),
-        limits: usize::MAX,
+    let side = SideReport {
+        rules: RulesFacts {
+            path: text(),
+            hash: text(),
+            limits: usize::MAX,
+        },
+        admitted: u64::MAX,
+        refused: u64::MAX,
+        by_rule: (0..number).map(rule).collect(),
+        worst_minutes: vec![minute; number],
+        ..SideReport::default()
     };
     ReplayReport {
         recording: RecordingFacts {
@@ -81,20 +86,9 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
             requests: u64::MAX,
             ..RecordingFacts::default()
         },
-        rules: rules.clone(),
-        admitted: u64::MAX,
-        refused: u64::MAX,
-        by_rule: by_rule.clone(),
-        worst_minutes: worst_minutes.clone(),
+        base: side.clone(),
         over_time: vec![point; number],
-        against: Some(AgainstReport {
-            rules,
-            admitted: u64::MAX,
-            refused: u64::MAX,
-            by_rule,
-            worst_minutes,
-            ..AgainstReport::default()
-        }),
+        against: Some(side),
         newly_refused: Some(u64::MAX),
         newly_admitted: Some(u64::MAX),
         keys_newly_refused: Some(keys.clone()),
@@ -180,22 +174,22 @@ fn the_answer_says_what_changes() {
     };
     let mut report = ReplayReport::default();
     assert_eq!(answer(&report), "No request of this recording was decided.");
-    (report.admitted, report.refused) = (996, 4);
+    (report.base.admitted, report.base.refused) = (996, 4);
     assert_eq!(
         answer(&report),
         "These rules refuse 0.4 % of requests: 4 of 1,000."
     );
-    report.against = Some(AgainstReport {
+    report.against = Some(SideReport {
         admitted: 996,
         refused: 4,
-        ..AgainstReport::default()
+        ..SideReport::default()
     });
     let same = "B decides every request as A does: 0.4 % are refused.";
     assert_eq!(answer(&report), same);
-    report.against = Some(AgainstReport {
+    report.against = Some(SideReport {
         admitted: 969,
         refused: 31,
-        ..AgainstReport::default()
+        ..SideReport::default()
     });
     (report.newly_refused, report.newly_admitted) = (Some(27), Some(0));
     report.keys_newly_refused = Some(vec![KeyCount::default(); 10]);
