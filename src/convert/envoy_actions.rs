@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::convert::yaml_text::{comment, scalar};
+use crate::convert::rules_text::{comment, scalar};
 use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// Keys that Envoy fills from one header, and that header.
@@ -60,23 +60,12 @@ struct EntrySource {
 struct ActionList {
     about: String,
     entries: Vec<EntrySource>,
-    moment: Moment,
+    /// What it has besides its actions.
+    fields: &'static str,
 }
 
-/// When Envoy sends a list of actions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Moment {
-    /// Before the request.
-    Request,
-    /// When the request is done, to return its slot.
-    Refund,
-    /// Before the request, to reserve.
-    Start,
-    /// When the request is done, to settle its reservation.
-    End,
-}
-
-/// What a list of actions has besides its actions.
+/// The fields of a list that Envoy sends when the request is done, to return its slot; of one that
+/// reserves before the request; and of one that settles the reservation when the request is done.
 const REFUND: &str = "    # needs RateLimitPerRoute: docs/rules.md#limit-concurrency-with-envoy
     hits_addend: { number: 1, is_negative_hits: true }
     apply_on_stream_done: true
@@ -161,26 +150,26 @@ fn lists<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<ActionList> {
             if !seen.insert(path.clone()) {
                 continue;
             }
-            let (first, last) = match (holder, &rule.reserve) {
-                (None, _) => (Moment::Request, None),
+            let (fields, last) = match (holder, &rule.reserve) {
+                (None, _) => ("", None),
                 (Some(_), None) => {
                     let about = "returns the slot when the request is done";
-                    (Moment::Request, Some((Moment::Refund, about)))
+                    ("", Some((REFUND, about)))
                 }
                 (Some(_), Some(_)) => {
                     let about = "settles the reservation when the request is done";
-                    (Moment::Start, Some((Moment::End, about)))
+                    (START, Some((END, about)))
                 }
             };
             lists.push(ActionList {
                 about: keys.join(", "),
                 entries: path.clone(),
-                moment: first,
+                fields,
             });
-            lists.extend(last.map(|(moment, about)| ActionList {
+            lists.extend(last.map(|(fields, about)| ActionList {
                 about: about.to_owned(),
                 entries: path,
-                moment,
+                fields,
             }));
         }
     }
@@ -224,12 +213,7 @@ fn write_list(text: &mut String, list: &ActionList, sources: &KeySources) {
         for entry in &list.entries {
             write_action(text, entry, sources, without.contains(&entry.key.as_str()));
         }
-        text.push_str(match list.moment {
-            Moment::Request => "",
-            Moment::Refund => REFUND,
-            Moment::Start => START,
-            Moment::End => END,
-        });
+        text.push_str(list.fields);
     }
 }
 

@@ -5,10 +5,7 @@
 //! | [`limitador`] | limits files of limitador |
 //! | [`asp_net_core`] | settings of AspNetCoreRateLimit |
 //! | [`envoy_actions`] | the rate limit actions that build the descriptors of a rules file |
-//! | `finding` | what has no equal, with its place |
 //! | `rules_text` | a rules file as it is written |
-//! | `yaml_text` | scalars and comments of YAML |
-//! | `window` | seconds as a unit and a multiplier |
 //!
 //! Every rules file that a conversion returns has been loaded without an error. What has no equal
 //! is a [`Finding`].
@@ -17,17 +14,17 @@
 
 pub mod asp_net_core;
 pub mod envoy_actions;
-mod finding;
 pub mod limitador;
 mod rules_text;
-mod window;
-mod yaml_text;
 
-pub use self::finding::{Finding, Severity};
+use std::fmt;
+use std::rc::Rc;
+
 use self::rules_text::RulesText;
+use crate::rules::excerpt::printable;
 use crate::rules::file;
 use crate::rules::path::Source;
-use crate::rules::yaml::{self, Node};
+use crate::rules::yaml::{self, Node, Position, Span};
 
 /// A rules file that a conversion wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +44,30 @@ pub struct Conversion {
     pub findings: Vec<Finding>,
 }
 
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Severity {
+    /// It is left out, because it has no equal.
+    Gap,
+    /// It is converted; the note says what to set elsewhere, or what differs.
+    Note,
+}
+
+/// What has no equal or behaves differently, where, and what to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The file.
+    pub file: String,
+    /// The place in it.
+    pub at: Position,
+    /// What was found.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
 /// Why nothing was converted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConvertError {
@@ -56,6 +77,44 @@ pub enum ConvertError {
     /// The rules that were written do not load.
     #[error("the converted rules are invalid, which is a defect of tollgate:\n{0}")]
     Defect(String),
+}
+
+// === impl Finding ===
+
+impl Finding {
+    fn gap(file: &str, span: Span, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Gap,
+            file: file.to_owned(),
+            at: span.at,
+            message: message.into(),
+            help: help.into(),
+        }
+    }
+
+    fn note(file: &str, span: Span, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Note,
+            ..Self::gap(file, span, message, help)
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Gap => "warning",
+            Severity::Note => "note",
+        };
+        let Position { line, column } = self.at;
+        write!(
+            f,
+            "{}:{line}:{column}: {severity}: {}\n  help: {}",
+            printable(&self.file),
+            printable(&self.message),
+            printable(&self.help)
+        )
+    }
 }
 
 // === impl Conversion ===
@@ -69,17 +128,16 @@ impl Conversion {
 
     /// The conversion to these files. Fails if one of them does not load.
     fn checked(files: Vec<RulesText>, mut findings: Vec<Finding>) -> Result<Self, ConvertError> {
-        findings.sort_by(|one, other| one.place().cmp(&other.place()));
+        findings.sort_by(|one, other| (&one.file, one.at).cmp(&(&other.file, other.at)));
         findings.dedup();
         let mut rules = Vec::new();
         for file in files {
-            let text = file.to_string();
-            if let Some(error) = load_error(&text) {
+            if let Some(error) = load_error(&file) {
                 return Err(ConvertError::Defect(error));
             }
             rules.push(ConvertedRules {
+                text: file.to_string(),
                 domain: file.domain,
-                text,
             });
         }
         Ok(Self { rules, findings })
@@ -87,10 +145,10 @@ impl Conversion {
 }
 
 /// The first error of a rules file; none if it loads.
-fn load_error(text: &str) -> Option<String> {
+fn load_error(rules: &RulesText) -> Option<String> {
     let source = Source {
         name: "rules.yaml".to_owned(),
-        text: text.to_owned(),
+        text: rules.to_string(),
     };
     let report = file::load(&[source], file::Options::default()).err()?;
     let first = report.errors.first();
@@ -98,7 +156,7 @@ fn load_error(text: &str) -> Option<String> {
 }
 
 /// The root of a YAML document. None for an empty one. The origins refuse several documents.
-fn document(file: &str, text: &str) -> Result<Option<std::rc::Rc<Node>>, ConvertError> {
+fn document(file: &str, text: &str) -> Result<Option<Rc<Node>>, ConvertError> {
     let input = |span, message: &str, help| {
         let finding = Finding::gap(file, span, message, help);
         ConvertError::Input(finding)

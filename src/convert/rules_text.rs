@@ -1,11 +1,27 @@
 //! A rules file as it is written: levels, limits and comments, in a fixed order.
+//!
+//! A text is plain only if every reader of YAML takes it for that text: `yes`, `1e3` and `*` are
+//! quoted.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::num::NonZeroU64;
 
-use crate::convert::window::Window;
-use crate::convert::yaml_text::{comment, list, scalar};
+use crate::rules::excerpt::{excerpt, printable};
 use tollgate_limiter::CountRefused;
+
+/// Words that YAML 1.1 reads as a boolean or null.
+const WORDS: [&str; 10] = [
+    "y", "yes", "n", "no", "on", "off", "true", "false", "null", "~",
+];
+
+/// Units of windows in seconds, from the longest.
+const UNITS: [(&str, u64); 4] = [
+    ("day", 86_400),
+    ("hour", 3_600),
+    ("minute", 60),
+    ("second", 1),
+];
 
 /// A rules file.
 #[derive(Clone, Debug)]
@@ -18,7 +34,7 @@ pub(super) struct RulesText {
 /// Sibling levels, in their order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Levels {
-    levels: Vec<Level>,
+    pub(super) levels: Vec<Level>,
     /// The positions of levels that [`Levels::add`] added.
     positions: HashMap<LevelIdentity, usize>,
 }
@@ -43,7 +59,7 @@ pub(super) struct Level {
 
 /// The values of a level.
 #[derive(Clone, Debug, Eq, Hash)]
-#[allow(clippy::derived_hash_with_manual_eq)] // it compares as a derived one would, and counts
+#[cfg_attr(not(test), derive(PartialEq))] // tests count how often values are compared
 pub(super) enum Values {
     Any,
     /// Exactly this text.
@@ -60,7 +76,8 @@ pub(super) enum Values {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct LimitText {
     pub(super) comment: String,
-    pub(super) window: Window,
+    /// The length of its window, in seconds.
+    pub(super) seconds: NonZeroU64,
     pub(super) requests: u32,
     pub(super) name: String,
     /// What becomes of refused hits; none for the default.
@@ -76,22 +93,6 @@ pub(super) struct Response {
 }
 
 // === impl Values ===
-
-impl PartialEq for Values {
-    fn eq(&self, other: &Self) -> bool {
-        #[cfg(test)]
-        comparisons::COUNT.with(|count| count.set(count.get().saturating_add(1)));
-        match (self, other) {
-            (Self::Any, Self::Any) => true,
-            (Self::Text(one), Self::Text(other))
-            | (Self::Pattern(one), Self::Pattern(other))
-            | (Self::Regex(one), Self::Regex(other)) => one == other,
-            (Self::List(some), Self::List(others))
-            | (Self::Prefixes(some), Self::Prefixes(others)) => some == others,
-            _ => false,
-        }
-    }
-}
 
 impl Values {
     /// One text, also if it has a `*` or is empty.
@@ -121,6 +122,15 @@ impl Values {
         }
     }
 
+    /// The exact values; none if it matches others.
+    pub(super) fn exact(&self) -> Option<&[String]> {
+        match self {
+            Self::Text(text) => Some(std::slice::from_ref(text)),
+            Self::List(texts) => Some(texts),
+            Self::Any | Self::Pattern(_) | Self::Regex(_) | Self::Prefixes(_) => None,
+        }
+    }
+
     /// Whether it matches several values, so that they may share a bucket.
     pub(super) fn match_many(&self) -> bool {
         !matches!(self, Self::Any | Self::Text(_))
@@ -142,19 +152,6 @@ pub(super) fn escaped(text: &str) -> String {
 // === impl Levels ===
 
 impl Levels {
-    pub(super) fn is_empty(&self) -> bool {
-        self.levels.is_empty()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Level> {
-        self.levels.iter()
-    }
-
-    /// Appends a level that is never joined with another one.
-    pub(super) fn push(&mut self, level: Level) {
-        self.levels.push(level);
-    }
-
     /// Adds a level. What it has in common with an added one is joined.
     pub(super) fn add(&mut self, level: Level) {
         let identity = level.identity();
@@ -177,11 +174,6 @@ impl Levels {
             self.add(level);
         }
     }
-
-    /// Appends levels that are never joined with others.
-    pub(super) fn append(&mut self, mut others: Self) {
-        self.levels.append(&mut others.levels);
-    }
 }
 
 impl From<Vec<Level>> for Levels {
@@ -191,14 +183,6 @@ impl From<Vec<Level>> for Levels {
             levels,
             positions: HashMap::new(),
         }
-    }
-}
-
-impl FromIterator<Level> for Levels {
-    fn from_iter<I: IntoIterator<Item = Level>>(levels: I) -> Self {
-        let mut added = Self::default();
-        levels.into_iter().for_each(|level| added.add(level));
-        added
     }
 }
 
@@ -268,19 +252,42 @@ impl Level {
                 )?;
             }
         }
-        if !self.below.is_empty() {
+        if !self.below.levels.is_empty() {
             writeln!(f, "{:indent$}descriptors:", "")?;
         }
-        for level in self.below.iter() {
+        for level in &self.below.levels {
             level.write(f, indent.saturating_add(2))?;
         }
         Ok(())
     }
 }
 
+// === impl LimitText ===
+
+impl LimitText {
+    /// A limit of so many requests a second, without a name.
+    pub(super) fn per_second(requests: u32) -> Self {
+        Self {
+            comment: String::new(),
+            seconds: NonZeroU64::MIN,
+            requests,
+            name: String::new(),
+            count_refused: None,
+            replaces: Vec::new(),
+        }
+    }
+}
+
+/// The longest unit that divides a window, and how many of them it has.
+fn unit_of(seconds: u64) -> (&'static str, u64) {
+    let mut units = UNITS.iter();
+    let longest = units.find(|(_, unit)| seconds.is_multiple_of(*unit));
+    longest.map_or(("second", seconds), |(name, unit)| (*name, seconds / unit))
+}
+
 impl fmt::Display for LimitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, multiplier) = self.window.unit();
+        let (unit, multiplier) = unit_of(self.seconds.get());
         write!(f, "{{ unit: {unit}")?;
         if multiplier != 1 {
             write!(f, ", unit_multiplier: {multiplier}")?;
@@ -311,15 +318,67 @@ impl fmt::Display for RulesText {
         }
         writeln!(f, "domain: {}", scalar(&self.domain))?;
         writeln!(f, "all_or_nothing: true")?;
-        if self.descriptors.is_empty() {
+        if self.descriptors.levels.is_empty() {
             return writeln!(f, "descriptors: []");
         }
         writeln!(f, "descriptors:")?;
-        for level in self.descriptors.iter() {
+        for level in &self.descriptors.levels {
             level.write(f, 2)?;
         }
         Ok(())
     }
+}
+
+/// A text as a scalar that may stand anywhere, also within brackets.
+pub(super) fn scalar(text: &str) -> String {
+    if is_plain(text) {
+        return text.to_owned();
+    }
+    let is_printable = text.chars().all(|c| matches!(c, ' '..='~'));
+    if is_printable && text.contains(['\\', '"']) {
+        return format!("'{}'", text.replace('\'', "''"));
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            ' '..='~' => quoted.push(c),
+            c if c.is_alphanumeric() => quoted.push(c),
+            c => {
+                // Writing to a String does not fail.
+                let _ = write!(quoted, "\\U{:08x}", u32::from(c));
+            }
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A list of texts in brackets.
+pub(super) fn list(texts: &[String]) -> String {
+    let texts: Vec<_> = texts.iter().map(|text| scalar(text)).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// A text that may stand in a comment: one line, bounded, without control characters.
+pub(super) fn comment(text: &str) -> String {
+    printable(&excerpt(text)).into_owned()
+}
+
+fn is_plain(text: &str) -> bool {
+    // An IPv4 address or prefix is no number.
+    let of_address = |c: char| c.is_ascii_digit() || c == '.' || c == '/';
+    if text.chars().all(of_address) && text.matches('.').count() == 3 && !text.starts_with('.') {
+        return true;
+    }
+    let mut chars = text.chars();
+    let first = chars.next();
+    let begins = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '/' || c == '_');
+    let goes_on = chars.all(|c| c.is_ascii_alphanumeric() || "/_.-".contains(c));
+    begins && goes_on && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// How often values were compared on this thread.
@@ -327,7 +386,89 @@ impl fmt::Display for RulesText {
 pub(super) mod comparisons {
     use std::cell::Cell;
 
+    use super::Values;
+
     thread_local! {
         pub(in crate::convert) static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl PartialEq for Values {
+        fn eq(&self, other: &Self) -> bool {
+            COUNT.with(|count| count.set(count.get().saturating_add(1)));
+            format!("{self:?}") == format!("{other:?}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::yaml;
+
+    #[test]
+    fn the_unit_is_the_longest_that_divides_the_window() {
+        assert_eq!(unit_of(1), ("second", 1));
+        assert_eq!(unit_of(90), ("second", 90));
+        assert_eq!(unit_of(5_400), ("minute", 90));
+        assert_eq!(unit_of(604_800), ("day", 7));
+    }
+
+    #[test]
+    fn every_scalar_is_read_as_the_text_it_was() {
+        for text in [
+            "",
+            "a",
+            "/api/v1",
+            "yes",
+            "NO",
+            "~",
+            "1s",
+            "0x10",
+            "1e3",
+            "*",
+            "a: b",
+            "a #b",
+            "-",
+            "- a",
+            "a'b",
+            "a\"b",
+            "\\d+",
+            "(?i)/a/*",
+            "[x]",
+            "{x}",
+            "tab\there",
+            "line\nbreak",
+            "é",
+            "\u{85}",
+            "\u{2028}",
+            "\u{feff}",
+            " a ",
+            "!tag",
+            "&anchor",
+            "%",
+            "@",
+            "`",
+            "a,b",
+            "null",
+            "..",
+            "---",
+            "10.0.0.1",
+            "10.0.0.0/8",
+            "1.2",
+            "1...2",
+            "\u{7f}",
+            "=",
+        ] {
+            let line = format!(
+                "key: {{ value: {}, list: {} }}\n",
+                scalar(text),
+                list(&[text.to_owned()])
+            );
+            let root = yaml::parse(&line).unwrap().root.unwrap();
+            let field = root.field("key").unwrap().field("value").unwrap();
+            assert_eq!(field.text(), Some(text), "{line}");
+            assert!(!field.is_null(), "{line}");
+            assert_eq!(field.boolean(), None, "{line}");
+        }
     }
 }

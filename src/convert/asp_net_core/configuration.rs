@@ -1,4 +1,5 @@
-//! The configuration of a .NET program: JSON with comments, from several files.
+//! The configuration of a .NET program: JSON with comments, from several files. And the sections of
+//! the library's two middlewares in it.
 //!
 //! As in .NET, names are compared without case, every scalar is text, and a later file overrides an
 //! earlier one name by name, in lists index by index. The JSON is read as YAML, which it is once
@@ -12,6 +13,16 @@ use crate::rules::yaml::{Content, Node, Span};
 
 /// How many values a file may have, aliases of YAML unfolded.
 const VALUES_MAX: usize = 1_000_000;
+
+/// What a middleware counts by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Ip,
+    Client,
+}
+
+/// Both.
+pub(super) const KINDS: [Kind; 2] = [Kind::Ip, Kind::Client];
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -115,6 +126,47 @@ fn without_comments(text: &str) -> String {
         }
     }
     written.into_iter().collect()
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Whether a name is that of a section of this middleware.
+    pub(super) fn has_section(self, name: &str) -> bool {
+        let sections = [self.section(), self.policies().0];
+        sections
+            .iter()
+            .any(|section| section.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Client => "client",
+        }
+    }
+
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Ip => "remote_address",
+            Self::Client => "client_id",
+        }
+    }
+
+    pub(super) fn section(self) -> &'static str {
+        match self {
+            Self::Ip => "IpRateLimiting",
+            Self::Client => "ClientRateLimiting",
+        }
+    }
+
+    /// The section of the policies, its list, and the member that says whose they are.
+    pub(super) fn policies(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Ip => ("IpRateLimitPolicies", "IpRules", "Ip"),
+            Self::Client => ("ClientRateLimitPolicies", "ClientRules", "ClientId"),
+        }
+    }
 }
 
 // === impl Setting ===

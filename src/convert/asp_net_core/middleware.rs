@@ -6,15 +6,14 @@
 //! limit `replaces` the general limits of its period.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
-use super::configuration::Setting;
-use super::kind::Kind;
+use super::configuration::{Kind, Setting};
 use super::policies::{Group, Policy, groups};
 use super::rate_rule::{Matching, RateRule, read, read_response, status_note, template};
 use super::whitelist;
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Response, Values};
-use crate::convert::window::Window;
 use tollgate_limiter::CountRefused;
 
 /// A middleware.
@@ -28,8 +27,8 @@ pub(super) struct Middleware<'s> {
     is_stacked: bool,
     /// The response of rules without their own.
     response: Option<Response>,
-    /// The shortest period of all rules.
-    shortest: Option<Window>,
+    /// The shortest period of all rules, in seconds.
+    shortest: Option<NonZeroU64>,
 }
 
 // === impl Middleware ===
@@ -78,7 +77,7 @@ impl<'s> Middleware<'s> {
             response: response.or(message),
             shortest: None,
         };
-        middleware.shortest = middleware.rules().map(|rule| rule.window).min();
+        middleware.shortest = middleware.rules().map(|rule| rule.seconds).min();
         middleware.name_rules();
         middleware.note_periods(findings);
         middleware
@@ -119,18 +118,12 @@ impl<'s> Middleware<'s> {
 
     /// Notes periods that do not divide each other: their windows end at different times.
     fn note_periods(&self, findings: &mut Vec<Finding>) {
-        let mut windows: Vec<_> = self.rules().map(|rule| rule.window).collect();
-        windows.sort_unstable();
-        windows.dedup();
-        let mut pairs = windows.windows(2).filter_map(|pair| match pair {
-            [short, long] => Some((short, long)),
-            _ => None,
-        });
-        if let Some((short, long)) = pairs.find(|(short, long)| long.seconds % short.seconds != 0) {
-            let message = format!(
-                "a period of {} s does not divide one of {} s",
-                short.seconds, long.seconds
-            );
+        let mut periods: Vec<_> = self.rules().map(|rule| rule.seconds).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        let mut pairs = periods.iter().zip(periods.iter().skip(1));
+        if let Some((short, long)) = pairs.find(|(short, long)| long.get() % **short != 0) {
+            let message = format!("a period of {short} s does not divide one of {long} s");
             let help = "the library counts a request in a short period also when a long one refuses it; tollgate returns the hit, which shows where a short window outlasts the long one";
             findings.push(self.options.note(message, help));
         }
@@ -229,7 +222,7 @@ impl<'s> Middleware<'s> {
             return end;
         }
         let mut level = Level::new(self.kind.key(), values);
-        level.below.push(class.endpoint_levels(end));
+        level.below.levels.push(class.endpoint_levels(end));
         level
     }
 
@@ -264,7 +257,9 @@ impl<'s> Middleware<'s> {
     }
 
     fn limit(&self, rule: &RateRule) -> LimitText {
-        let is_longer = self.shortest.is_some_and(|shortest| shortest < rule.window);
+        let is_longer = self
+            .shortest
+            .is_some_and(|shortest| shortest < rule.seconds);
         rule.limit_text((self.is_stacked && is_longer).then_some(CountRefused::All))
     }
 }

@@ -3,9 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `configuration` | .NET's configuration: JSON with comments, from several files |
-//! | `period`, `prefixes`, `endpoint` | periods, addresses and endpoints as they are written |
-//! | `rate_rule` | one rule |
-//! | `kind` | the two middlewares |
+//! | `prefixes` | addresses as they are written |
+//! | `rate_rule` | one rule, with its endpoint and its period |
 //! | `policies` | policies, and to whom which of them apply |
 //! | `middleware` | the rules by address or by client, and their levels |
 //! | `whitelist` | white lists of another key than the one counted by |
@@ -14,10 +13,7 @@
 //! query. A refused request counts as in the library, in every window that can still refuse.
 
 mod configuration;
-mod endpoint;
-mod kind;
 mod middleware;
-mod period;
 mod policies;
 mod prefixes;
 mod rate_rule;
@@ -25,8 +21,7 @@ mod whitelist;
 
 use std::fmt::Write as _;
 
-use self::configuration::Setting;
-use self::kind::{KINDS, Kind};
+use self::configuration::{KINDS, Kind, Setting};
 use self::middleware::Middleware;
 use crate::convert::rules_text::RulesText;
 use crate::convert::{Conversion, ConvertError, Finding};
@@ -101,26 +96,20 @@ const WITHOUT_EQUAL: [(&str, &str); 4] = [
 ///
 /// When a file is not JSON, or no file has a section of the library.
 pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, ConvertError> {
-    let root = configuration::read(sources)?;
+    let Some(root) = configuration::read(sources)? else {
+        return Err(no_section(sources));
+    };
     let mut findings = Vec::new();
     let mut descriptors = Vec::new();
-    let mut comments = vec![
-        "Converted from AspNetCoreRateLimit by `tollgate convert --from aspnetcoreratelimit`."
-            .to_owned(),
-        "Windows begin at the full second, minute, hour or day, not with the first hit.".to_owned(),
-    ];
     let mut read = Vec::new();
     // Without its section, each option of a middleware has its default.
-    let defaults = root.as_ref().map(Setting::without_members);
+    let defaults = root.without_members();
     for kind in KINDS {
-        let (Some(root), Some(defaults)) = (&root, &defaults) else {
-            break;
-        };
         let (policies_section, ..) = kind.policies();
         let policies = root.get(policies_section);
         let options = match (root.get(kind.section()), policies) {
             (Some(options), _) => options,
-            (None, Some(_)) => defaults,
+            (None, Some(_)) => &defaults,
             (None, None) => continue,
         };
         note_options(kind, options, &mut findings);
@@ -130,25 +119,20 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         read.push(middleware);
     }
     let Some(last) = read.last() else {
-        let name = sources.first().map_or("", |source| source.name.as_str());
-        let message = "no section of AspNetCoreRateLimit";
-        let help = "give the file with IpRateLimiting or ClientRateLimiting";
-        let start = Span {
-            at: Position { line: 1, column: 1 },
-            ..Span::default()
-        };
-        let finding = Finding::gap(name, start, message, help);
-        return Err(ConvertError::Input(finding));
+        return Err(no_section(sources));
     };
-    if let Some(root) = &root {
-        note_misplaced(root, true, &mut findings);
-    }
+    note_misplaced(&root, true, &mut findings);
     if read.len() > 1 {
         let message = "limits by address and by client are checked together";
         let help = "a request that one refuses counts in none; in the library it counts in the middleware that ran first";
         findings.push(last.options.note(message, help));
     }
-    comments.push(actions_comment(&read));
+    let comments = vec![
+        "Converted from AspNetCoreRateLimit by `tollgate convert --from aspnetcoreratelimit`."
+            .to_owned(),
+        "Windows begin at the full second, minute, hour or day, not with the first hit.".to_owned(),
+        actions_comment(&read),
+    ];
     Conversion::checked(
         vec![RulesText {
             comments,
@@ -157,6 +141,17 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         }],
         findings,
     )
+}
+
+fn no_section(sources: &[Source]) -> ConvertError {
+    let name = sources.first().map_or("", |source| source.name.as_str());
+    let message = "no section of AspNetCoreRateLimit";
+    let help = "give the file with IpRateLimiting or ClientRateLimiting";
+    let start = Span {
+        at: Position { line: 1, column: 1 },
+        ..Span::default()
+    };
+    ConvertError::Input(Finding::gap(name, start, message, help))
 }
 
 /// Notes options that Envoy sets, that have no equal, or that do not exist.

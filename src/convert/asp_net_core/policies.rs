@@ -1,10 +1,8 @@
 //! Policies of addresses and clients, and the groups to which the same policies apply.
 
-use super::configuration::Setting;
-use super::kind::Kind;
-use super::prefixes::{Network, networks};
+use super::configuration::{Kind, Setting};
+use super::prefixes::{Network, known_networks};
 use super::rate_rule::{Matching, RateRule, read as read_rule};
-use super::whitelist::known_networks;
 use crate::convert::Finding;
 use crate::convert::rules_text::Values;
 
@@ -45,13 +43,13 @@ pub(super) fn read<'s>(
             findings.push(item.gap(message, format!("add {member}, or remove the policy")));
             continue;
         }
-        let mut found = Vec::new();
-        if kind == Kind::Ip {
-            if known_networks(&whose, at, findings).is_none() {
-                continue;
-            }
-            found = networks(&whose).unwrap_or_default();
-        }
+        let networks = match kind {
+            Kind::Ip => known_networks(&whose, at, findings),
+            Kind::Client => Some(Vec::new()),
+        };
+        let Some(networks) = networks else {
+            continue;
+        };
         for (name, value) in item.members() {
             let is = |known: &str| known.eq_ignore_ascii_case(name);
             if is("Rules") {
@@ -80,7 +78,7 @@ pub(super) fn read<'s>(
             number: index.saturating_add(1),
             whose,
             at,
-            networks: found,
+            networks,
             rules,
         });
     }
@@ -137,9 +135,7 @@ fn address_groups(
 ) -> Vec<Group> {
     let mut listed: Vec<Network> = Vec::new();
     for (text, at) in options.texts_of("IpWhitelist") {
-        if known_networks(text, at, findings).is_some() {
-            listed.extend(networks(text).unwrap_or_default());
-        }
+        listed.extend(known_networks(text, at, findings).unwrap_or_default());
     }
     listed.sort_unstable();
     listed.dedup();

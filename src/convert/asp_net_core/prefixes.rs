@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use super::configuration::Setting;
+use crate::convert::Finding;
 use tollgate_limiter::Prefix;
 
 /// A prefix, as a range of bits.
@@ -13,8 +15,23 @@ pub(super) struct Network {
     length: u32,
 }
 
+/// Reads a text; none and a finding if it is none of the forms.
+pub(super) fn known_networks(
+    text: &str,
+    at: &Setting,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<Network>> {
+    let found = networks(text);
+    if found.is_none() {
+        let message = format!("'{text}' is left out: it is no address, CIDR or range");
+        let help = "write an address, a CIDR such as 10.0.0.0/8, or begin-end";
+        findings.push(at.gap(message, help));
+    }
+    found
+}
+
 /// Reads a text; none if it is none of the forms.
-pub(super) fn networks(text: &str) -> Option<Vec<Network>> {
+fn networks(text: &str) -> Option<Vec<Network>> {
     let text = text.trim();
     if let Some((begin, end)) = text.split_once('-') {
         let (begin, end) = (address(begin.trim())?, address(end.trim())?);

@@ -1,12 +1,15 @@
 //! One rule: an endpoint, a period and a limit.
+//!
+//! An endpoint is `*`, `verb:/path` with `*` and `?`, or a regular expression of that form. The
+//! library compares `verb:path` in lower case, without slashes at the end of the path. tollgate gets
+//! verb and path as two entries, as the client spelled them.
+
+use std::num::NonZeroU64;
 
 use super::configuration::Setting;
-use super::endpoint::{Endpoint, EndpointError};
-use super::period::{period, time_span};
 use crate::convert::Finding;
 use crate::convert::load_error;
-use crate::convert::rules_text::{Level, LimitText, Response, RulesText, Values};
-use crate::convert::window::Window;
+use crate::convert::rules_text::{Level, Levels, LimitText, Response, RulesText, Values, escaped};
 use tollgate_limiter::CountRefused;
 
 /// The fields of a rule.
@@ -27,7 +30,8 @@ pub(super) struct RateRule {
     pub(super) endpoint: Endpoint,
     /// The period as it was written: rules override each other by this text.
     pub(super) period: String,
-    pub(super) window: Window,
+    /// The period in seconds.
+    pub(super) seconds: NonZeroU64,
     pub(super) limit: f64,
     pub(super) is_monitored: bool,
     pub(super) response: Option<Response>,
@@ -37,6 +41,29 @@ pub(super) struct RateRule {
     /// Its name in the rules file.
     pub(super) name: String,
 }
+
+/// What an endpoint matches.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Endpoint {
+    pub(super) method: Values,
+    pub(super) path: Values,
+    /// The path is one, however it is spelled, so its bucket is shared.
+    pub(super) is_one_path: bool,
+}
+
+/// Why an endpoint cannot be converted.
+pub(super) enum EndpointError {
+    /// It matches no request.
+    Never(&'static str),
+    /// It has no equal.
+    NoEqual(String),
+}
+
+/// Regular expressions that any verb matches.
+const ANY_VERB: [&str; 7] = [".*", ".+", "\\w+", "\\w*", "[a-z]+", "(.*)", "(.+)"];
+
+/// Regular expressions that any path matches.
+const ANY_PATH: [&str; 5] = [".*", ".+", "/.*", "(.*)", "(.+)"];
 
 /// The options that change how a rule is read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,11 +89,11 @@ pub(super) fn read(
     let endpoint_text = endpoint_text.to_lowercase();
     let endpoint = endpoint(setting, &endpoint_text, matching, findings)?;
     let period_text = setting.text_of("Period").unwrap_or_default();
-    let window = match setting.text_of("PeriodTimespan") {
+    let seconds = match setting.text_of("PeriodTimespan") {
         Some(text) => time_span(text),
         None => period(period_text),
     };
-    let Some(window) = window else {
+    let Some(seconds) = seconds else {
         let at = setting.get("Period").unwrap_or(setting);
         let message =
             format!("the rule is left out: '{period_text}' is no period of whole seconds");
@@ -91,7 +118,7 @@ pub(super) fn read(
         endpoint_text,
         endpoint,
         period: period_text.to_owned(),
-        window,
+        seconds,
         limit,
         is_monitored: setting.is_true("MonitorMode"),
         response,
@@ -120,8 +147,7 @@ fn endpoint(
         ));
         return None;
     }
-    let parsed = parse(text, matching.is_regex);
-    match parsed {
+    match parse(text, matching.is_regex) {
         Ok(endpoint) => {
             if !endpoint.is_one_path && endpoint.path.exact().is_none() {
                 let message =
@@ -139,34 +165,22 @@ fn endpoint(
 }
 
 /// Reads an endpoint, and checks that its patterns load.
-pub(super) fn parse(text: &str, is_regex: bool) -> Result<Endpoint, (bool, String)> {
-    let endpoint = Endpoint::parse(text, is_regex).map_err(|error| match error {
-        EndpointError::Never(why) => (true, why.to_owned()),
-        EndpointError::NoEqual(why) => (false, why.to_owned()),
-    })?;
-    let mut levels = Vec::new();
+pub(super) fn parse(text: &str, is_regex: bool) -> Result<Endpoint, EndpointError> {
+    let endpoint = Endpoint::parse(text, is_regex)?;
+    let mut descriptors = Levels::default();
     for (key, values) in [("method", &endpoint.method), ("path", &endpoint.path)] {
         let mut level = Level::new(key, values.clone());
-        if let Some(window) = Window::of_seconds(1) {
-            level.limits.push(LimitText {
-                comment: String::new(),
-                window,
-                requests: 1,
-                name: String::new(),
-                count_refused: None,
-                replaces: Vec::new(),
-            });
-        }
-        levels.push(level);
+        level.limits.push(LimitText::per_second(1));
+        descriptors.levels.push(level);
     }
     let rules = RulesText {
         comments: Vec::new(),
         domain: "check".to_owned(),
-        descriptors: levels.into(),
+        descriptors,
     };
-    match load_error(&rules.to_string()) {
+    match load_error(&rules) {
         None => Ok(endpoint),
-        Some(error) => Err((false, error)),
+        Some(error) => Err(EndpointError::NoEqual(error)),
     }
 }
 
@@ -175,14 +189,18 @@ pub(super) fn endpoint_finding(
     at: &Setting,
     what: &str,
     text: &str,
-    (is_never, why): &(bool, String),
+    error: &EndpointError,
 ) -> Finding {
-    if *is_never {
-        let message = format!("{what} of endpoint '{text}' never applies: {why}");
-        return at.note(message, "remove it, or correct its endpoint");
+    match error {
+        EndpointError::Never(why) => {
+            let message = format!("{what} of endpoint '{text}' never applies: {why}");
+            at.note(message, "remove it, or correct its endpoint")
+        }
+        EndpointError::NoEqual(why) => {
+            let message = format!("{what} of endpoint '{text}' is left out: {why}");
+            at.gap(message, "write verb:/path or *:/path, and convert again")
+        }
     }
-    let message = format!("{what} of endpoint '{text}' is left out: {why}");
-    at.gap(message, "write verb:/path or *:/path, and convert again")
 }
 
 /// Reads a `QuotaExceededResponse`.
@@ -203,11 +221,8 @@ pub(super) fn read_response(setting: &Setting, findings: &mut Vec<Finding>) -> O
 pub(super) fn status_note(status: &Setting) -> Finding {
     let text = status.text().unwrap_or_default();
     let message = format!("the status {text} is set in Envoy, for all refusals alike");
-    let help = "set rated_limited_status in the rate limit filter: docs/dotnet.md#envoy-status";
-    status.note(
-        message,
-        help.replace("rated_limited_status", "rate_limited_status"),
-    )
+    let help = "set rate_limited_status in the rate limit filter: docs/dotnet.md#envoy-status";
+    status.note(message, help)
 }
 
 /// A text of `string.Format` as a body: `{0}` is the limit, `{1}` the period, `{2}` the wait.
@@ -261,7 +276,7 @@ impl RateRule {
     pub(super) fn limit_text(&self, count_refused: Option<CountRefused>) -> LimitText {
         LimitText {
             comment: self.comment.clone(),
-            window: self.window,
+            seconds: self.seconds,
             requests: self.requests(),
             name: self.name.clone(),
             count_refused,
@@ -275,18 +290,237 @@ impl RateRule {
         end.values = self.endpoint.path.clone();
         end.is_shared = self.endpoint.is_one_path;
         let mut method = Level::new("method", self.endpoint.method.clone());
-        method.below.push(end);
+        method.below.levels.push(end);
         method
     }
 }
 
-impl Values {
-    /// The exact values; none if there are others.
-    pub(super) fn exact(&self) -> Option<Vec<String>> {
-        match self {
-            Self::Text(text) => Some(vec![text.clone()]),
-            Self::List(texts) => Some(texts.clone()),
-            Self::Any | Self::Pattern(_) | Self::Regex(_) | Self::Prefixes(_) => None,
+// === impl Endpoint ===
+
+impl Endpoint {
+    const ALL: Self = Self {
+        method: Values::Any,
+        path: Values::Any,
+        is_one_path: false,
+    };
+
+    fn parse(text: &str, is_regex: bool) -> Result<Self, EndpointError> {
+        if is_regex {
+            return Self::of_regex(text);
         }
+        if text == "*" {
+            return Ok(Self::ALL);
+        }
+        let (verb, path) = match text.split_once(':') {
+            Some(parts) => parts,
+            None if text.starts_with("*/") => ("*", text),
+            None => {
+                let why = "it has no `:` between verb and path";
+                return Err(EndpointError::NoEqual(why.to_owned()));
+            }
+        };
+        let method = match verb {
+            "*" => Values::Any,
+            verb if is_word(verb) => Values::Text(verb.to_ascii_uppercase()),
+            _ => return Err(EndpointError::NoEqual("its verb has wildcards".to_owned())),
+        };
+        if matches!(path, "*" | "/*") {
+            return Ok(Self {
+                method,
+                ..Self::ALL
+            });
+        }
+        if !path.contains(['*', '?']) {
+            return Self::of_path(method, path);
+        }
+        let regex = path_regex(path);
+        Ok(Self {
+            method,
+            path: Values::Regex(regex),
+            is_one_path: false,
+        })
+    }
+
+    /// One path, in any spelling.
+    fn of_path(method: Values, path: &str) -> Result<Self, EndpointError> {
+        if !path.starts_with('/') {
+            return Err(EndpointError::Never("a path begins with `/`"));
+        }
+        if path.len() > 1 && path.ends_with('/') {
+            let why = "the library removes `/` from the end of a request's path";
+            return Err(EndpointError::Never(why));
+        }
+        let path = if path == "/" {
+            Values::Text(path.to_owned())
+        } else {
+            Values::Regex(format!("(?i){}/*", escaped(path)))
+        };
+        let is_one_path = path.match_many();
+        Ok(Self {
+            method,
+            path,
+            is_one_path,
+        })
+    }
+
+    fn of_regex(text: &str) -> Result<Self, EndpointError> {
+        let text = text.strip_prefix('^').unwrap_or(text);
+        let text = text.strip_suffix('$').unwrap_or(text);
+        if text.starts_with('*') {
+            let why =
+                "with EnableRegexRuleMatching it is no regular expression; the library throws";
+            return Err(EndpointError::NoEqual(why.to_owned()));
+        }
+        if ANY_VERB.contains(&text) {
+            return Ok(Self::ALL);
+        }
+        let Some((verb, path)) = split_regex(text) else {
+            let why = "its verb and its path are not apart by one `:`";
+            return Err(EndpointError::NoEqual(why.to_owned()));
+        };
+        let method = verb_values(verb);
+        if ANY_PATH.contains(&path) {
+            return Ok(Self {
+                method,
+                ..Self::ALL
+            });
+        }
+        if !path.contains(|c| "\\.+*?()|[]{}^$".contains(c)) {
+            return Self::of_path(method, path);
+        }
+        Ok(Self {
+            method,
+            path: Values::Regex(format!("(?i){path}/*")),
+            is_one_path: false,
+        })
+    }
+}
+
+/// A path with wildcards as a regex of the paths that clients send. The library compares without
+/// slashes at the end, so what a last wildcard matches ends with another character.
+fn path_regex(path: &str) -> String {
+    let body = path.trim_end_matches('*');
+    let mut regex = "(?i)".to_owned();
+    for c in body.chars() {
+        match c {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            c => regex.push_str(&escaped(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    if body.len() < path.len() {
+        regex.push_str(if body.ends_with('/') {
+            ".*[^/]"
+        } else {
+            "(?:.*[^/])?"
+        });
+    } else if body.ends_with('?') {
+        regex.pop();
+        regex.push_str("[^/]");
+    }
+    regex.push_str("/*");
+    regex
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// The verbs of a regular expression.
+fn verb_values(verb: &str) -> Values {
+    if ANY_VERB.contains(&verb) {
+        return Values::Any;
+    }
+    let inner = verb.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
+    let words: Vec<_> = inner.unwrap_or(verb).split('|').collect();
+    if words.iter().all(|word| is_word(word)) {
+        let words: Vec<_> = words.iter().map(|it| it.to_ascii_uppercase()).collect();
+        return Values::any_of(&words);
+    }
+    Values::Regex(format!("(?i){verb}"))
+}
+
+/// Splits at the only `:` outside of groups and classes. None if there is another one, or a choice
+/// between whole expressions.
+fn split_regex(text: &str) -> Option<(&str, &str)> {
+    let mut depth: u32 = 0;
+    let mut at = None;
+    let mut is_escaped = false;
+    for (index, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '(' | '[' => depth = depth.saturating_add(1),
+            ')' | ']' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => return None,
+            ':' if depth == 0 && at.is_some() => return None,
+            ':' if depth == 0 => at = Some(index),
+            _ => {}
+        }
+    }
+    let (verb, path) = text.split_at_checked(at?)?;
+    Some((verb, path.strip_prefix(':')?))
+}
+
+/// The seconds of a period such as `15m` or `1.5h`; none if they are not whole, or it is none.
+fn period(text: &str) -> Option<NonZeroU64> {
+    let unit = text.chars().last()?;
+    let number = text.strip_suffix(unit)?;
+    let seconds: u64 = match unit.to_ascii_lowercase() {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+    let is_number = !number.is_empty() && number != "." && digits(whole) && digits(fraction);
+    if !is_number || fraction.len() > 9 {
+        return None;
+    }
+    let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let parse = |digits: &str| match digits {
+        "" => Some(0),
+        digits => digits.parse::<u64>().ok(),
+    };
+    let (whole, fraction) = (parse(whole)?, parse(fraction)?);
+    let scaled = whole
+        .checked_mul(scale)?
+        .checked_add(fraction)?
+        .checked_mul(seconds)?;
+    NonZeroU64::new(scaled / scale).filter(|_| scaled % scale == 0)
+}
+
+/// The seconds of a time span `[d.]hh:mm:ss`.
+fn time_span(text: &str) -> Option<NonZeroU64> {
+    let mut parts = text.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let (days, hours) = hours.split_once('.').unwrap_or(("0", hours));
+    let numbers = [(days, 86_400), (hours, 3_600), (minutes, 60), (seconds, 1)];
+    let mut total: u64 = 0;
+    for (number, seconds) in numbers {
+        let number: u64 = number.parse().ok()?;
+        total = total.checked_add(number.checked_mul(seconds)?)?;
+    }
+    NonZeroU64::new(total).filter(|_| parts.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_whole_seconds() {
+        let seconds = |text| period(text).map(NonZeroU64::get);
+        assert_eq!(seconds("1s"), Some(1));
+        assert_eq!(seconds("15m"), Some(900));
+        assert_eq!(seconds("1.5h"), Some(5_400));
+        assert_eq!(seconds("7d"), Some(604_800));
+        for text in ["", "s", ".s", "0.5s", "-1s", "1w", "1 s", "1e3s", "0m"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+        assert_eq!(time_span("1.02:03:04").map(NonZeroU64::get), Some(93_784));
+        assert_eq!(time_span("00:15"), None);
     }
 }

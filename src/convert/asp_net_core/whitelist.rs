@@ -3,13 +3,11 @@
 //! Their descriptor has a limit that no client reaches, which replaces the limits of the
 //! middleware.
 
-use super::configuration::Setting;
-use super::kind::Kind;
-use super::prefixes::networks;
+use super::configuration::{Kind, Setting};
+use super::prefixes::{Network, known_networks};
 use super::rate_rule::{Matching, endpoint_finding, parse};
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Values};
-use crate::convert::window::Window;
 
 /// An endpoint of the white list: its verbs, or none for all; its paths; its text.
 type Listed = (Option<Vec<String>>, Values, String);
@@ -31,75 +29,35 @@ pub(super) fn levels(
         "White lists of {}: their requests count in none of its limits.",
         kind.section()
     ));
-    let end = exempt_level(kind, names);
-    if kind == Kind::Ip {
-        let clients = options.texts_of("ClientWhitelist");
-        let clients: Vec<_> = clients.iter().map(|(text, _)| (*text).to_owned()).collect();
-        if !clients.is_empty() {
-            add(
-                &mut whitelist,
-                "ClientWhitelist",
-                Kind::Client.key(),
-                Values::any_of(&clients),
-                &end,
-            );
+    let mut end = Level::new("", Values::Any);
+    end.limits.push(LimitText {
+        name: format!("{}_whitelist", kind.name()),
+        replaces: names.to_vec(),
+        ..LimitText::per_second(u32::MAX)
+    });
+    let (list, key, values) = match kind {
+        Kind::Ip => {
+            let clients = options.texts_of("ClientWhitelist").into_iter();
+            let clients: Vec<_> = clients.map(|(text, _)| text.to_owned()).collect();
+            let values = (!clients.is_empty()).then(|| Values::any_of(&clients));
+            ("ClientWhitelist", Kind::Client.key(), values)
         }
-    } else {
-        let addresses = options.texts_of("IpWhitelist");
-        let prefixes: Vec<_> = addresses
-            .iter()
-            .filter_map(|(text, at)| known_networks(text, at, findings))
-            .flatten()
-            .collect();
-        if !prefixes.is_empty() {
-            add(
-                &mut whitelist,
-                "IpWhitelist",
-                Kind::Ip.key(),
-                Values::Prefixes(prefixes),
-                &end,
-            );
+        Kind::Client => {
+            let addresses = options.texts_of("IpWhitelist").into_iter();
+            let prefixes: Vec<_> = addresses
+                .filter_map(|(text, at)| known_networks(text, at, findings))
+                .flatten()
+                .map(Network::text)
+                .collect();
+            let values = (!prefixes.is_empty()).then(|| Values::Prefixes(prefixes));
+            ("IpWhitelist", Kind::Ip.key(), values)
         }
+    };
+    if let Some(values) = values {
+        add(&mut whitelist, list, key, values, &end);
     }
     endpoints(&mut whitelist, options, matching, &end, findings);
-    (!whitelist.below.is_empty()).then_some(whitelist)
-}
-
-/// The prefixes of an address; none and a finding if it is no address.
-pub(super) fn known_networks(
-    text: &str,
-    at: &Setting,
-    findings: &mut Vec<Finding>,
-) -> Option<Vec<String>> {
-    let found = networks(text);
-    if found.is_none() {
-        let message = format!("'{text}' is left out: it is no address, CIDR or range");
-        findings.push(at.gap(
-            message,
-            "write an address, a CIDR such as 10.0.0.0/8, or begin-end",
-        ));
-    }
-    Some(
-        found?
-            .into_iter()
-            .map(super::prefixes::Network::text)
-            .collect(),
-    )
-}
-
-fn exempt_level(kind: Kind, names: &[String]) -> Level {
-    let mut end = Level::new("", Values::Any);
-    if let Some(window) = Window::of_seconds(1) {
-        end.limits.push(LimitText {
-            comment: String::new(),
-            window,
-            requests: u32::MAX,
-            name: format!("{}_whitelist", kind.name()),
-            count_refused: None,
-            replaces: names.to_vec(),
-        });
-    }
-    end
+    (!whitelist.below.levels.is_empty()).then_some(whitelist)
 }
 
 /// Adds a level with this key and these values.
@@ -109,7 +67,7 @@ fn add(parent: &mut Level, comment: &str, key: &str, values: Values, end: &Level
     key.clone_into(&mut level.key);
     level.is_shared = values.match_many();
     level.values = values;
-    parent.below.push(level);
+    parent.below.levels.push(level);
 }
 
 /// Adds the white list of endpoints. A verb has its own endpoints and those of all verbs, since the
@@ -138,7 +96,7 @@ fn endpoints(
         match parsed {
             Ok(endpoint) => match (&endpoint.method, endpoint.method.exact()) {
                 (Values::Any, _) => listed.push((None, endpoint.path, text)),
-                (_, Some(verbs)) => listed.push((Some(verbs), endpoint.path, text)),
+                (_, Some(verbs)) => listed.push((Some(verbs.to_vec()), endpoint.path, text)),
                 _ => findings.push(at.gap(
                     format!(
                         "the white list's endpoint '{text}' is left out: its verb is an expression"
@@ -167,7 +125,7 @@ fn endpoints(
         add_path(&mut paths, path, text, end);
     }
     if verbs.is_empty() {
-        whitelist.below.append(paths.below);
+        whitelist.below.levels.append(&mut paths.below.levels);
         return;
     }
     for verb in verbs {
@@ -175,10 +133,10 @@ fn endpoints(
         for (path, text) in for_verb(&listed, Some(&verb)) {
             add_path(&mut method, path, text, end);
         }
-        whitelist.below.push(method);
+        whitelist.below.levels.push(method);
     }
-    if !paths.below.is_empty() {
-        whitelist.below.push(paths);
+    if !paths.below.levels.is_empty() {
+        whitelist.below.levels.push(paths);
     }
 }
 
@@ -201,7 +159,8 @@ fn add_path(method: &mut Level, path: &Values, text: &str, end: &Level) {
         Values::Any => Values::Pattern("*".to_owned()),
         path => path.clone(),
     };
-    if !method.below.iter().any(|level| level.values == path) {
+    let mut known = method.below.levels.iter();
+    if !known.any(|level| level.values == path) {
         let comment = format!("EndpointWhitelist: {text}");
         add(method, &comment, "url_path", path, end);
     }

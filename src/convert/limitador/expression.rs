@@ -5,10 +5,17 @@
 //!
 //! What it deliberately does not do: evaluate anything.
 
-use super::tokens::Tokens;
+use std::collections::VecDeque;
+use std::fmt;
 
 /// How deep parentheses and `!` may nest.
 const DEPTH_MAX: usize = 32;
+
+/// Operators, longest first.
+const SIGNS: [&str; 23] = [
+    "==", "!=", "&&", "||", "<=", ">=", "(", ")", "[", "]", "{", "}", ".", ",", "!", "<", ">", "+",
+    "-", "*", "/", "%", "?",
+];
 
 /// An entry of a descriptor.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -50,7 +57,7 @@ pub(super) enum Condition {
 
 /// Parses a condition. The error says why it has no equal.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
-    let mut parser = Parser::new(text)?;
+    let mut parser = Parser::of_text(text)?;
     let condition = parser.alternatives(0)?;
     parser.end()?;
     Ok(condition)
@@ -58,7 +65,7 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
 
 /// Parses a variable. The error says why it has no equal.
 pub(super) fn variable(text: &str) -> Result<EntryKey, String> {
-    let mut parser = Parser::new(text)?;
+    let mut parser = Parser::of_text(text)?;
     let (entry, method) = parser.entry()?;
     if let Some(method) = method {
         return Err(format!("`{method}` computes a value"));
@@ -67,8 +74,17 @@ pub(super) fn variable(text: &str) -> Result<EntryKey, String> {
     Ok(entry)
 }
 
-struct Parser {
-    tokens: Tokens,
+/// The tokens that are left.
+struct Parser(VecDeque<Token>);
+
+/// One token.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Token {
+    /// A quoted text, unescaped.
+    Text(String),
+    Number(String),
+    Name(String),
+    Sign(&'static str),
 }
 
 /// What stands on one side of an operator.
@@ -130,12 +146,34 @@ impl Condition {
 // === impl Parser ===
 
 impl Parser {
-    fn new(text: &str) -> Result<Self, String> {
-        Tokens::new(text).map(|tokens| Self { tokens })
+    fn of_text(text: &str) -> Result<Self, String> {
+        let mut left = VecDeque::new();
+        let mut rest = text.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let (token, after) = if let Some(quoted) = quoted(rest)? {
+                quoted
+            } else if first.is_alphabetic() || first == '_' {
+                let (name, after) = split(rest, |c| c.is_alphanumeric() || c == '_');
+                (Token::Name(name.to_owned()), after)
+            } else if first.is_ascii_digit() {
+                let (number, after) = split(rest, |c| c.is_ascii_alphanumeric());
+                (Token::Number(number.to_owned()), after)
+            } else {
+                let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
+                let sign = sign.ok_or_else(|| format!("`{first}` is no sign of CEL"))?;
+                (
+                    Token::Sign(sign),
+                    rest.get(sign.len()..).unwrap_or_default(),
+                )
+            };
+            left.push_back(token);
+            rest = after.trim_start();
+        }
+        Ok(Self(left))
     }
 
     fn end(&mut self) -> Result<(), String> {
-        match self.tokens.next() {
+        match self.0.pop_front() {
             None => Ok(()),
             Some(token) => Err(format!("{token} has no equal here")),
         }
@@ -143,7 +181,7 @@ impl Parser {
 
     fn alternatives(&mut self, depth: usize) -> Result<Condition, String> {
         let mut joined = self.conjunction(depth)?;
-        while self.tokens.takes("||") {
+        while self.takes("||") {
             joined = joined.or(self.conjunction(depth)?)?;
         }
         Ok(joined)
@@ -151,7 +189,7 @@ impl Parser {
 
     fn conjunction(&mut self, depth: usize) -> Result<Condition, String> {
         let mut joined = self.relation(depth)?;
-        while self.tokens.takes("&&") {
+        while self.takes("&&") {
             joined = joined.and(self.relation(depth)?);
         }
         Ok(joined)
@@ -161,11 +199,11 @@ impl Parser {
         let left = self.operand(depth)?;
         let operator = ["==", "!=", "in"]
             .into_iter()
-            .find(|operator| self.tokens.takes(operator));
+            .find(|operator| self.takes(operator));
         let Some(operator) = operator else {
             return match left {
                 Operand::Condition(condition) => Ok(condition),
-                Operand::Entry(_) | Operand::Texts(_) => Err(match self.tokens.next() {
+                Operand::Entry(_) | Operand::Texts(_) => Err(match self.0.pop_front() {
                     Some(token) => format!("{token} has no equal"),
                     None => "it is no comparison".to_owned(),
                 }),
@@ -194,43 +232,46 @@ impl Parser {
             return Err("it nests too deep".to_owned());
         }
         let deeper = depth.saturating_add(1);
-        if self.tokens.takes("!") {
+        if self.takes("!") {
             let Operand::Condition(condition) = self.operand(deeper)? else {
                 return Err("`!` negates a value".to_owned());
             };
             return Ok(Operand::Condition(condition.not()?));
         }
-        if self.tokens.takes("(") {
+        if self.takes("(") {
             let condition = self.alternatives(deeper)?;
-            self.tokens.expect(")")?;
+            self.expect(")")?;
             return Ok(Operand::Condition(condition));
         }
-        if self.tokens.takes("[") {
+        if self.takes("[") {
             let mut texts = Vec::new();
-            while !self.tokens.takes("]") {
-                texts.push(self.tokens.text()?);
-                if !self.tokens.takes(",") {
-                    self.tokens.expect("]")?;
+            while !self.takes("]") {
+                texts.push(self.text()?);
+                if !self.takes(",") {
+                    self.expect("]")?;
                     break;
                 }
             }
             return Ok(Operand::Texts(texts));
         }
-        if let Some(text) = self.tokens.take_text() {
+        if let Ok(text) = self.text() {
             return Ok(Operand::Texts(vec![text]));
         }
-        if self.tokens.takes("true") {
+        if self.takes("true") {
             return Ok(Operand::Condition(Condition::All(Vec::new())));
         }
-        if self.tokens.takes("false") {
+        if self.takes("false") {
             return Ok(Operand::Condition(Condition::Never));
         }
-        if self.tokens.takes("has") {
-            self.tokens.expect("(")?;
+        if self.takes("has") {
+            self.expect("(")?;
             let (entry, method) = self.entry()?;
-            self.tokens.expect(")")?;
+            self.expect(")")?;
             return match method {
-                None => Ok(Operand::Condition(test(entry, vec![Comparison::Exists]))),
+                None => {
+                    let exists = vec![Comparison::Exists];
+                    Ok(Operand::Condition(test(entry, exists, false)))
+                }
                 Some(method) => Err(format!("`{method}` within `has`")),
             };
         }
@@ -238,47 +279,47 @@ impl Parser {
         let Some(method) = method else {
             return Ok(Operand::Entry(entry));
         };
-        self.tokens.expect("(")?;
+        self.expect("(")?;
         let comparison = match method.as_str() {
-            "startsWith" => Comparison::StartsWith(self.tokens.text()?),
-            "endsWith" => Comparison::EndsWith(self.tokens.text()?),
-            "contains" => Comparison::Contains(self.tokens.text()?),
-            "matches" => Comparison::Regex(self.tokens.text()?),
+            "startsWith" => Comparison::StartsWith(self.text()?),
+            "endsWith" => Comparison::EndsWith(self.text()?),
+            "contains" => Comparison::Contains(self.text()?),
+            "matches" => Comparison::Regex(self.text()?),
             other => return Err(format!("`{other}()` has no equal")),
         };
-        self.tokens.expect(")")?;
-        Ok(Operand::Condition(test(entry, vec![comparison])))
+        self.expect(")")?;
+        Ok(Operand::Condition(test(entry, vec![comparison], false)))
     }
 
     /// An entry, and the method that is called on it: `descriptors[0].key`,
     /// `descriptors[0]['key']`, or a name alone as limitador took it before version 2.
     fn entry(&mut self) -> Result<(EntryKey, Option<String>), String> {
-        let first = self.tokens.name()?;
-        if first != "descriptors" || !self.tokens.takes("[") {
-            if self.tokens.is_next("(") {
+        let first = self.name()?;
+        if first != "descriptors" || !self.takes("[") {
+            if self.is_next("(") {
                 return Err(format!("`{first}()` has no equal"));
             }
             return self.bare_entry(first);
         }
-        let index = self.tokens.number()?;
-        self.tokens.expect("]")?;
-        let key = if self.tokens.takes("[") {
-            let key = self.tokens.text()?;
-            self.tokens.expect("]")?;
+        let index = self.number()?;
+        self.expect("]")?;
+        let key = if self.takes("[") {
+            let key = self.text()?;
+            self.expect("]")?;
             key
         } else {
-            self.tokens.expect(".")?;
-            self.tokens.name()?
+            self.expect(".")?;
+            self.name()?
         };
         let entry = EntryKey {
             descriptor: index,
             key,
         };
-        if !self.tokens.takes(".") {
+        if !self.takes(".") {
             return Ok((entry, None));
         }
-        let method = self.tokens.name()?;
-        if self.tokens.is_next("(") {
+        let method = self.name()?;
+        if self.is_next("(") {
             return Ok((entry, Some(method)));
         }
         Err(format!(
@@ -289,10 +330,10 @@ impl Parser {
 
     fn bare_entry(&mut self, first: String) -> Result<(EntryKey, Option<String>), String> {
         let mut parts = vec![first];
-        while self.tokens.takes(".") {
-            parts.push(self.tokens.name()?);
+        while self.takes(".") {
+            parts.push(self.name()?);
         }
-        let method = (parts.len() > 1 && self.tokens.is_next("("))
+        let method = (parts.len() > 1 && self.is_next("("))
             .then(|| parts.pop())
             .flatten();
         let entry = EntryKey {
@@ -301,13 +342,132 @@ impl Parser {
         };
         Ok((entry, method))
     }
+
+    /// Whether this sign or word comes next.
+    fn is_next(&self, word: &str) -> bool {
+        match self.0.front() {
+            Some(Token::Sign(sign)) => *sign == word,
+            Some(Token::Name(name)) => name == word,
+            Some(Token::Text(_) | Token::Number(_)) | None => false,
+        }
+    }
+
+    /// Takes this sign or word if it comes next.
+    fn takes(&mut self, word: &str) -> bool {
+        let is_next = self.is_next(word);
+        if is_next {
+            self.0.pop_front();
+        }
+        is_next
+    }
+
+    fn expect(&mut self, word: &str) -> Result<(), String> {
+        if self.takes(word) {
+            return Ok(());
+        }
+        Err(self.other(&format!("`{word}`")))
+    }
+
+    /// Takes the next token if `read` reads it.
+    fn take<T>(&mut self, wanted: &str, read: fn(&Token) -> Option<T>) -> Result<T, String> {
+        let Some(taken) = self.0.front().and_then(read) else {
+            return Err(self.other(wanted));
+        };
+        self.0.pop_front();
+        Ok(taken)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        self.take("a quoted text", |token| match token {
+            Token::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        self.take("a name", |token| match token {
+            Token::Name(name) => Some(name.clone()),
+            _ => None,
+        })
+    }
+
+    fn number(&mut self) -> Result<u32, String> {
+        let Some(Token::Number(number)) = self.0.front() else {
+            return Err(self.other("an index"));
+        };
+        let parsed = number.parse();
+        let parsed = parsed.map_err(|_| format!("{number} is no index"))?;
+        self.0.pop_front();
+        Ok(parsed)
+    }
+
+    /// The error when something else comes next.
+    fn other(&self, wanted: &str) -> String {
+        match self.0.front() {
+            Some(token) => format!("{token} stands in place of {wanted}"),
+            None => format!("it ends before {wanted}"),
+        }
+    }
 }
 
-fn test(entry: EntryKey, any_of: Vec<Comparison>) -> Condition {
+// === impl Token ===
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "the text '{text}'"),
+            Self::Number(text) => write!(f, "the number {text}"),
+            Self::Name(name) => write!(f, "`{name}`"),
+            Self::Sign(sign) => write!(f, "`{sign}`"),
+        }
+    }
+}
+
+/// Splits off the characters at the beginning for which `belongs` holds.
+fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
+    let end = text.find(|c| !belongs(c)).unwrap_or(text.len());
+    text.split_at_checked(end).unwrap_or((text, ""))
+}
+
+/// A quoted text at the beginning, and what follows it.
+fn quoted(text: &str) -> Result<Option<(Token, &str)>, String> {
+    let (is_raw, rest) = match text.strip_prefix(['r', 'R']) {
+        Some(rest) if rest.starts_with(['\'', '"']) => (true, rest),
+        _ => (false, text),
+    };
+    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '\'' | '"')) else {
+        return Ok(None);
+    };
+    let body = rest.get(1..).unwrap_or_default();
+    let mut read = String::new();
+    let mut chars = body.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if c == quote {
+            let after = body.get(at.saturating_add(1)..).unwrap_or_default();
+            return Ok(Some((Token::Text(read), after)));
+        }
+        if c != '\\' || is_raw {
+            read.push(c);
+            continue;
+        }
+        let escaped = chars.next().map(|(_, c)| c);
+        read.push(match escaped {
+            Some('n') => '\n',
+            Some('t') => '\t',
+            Some('r') => '\r',
+            Some(c @ ('\\' | '\'' | '"' | '`' | '?')) => c,
+            Some(c) => return Err(format!("the escape `\\{c}` is not supported")),
+            None => break,
+        });
+    }
+    Err("a text without its closing quote".to_owned())
+}
+
+fn test(entry: EntryKey, any_of: Vec<Comparison>, is_negated: bool) -> Condition {
     Condition::All(vec![Test {
         entry,
         any_of,
-        is_negated: false,
+        is_negated,
     }])
 }
 
@@ -316,9 +476,6 @@ fn equal(entry: EntryKey, texts: Vec<String>, is_negated: bool) -> Condition {
     if texts.is_empty() {
         return Condition::Never;
     }
-    Condition::All(vec![Test {
-        entry,
-        any_of: texts.into_iter().map(Comparison::Equal).collect(),
-        is_negated,
-    }])
+    let any_of = texts.into_iter().map(Comparison::Equal).collect();
+    test(entry, any_of, is_negated)
 }

@@ -11,14 +11,11 @@
 
 mod expression;
 mod levels;
-mod placed_limits;
 mod source_limit;
-mod tokens;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use self::levels::{Step, levels};
-use self::placed_limits::PlacedLimits;
+use self::levels::{PlacedLimits, Step, levels};
 use self::source_limit::{NOT_A_LIMITS_FILE, SourceLimit, read};
 use crate::convert::rules_text::{Levels, RulesText};
 use crate::convert::{Conversion, ConvertError, Finding, document};
@@ -27,16 +24,11 @@ use crate::rules::yaml::{Content, Node};
 
 /// The rules of one namespace, and what is in them.
 struct Domain {
+    /// The number of its first limit, by which domains are in order.
+    first: usize,
     text: RulesText,
     placed: PlacedLimits,
     names: BTreeSet<String>,
-}
-
-/// The domains, in the order of their first limits.
-#[derive(Default)]
-struct Domains {
-    domains: Vec<Domain>,
-    by_namespace: HashMap<String, usize>,
 }
 
 /// Converts limits files. With `domain`, only the limits of that namespace. `charged_afterwards`
@@ -55,7 +47,7 @@ pub fn convert(
     for source in sources {
         documents.push((source, document(&source.name, &source.text)?));
     }
-    let mut domains = Domains::default();
+    let mut domains: HashMap<String, Domain> = HashMap::new();
     let mut seen = HashSet::new();
     let mut number: usize = 0;
     for (source, root) in &documents {
@@ -74,24 +66,28 @@ pub fn convert(
             if domain.is_some_and(|domain| namespace != Some(domain)) {
                 continue;
             }
-            let charged = charged_afterwards;
-            match read(&source.name, item, number, charged, &mut findings) {
-                Ok(Some(limit)) => {
-                    if seen.insert(limit.identity()) {
-                        place(&mut domains, &limit, &mut findings);
-                    } else {
-                        findings.push(limit.duplicate());
-                    }
+            match read(
+                &source.name,
+                item,
+                number,
+                charged_afterwards,
+                &mut findings,
+            ) {
+                Ok(Some(limit)) if seen.insert(limit.identity()) => {
+                    let domain = domains.entry(limit.namespace.clone());
+                    let domain = domain.or_insert_with(|| Domain::of_first(&limit));
+                    domain.place(&limit, &mut findings);
                 }
+                Ok(Some(limit)) => findings.push(limit.duplicate()),
                 Ok(None) => {}
                 Err(finding) => findings.push(finding),
             }
         }
     }
-    Conversion::checked(
-        domains.domains.into_iter().map(|it| it.text).collect(),
-        findings,
-    )
+    let mut domains: Vec<_> = domains.into_values().collect();
+    domains.sort_by_key(|domain| domain.first);
+    let rules = domains.into_iter().map(|domain| domain.text).collect();
+    Conversion::checked(rules, findings)
 }
 
 /// What to do with a manifest of Kubernetes that holds limits.
@@ -104,69 +100,51 @@ fn manifest_help(root: &Node) -> Option<&'static str> {
     }
 }
 
-/// Adds a limit to the rules of its namespace.
-fn place(domains: &mut Domains, limit: &SourceLimit<'_>, findings: &mut Vec<Finding>) {
-    let Some(domain) = domains.of_namespace(&limit.namespace) else {
-        return;
-    };
-    let name = domain.unique_name(limit);
-    let mut steps = limit.steps.clone();
-    if steps.is_empty() || !domain.placed.has_place_for(&steps) {
-        // Envoy sends it, so it has no pattern's sign.
-        let own = if name.contains('*') {
-            format!("limit_{}", limit.number)
-        } else {
-            name.clone()
-        };
-        if !steps.is_empty() {
-            let message = format!(
-                "limit {} gets the entry generic_key={own} in front, since another limit has the same keys with other values",
-                limit.number
-            );
-            let help = "send it from Envoy: tollgate convert --envoy prints the actions";
-            findings.push(Finding::note(limit.file, limit.node.span, message, help));
-        }
-        steps.insert(0, Step::of_limit(&own));
-    }
-    domain
-        .text
-        .descriptors
-        .join(levels(&steps, limit.text(name)));
-    domain.placed.add(&steps);
-}
-
-// === impl Domains ===
-
-impl Domains {
-    /// The domain of a namespace, which is new with its first limit. Never none.
-    fn of_namespace(&mut self, namespace: &str) -> Option<&mut Domain> {
-        let new = self.domains.len();
-        let index = *self.by_namespace.entry(namespace.to_owned()).or_insert(new);
-        if index == new {
-            self.domains.push(Domain::new(namespace));
-        }
-        self.domains.get_mut(index)
-    }
-}
-
 // === impl Domain ===
 
 impl Domain {
-    fn new(namespace: &str) -> Self {
+    fn of_first(limit: &SourceLimit<'_>) -> Self {
         let comments = [
             "Converted from limitador by `tollgate convert --from limitador`.",
             "Envoy sends one descriptor for each list of keys; `tollgate convert --envoy` prints the actions.",
             "Windows begin at the full minute, hour or day, not with the first hit.",
         ];
         Self {
+            first: limit.number,
             text: RulesText {
                 comments: comments.map(str::to_owned).to_vec(),
-                domain: namespace.to_owned(),
+                domain: limit.namespace.clone(),
                 descriptors: Levels::default(),
             },
             placed: PlacedLimits::default(),
             names: BTreeSet::new(),
         }
+    }
+
+    /// Adds a limit.
+    fn place(&mut self, limit: &SourceLimit<'_>, findings: &mut Vec<Finding>) {
+        let name = self.unique_name(limit);
+        let mut steps = limit.steps.clone();
+        if steps.is_empty() || !self.placed.has_place_for(&steps) {
+            // Envoy sends it, so it has no pattern's sign.
+            let own = if name.contains('*') {
+                format!("limit_{}", limit.number)
+            } else {
+                name.clone()
+            };
+            if !steps.is_empty() {
+                let message = format!(
+                    "limit {} gets the entry generic_key={own} in front, since another limit has the same keys with other values",
+                    limit.number
+                );
+                let help = "send it from Envoy: tollgate convert --envoy prints the actions";
+                findings.push(Finding::note(limit.file, limit.node.span, message, help));
+            }
+            steps.insert(0, Step::of_limit(&own));
+        }
+        let levels = levels(&steps, limit.text(name));
+        self.text.descriptors.join(levels);
+        self.placed.add(&steps);
     }
 
     /// The limit's name, or one by its number if it has none or another limit has it.

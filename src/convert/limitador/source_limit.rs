@@ -1,11 +1,11 @@
 //! One limit of a limits file: its fields, read and checked.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 use super::expression::{Condition, EntryKey, Test, condition, variable};
 use super::levels::{Step, key_of, levels, steps};
 use crate::convert::rules_text::{LimitText, RulesText};
-use crate::convert::window::Window;
 use crate::convert::{Finding, load_error};
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::CountRefused;
@@ -32,7 +32,7 @@ pub(super) struct SourceLimit<'n> {
     pub(super) number: usize,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) window: Window,
+    pub(super) seconds: NonZeroU64,
     pub(super) requests: u32,
     pub(super) steps: Vec<Step>,
     pub(super) comment: String,
@@ -52,28 +52,23 @@ pub(super) fn read<'n>(
     charged_afterwards: bool,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<SourceLimit<'n>>, Finding> {
-    let gap =
-        |node: &Node, message: String, help: &str| Finding::gap(file, node.span, message, help);
-    let left_out = format!("limit {number} is left out");
-    if let Content::Mapping(pairs) = &node.content {
-        for (key, _) in pairs {
-            let name = key.text().unwrap_or_default();
-            if !FIELDS.contains(&name) {
-                let message = format!("the field `{name}` is not one of limitador's");
-                findings.push(Finding::note(file, key.span, message, "it is left out"));
-            }
-        }
-    }
+    let mut reader = Reader {
+        file,
+        node,
+        left_out: format!("limit {number} is left out"),
+        findings,
+    };
+    reader.note_unknown_fields();
     let namespace = node.field("namespace").and_then(Node::text);
     let Some(namespace) = namespace.filter(|name| !name.is_empty()) else {
-        let message = format!("{left_out}: it has no namespace");
-        return Err(gap(node, message, NOT_A_LIMITS_FILE));
+        return Err(reader.gap(node, "it has no namespace", NOT_A_LIMITS_FILE));
     };
-    let (requests, window) = numbers(file, node, &left_out)?;
-    let Some((tests, variables)) = expressions(file, node, &left_out, findings)? else {
+    let requests = reader.requests()?;
+    let seconds = reader.seconds()?;
+    let Some((tests, variables)) = reader.expressions()? else {
         return Ok(None);
     };
-    note_old_keys(file, node, &tests, &variables, findings);
+    reader.note_old_keys(&tests, &variables);
     let of_tokens = tests
         .iter()
         .any(|test| test.entry.key.starts_with(TOKEN_LIMIT));
@@ -87,7 +82,7 @@ pub(super) fn read<'n>(
             .find_map(|field| node.field(field).and_then(Node::text))
             .unwrap_or_default()
             .to_owned(),
-        window,
+        seconds,
         requests,
         steps: steps(&tests, &variables),
         comment: comment_of(node, number),
@@ -97,11 +92,11 @@ pub(super) fn read<'n>(
             CountRefused::None
         },
     };
-    match load_error(&limit.alone().to_string()) {
+    match load_error(&limit.alone()) {
         None => Ok(Some(limit)),
-        Some(error) => Err(gap(
+        Some(error) => Err(reader.gap(
             node,
-            format!("{left_out}: as a rule it would be invalid: {error}"),
+            &format!("as a rule it would be invalid: {error}"),
             "change the limit, or write the rule by hand",
         )),
     }
@@ -110,97 +105,123 @@ pub(super) fn read<'n>(
 const BY_ENVOY: &str = "let Envoy build an entry that says it (header_value_match, or CEL in \
 envoy.rate_limit_descriptors.expr), and match its value";
 
-/// The number of requests and the window.
-fn numbers(file: &str, node: &Node, left_out: &str) -> Result<(u32, Window), Finding> {
-    let gap =
-        |node: &Node, message: String, help: &str| Finding::gap(file, node.span, message, help);
-    let requests = whole_number(node, "max_value").map_err(|(at, why)| {
-        let help = "write a whole number from 0 to 4294967295";
-        gap(at, format!("{left_out}: max_value {why}"), help)
-    })?;
-    let Ok(requests) = u32::try_from(requests) else {
-        let message = format!("{left_out}: max_value {requests} is beyond 4294967295");
-        return Err(gap(
-            node,
-            message,
-            "write a smaller number; this one limits nothing",
-        ));
-    };
-    let window = whole_number(node, "seconds")
-        .and_then(|seconds| Window::of_seconds(seconds).ok_or((node, "is 0".to_owned())));
-    let window = window.map_err(|(at, why)| {
-        let help = "write a whole number of seconds, at least 1";
-        gap(at, format!("{left_out}: seconds {why}"), help)
-    })?;
-    Ok((requests, window))
+/// Reads one limit.
+struct Reader<'n, 'f> {
+    file: &'n str,
+    node: &'n Node,
+    /// How findings about a limit without an equal begin.
+    left_out: String,
+    findings: &'f mut Vec<Finding>,
 }
 
 /// The tests and the variables of a limit.
 type Expressions = (Vec<Test>, Vec<EntryKey>);
 
-/// Reads the expressions. None if a condition never holds.
-fn expressions(
-    file: &str,
-    node: &Node,
-    left_out: &str,
-    findings: &mut Vec<Finding>,
-) -> Result<Option<Expressions>, Finding> {
-    let mut tests = Vec::new();
-    for item in texts(node, "conditions") {
-        match read_text(file, item, "condition", left_out, condition)? {
-            Condition::All(all) => tests.extend(all),
-            Condition::Never => {
-                let message = format!("{left_out}: this condition never holds");
-                findings.push(Finding::note(file, item.span, message, "remove the limit"));
-                return Ok(None);
+// === impl Reader ===
+
+impl Reader<'_, '_> {
+    fn gap(&self, at: &Node, why: &str, help: &str) -> Finding {
+        let message = format!("{}: {why}", self.left_out);
+        Finding::gap(self.file, at.span, message, help)
+    }
+
+    fn note(&mut self, at: &Node, message: String, help: &str) {
+        let note = Finding::note(self.file, at.span, message, help);
+        self.findings.push(note);
+    }
+
+    fn note_unknown_fields(&mut self) {
+        let Content::Mapping(pairs) = &self.node.content else {
+            return;
+        };
+        for (key, _) in pairs {
+            let name = key.text().unwrap_or_default();
+            if !FIELDS.contains(&name) {
+                let message = format!("the field `{name}` is not one of limitador's");
+                self.note(key, message, "it is left out");
             }
         }
     }
-    let mut variables = Vec::new();
-    for item in texts(node, "variables") {
-        variables.push(read_text(file, item, "variable", left_out, variable)?);
+
+    fn requests(&self) -> Result<u32, Finding> {
+        let help = "write a whole number from 0 to 4294967295";
+        let requests = self.whole_number("max_value", help)?;
+        u32::try_from(requests).map_err(|_| {
+            let why = format!("max_value {requests} is beyond 4294967295");
+            let help = "write a smaller number; this one limits nothing";
+            self.gap(self.node, &why, help)
+        })
     }
-    Ok(Some((tests, variables)))
-}
 
-/// Reads an expression; the finding says why it has no equal.
-fn read_text<T>(
-    file: &str,
-    item: &Node,
-    what: &str,
-    left_out: &str,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<T, Finding> {
-    let text = item.text().ok_or_else(|| "it is not text".to_owned());
-    text.and_then(read).map_err(|why| {
-        let message = format!("{left_out}: its {what} has no equal: {why}");
-        Finding::gap(file, item.span, message, BY_ENVOY)
-    })
-}
+    fn seconds(&self) -> Result<NonZeroU64, Finding> {
+        let help = "write a whole number of seconds, at least 1";
+        let seconds = self.whole_number("seconds", help)?;
+        NonZeroU64::new(seconds).ok_or_else(|| self.gap(self.node, "seconds is 0", help))
+    }
 
-/// Notes entries of other descriptors than the first, whose keys get a suffix.
-fn note_old_keys(
-    file: &str,
-    node: &Node,
-    tests: &[Test],
-    variables: &[EntryKey],
-    findings: &mut Vec<Finding>,
-) {
-    let mut entries = tests.iter().map(|test| &test.entry).chain(variables);
-    if let Some(entry) = entries.find(|entry| entry.descriptor != 0) {
-        let message = format!(
-            "the entry `{}` of descriptor {} has the key `{}` in the rules",
-            entry.key,
-            entry.descriptor,
-            key_of(entry)
-        );
-        let help = "give it this descriptor_key in Envoy's action";
-        findings.push(Finding::note(file, node.span, message, help));
+    fn whole_number(&self, field: &str, help: &str) -> Result<u64, Finding> {
+        let Some(value) = self.node.field(field) else {
+            return Err(self.gap(self.node, &format!("{field} is missing"), help));
+        };
+        let text = value.text().unwrap_or_default();
+        text.replace('_', "").parse().map_err(|_| {
+            let why = format!("{field} is not a whole number: '{text}'");
+            self.gap(value, &why, help)
+        })
+    }
+
+    /// Reads the expressions. None if a condition never holds.
+    fn expressions(&mut self) -> Result<Option<Expressions>, Finding> {
+        let node = self.node;
+        let mut tests = Vec::new();
+        for item in items(node, "conditions") {
+            match self.expression(item, "condition", condition)? {
+                Condition::All(all) => tests.extend(all),
+                Condition::Never => {
+                    let message = format!("{}: this condition never holds", self.left_out);
+                    self.note(item, message, "remove the limit");
+                    return Ok(None);
+                }
+            }
+        }
+        let variables = items(node, "variables").into_iter();
+        let variables = variables.map(|item| self.expression(item, "variable", variable));
+        let variables = variables.collect::<Result<Vec<_>, _>>()?;
+        Ok(Some((tests, variables)))
+    }
+
+    /// Reads an expression; the finding says why it has no equal.
+    fn expression<T>(
+        &self,
+        item: &Node,
+        what: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, Finding> {
+        let text = item.text().ok_or_else(|| "it is not text".to_owned());
+        text.and_then(read).map_err(|why| {
+            let why = format!("its {what} has no equal: {why}");
+            self.gap(item, &why, BY_ENVOY)
+        })
+    }
+
+    /// Notes entries of other descriptors than the first, whose keys get a suffix.
+    fn note_old_keys(&mut self, tests: &[Test], variables: &[EntryKey]) {
+        let mut entries = tests.iter().map(|test| &test.entry).chain(variables);
+        if let Some(entry) = entries.find(|entry| entry.descriptor != 0) {
+            let message = format!(
+                "the entry `{}` of descriptor {} has the key `{}` in the rules",
+                entry.key,
+                entry.descriptor,
+                key_of(entry)
+            );
+            let help = "give it this descriptor_key in Envoy's action";
+            self.note(self.node, message, help);
+        }
     }
 }
 
 /// The items of a list, which may be absent.
-fn texts<'n>(node: &'n Node, field: &str) -> Vec<&'n Node> {
+fn items<'n>(node: &'n Node, field: &str) -> Vec<&'n Node> {
     match node.field(field) {
         Some(list) => match &list.content {
             Content::Sequence(items) => items.iter().map(AsRef::as_ref).collect(),
@@ -211,39 +232,26 @@ fn texts<'n>(node: &'n Node, field: &str) -> Vec<&'n Node> {
     }
 }
 
-/// A field's whole number, or where and why there is none.
-fn whole_number<'n>(node: &'n Node, field: &str) -> Result<u64, (&'n Node, String)> {
-    let value = node
-        .field(field)
-        .ok_or_else(|| (node, "is missing".to_owned()))?;
-    let text = value.text().unwrap_or_default();
-    text.replace('_', "")
-        .parse()
-        .map_err(|_| (value, format!("is not a whole number: '{text}'")))
+/// The texts of a list, joined.
+fn joined(node: &Node, field: &str, separator: &str) -> String {
+    let texts = items(node, field).into_iter().filter_map(Node::text);
+    texts.collect::<Vec<_>>().join(separator)
 }
 
 /// What the limit was, in one line.
 fn comment_of(node: &Node, number: usize) -> String {
     let field = |name: &str| node.field(name).and_then(Node::text).unwrap_or_default();
-    let list = |name: &str| {
-        let items = texts(node, name);
-        let items: Vec<_> = items.iter().filter_map(|item| item.text()).collect();
-        items.join("; ")
-    };
     let mut comment = format!("limit {number}");
     let name = field("name");
     if !name.is_empty() {
         let _ = write!(comment, " \"{name}\"");
     }
-    let _ = write!(
-        comment,
-        ": {} in {} s",
-        field("max_value"),
-        field("seconds")
-    );
-    for (label, said) in [("if", list("conditions")), ("for each", list("variables"))] {
-        if !said.is_empty() {
-            let _ = write!(comment, ", {label} {said}");
+    let (requests, seconds) = (field("max_value"), field("seconds"));
+    let _ = write!(comment, ": {requests} in {seconds} s");
+    for (label, list) in [("if", "conditions"), ("for each", "variables")] {
+        let texts = joined(node, list, "; ");
+        if !texts.is_empty() {
+            let _ = write!(comment, ", {label} {texts}");
         }
     }
     comment
@@ -254,16 +262,11 @@ fn comment_of(node: &Node, number: usize) -> String {
 impl SourceLimit<'_> {
     /// What limitador knows a limit by.
     pub(super) fn identity(&self) -> (String, u64, String, String) {
-        let list = |name: &str| {
-            let items = texts(self.node, name);
-            let items: Vec<_> = items.iter().filter_map(|item| item.text()).collect();
-            items.join("\n")
-        };
         (
             self.namespace.clone(),
-            self.window.seconds,
-            list("conditions"),
-            list("variables"),
+            self.seconds.get(),
+            joined(self.node, "conditions", "\n"),
+            joined(self.node, "variables", "\n"),
         )
     }
 
@@ -278,7 +281,7 @@ impl SourceLimit<'_> {
     pub(super) fn text(&self, name: String) -> LimitText {
         LimitText {
             comment: self.comment.clone(),
-            window: self.window,
+            seconds: self.seconds,
             requests: self.requests,
             name,
             count_refused: Some(self.count_refused),
