@@ -15,11 +15,9 @@ use crate::admin_api::{
     Entry, QuotaBucket, QuotaFigures, QuotaRule, QuotaStream, Quotas, rule_name, time_text,
 };
 use crate::pipeline::Generation;
-use crate::quota::bucket::figures::{BucketFigures, ShareFigures};
-use crate::quota::convergence::Convergence;
+use crate::quota::bucket::figures::{BucketFigures, Convergence, ShareFigures};
 use crate::quota::registry::figures::{QuotaQuery, QuotaSurvey, SurveyedBucket};
-use crate::quota::registry::sums::RuleQuotas;
-use crate::quota::registry::{BucketPairs, StreamId};
+use crate::quota::registry::{BucketPairs, RuleQuotas, StreamId};
 use crate::value_hash::{ShownValues, plain_text};
 use tollgate_limiter::Rule;
 

@@ -13,15 +13,11 @@ pub(crate) mod figures;
 mod lowered_limit;
 mod member;
 
-use self::member::Member;
-use super::apportion::{Want, apportion};
-use super::convergence::ConvergenceTimes;
-use super::demand::DemandCurve;
+use self::member::{Member, Members};
+use super::apportion::{DemandCurve, Want, apportion};
 use super::lease::{EraWatch, Lease, LeaseAsk, Need};
-use super::members::Members;
+pub(crate) use super::share::{Action, QuotaTimes, ShareId, Usage};
 use super::share::{MicroRate, Strategy, differs};
-pub(crate) use super::terms::{Action, ShareId, Usage};
-pub(crate) use super::times::QuotaTimes;
 use crate::store::rate_leases::RateLease;
 
 /// The part of a limit that is held back for new streams: one in so many.
@@ -50,6 +46,14 @@ pub(crate) struct Bucket {
     convergence: ConvergenceTimes,
 }
 
+/// When a bucket last converged.
+#[derive(Debug, Clone, Copy, Default)]
+struct ConvergenceTimes {
+    since_ms: Option<u64>,
+    /// When the last convergence ended, and how long it took.
+    last_ms: Option<(u64, u64)>,
+}
+
 /// Buffers that many buckets use one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
@@ -71,7 +75,7 @@ impl Bucket {
         Self {
             limit,
             lease: None,
-            members: Members::new(),
+            members: Members::default(),
             learning_until_ms,
             settled_until_ms: 0,
             planned_ms: 0,

@@ -18,9 +18,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::demand::DemandCurve;
-use super::share::MicroRate;
-use super::times::QuotaTimes;
+use super::apportion::DemandCurve;
+use super::share::{MicroRate, QuotaTimes};
 use crate::store::rate_leases::{LeaseEra, RateLease, ReplicaId};
 
 /// The time between two requests for a lease.

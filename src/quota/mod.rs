@@ -5,18 +5,11 @@
 
 mod apportion;
 pub(crate) mod bucket;
-pub(crate) mod convergence;
-mod demand;
 mod lease;
-mod ledger;
-mod members;
 pub(crate) mod play;
 pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod share;
-mod terms;
-mod times;
-pub(crate) mod turns;
 
 #[cfg(test)]
 mod simulation;

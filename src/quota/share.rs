@@ -1,4 +1,5 @@
-//! Rates of tokens, and the token bucket that gives one to a proxy.
+//! Rates of tokens, and the token bucket that gives one to a proxy. What all of quotas have in
+//! common: parts, reports, actions and times.
 //!
 //! Why whole seconds: Envoy 1.40 cuts fill intervals off to seconds, and divides by zero below one.
 
@@ -10,6 +11,15 @@ pub(crate) const ONE_PER_SECOND: MicroRate = 1_000_000;
 
 /// The longest fill interval, in seconds: a share below one token in this time is none.
 const FILL_SECONDS_MAX: u64 = 86_400;
+
+/// How much later than it was queued an assignment may be sent.
+const DELIVERY_MS_MAX: u64 = 2_000;
+
+/// A stream's part of a bucket ends after this time without a request.
+const IDLE_MS: u64 = 300_000;
+
+/// Envoy reports every 5 s; a stream without a report for this time is silent.
+const SILENT_MS: u64 = 20_000;
 
 /// A share changes if the difference is more than one in so many of it.
 const HYSTERESIS_PART: u64 = 20;
@@ -46,6 +56,43 @@ pub(crate) struct TokenBucket {
     /// The interval, in seconds.
     pub(crate) fill_seconds: u32,
 }
+
+/// One stream's part of a bucket, by its number. Several ids of a stream can fit one bucket.
+pub(crate) type ShareId = u64;
+
+/// What is sent to a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Enforce this for the time to live.
+    Assign(Strategy),
+    /// Forget the bucket.
+    Abandon,
+}
+
+/// What a stream reports of a bucket.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    /// Requests that passed.
+    pub(crate) allowed: u64,
+    /// Requests that were denied.
+    pub(crate) denied: u64,
+}
+
+/// The bounds and times of all buckets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuotaTimes {
+    /// The time to live of an assignment, in whole seconds.
+    pub(crate) ttl_seconds: u32,
+    /// How much later than it was sent an assignment may arrive, in milliseconds. A stream whose
+    /// messages wait longer is closed.
+    pub(crate) delivery_ms_max: u64,
+    /// A stream's part of a bucket ends after this time without a request, in milliseconds.
+    pub(crate) idle_ms: u64,
+    /// A stream counts as ended after this time without a report, in milliseconds.
+    pub(crate) silent_ms: u64,
+}
+
+// === impl Strategy ===
 
 impl Strategy {
     /// The largest token bucket whose rate is at most `share`.
@@ -109,6 +156,25 @@ impl Strategy {
             fill_seconds: new.fill_seconds.saturating_mul(2),
             ..new
         })
+    }
+}
+
+// === impl QuotaTimes ===
+
+impl QuotaTimes {
+    /// Those of the service, with this time to live.
+    pub(crate) fn of_service(ttl_seconds: u32) -> Self {
+        Self {
+            ttl_seconds,
+            delivery_ms_max: DELIVERY_MS_MAX,
+            idle_ms: IDLE_MS,
+            silent_ms: SILENT_MS,
+        }
+    }
+
+    /// How long an assignment may be in force after it was sent, in milliseconds.
+    pub(crate) fn lives_ms(&self) -> u64 {
+        u64::from(self.ttl_seconds) * 1_000 + self.delivery_ms_max
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! What it deliberately does not do: change what is assigned.
 
-use super::{Bucket, MicroRate, QuotaTimes, Scratch, ShareId, Strategy, differs};
-use crate::quota::convergence::{Convergence, ConvergenceTimes};
+use super::{Bucket, ConvergenceTimes, MicroRate, QuotaTimes, Scratch, ShareId, Strategy, differs};
 
 /// The figures of a bucket, or sums of those of several buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,6 +42,15 @@ pub(crate) struct ShareFigures {
     pub(crate) expires_in_ms: Option<u64>,
     /// How long ago its last report was.
     pub(crate) reported_ms_ago: u64,
+}
+
+/// Whether a bucket converges, and how long it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Convergence {
+    /// How long an open stream's assignment has differed from its fair share; none if none does.
+    pub(crate) converging_ms: Option<u64>,
+    /// How long that lasted the last time; none before the first.
+    pub(crate) last_ms: Option<u64>,
 }
 
 // === impl Bucket ===

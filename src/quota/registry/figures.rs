@@ -11,13 +11,10 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 use tollgate_limiter::Key;
 
-use super::plan::SHARES_PER_TURN;
-use super::sums::{KeptSums, RuleQuotas};
-use super::{BucketPairs, QuotaRegistry, State, StreamId, Tracked};
+use super::plan::{SHARES_PER_TURN, give_way};
+use super::{BucketPairs, KeptSums, QuotaRegistry, RuleQuotas, State, StreamId, Tracked};
 use crate::quota::bucket::Scratch;
-use crate::quota::bucket::figures::{BucketFigures, ShareFigures};
-use crate::quota::convergence::Convergence;
-use crate::quota::turns::give_way;
+use crate::quota::bucket::figures::{BucketFigures, Convergence, ShareFigures};
 
 /// The buckets that a reader asks for.
 pub(crate) struct QuotaQuery<'q> {

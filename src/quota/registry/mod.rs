@@ -15,7 +15,6 @@ mod plan;
 #[cfg(test)]
 mod random_reports;
 mod report;
-pub(crate) mod sums;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +23,15 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tollgate_limiter::Key;
 
-pub(crate) use self::plan::PLAN_INTERVAL;
-use self::sums::KeptSums;
+pub(crate) use self::plan::{PLAN_INTERVAL, give_way};
+use super::bucket::figures::{BucketFigures, Convergence};
 use super::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId, Usage};
 use super::lease::EraWatch;
 use super::share::Strategy;
 use crate::clock::Clock;
 use crate::key_map::KeyMap;
 use crate::keyed_hash::KeyedHash;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, RuleRates};
 use crate::pipeline::{Generation, Generations, QuotaParts};
 use crate::store::rate_leases::ReplicaId;
 use leases::SharedLeases;
@@ -152,6 +151,22 @@ struct State {
     given_back: Vec<Key>,
 }
 
+/// Sums of the buckets of one rule.
+#[derive(Debug, Clone)]
+pub(crate) struct RuleQuotas {
+    pub(crate) domain: Bytes,
+    pub(crate) rule: Arc<str>,
+    pub(crate) buckets: u64,
+    /// How many of them converge.
+    pub(crate) converging: u64,
+    pub(crate) figures: BucketFigures,
+    /// The longest times of its buckets.
+    pub(crate) convergence: Convergence,
+}
+
+/// The sums of the last survey.
+type KeptSums = Arc<[RuleQuotas]>;
+
 /// The quota service's state.
 pub(crate) struct QuotaRegistry {
     state: Mutex<State>,
@@ -175,6 +190,30 @@ pub(crate) fn action_of(action: Action, shadow: bool) -> ProxyAction {
         Action::Abandon => ProxyAction::Abandon,
         Action::Assign(_) if shadow => ProxyAction::AllowAll,
         Action::Assign(strategy) => ProxyAction::Assign(strategy),
+    }
+}
+
+// === impl RuleQuotas ===
+
+impl RuleQuotas {
+    fn rates(&self) -> RuleRates {
+        let figures = &self.figures;
+        RuleRates {
+            domain: String::from_utf8_lossy(&self.domain).into_owned(),
+            rule: self.rule.to_string(),
+            micro_rates: [
+                figures.limit,
+                figures.demand,
+                figures.allowed,
+                figures.denied,
+                figures.assigned,
+                figures.in_force,
+            ],
+            buckets: self.buckets,
+            shares: figures.streams,
+            converging: self.converging,
+            converging_ms: self.convergence.converging_ms.unwrap_or_default(),
+        }
     }
 }
 
@@ -309,6 +348,7 @@ impl QuotaRegistry {
         self.metrics.quotas.buckets.set(count(state.buckets.len()));
         self.metrics.quotas.shares.set(count(state.shares.len()));
     }
+
     /// Sends actions to a stream. A stream whose messages are not read is closed.
     fn send(&self, state: &mut State, stream: StreamId, actions: Vec<Outgoing>, now_ms: u64) {
         let mut left = actions;

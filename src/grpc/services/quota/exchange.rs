@@ -16,8 +16,7 @@ use tonic::{Status, Streaming};
 use super::assignments::{EncodedMessage, too_slow};
 use super::codec::encode;
 use super::waiting_report::{MalformedReport, WaitingReport};
-use crate::quota::registry::{OutgoingMessage, QuotaRegistry, StreamEnd, StreamId};
-use crate::quota::turns::give_way;
+use crate::quota::registry::{OutgoingMessage, QuotaRegistry, StreamEnd, StreamId, give_way};
 
 /// The most usages of a report that are taken before others have a turn: some 200 µs.
 const USAGES_PER_TURN_MAX: usize = 128;
