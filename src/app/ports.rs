@@ -84,7 +84,7 @@ pub(super) fn connections(
         connections_max,
         preface_bytes,
         tls: acceptor,
-        counters: metrics.port(port),
+        counters: metrics.connections.port(port),
     };
     let (connections, run) = net::accept_with(listener, config);
     tokio::spawn(run);

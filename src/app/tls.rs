@@ -56,7 +56,7 @@ impl CertificateReloader {
             cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
         };
         let acceptor =
-            TlsAcceptor::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
+            TlsAcceptor::new(loaded.config, bounds, metrics.tls.handshakes(port)).map_err(|error| {
                 AppError::Tls(format!(
                     "the {port} port: cannot start the handshake threads: {error}"
                 ))
@@ -68,7 +68,7 @@ impl CertificateReloader {
             watch,
             valid_until: loaded.expires_at,
             is_failing: expired.is_some(),
-            counters: metrics.certificate(port),
+            counters: metrics.tls.certificate(port),
         };
         reloader.measure(now);
         Ok(reloader)

@@ -256,7 +256,7 @@ mod tests {
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
-                let port = bench.server.metrics.port("grpc");
+                let port = bench.server.metrics.connections.port("grpc");
                 let (mut connections, run) = accept_plain(listener, 4, 0, port);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);

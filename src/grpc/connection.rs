@@ -289,7 +289,7 @@ impl ConnectionTask {
         if let Err(error) = self.receive(&mut input, calls_left) {
             let reason = error.reason();
             self.http2.borrow_mut().abrupt_shutdown(reason);
-            self.server.metrics.count_broken_connection(reason.name());
+            self.server.metrics.connections.count_broken(reason.name());
             self.error = Some(error);
             return &[];
         }

@@ -135,7 +135,7 @@ impl StreamingCalls {
     }
 
     fn refuse(&self, bound: &'static str, calls_max: usize) -> Status {
-        self.metrics.count_refused_streaming_call(bound);
+        self.metrics.connections.count_refused_streaming_call(bound);
         let (whose, setting) = match bound {
             "connection" => ("connection", "--streaming-calls-per-connection-max"),
             _ => ("process", "--streaming-calls-max"),

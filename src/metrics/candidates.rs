@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::PolledGauge;
 use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
+use super::gauges::PolledGauge;
 use super::label::{OVERFLOW, label};
-use super::rule_sets::RULE_LABEL_SETS_MAX;
+use super::label_sets::RULE_LABEL_SETS_MAX;
 
 const DOMAINS: LabelValues = LabelValues::Bounded("10,000 domains of the rules, and `overflow`");
 

@@ -1,10 +1,13 @@
-//! Metrics of connections: how many there are, and how they end.
+//! Metrics of connections: how many there are, and how they end. And of their TLS: handshakes and
+//! certificates.
+//!
+//! The reason of a failed handshake is one of a fixed list, so that no client can add labels.
 
 use super::declaration::{Counter, CounterVec, Gauge, GaugeVec, LabelValues, metrics};
-use super::polled_gauge::PolledGauge;
+use super::gauges::PolledGauge;
 
 /// The names of listening ports.
-pub(super) const PORTS: LabelValues = LabelValues::OneOf(&["grpc", "http", "admin"]);
+const PORTS: LabelValues = LabelValues::OneOf(&["grpc", "http", "admin"]);
 
 const STREAMING_BOUNDS: LabelValues = LabelValues::OneOf(&["connection", "process"]);
 
@@ -21,6 +24,12 @@ const HTTP2_REASONS: LabelValues = LabelValues::OneOf(&[
     "compression",
     "enhance_your_calm",
 ]);
+
+/// The results of a reload of certificate files.
+const LOAD_RESULTS: LabelValues = LabelValues::OneOf(&["success", "error"]);
+
+/// The names of [`HandshakeFailure`].
+const FAILURES: LabelValues = LabelValues::OneOf(&HandshakeFailure::NAMES);
 
 metrics! {
     /// Metrics of connections.
@@ -91,7 +100,7 @@ pub struct PortCounters {
 
 impl ConnectionMetrics {
     /// The counters of a listening port.
-    pub(super) fn port(&self, port: &str) -> PortCounters {
+    pub fn port(&self, port: &str) -> PortCounters {
         PortCounters {
             open: self.open.with_label_values(&[port]),
             accepted: self.accepted.with_label_values(&[port]),
@@ -101,14 +110,158 @@ impl ConnectionMetrics {
     }
 
     /// Counts a streaming call that was refused because of one of two bounds.
-    pub(super) fn count_refused_streaming_call(&self, bound: &'static str) {
+    pub fn count_refused_streaming_call(&self, bound: &'static str) {
         self.streaming_calls_refused
             .with_label_values(&[bound])
             .inc();
     }
 
     /// Counts a gRPC connection closed because of what the client sent, by HTTP/2 error code.
-    pub(super) fn count_broken(&self, reason: &'static str) {
+    pub fn count_broken(&self, reason: &'static str) {
         self.broken.with_label_values(&[reason]).inc();
+    }
+}
+
+metrics! {
+    /// Metrics of the TLS of all ports.
+    pub struct TlsMetrics {
+        /// TLS handshakes in flight.
+        GaugeVec "tollgate_tls_handshakes_in_flight" [port: PORTS] => under_way;
+
+        /// TLS handshakes completed.
+        CounterVec "tollgate_tls_handshakes_total" [port: PORTS] => done;
+
+        /// Connections closed because the TLS handshake failed, by reason.
+        CounterVec "tollgate_tls_handshake_failures_total" [port: PORTS, reason: FAILURES]
+            => failed;
+
+        /// Times a TLS handshake waited because those of its port had used their share of a core.
+        CounterVec "tollgate_tls_handshakes_paced_total" [port: PORTS] => paced;
+
+        /// Time at which the certificate of a port expires, in seconds since 1970.
+        GaugeVec "tollgate_tls_certificate_expiry_timestamp_seconds" [port: PORTS]
+            => expiry_timestamp;
+
+        /// Seconds until the certificate of a port expires, negative once it has expired;
+        /// deprecated: use tollgate_tls_certificate_expiry_timestamp_seconds.
+        GaugeVec "tollgate_tls_certificate_expiry_seconds" [port: PORTS] => expiry_seconds;
+
+        /// Reloads of changed certificate files, by result; after an error the old ones stay in
+        /// use.
+        CounterVec "tollgate_tls_certificate_loads_total" [port: PORTS, result: LOAD_RESULTS] => loads;
+    }
+}
+
+/// The handshakes of one port.
+#[derive(Clone, Debug)]
+pub struct HandshakeCounters {
+    /// In flight.
+    pub under_way: Gauge,
+    /// Completed.
+    pub done: Counter,
+    /// Times one waited because those of its port had used their share of a core.
+    pub paced: Counter,
+    failed: CounterVec,
+    port: String,
+}
+
+/// The certificate of one port.
+#[derive(Clone, Debug)]
+pub struct CertificateCounters {
+    /// When it expires, in seconds since 1970.
+    pub expiry_timestamp: Gauge,
+    /// Seconds until it expires; negative once it has expired.
+    pub expiry_seconds: Gauge,
+    /// Reloads that succeeded.
+    pub taken: Counter,
+    /// Reloads that failed.
+    pub refused: Counter,
+}
+
+/// Why a handshake failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HandshakeFailure {
+    /// Too many were in flight.
+    TooMany,
+    /// It took too long.
+    TooSlow,
+    /// The client or the network closed the connection.
+    Closed,
+    /// The client showed no certificate.
+    NoCertificate,
+    /// The client's certificate has expired or is not valid yet.
+    CertificateTime,
+    /// The client's certificate has none of the allowed names.
+    CertificateName,
+    /// The client's certificate is not signed by a trusted CA.
+    CertificateIssuer,
+    /// The client's certificate is invalid for another reason.
+    CertificateOther,
+    /// The client refused; it may not trust our certificate.
+    RefusedByClient,
+    /// The client does not offer HTTP/2.
+    Protocol,
+    /// The client has no version or cipher in common with the server.
+    VersionOrCipher,
+    /// The bytes received are not valid TLS.
+    NotTls,
+}
+
+// === impl TlsMetrics ===
+
+impl TlsMetrics {
+    /// The handshakes of a listening port.
+    pub fn handshakes(&self, port: &str) -> HandshakeCounters {
+        HandshakeCounters {
+            under_way: self.under_way.with_label_values(&[port]),
+            done: self.done.with_label_values(&[port]),
+            paced: self.paced.with_label_values(&[port]),
+            failed: self.failed.clone(),
+            port: port.to_owned(),
+        }
+    }
+
+    /// The certificate that a listening port shows.
+    pub fn certificate(&self, port: &str) -> CertificateCounters {
+        CertificateCounters {
+            expiry_timestamp: self.expiry_timestamp.with_label_values(&[port]),
+            expiry_seconds: self.expiry_seconds.with_label_values(&[port]),
+            taken: self.loads.with_label_values(&[port, "success"]),
+            refused: self.loads.with_label_values(&[port, "error"]),
+        }
+    }
+}
+
+// === impl HandshakeCounters ===
+
+impl HandshakeCounters {
+    /// Counts a handshake that failed.
+    pub fn failed(&self, failure: HandshakeFailure) {
+        let labels = [self.port.as_str(), failure.name()];
+        self.failed.with_label_values(&labels).inc();
+    }
+}
+
+// === impl HandshakeFailure ===
+
+impl HandshakeFailure {
+    /// The names, in the order of the variants.
+    const NAMES: [&str; 12] = [
+        "too_many",
+        "too_slow",
+        "closed",
+        "no_certificate",
+        "certificate_time",
+        "certificate_name",
+        "certificate_issuer",
+        "certificate_other",
+        "refused_by_client",
+        "protocol",
+        "version_or_cipher",
+        "not_tls",
+    ];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.get(self as usize).copied().unwrap_or_default()
     }
 }

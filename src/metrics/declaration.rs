@@ -113,8 +113,7 @@ pub(super) struct MetricRegistry {
 }
 
 /// Whether a group of metrics is shown. Off at first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Switch(Arc<AtomicBool>);
+pub(super) type Switch = Arc<AtomicBool>;
 
 /// A type that a declaration can name.
 pub(super) trait Metric: Collector + Clone + Sized + 'static {
@@ -218,20 +217,11 @@ impl MetricRegistry {
     /// The values of all metrics that are shown, by name.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let mut families = self.registry.gather();
-        families.retain(|family| self.optional.get(family.name()).is_none_or(Switch::is_on));
+        families.retain(|family| {
+            let switch = self.optional.get(family.name());
+            switch.is_none_or(|switch| switch.load(Ordering::Relaxed))
+        });
         families
-    }
-}
-
-// === impl Switch ===
-
-impl Switch {
-    pub(super) fn turn_on(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

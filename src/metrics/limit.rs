@@ -1,26 +1,32 @@
-//! The counters of one limit.
+//! The counters of one limit, and the series of limits that `/metrics` shows.
 //!
 //! Why own atomics in front of the library's counters: each of those is an allocation of its own,
 //! and with ten thousand rules they are in no cache; a check waited for three or four of them. Here
 //! the counts of a limit lie together, and are added to the library's counters when metrics are
 //! read.
+//!
+//! Why a table in front of the library's: several label sets may be one series, since Prometheus
+//! sees two levels of a limit and statsd all of them. The series stays until the last of them is
+//! freed.
+//!
+//! What it deliberately does not do: bound how many there are (`label_sets`).
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::reservations::{ReservationCount, ReservationTotals};
-use super::series::{Series, SeriesTable};
+use super::declaration::{Counter, CounterVec, MetricRegistry, metrics};
+use super::label::{DOMAINS, LEVELS, Labels};
+use super::reservations::{
+    ReservationCount, ReservationMetrics, ReservationSeries, ReservationTotals,
+};
 use tollgate_limiter::Tally;
 
 /// The counters of one limit.
 #[derive(Debug)]
 pub struct LimitCounters {
-    total_hits: AtomicU64,
-    over_limit: AtomicU64,
-    near_limit: AtomicU64,
-    within_limit: AtomicU64,
-    shadow_mode: AtomicU64,
-    negative_hits: AtomicU64,
+    /// Hits that are not published yet, in the order of [`STATSD_NAMES`].
+    hits: [AtomicU64; 6],
     /// Looks that no lost charge was counted for, up to a bound.
     looks: AtomicU64,
     /// The number of the label set of the rule that these counters belong to, which may be this
@@ -80,12 +86,7 @@ impl LimitCounters {
     /// Counters under these names, a domain and levels.
     pub(super) fn new(names: &[String], series: &SeriesTable, owner: u64) -> Self {
         Self {
-            total_hits: AtomicU64::new(0),
-            over_limit: AtomicU64::new(0),
-            near_limit: AtomicU64::new(0),
-            within_limit: AtomicU64::new(0),
-            shadow_mode: AtomicU64::new(0),
-            negative_hits: AtomicU64::new(0),
+            hits: Default::default(),
             looks: AtomicU64::new(0),
             owner: AtomicU64::new(owner),
             exported: Box::new(Exported {
@@ -105,12 +106,13 @@ impl LimitCounters {
                 count.fetch_add(hits, Ordering::Relaxed);
             }
         };
-        add(&self.total_hits, tally.total_hits);
-        add(&self.over_limit, tally.over_limit);
-        add(&self.near_limit, tally.near_limit);
-        add(&self.within_limit, tally.within_limit);
-        add(&self.shadow_mode, tally.shadow_mode);
-        add(&self.negative_hits, tally.negative_hits);
+        let [total, over, near, within, shadow, refunded] = &self.hits;
+        add(total, tally.total_hits);
+        add(over, tally.over_limit);
+        add(near, tally.near_limit);
+        add(within, tally.within_limit);
+        add(shadow, tally.shadow_mode);
+        add(refunded, tally.negative_hits);
     }
 
     /// The number of the label set of the rule that these counters belong to; 0 for none.
@@ -167,19 +169,10 @@ impl LimitCounters {
     /// Adds what was counted since the last call to the counters that readers see, and returns it.
     pub(super) fn publish(&self) -> HitTotals {
         let exported = &*self.exported;
-        let counted = [
-            (&self.total_hits, &exported.series.total_hits),
-            (&self.over_limit, &exported.series.over_limit),
-            (&self.near_limit, &exported.series.near_limit),
-            (&self.within_limit, &exported.series.within_limit),
-            (&self.shadow_mode, &exported.series.shadow_mode),
-            (&self.negative_hits, &exported.series.negative_hits),
-        ];
+        let counted = self.hits.iter().zip(&exported.series.hits);
         let kept = exported.unsent.iter().zip(&exported.published);
         let mut counts = [0; 6];
-        for (((count, shown), (unsent, published)), sum) in
-            counted.into_iter().zip(kept).zip(&mut counts)
-        {
+        for (((count, shown), (unsent, published)), sum) in counted.zip(kept).zip(&mut counts) {
             // Most limits are idle: a load leaves their cache line shared.
             if count.load(Ordering::Relaxed) > 0 {
                 *sum = count.swap(0, Ordering::Relaxed);
@@ -247,5 +240,169 @@ impl From<[u64; 6]> for HitTotals {
             shadow,
             refunded,
         }
+    }
+}
+
+/// The counters that readers see under one set of labels.
+#[derive(Debug)]
+struct Series {
+    labels: Labels,
+    /// In the order of [`STATSD_NAMES`].
+    hits: [Counter; 6],
+    /// Made for the first reservation.
+    reservations: OnceLock<ReservationSeries>,
+    reservation_metrics: Arc<ReservationMetrics>,
+    /// Made for the first lost charge.
+    lost_charges: OnceLock<Counter>,
+    all_lost_charges: CounterVec,
+}
+
+metrics! {
+    /// Metrics of hits, by limit.
+    pub(super) struct HitMetrics {
+        /// Hits requested.
+        CounterVec "ratelimit_service_rate_limit_total_hits"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.total_hits" => total_hits;
+
+        /// Hits over the limit.
+        CounterVec "ratelimit_service_rate_limit_over_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.over_limit" => over_limit;
+
+        /// Hits over NEAR_LIMIT_RATIO of the limit and not over the limit.
+        CounterVec "ratelimit_service_rate_limit_near_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.near_limit" => near_limit;
+
+        /// Hits of requests that passed.
+        CounterVec "ratelimit_service_rate_limit_within_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.within_limit" => within_limit;
+
+        /// Hits over the limit of a rule in shadow mode.
+        CounterVec "ratelimit_service_rate_limit_shadow_mode"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.shadow_mode" => shadow_mode;
+
+        /// Hits refunded.
+        CounterVec "ratelimit_service_rate_limit_total_negative_hits"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.total_negative_hits" => negative_hits;
+
+        /// Hits that were refused and not counted, of a limit that is looked at first: charges
+        /// after the work that are lost.
+        CounterVec "tollgate_lost_charge_hits_total"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => lost_charges;
+    }
+}
+
+/// All series of limits.
+#[derive(Debug)]
+pub(super) struct SeriesTable {
+    metrics: HitMetrics,
+    reservations: Arc<ReservationMetrics>,
+    known: Mutex<HashMap<Labels, Arc<Series>>>,
+}
+
+// === impl Series ===
+
+impl Series {
+    /// The domain, as its label has it.
+    pub(super) fn domain(&self) -> &str {
+        let [domain, ..] = &self.labels;
+        domain
+    }
+
+    /// The counters of reservations.
+    pub(super) fn reservations(&self) -> &ReservationSeries {
+        let new = || self.reservation_metrics.series(&self.labels);
+        self.reservations.get_or_init(new)
+    }
+
+    /// The counter of lost charges.
+    pub(super) fn lost_charges(&self) -> &Counter {
+        let new = || self.all_lost_charges.with_label_values(&self.labels);
+        self.lost_charges.get_or_init(new)
+    }
+
+    /// The counters of reservations; none before the first reservation.
+    pub(super) fn known_reservations(&self) -> Option<&ReservationSeries> {
+        self.reservations.get()
+    }
+}
+
+// === impl HitMetrics ===
+
+impl HitMetrics {
+    /// Those that count hits, in the order of [`STATSD_NAMES`].
+    fn hits(&self) -> [&CounterVec; 6] {
+        [
+            &self.total_hits,
+            &self.over_limit,
+            &self.near_limit,
+            &self.within_limit,
+            &self.shadow_mode,
+            &self.negative_hits,
+        ]
+    }
+}
+
+// === impl SeriesTable ===
+
+impl SeriesTable {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            metrics: HitMetrics::new(registry)?,
+            reservations: Arc::new(ReservationMetrics::new(registry)?),
+            known: Mutex::default(),
+        })
+    }
+
+    /// The series of these names, a domain and levels.
+    fn of(&self, names: &[String]) -> Arc<Series> {
+        let level = |at: usize| names.get(at).cloned().unwrap_or_default();
+        let labels = [level(0), level(1), level(2)];
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(series) = known.get(&labels) {
+            return Arc::clone(series);
+        }
+        let hits = self.metrics.hits();
+        let series = Arc::new(Series {
+            hits: hits.map(|counters| counters.with_label_values(&labels)),
+            reservations: OnceLock::new(),
+            reservation_metrics: Arc::clone(&self.reservations),
+            lost_charges: OnceLock::new(),
+            all_lost_charges: self.metrics.lost_charges.clone(),
+            labels: labels.clone(),
+        });
+        known.insert(labels, Arc::clone(&series));
+        series
+    }
+
+    /// Frees the series that no label set has any more.
+    pub(super) fn free_unused(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|labels, series| {
+            // Another owner can only come from this table, which is locked.
+            let is_used = Arc::strong_count(series) > 1;
+            if !is_used {
+                for counters in self
+                    .metrics
+                    .hits()
+                    .into_iter()
+                    .chain([&self.metrics.lost_charges])
+                {
+                    // It fails where there is no such series: then nothing is left to do.
+                    let _ = counters.remove_label_values(labels);
+                }
+                if series.reservations.get().is_some() {
+                    self.reservations.remove(labels);
+                }
+            }
+            is_used
+        });
+        let len = known.len();
+        known.shrink_to(len.saturating_mul(2));
     }
 }

@@ -2,9 +2,9 @@
 //! freed.
 //!
 //! Why counters are handed out: the hot path must not look a label up. A rule's counters are
-//! resolved when its rules are loaded (`rule_sets`). What a client can name (an unknown domain, the
-//! labels of a limit that came with a request) is counted by label up to a bound, and under
-//! `overflow` beyond it (`request_sets`); looking one up takes no lock.
+//! resolved when its rules are loaded. What a client can name (an unknown domain, the labels of a
+//! limit that came with a request) is counted by label up to a bound, and under `overflow` beyond
+//! it; looking one up takes no lock (`label_sets`).
 //!
 //! What it deliberately does not do: count (`limit`).
 
@@ -12,14 +12,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::bounded_map::BoundedMap;
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
-use super::limit::{HitTotals, LimitCounters};
-use super::request_sets::RequestLabelSets;
-use super::retention::{Reader, Readers};
-use super::rule_sets::{RuleCounters, RuleLabelSets};
-use super::series::SeriesTable;
+use super::label_sets::{
+    BoundedMap, Reader, Readers, RequestLabelSets, RuleCounters, RuleLabelSets,
+};
+use super::limit::{HitTotals, LimitCounters, SeriesTable};
 use tollgate_limiter::{Key, RuleSet};
 
 /// How many unknown domains are counted by name.

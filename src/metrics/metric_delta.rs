@@ -13,7 +13,7 @@ use prometheus::proto::MetricType;
 use super::Metrics;
 use super::declaration::STATSD_LIMIT;
 use super::label::label;
-use super::retention::Reader;
+use super::label_sets::Reader;
 
 /// The kind of a value for statsd.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

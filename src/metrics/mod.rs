@@ -7,114 +7,86 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `declaration` | declarations of metrics, and the macro that registers them |
-//! | `requests` | calls, answers, latency, exceeded bounds |
+//! | `requests` | calls, answers, latency, exceeded bounds; buckets, the shared store and its leases |
+//! | `connections` | connections, TLS handshakes, certificates |
+//! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs |
 //! | `limits` | hits by limit; `limit` has the counters of one |
 //! | `reservations` | steps of reservations by limit, and how far they were off |
-//! | `label`, `bounded_map` | bounds on what clients can name |
-//! | `rule_sets`, `request_sets` | label sets of rules and of requests |
-//! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
+//! | `label`, `label_sets` | label sets of rules and of requests, their bounds, and when they are freed |
 //! | `request_counts` | sums of one task, added to the counters once a batch |
-//! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
+//! | `partitions` | what each partition of a store holds |
 //! | `quotas` | streams, reports, assignments and figures of the quota service |
 //! | `candidates` | requests that candidates decided, and their label sets |
-//! | `connections`, `answers`, `tls` | connections, answers that are not sent yet, handshakes |
-//! | `rules`, `xds` | rule sets and the xDS client |
-//! | `admin`, `recordings`, `snapshots` | the admin listener, recordings of requests, snapshots of buckets |
 //! | `process` | CPU time, memory and file descriptors of the process |
-//! | `label_gauge`, `polled_gauge`, `rule_gauge` | kinds of metrics that the library does not have |
-//! | `top_keys` | memory of top keys, and its bounds |
-//! | `estimates` | memory of learnt amounts, and what was forgotten |
-//! | `telemetry` | traces, statsd and the decision log; `metric_delta` has the changes that statsd gets |
+//! | `gauges` | kinds of metrics that the library does not have |
+//! | `metric_delta` | the changes that statsd gets |
 //!
 //! To add a metric, declare it in the file of its group and increment the field: registration,
 //! `/metrics` and statsd follow, and `make readme` writes the page.
 //!
 //! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
-mod admin;
-mod answers;
-mod bounded_map;
-mod buckets;
-mod build_info;
 mod candidates;
 mod connections;
 mod declaration;
-mod estimates;
+mod gauges;
 mod label;
-mod label_gauge;
-mod leases;
+mod label_sets;
 mod limit;
 mod limits;
 mod metric_delta;
 #[cfg(test)]
 mod page;
 mod partitions;
-mod polled_gauge;
 mod process;
 mod quotas;
-mod recordings;
 mod request_counts;
-mod request_sets;
 mod requests;
 mod reservations;
-mod retention;
-mod rule_gauge;
-mod rule_sets;
-mod rules;
-mod series;
-mod snapshots;
-mod store;
-mod telemetry;
-mod tls;
-mod top_keys;
-mod xds;
+mod service;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use prometheus::{Encoder, TextEncoder};
 
-pub use self::admin::{AUDIT_LOG, AdminMetrics, AdminRefusal};
-pub use self::answers::AnswerMetrics;
-pub use self::buckets::BucketMetrics;
-use self::build_info::BuildInfo;
 use self::candidates::CandidateLabelSets;
 pub use self::candidates::{
     CandidateCounters, CandidateMetrics, CandidateResult, CandidateSums, ResultCounts,
 };
-pub use self::connections::{ConnectionMetrics, PortCounters};
+pub use self::connections::{
+    CertificateCounters, ConnectionMetrics, HandshakeCounters, HandshakeFailure, PortCounters,
+    TlsMetrics,
+};
 pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
 use self::declaration::{MetricRegistry, Switch};
-pub use self::estimates::EstimateMetrics;
+pub use self::gauges::{PolledGauge, RuleGauge};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
-pub use self::label_gauge::LabelGauge;
-pub use self::leases::LeaseMetrics;
+use self::label_sets::Reader;
+pub use self::label_sets::{
+    REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters,
+};
 pub use self::limit::{HitTotals, LimitCounters};
 use self::limits::LimitMetrics;
 pub use self::limits::UNKNOWN_DOMAINS_MAX;
 pub use self::metric_delta::{DeltaKind, MetricDelta};
 use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
-pub use self::polled_gauge::PolledGauge;
 use self::process::ProcessMetrics;
 pub use self::quotas::QuotaMetrics;
 pub(crate) use self::quotas::RuleRates;
-pub use self::recordings::RecordingMetrics;
 pub use self::request_counts::RequestCounts;
-pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
-pub use self::requests::RequestMetrics;
+pub use self::requests::{
+    AnswerMetrics, BucketMetrics, LeaseMetrics, RequestMetrics, StoreMetrics,
+};
 pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
-use self::retention::Reader;
-pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
-pub use self::rules::RulesMetrics;
-pub use self::snapshots::SnapshotMetrics;
-pub use self::store::StoreMetrics;
-pub use self::telemetry::{DecisionLogMetrics, StatsdMetrics, TraceMetrics};
-use self::tls::TlsMetrics;
-pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
-pub use self::top_keys::TopKeysMetrics;
-pub use self::xds::XdsMetrics;
+use self::service::BuildInfo;
+pub use self::service::{
+    AUDIT_LOG, AdminMetrics, AdminRefusal, DecisionLogMetrics, EstimateMetrics, RecordingMetrics,
+    RulesMetrics, SnapshotMetrics, StatsdMetrics, TopKeysMetrics, TraceMetrics, XdsMetrics,
+};
 use tollgate_limiter::{Key, RuleSet};
 
 /// All metrics of one service.
@@ -131,6 +103,8 @@ pub struct Metrics {
     pub store: StoreMetrics,
     /// Connections of every port.
     pub connections: ConnectionMetrics,
+    /// TLS of every port.
+    pub tls: TlsMetrics,
     /// Answers that are not sent yet.
     pub answers: AnswerMetrics,
     /// Rule sets.
@@ -159,7 +133,6 @@ pub struct Metrics {
     pub candidates: CandidateMetrics,
     candidate_sets: CandidateLabelSets,
     partitions: Partitions,
-    tls: TlsMetrics,
     limits: LimitMetrics,
     show_store: Switch,
     show_leases: Switch,
@@ -242,12 +215,12 @@ impl Metrics {
 
     /// Shows the metrics of the store that replicas share. They are absent without one.
     pub fn expect_shared_store(&self) {
-        self.show_store.turn_on();
+        self.show_store.store(true, Ordering::Relaxed);
     }
 
     /// Shows the metrics of leases. They are absent in exact mode.
     pub fn expect_leases(&self) {
-        self.show_leases.turn_on();
+        self.show_leases.store(true, Ordering::Relaxed);
     }
 
     /// Counters for the domains and the rules of a candidate, which becomes the newest. Each rule
@@ -257,14 +230,14 @@ impl Metrics {
         domains: &[String],
         rules: &[(String, String)],
     ) -> (Vec<Arc<CandidateCounters>>, Vec<Arc<CandidateCounters>>) {
-        self.show_candidates.turn_on();
+        self.show_candidates.store(true, Ordering::Relaxed);
         self.candidate_sets
             .counters_of(&self.candidates, domains, rules)
     }
 
     /// Shows the metrics of snapshots from now on.
     pub fn show_snapshots(&self) {
-        self.show_snapshots.turn_on();
+        self.show_snapshots.store(true, Ordering::Relaxed);
     }
 
     /// Replaces dots in the labels of keys and values from now on.
@@ -281,31 +254,6 @@ impl Metrics {
     /// New levels for the partition of this number.
     pub fn partition_levels(&self, number: usize) -> Arc<PartitionLevels> {
         self.partitions.levels(number)
-    }
-
-    /// The counters of a listening port.
-    pub fn port(&self, port: &str) -> PortCounters {
-        self.connections.port(port)
-    }
-
-    /// Counts a streaming call that was refused because of a bound (`connection` or `process`).
-    pub fn count_refused_streaming_call(&self, bound: &'static str) {
-        self.connections.count_refused_streaming_call(bound);
-    }
-
-    /// Counts a gRPC connection closed because of what the client sent, by HTTP/2 error code.
-    pub fn count_broken_connection(&self, reason: &'static str) {
-        self.connections.count_broken(reason);
-    }
-
-    /// The TLS handshakes of a listening port.
-    pub fn handshakes(&self, port: &str) -> HandshakeCounters {
-        self.tls.handshakes(port)
-    }
-
-    /// The certificate that a listening port shows.
-    pub fn certificate(&self, port: &str) -> CertificateCounters {
-        self.tls.certificate(port)
     }
 
     /// Counters for every rule of a rule set, which becomes the newest. Rules with the same

@@ -6,7 +6,7 @@ use std::{fs, path};
 use tollgate_http2::Reason;
 
 use super::declaration::STATSD_LIMIT;
-use super::{Declaration, HandshakeFailure, LabelValues, MetricKind, Metrics};
+use super::{Declaration, LabelValues, MetricKind, Metrics};
 
 const PAGE: &str = "docs/metrics.md";
 const START: &str = "<!-- metrics: make readme -->\n";
@@ -97,9 +97,6 @@ fn declared(name: &str, label: &str) -> &'static [&'static str] {
 
 #[test]
 fn declared_label_values_are_those_of_the_code() {
-    let failures = HandshakeFailure::ALL.map(HandshakeFailure::name);
-    let name = "tollgate_tls_handshake_failures_total";
-    assert_eq!(declared(name, "reason"), failures);
     let reasons = HTTP2_REASONS.map(Reason::name);
     let name = "tollgate_connections_broken_total";
     assert_eq!(declared(name, "reason"), reasons);

@@ -8,7 +8,7 @@
 use std::fs;
 
 use super::declaration::metrics;
-use super::polled_gauge::{PolledGauge, PolledSeconds};
+use super::gauges::{PolledGauge, PolledSeconds};
 
 /// Clock ticks per second in `/proc`: USER_HZ, which is 100 on every architecture that Rust's
 /// standard library runs on.

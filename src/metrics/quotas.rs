@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use prometheus::Histogram;
 
 use super::declaration::{Counter, Gauge, LabelValues, metrics};
+use super::gauges::RuleGauge;
 use super::label::{OVERFLOW, label};
-use super::rule_gauge::RuleGauge;
 
 /// How many rules have gauges of their own; those beyond share the labels [`OVERFLOW`].
 const RULES_MAX: usize = 1_000;

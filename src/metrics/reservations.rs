@@ -50,7 +50,7 @@ pub struct ReservationCount {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReservationTotals {
     /// Steps by result, in the order of [`ReservationResult::ALL`].
-    results: [u64; ReservationResult::ALL.len()],
+    results: [u64; RESULT_COUNT],
     /// Hits that went back.
     pub returned: u64,
     /// Hits that commits exceeded their reservations by.
@@ -60,12 +60,12 @@ pub struct ReservationTotals {
 /// The counters that readers see under one set of labels.
 #[derive(Debug)]
 pub(super) struct ReservationSeries {
-    results: [Counter; ReservationResult::ALL.len()],
+    results: [Counter; RESULT_COUNT],
     returned: Counter,
     excess: Counter,
     used: Histogram,
     /// The same numbers, which a freed label cannot reset.
-    totals: [AtomicU64; ReservationResult::ALL.len() + 2],
+    totals: [AtomicU64; RESULT_COUNT + 2],
 }
 
 /// Upper bounds of committed / reserved. 1 is exact; more is an excess.
@@ -73,18 +73,10 @@ const USED: &[f64] = &[
     0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0,
 ];
 
-const RESULTS: LabelValues = LabelValues::OneOf(&[
-    "reserved",
-    "refused",
-    "too_many",
-    "committed",
-    "released",
-    "extended",
-    "charged",
-    "ignored",
-    "repeated",
-    "unknown",
-]);
+/// How many results there are.
+const RESULT_COUNT: usize = 10;
+
+const RESULTS: LabelValues = LabelValues::OneOf(&ReservationResult::NAMES);
 
 metrics! {
     /// Metrics of reservations, by limit.
@@ -111,7 +103,7 @@ metrics! {
 
 impl ReservationResult {
     /// Every variant.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; RESULT_COUNT] = [
         Self::Reserved,
         Self::Refused,
         Self::TooMany,
@@ -124,25 +116,28 @@ impl ReservationResult {
         Self::Unknown,
     ];
 
+    /// The names, as labels have them, in the order of [`ReservationResult::ALL`].
+    const NAMES: [&str; RESULT_COUNT] = [
+        "reserved",
+        "refused",
+        "too_many",
+        "committed",
+        "released",
+        "extended",
+        "charged",
+        "ignored",
+        "repeated",
+        "unknown",
+    ];
+
     /// Whether a reservation is settled, now or before.
     pub const fn is_settled(self) -> bool {
         matches!(self, Self::Committed | Self::Released | Self::Repeated)
     }
 
     /// Its label.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Refused => "refused",
-            Self::TooMany => "too_many",
-            Self::Committed => "committed",
-            Self::Released => "released",
-            Self::Extended => "extended",
-            Self::Charged => "charged",
-            Self::Ignored => "ignored",
-            Self::Repeated => "repeated",
-            Self::Unknown => "unknown",
-        }
+    pub fn name(self) -> &'static str {
+        Self::NAMES.get(self as usize).copied().unwrap_or_default()
     }
 }
 
@@ -187,9 +182,10 @@ impl ReservationCount {
 impl ReservationTotals {
     /// How many steps had this result.
     pub fn of(&self, result: ReservationResult) -> u64 {
-        let position = ReservationResult::ALL.iter().position(|one| *one == result);
-        let count = position.and_then(|at| self.results.get(at));
-        count.copied().unwrap_or_default()
+        self.results
+            .get(result as usize)
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -208,7 +204,7 @@ impl ReservationMetrics {
             returned: of(&self.returned),
             excess: of(&self.excess),
             used: self.used.with_label_values(&[domain, key1, key2]),
-            totals: [const { AtomicU64::new(0) }; ReservationResult::ALL.len() + 2],
+            totals: [const { AtomicU64::new(0) }; RESULT_COUNT + 2],
         }
     }
 
@@ -231,10 +227,6 @@ impl ReservationMetrics {
 
 impl ReservationSeries {
     pub(super) fn count(&self, count: &ReservationCount) {
-        let position = ReservationResult::ALL
-            .iter()
-            .position(|one| *one == count.result)
-            .unwrap_or_default();
         let add = |counter: Option<&Counter>, at: usize, hits: u64| {
             if hits > 0 {
                 if let Some(counter) = counter {
@@ -245,7 +237,8 @@ impl ReservationSeries {
                 }
             }
         };
-        add(self.results.get(position), position, 1);
+        let result = count.result as usize;
+        add(self.results.get(result), result, 1);
         let (returned, excess) = match count.result {
             ReservationResult::Committed | ReservationResult::Released => (
                 count.reserved.saturating_sub(count.committed),

@@ -194,7 +194,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     fn pool() -> HandshakePool {
-        let paced = Metrics::new().unwrap().handshakes("grpc").paced;
+        let paced = Metrics::new().unwrap().tls.handshakes("grpc").paced;
         HandshakePool::start(100, 8, &paced).unwrap()
     }
 

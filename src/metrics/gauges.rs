@@ -1,17 +1,18 @@
-//! Metrics whose value is read from a source whenever metrics are gathered.
-//!
-//! Why: a source that does not know the crate `prometheus` keeps its own count, and a gauge that
-//! several threads set could keep an old value.
+//! Kinds of metrics that the library does not have.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use prometheus::GaugeVec;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 
 use super::declaration::{Declaration, Gauge, Metric, MetricKind};
 
-/// A gauge that is read from a source; 0 without one.
+/// A gauge that is read from a source whenever metrics are gathered; 0 without one.
+///
+/// Why: a source that does not know the crate `prometheus` keeps its own count, and a gauge that
+/// several threads set could keep an old value.
 #[derive(Clone)]
 pub struct PolledGauge {
     gauge: Gauge,
@@ -131,6 +132,74 @@ impl fmt::Debug for PolledSeconds {
     }
 }
 
+/// A gauge with fractions whose series are replaced all at once, such as figures of rules, or one
+/// whose labels are the value, such as a version. Without series before the first.
+///
+/// Why: the library's gauges are set one by one, so that a reader would see the series of a rule
+/// that is gone, or miss one while they are replaced.
+#[derive(Clone)]
+pub struct RuleGauge {
+    gauges: GaugeVec,
+    /// Held while the series are replaced or read.
+    replacing: Arc<Mutex<()>>,
+}
+
+// === impl RuleGauge ===
+
+impl RuleGauge {
+    /// Replaces all series by one of value 1 with these label values.
+    pub fn set<const N: usize>(&self, values: &[String; N]) {
+        self.replace(std::iter::once((values, 1.0)));
+    }
+
+    /// Replaces all series, each by its label values.
+    pub(super) fn replace<'v, const N: usize>(
+        &self,
+        values: impl Iterator<Item = (&'v [String; N], f64)>,
+    ) {
+        let _guard = self
+            .replacing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.gauges.reset();
+        for (labels, value) in values {
+            self.gauges.with_label_values(labels).set(value);
+        }
+    }
+}
+
+impl Metric for RuleGauge {
+    const KIND: MetricKind = MetricKind::Gauge;
+
+    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
+        let names: Vec<_> = declaration.labels.iter().map(|label| label.name).collect();
+        Ok(Self {
+            gauges: GaugeVec::new(declaration.opts(), &names)?,
+            replacing: Arc::default(),
+        })
+    }
+}
+
+impl Collector for RuleGauge {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let _guard = self
+            .replacing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.gauges.collect()
+    }
+}
+
+impl fmt::Debug for RuleGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.gauges, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -158,5 +227,35 @@ mod tests {
             value.store(bytes, Ordering::Relaxed);
             assert_eq!(shown(), bytes.to_string());
         }
+    }
+
+    #[test]
+    fn the_rules_in_use_are_one_series_whatever_the_number_of_reloads() {
+        let metrics = Metrics::new().unwrap();
+        let shown = || {
+            let text = metrics.render().unwrap();
+            let lines = text.lines().map(str::to_owned);
+            lines
+                .filter(|line| line.starts_with("tollgate_rules_info"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(shown(), [""; 0], "there are no rules");
+        for hash in ["00000000000a", "00000000000b", "00000000000a"] {
+            metrics.rules.hash_label.set(&[hash.to_owned()]);
+            assert_eq!(
+                shown(),
+                [format!("tollgate_rules_info{{hash=\"{hash}\"}} 1")]
+            );
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..2_000 {
+                    metrics.rules.hash_label.set(&[format!("{number:012x}")]);
+                }
+            });
+            for _ in 0..200 {
+                assert_eq!(shown().len(), 1, "while they are replaced");
+            }
+        });
     }
 }

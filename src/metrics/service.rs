@@ -1,0 +1,322 @@
+//! Metrics of the service around requests: its version, its rules, the admin listener, recordings,
+//! snapshots, traces, statsd, the decision log, top keys and learnt amounts.
+
+use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
+use super::gauges::{PolledGauge, RuleGauge};
+
+const HASH: LabelValues = LabelValues::Bounded("one at a time");
+
+/// The module of audit lines, for the log filter.
+pub const AUDIT_LOG: &str = "tollgate::audit";
+
+const CHANGES: LabelValues = LabelValues::OneOf(&["record", "reset", "shadow"]);
+
+const CHANGE_RESULTS: LabelValues =
+    LabelValues::OneOf(&["done", "ended", "invalid", "not_found", "failed"]);
+
+const VERSION: LabelValues = LabelValues::Bounded("the version that runs");
+
+metrics! {
+    /// The version that runs.
+    pub(super) struct BuildInfo {
+        /// Version of the binary, as a label; the value is always 1.
+        RuleGauge "tollgate_build_info" [version: VERSION] => info;
+    }
+}
+
+// === impl BuildInfo ===
+
+impl BuildInfo {
+    pub(super) fn publish(&self) {
+        let version = env!("CARGO_PKG_VERSION");
+        self.info.set(&[version.to_owned()]);
+    }
+}
+
+metrics! {
+    /// Metrics of rule sets.
+    pub struct RulesMetrics {
+        /// Rule sets accepted.
+        Counter "ratelimit_service_config_load_success" as "ratelimit.service.config_load_success"
+            => pub taken;
+
+        /// Rule sets refused.
+        Counter "ratelimit_service_config_load_error" as "ratelimit.service.config_load_error"
+            => pub refused;
+
+        /// Number of the rule set in use, counted from 1; 0 before the first.
+        Gauge "tollgate_rules_generation" => pub generation;
+
+        /// Hash of the rules in use, as a label, the same on replicas with the same files; the
+        /// value is always 1.
+        RuleGauge "tollgate_rules_info" [hash: HASH] as "" => pub hash_label;
+
+        /// Hash of the rules in use, as a number; deprecated: use tollgate_rules_info.
+        Gauge "tollgate_rules_hash" => pub hash;
+
+        /// Rules that an operator keeps in shadow mode by POST /shadow.
+        Gauge "tollgate_shadowed_rules" => pub shadowed;
+
+        /// Whether the newest rules were refused and so are not in use: 1 or 0.
+        Gauge "tollgate_rules_refused" => pub newest_refused;
+    }
+}
+
+metrics! {
+    /// Metrics of the xDS client.
+    pub struct XdsMetrics {
+        /// Whether a stream to the xDS server is open: 1 or 0.
+        Gauge "tollgate_xds_up" => pub up;
+
+        /// Streams opened to the xDS server.
+        Counter "tollgate_xds_streams_total" => pub streams;
+
+        /// Streams of the xDS server that ended, and failed attempts to connect.
+        Counter "tollgate_xds_lost_total" => pub lost;
+
+        /// Rule sets sent by the xDS server, by whether they were accepted (ack) or refused (nack).
+        Counter "tollgate_xds_responses_total" by result { acks = "ack", nacks = "nack" }
+    }
+}
+
+metrics! {
+    /// Metrics of the admin listener.
+    pub struct AdminMetrics {
+        /// Requests by POST /record, POST /reset and POST /shadow, and shadow modes that ended.
+        CounterVec "tollgate_admin_changes_total" [change: CHANGES, result: CHANGE_RESULTS] => changes;
+
+        /// Requests to the admin listener that were refused, by the rule of access.
+        Counter "tollgate_admin_refused_total" by reason {
+            refused_host = "host",
+            refused_origin = "origin",
+            refused_site = "site",
+            refused_token = "token",
+            refused_content_type = "content_type",
+        }
+
+        /// Open streams of GET /events.
+        Gauge "tollgate_event_streams" => pub event_streams;
+
+        /// Streams of GET /events refused because of --event-streams-max.
+        Counter "tollgate_event_streams_refused_total" => pub event_streams_refused;
+    }
+}
+
+/// The rule of access that a request to the admin listener broke.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AdminRefusal {
+    /// The Host header.
+    Host,
+    /// The Origin header.
+    Origin,
+    /// The Sec-Fetch-Site header.
+    Site,
+    /// The token.
+    Token,
+    /// The content type of a POST.
+    ContentType,
+}
+
+// === impl AdminMetrics ===
+
+impl AdminMetrics {
+    /// Counts a request for a change, by its result.
+    pub fn changed(&self, change: &'static str, result: &'static str) {
+        self.changes.with_label_values(&[change, result]).inc();
+    }
+
+    /// Counts a refused request.
+    pub fn refused(&self, reason: AdminRefusal) {
+        let counter = match reason {
+            AdminRefusal::Host => &self.refused_host,
+            AdminRefusal::Origin => &self.refused_origin,
+            AdminRefusal::Site => &self.refused_site,
+            AdminRefusal::Token => &self.refused_token,
+            AdminRefusal::ContentType => &self.refused_content_type,
+        };
+        counter.inc();
+    }
+}
+
+metrics! {
+    /// Metrics of recordings.
+    pub struct RecordingMetrics {
+        /// Recordings that run: POST /record.
+        Gauge "tollgate_recordings" => pub running;
+
+        /// Requests sent to recordings.
+        Counter "tollgate_recorded_requests_total" => pub requests;
+
+        /// Requests that a recording lacks, by cause: rate (its bound), slow_reader,
+        /// without_entry (nothing to sample by), too_long, caller_left.
+        Counter "tollgate_recording_skipped_total" by cause {
+            rate = "rate",
+            slow_reader = "slow_reader",
+            without_entry = "without_entry",
+            too_long = "too_long",
+            caller_left = "caller_left",
+        }
+    }
+}
+
+// === impl RecordingMetrics ===
+
+impl RecordingMetrics {
+    /// Counts what was skipped, by cause in the order of the format.
+    pub fn skipped(&self, counts: [u64; 5]) {
+        let counters = [
+            &self.rate,
+            &self.slow_reader,
+            &self.without_entry,
+            &self.too_long,
+            &self.caller_left,
+        ];
+        for (counter, count) in counters.into_iter().zip(counts) {
+            counter.inc_by(count);
+        }
+    }
+}
+
+metrics! {
+    /// Metrics of snapshots.
+    pub struct SnapshotMetrics {
+        /// Snapshots written.
+        Counter "tollgate_snapshot_writes_total" => pub writes;
+
+        /// Snapshots that were not written, by cause: disk_full, io, too_slow, or stopped (a worker
+        /// had ended).
+        Counter "tollgate_snapshot_write_failures_total" by cause {
+            disk_full = "disk_full",
+            io = "io",
+            too_slow = "too_slow",
+            stopped = "stopped",
+        }
+
+        /// When the last snapshot was begun, in seconds since 1970; after a start, the one that was
+        /// loaded.
+        Gauge "tollgate_snapshot_timestamp_seconds" => pub timestamp;
+
+        /// Milliseconds that the last write took.
+        Gauge "tollgate_snapshot_write_milliseconds" => pub write_milliseconds;
+
+        /// Bytes of the last snapshot.
+        Gauge "tollgate_snapshot_bytes" => pub bytes;
+
+        /// Buckets in the last snapshot.
+        Gauge "tollgate_snapshot_buckets" => pub buckets;
+
+        /// Snapshots that were refused at start, by cause: unreadable, foreign, version, damaged,
+        /// or hash_key.
+        Counter "tollgate_snapshot_load_failures_total" by cause {
+            unreadable = "unreadable",
+            foreign = "foreign",
+            version = "version",
+            damaged = "damaged",
+            hash_key = "hash_key",
+        }
+
+        /// Milliseconds that loading took at start.
+        Gauge "tollgate_snapshot_load_milliseconds" => pub load_milliseconds;
+
+        /// Buckets of the snapshot at start, by what became of them: loaded, expired, or no_space.
+        Counter "tollgate_snapshot_loaded_buckets_total" by result {
+            loaded = "loaded",
+            expired = "expired",
+            no_space = "no_space",
+        }
+    }
+}
+
+// === impl SnapshotMetrics ===
+
+impl SnapshotMetrics {
+    /// Counts a snapshot that was refused, by its cause.
+    pub fn refused(&self, cause: &str) {
+        let counter = match cause {
+            "unreadable" => &self.unreadable,
+            "foreign" => &self.foreign,
+            "version" => &self.version,
+            "hash_key" => &self.hash_key,
+            _ => &self.damaged,
+        };
+        counter.inc();
+    }
+
+    /// Counts the buckets of a snapshot: loaded, expired, without space.
+    pub fn buckets_read(&self, [loaded, expired, no_space]: [u64; 3]) {
+        self.loaded.inc_by(loaded);
+        self.expired.inc_by(expired);
+        self.no_space.inc_by(no_space);
+    }
+}
+
+metrics! {
+    /// Metrics of traces.
+    pub struct TraceMetrics {
+        /// Spans of decisions, by result: sent, dropped (the queue was full) or lost (the collector
+        /// did not accept them).
+        Counter "tollgate_trace_spans_total" by result {
+            sent = "sent",
+            dropped = "dropped",
+            lost = "lost",
+        }
+
+        /// Sampled decisions that were not traced because of --traces-per-second-max.
+        Counter "tollgate_traces_skipped_total" => pub skipped;
+    }
+}
+
+metrics! {
+    /// Metrics of statsd.
+    pub struct StatsdMetrics {
+        /// Flushes to statsd, by result; what a failed flush held is sent by the next.
+        Counter "tollgate_statsd_flushes_total" by result { flushes = "sent", failures = "failed" }
+
+        /// Lines for statsd lost with a connection.
+        Counter "tollgate_statsd_lines_lost_total" => pub lines_lost;
+    }
+}
+
+metrics! {
+    /// Metrics of the decision log.
+    pub struct DecisionLogMetrics {
+        /// Decisions written to the decision log.
+        Counter "tollgate_decision_log_written_total" => pub written;
+
+        /// Decisions chosen for the decision log and not written, by reason: rate (more than
+        /// --decision-log-per-second-max), queue_full (the destination is slow) or write_failed.
+        Counter "tollgate_decision_log_skipped_total" by reason {
+            rate = "rate",
+            queue_full = "queue_full",
+            write_failed = "write_failed",
+        }
+    }
+}
+
+metrics! {
+    /// Metrics of top keys.
+    pub struct TopKeysMetrics {
+        /// Bytes that top keys use, within --top-keys-memory-max.
+        PolledGauge "tollgate_top_keys_memory_bytes" => pub memory_bytes;
+
+        /// Checks of rules without memory for top keys of their own; their keys share a summary.
+        Counter "tollgate_top_keys_shared_total" => pub shared;
+
+        /// Descriptors of top keys that were not kept because of the memory limit.
+        Counter "tollgate_top_keys_texts_not_kept_total" => pub texts_not_kept;
+    }
+}
+
+metrics! {
+    /// Metrics of amounts that are learnt from commits.
+    pub struct EstimateMetrics {
+        /// Bytes that learnt amounts may use by now, within --estimates-memory-max.
+        Gauge "tollgate_estimates_memory_bytes" => pub memory_bytes;
+
+        /// Learnt amounts that were forgotten because others took their memory, by whose they were.
+        Counter "tollgate_estimates_forgotten_total" by of {
+            keys_replaced = "key",
+            rules_replaced = "rule",
+        }
+    }
+}
