@@ -5,7 +5,7 @@
 //! the memory is that of the events between two watermarks, and at most [`EVENTS_HELD_MAX`] events.
 //! Events after the last watermark are dropped and counted: others of their time may be missing.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
@@ -59,19 +59,11 @@ pub struct Reader<R: Read> {
     summary: Summary,
     /// How many items were read.
     item: u64,
-    held: BinaryHeap<Held>,
+    /// Events that wait for earlier ones, by their order and, for those of one order, their item.
+    held: BTreeMap<(u64, u64), Event>,
     ready: VecDeque<Event>,
     buffer: Vec<u8>,
     is_done: bool,
-}
-
-/// An event that waits for earlier ones. The greatest is the one with the smallest order.
-#[derive(Debug)]
-struct Held {
-    order: u64,
-    /// The number of its item, for events of one order.
-    item: u64,
-    event: Event,
 }
 
 // === impl Reader ===
@@ -88,7 +80,7 @@ impl<R: Read> Reader<R> {
             header: Header::default(),
             summary: Summary::default(),
             item: 0,
-            held: BinaryHeap::new(),
+            held: BTreeMap::new(),
             ready: VecDeque::new(),
             buffer: Vec::new(),
             is_done: false,
@@ -127,18 +119,16 @@ impl<R: Read> Reader<R> {
             self.is_done = true;
             return Err(ReadError::NoOrder { item });
         }
-        self.held.push(Held { order, item, event });
+        self.held.insert((order, item), event);
         Ok(())
     }
 
     /// Makes the events with an order below this one ready.
     fn release(&mut self, below: u64) {
-        while let Some(first) = self.held.peek()
-            && first.order < below
+        while let Some(first) = self.held.first_entry()
+            && first.key().0 < below
         {
-            if let Some(held) = self.held.pop() {
-                self.ready.push_back(held.event);
-            }
+            self.ready.push_back(first.remove());
         }
     }
 
@@ -242,25 +232,3 @@ fn cut_off(error: io::Error) -> Result<(), ReadError> {
         _ => Err(ReadError::File(error)),
     }
 }
-
-// === impl Held ===
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.order, other.item).cmp(&(self.order, self.item))
-    }
-}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order && self.item == other.item
-    }
-}
-
-impl Eq for Held {}

@@ -311,7 +311,7 @@ impl RecordedVerdicts {
 }
 
 /// Requests that were decided and are missing.
-fn lost(skipped: &Skipped) -> u64 {
+pub(super) fn lost(skipped: &Skipped) -> u64 {
     let counts = [
         skipped.rate,
         skipped.slow_reader,

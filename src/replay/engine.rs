@@ -257,8 +257,9 @@ impl Engine {
     fn planned_as_recorded(&mut self, request: &Request) -> Option<PlannedRequest> {
         let planner = self.planner.as_mut()?;
         planner.set_time(Timestamp::from_us(request.time_us));
-        let planned = planner.begin_recorded(&request.request, request.call.as_ref());
-        planned.ok()
+        planner
+            .begin_recorded(&request.request, request.call.as_ref())
+            .ok()
     }
 
     /// Whether these rules decided the request when it was recorded.

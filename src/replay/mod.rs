@@ -310,13 +310,6 @@ impl Replay {
 fn facts(events: &dyn Events, options: &Options) -> RecordingFacts {
     let (header, summary) = (events.header(), events.summary());
     let skipped = &summary.skipped;
-    let skipped = [
-        skipped.rate,
-        skipped.slow_reader,
-        skipped.without_entry,
-        skipped.too_long,
-        skipped.caller_left,
-    ];
     let sampling = header.sampling.as_ref();
     RecordingFacts {
         file: options.file.display().to_string(),
@@ -331,7 +324,7 @@ fn facts(events: &dyn Events, options: &Options) -> RecordingFacts {
         hashed: header.hashed,
         sampled_by: sampling.map(|sampling| plain_text(&sampling.key)),
         sampled_one_in: sampling.map(|sampling| sampling.one_in),
-        skipped: skipped.into_iter().fold(0, u64::saturating_add),
+        skipped: comparison::lost(skipped).saturating_add(skipped.without_entry),
         ..RecordingFacts::default()
     }
 }

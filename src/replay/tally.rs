@@ -8,9 +8,7 @@ use tollgate_limiter::{
 
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
-use super::report::{
-    KeyEntry, Minute, Point, ReplayReport, ReservationFigures, RuleReport, SideReport, Undecidable,
-};
+use super::report::{KeyEntry, Minute, Point, ReplayReport, RuleReport, SideReport, Undecidable};
 use super::smallest_limit::{Dropped, LimitOf, Operations, Question};
 use crate::admin_api::{LimitFigures, rule_name, time_text};
 use crate::simulation::{Answer, CheckAnswer};
@@ -43,20 +41,10 @@ pub(super) struct Tally {
 
 #[derive(Debug, Default)]
 struct RuleCounts {
-    admitted: u64,
-    refused: u64,
-    keys_refused: u64,
-    peak: Option<Peak>,
-    reservations: Option<ReservationFigures>,
+    /// Its counts, without the names of rule and limit.
+    row: RuleReport,
     /// Whether `all_or_nothing` joins it with other limits of a request.
     is_joined: bool,
-}
-
-#[derive(Debug)]
-struct Peak {
-    hits: u64,
-    at: Timestamp,
-    entries: Vec<KeyEntry>,
 }
 
 // === impl Tally ===
@@ -96,13 +84,14 @@ impl Tally {
             return;
         };
         let counts = self.rules.entry(check.rule).or_default();
+        let row = &mut counts.row;
         if outcome.allowed {
-            counts.admitted = counts.admitted.saturating_add(1);
+            row.admitted = row.admitted.saturating_add(1);
         } else {
-            counts.refused = counts.refused.saturating_add(1);
+            row.refused = row.refused.saturating_add(1);
             let is_new = self.keys_refused.len() < KEYS_MAX
                 && self.keys_refused.insert((check.rule, check.key));
-            counts.keys_refused = counts.keys_refused.saturating_add(u64::from(is_new));
+            row.keys_refused = row.keys_refused.saturating_add(u64::from(is_new));
         }
         let Some((rule, limit)) = limit_of(rules, check.rule) else {
             return;
@@ -113,17 +102,14 @@ impl Tally {
         } else {
             outcome.used_before.min(limit.limit.burst())
         };
-        let peak = counts.peak.as_ref().map_or(0, |peak| peak.hits);
-        if in_use > peak {
+        if in_use > row.peak_hits {
             let (_, entries) = descriptor(&decided.recorded.request, check.descriptor);
-            counts.peak = Some(Peak {
-                hits: in_use,
-                at: decided.at,
-                entries,
-            });
+            row.peak_hits = in_use;
+            row.peak_at = time_text(decided.at);
+            row.peak_key = pairs(&entries);
         }
         counts.is_joined |= decided.is_joined;
-        if counts.refused > 0 && counts.is_joined {
+        if row.refused > 0 && counts.is_joined {
             self.operations.drop_rule(rule.index, Dropped::Joined);
         } else {
             let asked = Question {
@@ -163,14 +149,8 @@ impl Tally {
     ) -> SideReport {
         let counts = std::mem::take(&mut self.rules);
         for (index, counts) in counts {
-            let mut row = RuleReport {
-                admitted: counts.admitted,
-                refused: counts.refused,
-                keys_refused: counts.keys_refused,
-                reservations: counts.reservations,
-                rule: OVERRIDE.to_owned(),
-                ..RuleReport::default()
-            };
+            let mut row = counts.row;
+            OVERRIDE.clone_into(&mut row.rule);
             let rule = index.and_then(|index| rules.rules().get(index));
             if let Some(rule) = rule
                 && let Allowance::Limited { limit, algorithm } = rule.allowance
@@ -188,18 +168,13 @@ impl Tally {
                     row.limit = format!("{}, {}", figures.text, figures.algorithm);
                     row.limit_hits = limit.burst();
                     let limit = LimitOf { limit, algorithm };
-                    self.operations.smallest(rule.index, limit, counts.refused)
+                    self.operations.smallest(rule.index, limit, row.refused)
                 };
                 match smallest {
                     _ if row.undecidable => {}
                     Ok(smallest) => row.smallest_limit = Some(smallest),
                     Err(why) => row.smallest_limit_unknown = Some(why),
                 }
-            }
-            if let Some(peak) = counts.peak {
-                row.peak_hits = peak.hits;
-                row.peak_at = time_text(peak.at);
-                row.peak_key = pairs(&peak.entries);
             }
             self.report.by_rule.push(row);
         }
@@ -244,7 +219,7 @@ impl RuleCounts {
         if outcome.reservation == O::None {
             return;
         }
-        let figures = self.reservations.get_or_insert_default();
+        let figures = self.row.reservations.get_or_insert_default();
         let count = match outcome.reservation {
             O::Reserved if code == Some(Code::Ok) => &mut figures.reserved,
             O::Reserved | O::Refused | O::TooMany => &mut figures.refused,

@@ -1,7 +1,7 @@
 //! The report of a replay as text, at most 80 columns wide where names allow it.
 
 use crate::replay::report::{
-    KeyCount, Minute, Recorded, ReplayReport, RuleReport, RulesFacts, Undecidable,
+    KeyCount, Recorded, ReplayReport, RuleReport, RulesFacts, SideReport, Undecidable,
 };
 use crate::visible_text::visible;
 
@@ -33,14 +33,9 @@ pub(super) fn render(report: &ReplayReport) -> String {
         let keys = report.keys_newly_admitted.as_deref().unwrap_or_default();
         write_keys(&mut out, keys, report.keys_newly_admitted_omitted);
     }
-    write_side(&mut out, "--rules", &report.base.by_rule, &report.base.worst_minutes);
+    write_side(&mut out, "--rules", &report.base);
     if let Some(against) = &report.against {
-        write_side(
-            &mut out,
-            "--against",
-            &against.by_rule,
-            &against.worst_minutes,
-        );
+        write_side(&mut out, "--against", against);
     }
     write_undecidable(&mut out, &report.undecidable);
     if let Some(recorded) = &report.recorded {
@@ -138,19 +133,11 @@ fn write_rules(out: &mut String, name: &str, rules: &RulesFacts) {
 
 fn write_totals(out: &mut String, report: &ReplayReport) {
     let against = report.against.as_ref();
-    let rows = [
-        ("admitted", report.base.admitted, against.map(|it| it.admitted)),
-        ("refused", report.base.refused, against.map(|it| it.refused)),
-        (
-            "without a limit",
-            report.base.without_limit,
-            against.map(|it| it.without_limit),
-        ),
-        (
-            "without an answer",
-            report.base.errors,
-            against.map(|it| it.errors),
-        ),
+    let rows: [(&str, fn(&SideReport) -> u64); 4] = [
+        ("admitted", |side| side.admitted),
+        ("refused", |side| side.refused),
+        ("without a limit", |side| side.without_limit),
+        ("without an answer", |side| side.errors),
     ];
     line(out, "");
     let heading = if against.is_some() {
@@ -163,9 +150,10 @@ fn write_totals(out: &mut String, report: &ReplayReport) {
         &format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules"),
     );
     let total = report.recording.requests;
-    for (name, rules, against) in rows {
-        let against = against.map_or_else(String::new, |count| share(count, total));
-        let row = format!("{name:<18}{:>20}{against:>22}", share(rules, total));
+    for (name, count) in rows {
+        let against = against.map_or_else(String::new, |against| share(count(against), total));
+        let rules = share(count(&report.base), total);
+        let row = format!("{name:<18}{rules:>20}{against:>22}");
         line(out, row.trim_end());
     }
 }
@@ -199,19 +187,19 @@ fn write_keys(out: &mut String, keys: &[KeyCount], omitted: Option<u64>) {
     }
 }
 
-fn write_side(out: &mut String, name: &str, rules: &[RuleReport], minutes: &[Minute]) {
+fn write_side(out: &mut String, name: &str, side: &SideReport) {
     line(out, "");
     line(out, &format!("Limits of {name}, the most refused first"));
-    if rules.is_empty() {
+    if side.by_rule.is_empty() {
         line(out, "  no request reached a limit");
     }
-    for rule in rules {
+    for rule in &side.by_rule {
         write_rule(out, rule);
     }
-    if !minutes.is_empty() {
+    if !side.worst_minutes.is_empty() {
         line(out, &format!("Minutes in which {name} refused the most"));
     }
-    for minute in minutes {
+    for minute in &side.worst_minutes {
         let row = format!(
             "  {}  {} refused, {} admitted",
             minute.start, minute.refused, minute.admitted

@@ -2,8 +2,8 @@
 //! of the page.
 //!
 //! How: markup is `&'static str`, so that a text made at run time can only be written as a value
-//! of [`Html::put`] or by [`Html::text_within`] and [`Html::whole`], which escape it. A text is also
-//! cut after [`TEXT_CHARS_MAX`] characters, and its control and format characters are shown
+//! of [`Html::put`] or by [`Html::text_within`] and [`Html::whole`], which escape it. A text is
+//! also cut after [`TEXT_CHARS_MAX`] characters, and its control and format characters are shown
 //! escaped.
 //!
 //! What it deliberately does not do: check that elements are closed. Tests read the page.
