@@ -3,7 +3,6 @@
 //! A text is plain only if every reader of YAML takes it for that text: `yes`, `1e3` and `*` are
 //! quoted.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::num::NonZeroU64;
 
@@ -28,20 +27,8 @@ const UNITS: [(&str, u64); 4] = [
 pub(super) struct RulesText {
     pub(super) comments: Vec<String>,
     pub(super) domain: String,
-    pub(super) descriptors: Levels,
+    pub(super) descriptors: Vec<Level>,
 }
-
-/// Sibling levels, in their order.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Levels {
-    pub(super) levels: Vec<Level>,
-    /// The positions of levels that [`Levels::add`] added.
-    positions: HashMap<LevelIdentity, usize>,
-}
-
-/// What makes two levels match the same entries and count them alike: key, values, and whether
-/// all values share one bucket.
-type LevelIdentity = (String, Values, bool);
 
 /// One descriptor of a rules file, and those below it.
 #[derive(Clone, Debug)]
@@ -54,12 +41,13 @@ pub(super) struct Level {
     pub(super) is_shadow: bool,
     pub(super) over_limit: Option<Response>,
     pub(super) limits: Vec<LimitText>,
-    pub(super) below: Levels,
+    pub(super) below: Vec<Level>,
 }
 
 /// The values of a level.
 #[derive(Clone, Debug, Eq, Hash)]
 #[cfg_attr(not(test), derive(PartialEq))] // tests count how often values are compared
+#[cfg_attr(test, allow(clippy::derived_hash_with_manual_eq))]
 pub(super) enum Values {
     Any,
     /// Exactly this text.
@@ -149,43 +137,6 @@ pub(super) fn escaped(text: &str) -> String {
     regex
 }
 
-// === impl Levels ===
-
-impl Levels {
-    /// Adds a level. What it has in common with an added one is joined.
-    pub(super) fn add(&mut self, level: Level) {
-        let identity = level.identity();
-        let position = self.positions.get(&identity);
-        let Some(same) = position.and_then(|position| self.levels.get_mut(*position)) else {
-            self.positions.insert(identity, self.levels.len());
-            self.levels.push(level);
-            return;
-        };
-        let mut comments = level.comments;
-        comments.retain(|line| !same.comments.contains(line));
-        same.comments.append(&mut comments);
-        same.limits.extend(level.limits);
-        same.below.join(level.below);
-    }
-
-    /// Adds levels.
-    pub(super) fn join(&mut self, others: Self) {
-        for level in others.levels {
-            self.add(level);
-        }
-    }
-}
-
-impl From<Vec<Level>> for Levels {
-    /// Levels that are never joined with another one.
-    fn from(levels: Vec<Level>) -> Self {
-        Self {
-            levels,
-            positions: HashMap::new(),
-        }
-    }
-}
-
 // === impl Level ===
 
 impl Level {
@@ -198,64 +149,58 @@ impl Level {
             is_shadow: false,
             over_limit: None,
             limits: Vec::new(),
-            below: Levels::default(),
+            below: Vec::new(),
         }
-    }
-
-    fn identity(&self) -> LevelIdentity {
-        (self.key.clone(), self.values.clone(), self.is_shared)
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
+        let pad = " ".repeat(indent);
         for line in &self.comments {
-            writeln!(f, "{:indent$}# {}", "", comment(line))?;
+            writeln!(f, "{pad}# {}", comment(line))?;
         }
-        writeln!(f, "{:indent$}- key: {}", "", scalar(&self.key))?;
+        writeln!(f, "{pad}- key: {}", scalar(&self.key))?;
         let indent = indent.saturating_add(2);
+        let pad = " ".repeat(indent);
         match &self.values {
             Values::Any => {}
             Values::Text(text) | Values::Pattern(text) => {
-                writeln!(f, "{:indent$}value: {}", "", scalar(text))?;
+                writeln!(f, "{pad}value: {}", scalar(text))?;
             }
-            Values::List(texts) => writeln!(f, "{:indent$}values: {}", "", list(texts))?,
-            Values::Regex(regex) => writeln!(f, "{:indent$}regex: {}", "", scalar(regex))?,
-            Values::Prefixes(prefixes) => writeln!(f, "{:indent$}cidr: {}", "", list(prefixes))?,
+            Values::List(texts) => writeln!(f, "{pad}values: {}", list(texts))?,
+            Values::Regex(regex) => writeln!(f, "{pad}regex: {}", scalar(regex))?,
+            Values::Prefixes(prefixes) => writeln!(f, "{pad}cidr: {}", list(prefixes))?,
         }
         if self.is_shared {
-            writeln!(f, "{:indent$}share_threshold: true", "")?;
+            writeln!(f, "{pad}share_threshold: true")?;
         }
         if self.is_shadow {
-            writeln!(f, "{:indent$}shadow_mode: true", "")?;
+            writeln!(f, "{pad}shadow_mode: true")?;
         }
         match self.limits.as_slice() {
             [] => {}
-            [one] if one.comment.is_empty() => writeln!(f, "{:indent$}rate_limit: {one}", "")?,
+            [one] if one.comment.is_empty() => writeln!(f, "{pad}rate_limit: {one}")?,
             several => {
-                writeln!(f, "{:indent$}rate_limits:", "")?;
+                writeln!(f, "{pad}rate_limits:")?;
                 for limit in several {
                     if !limit.comment.is_empty() {
-                        writeln!(f, "{:indent$}  # {}", "", comment(&limit.comment))?;
+                        writeln!(f, "{pad}  # {}", comment(&limit.comment))?;
                     }
-                    writeln!(f, "{:indent$}  - {limit}", "")?;
+                    writeln!(f, "{pad}  - {limit}")?;
                 }
             }
         }
         if let Some(response) = &self.over_limit {
-            writeln!(f, "{:indent$}over_limit:", "")?;
-            writeln!(f, "{:indent$}  body: {}", "", scalar(&response.body))?;
+            writeln!(f, "{pad}over_limit:")?;
+            writeln!(f, "{pad}  body: {}", scalar(&response.body))?;
             if let Some(content_type) = &response.content_type {
                 let content_type = scalar(content_type);
-                writeln!(
-                    f,
-                    "{:indent$}  headers: {{ content-type: {content_type} }}",
-                    ""
-                )?;
+                writeln!(f, "{pad}  headers: {{ content-type: {content_type} }}")?;
             }
         }
-        if !self.below.levels.is_empty() {
-            writeln!(f, "{:indent$}descriptors:", "")?;
+        if !self.below.is_empty() {
+            writeln!(f, "{pad}descriptors:")?;
         }
-        for level in &self.below.levels {
+        for level in &self.below {
             level.write(f, indent.saturating_add(2))?;
         }
         Ok(())
@@ -318,11 +263,11 @@ impl fmt::Display for RulesText {
         }
         writeln!(f, "domain: {}", scalar(&self.domain))?;
         writeln!(f, "all_or_nothing: true")?;
-        if self.descriptors.levels.is_empty() {
+        if self.descriptors.is_empty() {
             return writeln!(f, "descriptors: []");
         }
         writeln!(f, "descriptors:")?;
-        for level in &self.descriptors.levels {
+        for level in &self.descriptors {
             level.write(f, 2)?;
         }
         Ok(())

@@ -169,7 +169,7 @@ impl<'s> Middleware<'s> {
                 label.push_str("_other");
             }
             let mut level = Level::new("generic_key", Values::exactly(&label));
-            level.below = below.into();
+            level.below = below;
             levels.push(level);
         }
         let names: Vec<_> = self.rules().map(|rule| rule.name.clone()).collect();
@@ -222,7 +222,7 @@ impl<'s> Middleware<'s> {
             return end;
         }
         let mut level = Level::new(self.kind.key(), values);
-        level.below.levels.push(class.endpoint_levels(end));
+        level.below.push(class.endpoint_levels(end));
         level
     }
 

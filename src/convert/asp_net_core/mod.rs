@@ -137,7 +137,7 @@ pub fn convert(sources: &[Source], domain: Option<&str>) -> Result<Conversion, C
         vec![RulesText {
             comments,
             domain: domain.unwrap_or(DOMAIN).to_owned(),
-            descriptors: descriptors.into(),
+            descriptors,
         }],
         findings,
     )

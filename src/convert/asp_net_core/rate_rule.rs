@@ -1,15 +1,15 @@
 //! One rule: an endpoint, a period and a limit.
 //!
 //! An endpoint is `*`, `verb:/path` with `*` and `?`, or a regular expression of that form. The
-//! library compares `verb:path` in lower case, without slashes at the end of the path. tollgate gets
-//! verb and path as two entries, as the client spelled them.
+//! library compares `verb:path` in lower case, without slashes at the end of the path. tollgate
+//! gets verb and path as two entries, as the client spelled them.
 
 use std::num::NonZeroU64;
 
 use super::configuration::Setting;
 use crate::convert::Finding;
 use crate::convert::load_error;
-use crate::convert::rules_text::{Level, Levels, LimitText, Response, RulesText, Values, escaped};
+use crate::convert::rules_text::{Level, LimitText, Response, RulesText, Values, escaped};
 use tollgate_limiter::CountRefused;
 
 /// The fields of a rule.
@@ -167,11 +167,11 @@ fn endpoint(
 /// Reads an endpoint, and checks that its patterns load.
 pub(super) fn parse(text: &str, is_regex: bool) -> Result<Endpoint, EndpointError> {
     let endpoint = Endpoint::parse(text, is_regex)?;
-    let mut descriptors = Levels::default();
+    let mut descriptors = Vec::new();
     for (key, values) in [("method", &endpoint.method), ("path", &endpoint.path)] {
         let mut level = Level::new(key, values.clone());
         level.limits.push(LimitText::per_second(1));
-        descriptors.levels.push(level);
+        descriptors.push(level);
     }
     let rules = RulesText {
         comments: Vec::new(),
@@ -290,7 +290,7 @@ impl RateRule {
         end.values = self.endpoint.path.clone();
         end.is_shared = self.endpoint.is_one_path;
         let mut method = Level::new("method", self.endpoint.method.clone());
-        method.below.levels.push(end);
+        method.below.push(end);
         method
     }
 }

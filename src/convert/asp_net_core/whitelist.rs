@@ -49,7 +49,7 @@ pub(super) fn levels(
                 .flatten()
                 .map(Network::text)
                 .collect();
-            let values = (!prefixes.is_empty()).then(|| Values::Prefixes(prefixes));
+            let values = (!prefixes.is_empty()).then_some(Values::Prefixes(prefixes));
             ("IpWhitelist", Kind::Ip.key(), values)
         }
     };
@@ -57,7 +57,7 @@ pub(super) fn levels(
         add(&mut whitelist, list, key, values, &end);
     }
     endpoints(&mut whitelist, options, matching, &end, findings);
-    (!whitelist.below.levels.is_empty()).then_some(whitelist)
+    (!whitelist.below.is_empty()).then_some(whitelist)
 }
 
 /// Adds a level with this key and these values.
@@ -67,7 +67,7 @@ fn add(parent: &mut Level, comment: &str, key: &str, values: Values, end: &Level
     key.clone_into(&mut level.key);
     level.is_shared = values.match_many();
     level.values = values;
-    parent.below.levels.push(level);
+    parent.below.push(level);
 }
 
 /// Adds the white list of endpoints. A verb has its own endpoints and those of all verbs, since the
@@ -125,7 +125,7 @@ fn endpoints(
         add_path(&mut paths, path, text, end);
     }
     if verbs.is_empty() {
-        whitelist.below.levels.append(&mut paths.below.levels);
+        whitelist.below.append(&mut paths.below);
         return;
     }
     for verb in verbs {
@@ -133,10 +133,10 @@ fn endpoints(
         for (path, text) in for_verb(&listed, Some(&verb)) {
             add_path(&mut method, path, text, end);
         }
-        whitelist.below.levels.push(method);
+        whitelist.below.push(method);
     }
-    if !paths.below.levels.is_empty() {
-        whitelist.below.levels.push(paths);
+    if !paths.below.is_empty() {
+        whitelist.below.push(paths);
     }
 }
 
@@ -159,7 +159,7 @@ fn add_path(method: &mut Level, path: &Values, text: &str, end: &Level) {
         Values::Any => Values::Pattern("*".to_owned()),
         path => path.clone(),
     };
-    let mut known = method.below.levels.iter();
+    let mut known = method.below.iter();
     if !known.any(|level| level.values == path) {
         let comment = format!("EndpointWhitelist: {text}");
         add(method, &comment, "url_path", path, end);

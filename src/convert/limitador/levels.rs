@@ -1,13 +1,13 @@
-//! The levels of one limit: each test and each variable is one, in their order. And the limits that
-//! a domain has already, as a tree of their steps.
+//! The levels of limits: each test and each variable is one, in their order. The limits of a domain
+//! are a tree of their steps.
 //!
 //! Why a tree: whether a new limit shares a branch with another one is asked for each limit. A scan
 //! of all limits would take quadratic time; the tree takes one look-up for each step and value.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::expression::{Comparison, EntryKey, Test};
-use crate::convert::rules_text::{Level, Levels, LimitText, Values, escaped};
+use crate::convert::rules_text::{Level, LimitText, Values, escaped};
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
@@ -150,28 +150,6 @@ fn whole(regex: &str) -> String {
     }
 }
 
-/// The levels of these steps, with the limit at the end. Exceptions stand beside each step.
-pub(super) fn levels(steps: &[Step], limit: LimitText) -> Levels {
-    let Some((first, rest)) = steps.split_first() else {
-        return Levels::default();
-    };
-    let mut levels = Levels::default();
-    for values in &first.except {
-        let mut level = Level::new(&first.key, values.clone());
-        level.comments.push("no limit".to_owned());
-        levels.add(level);
-    }
-    let mut level = Level::new(&first.key, first.values.clone());
-    level.is_shared = first.is_shared;
-    if rest.is_empty() {
-        level.limits.push(limit);
-    } else {
-        level.below = self::levels(rest, limit);
-    }
-    levels.add(level);
-    levels
-}
-
 // === impl Step ===
 
 impl Step {
@@ -195,19 +173,28 @@ impl Step {
 #[derive(Default)]
 pub(super) struct PlacedLimits {
     /// The limits whose last step leads here.
-    limits: usize,
+    limits: Vec<LimitText>,
     /// The steps from here, by their key.
-    by_key: BTreeMap<String, StepsOfKey>,
+    by_key: HashMap<String, StepsOfKey>,
+    /// How many steps there are from here.
+    steps: usize,
 }
 
 /// Steps of one key that follow the same steps.
 #[derive(Default)]
 struct StepsOfKey {
-    next: HashMap<Step, PlacedLimits>,
+    next: HashMap<Step, Branch>,
     /// How many of them match other than exact values.
     inexact: usize,
     /// How many of them match a value exactly.
     exact: HashMap<String, usize>,
+}
+
+/// What follows a step.
+struct Branch {
+    /// The step's place among its siblings.
+    number: usize,
+    below: PlacedLimits,
 }
 
 // === impl PlacedLimits ===
@@ -216,29 +203,57 @@ impl PlacedLimits {
     /// Whether a limit of these steps takes no value from another limit, and loses none.
     pub(super) fn has_place_for(&self, steps: &[Step]) -> bool {
         let Some((first, rest)) = steps.split_first() else {
-            return self.limits < LIMITS_MAX;
+            return self.limits.len() < LIMITS_MAX;
         };
         let Some(siblings) = self.by_key.get(&first.key) else {
             return true;
         };
-        if !siblings.are_apart_from(first) {
-            return false;
-        }
-        match siblings.next.get(first) {
-            Some(next) => next.has_place_for(rest),
-            None => true,
-        }
+        let next = siblings.next.get(first);
+        siblings.are_apart_from(first) && next.is_none_or(|next| next.below.has_place_for(rest))
     }
 
     /// Adds a limit of these steps.
-    pub(super) fn add(&mut self, steps: &[Step]) {
-        match steps.split_first() {
-            None => self.limits = self.limits.saturating_add(1),
-            Some((first, rest)) => {
-                let siblings = self.by_key.entry(first.key.clone()).or_default();
-                siblings.add(first).add(rest);
-            }
+    pub(super) fn add(&mut self, steps: &[Step], limit: LimitText) {
+        let Some((first, rest)) = steps.split_first() else {
+            return self.limits.push(limit);
+        };
+        let siblings = self.by_key.entry(first.key.clone()).or_default();
+        if !siblings.next.contains_key(first) {
+            siblings.count(first);
         }
+        let number = self.steps;
+        let branch = siblings.next.entry(first.clone()).or_insert_with(|| {
+            self.steps = number.saturating_add(1);
+            Branch {
+                number,
+                below: PlacedLimits::default(),
+            }
+        });
+        branch.below.add(rest, limit);
+    }
+
+    /// The levels of all limits, in the order in which their steps came. Exceptions stand before
+    /// each step.
+    pub(super) fn levels(self) -> Vec<Level> {
+        let branches = self.by_key.into_values().flat_map(|steps| steps.next);
+        let mut branches: Vec<_> = branches.collect();
+        branches.sort_by_key(|(_, branch)| branch.number);
+        let mut levels = Vec::new();
+        for (step, branch) in branches {
+            for values in step.except {
+                let mut level = Level::new(&step.key, values);
+                level.comments.push("no limit".to_owned());
+                levels.push(level);
+            }
+            let mut below = branch.below;
+            levels.push(Level {
+                is_shared: step.is_shared,
+                limits: std::mem::take(&mut below.limits),
+                below: below.levels(),
+                ..Level::new(step.key, step.values)
+            });
+        }
+        levels
     }
 }
 
@@ -255,21 +270,18 @@ impl StepsOfKey {
         self.inexact == 0 && !values.iter().any(others)
     }
 
-    fn add(&mut self, step: &Step) -> &mut PlacedLimits {
-        if !self.next.contains_key(step) {
-            match step.exact_values() {
-                None => self.inexact = self.inexact.saturating_add(1),
-                Some(values) => {
-                    let mut values = values.to_vec();
-                    values.sort_unstable();
-                    values.dedup();
-                    for value in values {
-                        let steps = self.exact.entry(value).or_default();
-                        *steps = steps.saturating_add(1);
-                    }
-                }
-            }
+    /// Counts a new step.
+    fn count(&mut self, step: &Step) {
+        let Some(values) = step.exact_values() else {
+            self.inexact = self.inexact.saturating_add(1);
+            return;
+        };
+        let mut values = values.to_vec();
+        values.sort_unstable();
+        values.dedup();
+        for value in values {
+            let steps = self.exact.entry(value).or_default();
+            *steps = steps.saturating_add(1);
         }
-        self.next.entry(step.clone()).or_default()
     }
 }

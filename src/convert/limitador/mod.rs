@@ -15,9 +15,9 @@ mod source_limit;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use self::levels::{PlacedLimits, Step, levels};
+use self::levels::{PlacedLimits, Step};
 use self::source_limit::{NOT_A_LIMITS_FILE, SourceLimit, read};
-use crate::convert::rules_text::{Levels, RulesText};
+use crate::convert::rules_text::{LimitText, RulesText};
 use crate::convert::{Conversion, ConvertError, Finding, document};
 use crate::rules::path::Source;
 use crate::rules::yaml::{Content, Node};
@@ -26,7 +26,7 @@ use crate::rules::yaml::{Content, Node};
 struct Domain {
     /// The number of its first limit, by which domains are in order.
     first: usize,
-    text: RulesText,
+    namespace: String,
     placed: PlacedLimits,
     names: BTreeSet<String>,
 }
@@ -86,7 +86,7 @@ pub fn convert(
     }
     let mut domains: Vec<_> = domains.into_values().collect();
     domains.sort_by_key(|domain| domain.first);
-    let rules = domains.into_iter().map(|domain| domain.text).collect();
+    let rules = domains.into_iter().map(Domain::text).collect();
     Conversion::checked(rules, findings)
 }
 
@@ -104,20 +104,24 @@ fn manifest_help(root: &Node) -> Option<&'static str> {
 
 impl Domain {
     fn of_first(limit: &SourceLimit<'_>) -> Self {
+        Self {
+            first: limit.number,
+            namespace: limit.namespace.clone(),
+            placed: PlacedLimits::default(),
+            names: BTreeSet::new(),
+        }
+    }
+
+    fn text(self) -> RulesText {
         let comments = [
             "Converted from limitador by `tollgate convert --from limitador`.",
             "Envoy sends one descriptor for each list of keys; `tollgate convert --envoy` prints the actions.",
             "Windows begin at the full minute, hour or day, not with the first hit.",
         ];
-        Self {
-            first: limit.number,
-            text: RulesText {
-                comments: comments.map(str::to_owned).to_vec(),
-                domain: limit.namespace.clone(),
-                descriptors: Levels::default(),
-            },
-            placed: PlacedLimits::default(),
-            names: BTreeSet::new(),
+        RulesText {
+            comments: comments.map(str::to_owned).to_vec(),
+            domain: self.namespace,
+            descriptors: self.placed.levels(),
         }
     }
 
@@ -142,14 +146,16 @@ impl Domain {
             }
             steps.insert(0, Step::of_limit(&own));
         }
-        let levels = levels(&steps, limit.text(name));
-        self.text.descriptors.join(levels);
-        self.placed.add(&steps);
+        let limit = LimitText {
+            name,
+            ..limit.limit.clone()
+        };
+        self.placed.add(&steps, limit);
     }
 
     /// The limit's name, or one by its number if it has none or another limit has it.
     fn unique_name(&mut self, limit: &SourceLimit<'_>) -> String {
-        let mut name = limit.name.clone();
+        let mut name = limit.limit.name.clone();
         if name.is_empty() {
             name = format!("limit_{}", limit.number);
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU64;
 
 use super::expression::{Condition, EntryKey, Test, condition, variable};
-use super::levels::{Step, key_of, levels, steps};
+use super::levels::{PlacedLimits, Step, key_of, steps};
 use crate::convert::rules_text::{LimitText, RulesText};
 use crate::convert::{Finding, load_error};
 use crate::rules::yaml::{Content, Node};
@@ -31,12 +31,9 @@ pub(super) struct SourceLimit<'n> {
     /// Counted from 1, over all files.
     pub(super) number: usize,
     pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) seconds: NonZeroU64,
-    pub(super) requests: u32,
     pub(super) steps: Vec<Step>,
-    pub(super) comment: String,
-    pub(super) count_refused: CountRefused,
+    /// The limit in the rules, with the name that it has in the limits file.
+    pub(super) limit: LimitText,
 }
 
 /// The key of the entry by which Kuadrant's TokenRateLimitPolicy selects a limit begins with it.
@@ -77,19 +74,22 @@ pub(super) fn read<'n>(
         node,
         number,
         namespace: namespace.to_owned(),
-        name: ["name", "id"]
-            .iter()
-            .find_map(|field| node.field(field).and_then(Node::text))
-            .unwrap_or_default()
-            .to_owned(),
-        seconds,
-        requests,
         steps: steps(&tests, &variables),
-        comment: comment_of(node, number),
-        count_refused: if of_tokens || charged_afterwards {
-            CountRefused::InFull
-        } else {
-            CountRefused::None
+        limit: LimitText {
+            comment: comment_of(node, number),
+            seconds,
+            requests,
+            name: ["name", "id"]
+                .iter()
+                .find_map(|field| node.field(field).and_then(Node::text))
+                .unwrap_or_default()
+                .to_owned(),
+            count_refused: Some(if of_tokens || charged_afterwards {
+                CountRefused::InFull
+            } else {
+                CountRefused::None
+            }),
+            replaces: Vec::new(),
         },
     };
     match load_error(&limit.alone()) {
@@ -264,7 +264,7 @@ impl SourceLimit<'_> {
     pub(super) fn identity(&self) -> (String, u64, String, String) {
         (
             self.namespace.clone(),
-            self.seconds.get(),
+            self.limit.seconds.get(),
             joined(self.node, "conditions", "\n"),
             joined(self.node, "variables", "\n"),
         )
@@ -278,27 +278,18 @@ impl SourceLimit<'_> {
         Finding::gap(self.file, self.node.span, message, "remove one of the two")
     }
 
-    pub(super) fn text(&self, name: String) -> LimitText {
-        LimitText {
-            comment: self.comment.clone(),
-            seconds: self.seconds,
-            requests: self.requests,
-            name,
-            count_refused: Some(self.count_refused),
-            replaces: Vec::new(),
-        }
-    }
-
     /// A rules file with this limit alone.
     fn alone(&self) -> RulesText {
         let mut steps = self.steps.clone();
         if steps.is_empty() {
             steps.push(Step::of_limit("limit"));
         }
+        let mut placed = PlacedLimits::default();
+        placed.add(&steps, self.limit.clone());
         RulesText {
             comments: Vec::new(),
             domain: self.namespace.clone(),
-            descriptors: levels(&steps, self.text(self.name.clone())),
+            descriptors: placed.levels(),
         }
     }
 }
