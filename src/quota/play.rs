@@ -52,16 +52,20 @@ pub(crate) struct Played {
 /// Proxies, and the buckets of the service.
 #[derive(Debug)]
 pub(crate) struct Play {
-    times: QuotaTimes,
     now_ms: u64,
     next_plan_ms: u64,
+    ids: Vec<PlayedId>,
+    service: Service,
+}
+
+#[derive(Debug)]
+struct Service {
+    times: QuotaTimes,
     /// Nothing is assigned before this time.
     learning_until_ms: u64,
-    ids: Vec<PlayedId>,
     buckets: HashMap<Key, Bucket>,
     last_share: ShareId,
     scratch: Scratch,
-    actions: Vec<(ShareId, Action)>,
 }
 
 /// An id, its rule if it has one, and the proxies that report it.
@@ -71,6 +75,9 @@ struct PlayedId {
     rule: Option<QuotaRule>,
     proxies: Vec<PlayedProxy>,
     totals: Passed,
+    is_played: bool,
+    /// What passed in the ten seconds in which the most did, since it is played.
+    highest: u64,
     abandoned: bool,
 }
 
@@ -95,15 +102,16 @@ impl Play {
     /// A service that has run for long, without proxies.
     pub(crate) fn new(ttl_seconds: u32, now_ms: u64) -> Self {
         Self {
-            times: QuotaTimes::of_service(ttl_seconds),
             now_ms,
             next_plan_ms: now_ms,
-            learning_until_ms: 0,
             ids: Vec::new(),
-            buckets: HashMap::new(),
-            last_share: 0,
-            scratch: Scratch::default(),
-            actions: Vec::new(),
+            service: Service {
+                times: QuotaTimes::of_service(ttl_seconds),
+                learning_until_ms: 0,
+                buckets: HashMap::new(),
+                last_share: 0,
+                scratch: Scratch::default(),
+            },
         }
     }
 
@@ -117,10 +125,10 @@ impl Play {
     pub(crate) fn rest_until(&mut self, then_ms: u64) {
         while self.now_ms.saturating_add(STEP_MS) <= then_ms {
             self.ids.retain(PlayedId::is_remembered);
-            if self.ids.is_empty() && self.buckets.is_empty() {
+            if self.ids.is_empty() && self.service.buckets.is_empty() {
                 break;
             }
-            self.step(None);
+            self.step();
         }
         self.now_ms = self.now_ms.max(then_ms);
     }
@@ -128,8 +136,9 @@ impl Play {
     /// Replaces the service by one that knows nothing. Proxies keep their assignments until they
     /// expire, and connect again at their next reports.
     pub(crate) fn restart(&mut self) {
-        self.buckets.clear();
-        self.learning_until_ms = self.now_ms.saturating_add(self.times.lives_ms());
+        let service = &mut self.service;
+        service.buckets.clear();
+        service.learning_until_ms = self.now_ms.saturating_add(service.times.lives_ms());
         for played in self.ids.iter_mut().flat_map(|id| &mut id.proxies) {
             played.proxy.cut();
         }
@@ -137,30 +146,28 @@ impl Play {
 
     /// Follows rules that have changed: `find` has the rule of an id.
     pub(crate) fn follow_rules(&mut self, find: impl Fn(&BucketId) -> Option<QuotaRule>) {
+        let service = &mut self.service;
         for id in &mut self.ids {
             let found = find(&id.id);
-            let key = |rule: &Option<QuotaRule>| rule.as_ref().map(|rule| rule.key);
-            let same = key(&found) == key(&id.rule);
             if let Some(rule) = &found
-                && let Some(bucket) = self.buckets.get_mut(&rule.key)
+                && let Some(bucket) = service.buckets.get_mut(&rule.key)
             {
                 bucket.set_limit(rule.rate);
             }
+            let key = found.as_ref().map(|rule| rule.key);
             let before = std::mem::replace(&mut id.rule, found);
-            let Some(before) = before.filter(|_| !same) else {
+            let Some(before) = before.filter(|before| Some(before.key) != key) else {
                 continue;
             };
             for played in &mut id.proxies {
-                let Some(share) = played.proxy.stream() else {
-                    continue;
-                };
-                if let Some(bucket) = self.buckets.get_mut(&before.key) {
-                    bucket.close(share);
+                if let Some(share) = played.proxy.stream() {
+                    if let Some(bucket) = service.buckets.get_mut(&before.key) {
+                        bucket.close(share);
+                    }
+                    played.proxy.receive(self.now_ms, ProxyAction::Abandon);
+                    service.connect(&mut played.proxy);
+                    id.abandoned = true;
                 }
-                played.proxy.receive(self.now_ms, ProxyAction::Abandon);
-                self.last_share += 1;
-                played.proxy.connect(self.last_share);
-                id.abandoned = true;
             }
         }
     }
@@ -173,13 +180,11 @@ impl Play {
         offers: &[Offer],
         steps: u64,
     ) -> Played {
-        let at = self.begin(id, rule, offers);
-        let mut highest = 0;
+        self.begin(id, rule, offers);
         for _ in 0..steps {
-            self.step(Some(at));
-            highest = highest.max(self.ids.get(at).map_or(0, |id| id.totals.sum));
+            self.step();
         }
-        let Some(played) = self.ids.get_mut(at) else {
+        let Some(played) = self.ids.iter_mut().find(|id| id.is_played) else {
             return Played::default();
         };
         let passed = |passed: &Passed| passed.rate_of_last(steps);
@@ -190,35 +195,37 @@ impl Play {
                 .map(|one| passed(&one.passed))
                 .collect(),
             total: passed(&played.totals),
-            highest_total: rate_of(highest, MEASURED_MS),
+            highest_total: rate_of(played.highest, MEASURED_MS),
             abandoned: played.abandoned,
         };
-        for played in &mut played.proxies {
-            played.proxy.offer(0);
+        for one in &mut played.proxies {
+            one.proxy.offer(0);
         }
+        played.is_played = false;
         result
     }
 
-    /// Connects and disconnects proxies; the position of the id.
-    fn begin(&mut self, id: &BucketId, rule: Option<QuotaRule>, offers: &[Offer]) -> usize {
+    /// Connects and disconnects the proxies of an id, which is played from now on.
+    fn begin(&mut self, id: &BucketId, rule: Option<QuotaRule>, offers: &[Offer]) {
         self.ids
             .retain(|known| known.id == *id || known.is_remembered());
-        let at = self.ids.iter().position(|known| known.id == *id);
-        let at = at.unwrap_or_else(|| {
+        if !self.ids.iter().any(|known| known.id == *id) {
             self.ids.push(PlayedId {
                 id: id.clone(),
                 rule: None,
                 proxies: Vec::new(),
                 totals: Passed::default(),
+                is_played: false,
+                highest: 0,
                 abandoned: false,
             });
-            self.ids.len().saturating_sub(1)
-        });
-        let Some(played) = self.ids.get_mut(at) else {
-            return at;
+        }
+        let service = &mut self.service;
+        let Some(played) = self.ids.iter_mut().find(|known| known.id == *id) else {
+            return;
         };
         played.rule = rule;
-        played.abandoned = false;
+        (played.is_played, played.highest, played.abandoned) = (true, 0, false);
         let mut before = std::mem::take(&mut played.proxies);
         for offer in offers {
             let known = before.iter().position(|one| one.name == offer.proxy);
@@ -227,7 +234,7 @@ impl Play {
                 None => PlayedProxy {
                     name: offer.proxy.clone(),
                     weight: offer.weight,
-                    proxy: Proxy::new(0, self.times.ttl_seconds),
+                    proxy: Proxy::new(0, service.times.ttl_seconds),
                     passed: Passed::default(),
                 },
             };
@@ -236,22 +243,18 @@ impl Play {
             played.proxies.push(proxy);
         }
         let bucket = played.rule.as_ref().map(|rule| rule.key);
-        let mut bucket = bucket.and_then(|key| self.buckets.get_mut(&key));
+        let mut bucket = bucket.and_then(|key| service.buckets.get_mut(&key));
         for gone in before {
             if let (Some(bucket), Some(share)) = (&mut bucket, gone.proxy.stream()) {
                 bucket.close(share);
             }
         }
-        at
     }
 
     /// A tenth of a second.
-    fn step(&mut self, playing: Option<usize>) {
+    fn step(&mut self) {
         self.now_ms = self.now_ms.saturating_add(STEP_MS);
-        for at in 0..self.ids.len() {
-            let Some(id) = self.ids.get_mut(at) else {
-                continue;
-            };
+        for id in &mut self.ids {
             let mut total: u64 = 0;
             for played in &mut id.proxies {
                 let passed = played.proxy.step(self.now_ms, STEP_MS);
@@ -259,79 +262,76 @@ impl Play {
                 total = total.saturating_add(passed);
             }
             id.totals.push(total);
-            self.report(at);
-            if let Some(id) = self.ids.get_mut(at).filter(|_| playing != Some(at)) {
+            id.highest = id.highest.max(id.totals.sum);
+            self.service.take_reports(id, self.now_ms);
+            if !id.is_played {
                 id.proxies.retain(|played| !played.proxy.is_fresh());
             }
         }
         if self.now_ms >= self.next_plan_ms {
             let interval_ms = u64::try_from(PLAN_INTERVAL.as_millis()).unwrap_or(STEP_MS);
             self.next_plan_ms = self.now_ms.saturating_add(interval_ms);
-            self.plan();
+            self.service.plan(&mut self.ids, self.now_ms);
         }
+    }
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Opens a stream for a proxy.
+    fn connect(&mut self, proxy: &mut Proxy) {
+        self.last_share += 1;
+        proxy.connect(self.last_share);
     }
 
     /// Takes the reports of an id that are due, and answers new proxies.
-    fn report(&mut self, at: usize) {
-        let Some(id) = self.ids.get_mut(at) else {
-            return;
-        };
+    fn take_reports(&mut self, id: &mut PlayedId, now_ms: u64) {
         for played in &mut id.proxies {
-            if played.proxy.needs_stream(self.now_ms) {
-                self.last_share += 1;
-                played.proxy.connect(self.last_share);
+            if played.proxy.needs_stream(now_ms) {
+                self.connect(&mut played.proxy);
             }
-            let Some(usage) = played.proxy.take_report(self.now_ms) else {
-                continue;
-            };
-            let Some(share) = played.proxy.stream() else {
+            let usage = played.proxy.take_report(now_ms);
+            let (Some(usage), Some(share)) = (usage, played.proxy.stream()) else {
                 continue;
             };
             let Some(rule) = &id.rule else {
-                played.proxy.receive(self.now_ms, ProxyAction::Abandon);
+                played.proxy.receive(now_ms, ProxyAction::Abandon);
                 id.abandoned = true;
                 continue;
             };
-            let learning_until_ms = self.learning_until_ms;
             let bucket = self.buckets.entry(rule.key);
-            let bucket = bucket.or_insert_with(|| Bucket::new(rule.rate, learning_until_ms));
-            let answer = bucket.report(share, played.weight, usage, self.now_ms, &self.times);
+            let bucket = bucket.or_insert_with(|| Bucket::new(rule.rate, self.learning_until_ms));
+            let answer = bucket.report(share, played.weight, usage, now_ms, &self.times);
             if let Some(strategy) = answer {
                 let action = action_of(Action::Assign(strategy), rule.shadow);
-                played.proxy.receive(self.now_ms, action);
+                played.proxy.receive(now_ms, action);
             }
         }
     }
 
     /// Plans every bucket, and sends the actions to the proxies.
-    fn plan(&mut self) {
-        self.actions.clear();
+    fn plan(&mut self, ids: &mut [PlayedId], now_ms: u64) {
+        let mut actions = Vec::new();
         for bucket in self.buckets.values_mut() {
-            let (scratch, actions) = (&mut self.scratch, &mut self.actions);
-            bucket.plan(self.now_ms, &self.times, scratch, actions);
+            bucket.plan(now_ms, &self.times, &mut self.scratch, &mut actions);
         }
         self.buckets.retain(|_, bucket| !bucket.is_empty());
-        if self.actions.is_empty() {
-            return;
-        }
-        self.actions.sort_unstable_by_key(|(share, _)| *share);
-        for id in &mut self.ids {
+        actions.sort_unstable_by_key(|(share, _)| *share);
+        for id in ids {
             let shadow = id.rule.as_ref().is_some_and(|rule| rule.shadow);
             for played in &mut id.proxies {
                 let Some(share) = played.proxy.stream() else {
                     continue;
                 };
-                let found = self.actions.binary_search_by_key(&share, |(of, _)| *of);
-                let Some((_, action)) = found.ok().and_then(|at| self.actions.get(at)) else {
+                let found = actions.binary_search_by_key(&share, |(of, _)| *of);
+                let Some(&(_, action)) = found.ok().and_then(|at| actions.get(at)) else {
                     continue;
                 };
-                played
-                    .proxy
-                    .receive(self.now_ms, action_of(*action, shadow));
-                if *action == Action::Abandon {
+                played.proxy.receive(now_ms, action_of(action, shadow));
+                if action == Action::Abandon {
                     // As in the service, a later report is that of a new part.
-                    self.last_share += 1;
-                    played.proxy.connect(self.last_share);
+                    self.connect(&mut played.proxy);
                     id.abandoned = true;
                 }
             }

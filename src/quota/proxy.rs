@@ -8,8 +8,6 @@
 //!
 //! What it deliberately does not do: know the service. Its caller carries reports and actions.
 
-use std::collections::VecDeque;
-
 use super::bucket::{ShareId, Usage};
 use super::registry::ProxyAction;
 use super::share::{ONE_PER_SECOND, Strategy};
@@ -21,7 +19,7 @@ pub(crate) const REPORT_MS: u64 = 5_000;
 pub(crate) type MilliRate = u64;
 
 /// A proxy. Tokens are millionths.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Proxy {
     offered: MilliRate,
     ttl_ms: u64,
@@ -38,8 +36,6 @@ pub(crate) struct Proxy {
     /// Whether its stream has reported the bucket.
     knows: bool,
     next_report_ms: u64,
-    /// Actions on their way, and when they arrive.
-    arriving: VecDeque<(u64, ProxyAction)>,
 }
 
 // === impl Proxy ===
@@ -51,16 +47,7 @@ impl Proxy {
         Self {
             offered,
             ttl_ms: u64::from(ttl_seconds) * 1_000,
-            stream: None,
-            strategy: None,
-            allows_all: false,
-            expires_ms: 0,
-            tokens: 0,
-            pending: 0,
-            usage: Usage::default(),
-            knows: false,
-            next_report_ms: 0,
-            arriving: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -82,12 +69,11 @@ impl Proxy {
 
     /// Whether it keeps nothing of the bucket: no report is to come, and no assignment in force.
     pub(crate) fn is_fresh(&self) -> bool {
-        !self.knows && !self.allows_all && self.strategy.is_none() && self.arriving.is_empty()
+        !self.knows && !self.allows_all && self.strategy.is_none()
     }
 
     /// Sends the requests of one step that ends now; how many passed.
     pub(crate) fn step(&mut self, now_ms: u64, step_ms: u64) -> u64 {
-        self.receive_due(now_ms);
         if self.expires_ms <= now_ms {
             self.strategy = None;
             self.allows_all = false;
@@ -135,9 +121,8 @@ impl Proxy {
         self.next_report_ms = reconnect_ms;
     }
 
-    /// The same, at the time of the next report. What is on its way to the proxy is lost.
+    /// Its stream ends, and it opens another at its next report.
     pub(crate) fn cut(&mut self) {
-        self.arriving.clear();
         self.disconnect(self.next_report_ms);
     }
 
@@ -154,13 +139,6 @@ impl Proxy {
         self.knows = true;
         self.next_report_ms = now_ms.saturating_add(REPORT_MS);
         Some(std::mem::take(&mut self.usage))
-    }
-
-    /// Queues an action that arrives then. A stream delivers in order.
-    #[cfg(test)]
-    pub(crate) fn deliver(&mut self, at_ms: u64, action: ProxyAction) {
-        let before = self.arriving.back().map_or(0, |(at, _)| *at);
-        self.arriving.push_back((at_ms.max(before), action));
     }
 
     /// Follows an action that arrives now.
@@ -195,16 +173,6 @@ impl Proxy {
         }
         let tokens = u128::from(self.tokens) * u128::from(capacity(new)) / u128::from(old);
         u64::try_from(tokens).unwrap_or(u64::MAX)
-    }
-
-    fn receive_due(&mut self, now_ms: u64) {
-        while let Some((at_ms, action)) = self.arriving.pop_front() {
-            if at_ms > now_ms {
-                self.arriving.push_front((at_ms, action));
-                return;
-            }
-            self.receive(now_ms, action);
-        }
     }
 
     fn has_used(&self) -> bool {

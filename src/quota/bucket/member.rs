@@ -1,5 +1,5 @@
-//! The parts of a bucket: what each stream wants, what it was assigned, and which of its assignments
-//! have not expired.
+//! The parts of a bucket: what each stream wants, what it was assigned, and which of its
+//! assignments have not expired.
 //!
 //! What it deliberately does not do: know what is free (`bucket`).
 

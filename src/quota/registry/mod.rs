@@ -132,6 +132,7 @@ struct Tracked {
     asked_ms: Option<u64>,
 }
 
+#[derive(Default)]
 struct State {
     streams: HashMap<StreamId, Stream>,
     shares: HashMap<ShareId, StreamBucket>,
@@ -236,20 +237,7 @@ impl QuotaRegistry {
         } = parts;
         Self {
             learning_until_ms: clock.uptime_us() / 1_000 + times.lives_ms(),
-            state: Mutex::new(State {
-                streams: HashMap::new(),
-                shares: HashMap::new(),
-                buckets: KeyMap::default(),
-                members: 0,
-                stopping: false,
-                last_stream: 0,
-                last_share: 0,
-                generation: None,
-                scratch: Scratch::default(),
-                last_version: 0,
-                era: EraWatch::default(),
-                given_back: Vec::new(),
-            }),
+            state: Mutex::default(),
             leases: leases.map(|store| SharedLeases::new(store, replica)),
             generations,
             hash,

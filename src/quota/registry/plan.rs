@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tollgate_limiter::Key;
 
-use super::{Outgoing, ProxyAction, QuotaRegistry, ShareId, State, StreamId, action_of};
+use super::{
+    BucketPairs, Outgoing, ProxyAction, QuotaRegistry, ShareId, State, StreamId, action_of,
+};
 use crate::pipeline::find_quota;
 use crate::quota::bucket::Action;
 
@@ -121,21 +123,16 @@ impl QuotaRegistry {
                 let Some(of) = state.shares.get(&share) else {
                     continue;
                 };
-                let outgoing = Outgoing {
-                    id: Arc::clone(&of.id),
-                    action: action_of(action, tracked.shadow),
-                };
+                let id = Arc::clone(&of.id);
                 match action {
                     Action::Assign(_) => {
                         self.metrics.quotas.assigned.inc();
+                        let action = action_of(action, tracked.shadow);
                         let of_stream = gathered.actions.entry(of.stream).or_default();
-                        of_stream.push((share, outgoing));
+                        of_stream.push((share, Outgoing { id, action }));
                     }
                     // At once: a new part of the same bucket may be assigned before the others.
-                    Action::Abandon => {
-                        self.metrics.quotas.abandoned.inc();
-                        ended.push((share, of.stream, outgoing));
-                    }
+                    Action::Abandon => ended.push((share, of.stream, id)),
                 }
             }
             // Silent ones, which nothing else ends.
@@ -153,15 +150,28 @@ impl QuotaRegistry {
                 state.buckets.remove(key);
             }
         }
+        self.abandon(state, ended, now_ms);
+        planned
+    }
+
+    /// Ends parts, and tells their proxies that the buckets are abandoned.
+    fn abandon(
+        &self,
+        state: &mut State,
+        parts: Vec<(ShareId, StreamId, BucketPairs)>,
+        now_ms: u64,
+    ) {
         let mut messages: BTreeMap<StreamId, Vec<Outgoing>> = BTreeMap::new();
-        for (share, stream, outgoing) in ended {
+        for (share, stream, id) in parts {
+            self.metrics.quotas.abandoned.inc();
             state.end_share(share);
-            messages.entry(stream).or_default().push(outgoing);
+            let action = ProxyAction::Abandon;
+            let message = messages.entry(stream).or_default();
+            message.push(Outgoing { id, action });
         }
         for (stream, actions) in messages {
             self.send(state, stream, actions, now_ms);
         }
-        planned
     }
 
     /// Sends what was gathered, some streams at a time.
@@ -212,24 +222,11 @@ impl QuotaRegistry {
             }
         }
         state.generation = current;
-        let now_ms = self.now_ms();
-        let mut messages: BTreeMap<StreamId, Vec<Outgoing>> = BTreeMap::new();
         let shares = state.shares.iter();
         let shares = shares.filter(|(_, share)| gone.contains(&share.bucket));
         let shares: Vec<_> = shares
             .map(|(id, share)| (*id, share.stream, Arc::clone(&share.id)))
             .collect();
-        for (share, stream, id) in shares {
-            let action = ProxyAction::Abandon;
-            self.metrics.quotas.abandoned.inc();
-            messages
-                .entry(stream)
-                .or_default()
-                .push(Outgoing { id, action });
-            state.end_share(share);
-        }
-        for (stream, actions) in messages {
-            self.send(state, stream, actions, now_ms);
-        }
+        self.abandon(state, shares, self.now_ms());
     }
 }

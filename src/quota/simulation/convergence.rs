@@ -14,11 +14,16 @@ fn shares_follow_the_demand_within_a_time_to_live_and_two_reports() {
     };
     let (mut scratch, mut actions) = (Scratch::default(), Vec::new());
     let mut admitted = Vec::new();
+    // An action arrives before the next step.
+    let mut arriving: Vec<(usize, Action)> = Vec::new();
     for step in 0..800 {
         let now_ms = 1_000_000 + step * STEP_MS;
         if step == 400 {
             proxies[0].offer(10_000);
             proxies[2].offer(400_000);
+        }
+        for (at, action) in arriving.drain(..) {
+            proxies[at].receive(now_ms, action_of(action, false));
         }
         let mut of_step = [0; 3];
         for (at, proxy) in proxies.iter_mut().enumerate() {
@@ -29,8 +34,7 @@ fn shares_follow_the_demand_within_a_time_to_live_and_two_reports() {
             if let Some(usage) = proxy.take_report(now_ms)
                 && let Some(strategy) = bucket.report(at as u64, 1, usage, now_ms, &times)
             {
-                let action = Action::Assign(strategy);
-                proxy.deliver(now_ms + 20, action_of(action, false));
+                arriving.push((at, Action::Assign(strategy)));
             }
         }
         admitted.push(of_step);
@@ -38,8 +42,7 @@ fn shares_follow_the_demand_within_a_time_to_live_and_two_reports() {
             actions.clear();
             bucket.plan(now_ms, &times, &mut scratch, &mut actions);
             for &(stream, action) in &actions {
-                let proxy = &mut proxies[usize::try_from(stream).unwrap()];
-                proxy.deliver(now_ms + 20, action_of(action, false));
+                arriving.push((usize::try_from(stream).unwrap(), action));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::super::bucket::{Action, ShareId, Usage};
 use super::super::lease::ends_after_ms;
 use super::super::proxy::{Proxy, REPORT_MS};
-use super::super::registry::action_of;
+use super::super::registry::{ProxyAction, action_of};
 use super::super::share::{MicroRate, ONE_PER_SECOND};
 use super::replica::Replica;
 use super::scenario::{DELIVERY_MS_MAX, Random, Scenario, proxy};
@@ -30,6 +30,8 @@ struct World {
     random: Random,
     now_ms: u64,
     proxies: Vec<Proxy>,
+    /// Actions on their way to each proxy, and when they arrive.
+    arriving: Vec<VecDeque<(u64, ProxyAction)>>,
     /// The replica of each proxy.
     homes: Vec<usize>,
     owners: HashMap<ShareId, usize>,
@@ -104,6 +106,7 @@ impl World {
         }
         let mut world = Self {
             scenario,
+            arriving: vec![VecDeque::new(); proxies.len()],
             homes: vec![0; proxies.len()],
             random,
             now_ms,
@@ -134,6 +137,12 @@ impl World {
         self.fail_something();
         let mut passed = 0;
         for at in 0..self.proxies.len() {
+            while let Some(&(due_ms, action)) = self.arriving[at].front()
+                && due_ms <= self.now_ms
+            {
+                self.arriving[at].pop_front();
+                self.proxies[at].receive(self.now_ms, action);
+            }
             passed += self.proxies[at].step(self.now_ms, self.scenario.step_ms);
             self.report(at);
             if self.random.once_in(3_000) {
@@ -185,6 +194,7 @@ impl World {
         if self.random.once_in(100) {
             self.owners.remove(&stream);
             self.proxies[at].cut();
+            self.arriving[at].clear();
             self.replicas[replica].close(stream);
             self.homes[at] = self.any_replica();
             return;
@@ -221,13 +231,14 @@ impl World {
 
     fn send(&mut self, stream: ShareId, action: Action) {
         let late_ms = self.random.below(DELIVERY_MS_MAX);
-        if let Some(proxy) = self
-            .owners
-            .get(&stream)
-            .and_then(|at| self.proxies.get_mut(*at))
-        {
-            proxy.deliver(self.now_ms + late_ms, action_of(action, false));
-        }
+        let Some(at) = self.owners.get(&stream) else {
+            return;
+        };
+        // A stream delivers in order.
+        let arriving = &mut self.arriving[*at];
+        let before_ms = arriving.back().map_or(0, |(due_ms, _)| *due_ms);
+        let due_ms = before_ms.max(self.now_ms + late_ms);
+        arriving.push_back((due_ms, action_of(action, false)));
     }
 
     /// Now and then a process or the store fails.
