@@ -55,8 +55,8 @@ impl CertificateReloader {
             timeout: settings.tls_handshake_timeout,
             cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
         };
-        let acceptor =
-            TlsAcceptor::new(loaded.config, bounds, metrics.tls.handshakes(port)).map_err(|error| {
+        let acceptor = TlsAcceptor::new(loaded.config, bounds, metrics.tls.handshakes(port))
+            .map_err(|error| {
                 AppError::Tls(format!(
                     "the {port} port: cannot start the handshake threads: {error}"
                 ))

@@ -224,11 +224,7 @@ impl Known {
     fn get(&mut self, names: Vec<String>, family: &CounterVec) -> Arc<CandidateCounters> {
         let generation = self.generation;
         let (exported, last) = self.sets.entry(names).or_insert_with_key(|names| {
-            let of = |result: &str| {
-                let mut labels: Vec<&str> = names.iter().map(String::as_str).collect();
-                labels.push(result);
-                family.with_label_values(&labels)
-            };
+            let of = |result| family.with_label_values(&labels(names, result));
             (CandidateResult::NAMES.map(of), generation)
         });
         *last = generation;
@@ -245,15 +241,18 @@ impl Known {
                 _ => &metrics.decisions,
             };
             for result in CandidateResult::NAMES {
-                let mut labels: Vec<&str> = names.iter().map(String::as_str).collect();
-                labels.push(result);
                 // It fails where there is no such series: then nothing is left to do.
-                let _ = family.remove_label_values(&labels);
+                let _ = family.remove_label_values(&labels(&names, result));
             }
         }
         let len = self.sets.len();
         self.sets.shrink_to(len.saturating_mul(2));
     }
+}
+
+fn labels<'l>(names: &'l [String], result: &'l str) -> Vec<&'l str> {
+    let names = names.iter().map(String::as_str);
+    names.chain([result]).collect()
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@
 //! hold counters that are freed meanwhile; what it adds to them is published as long as it holds
 //! them (`leaving`).
 //!
-//! Why a retention counts readings and not seconds: a counter that is freed before it was read loses
-//! its last hits, and the interval of a reader is unknown. Why two: with two servers that scrape in
-//! turn, or a scrape whose response is lost, one reading is not enough.
+//! Why a retention counts readings and not seconds: a counter that is freed before it was read
+//! loses its last hits, and the interval of a reader is unknown. Why two: with two servers that
+//! scrape in turn, or a scrape whose response is lost, one reading is not enough.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -386,9 +386,7 @@ impl RequestLabelSets {
     ) -> (usize, bool) {
         let mut changing = self.changing();
         let mut gone = Vec::new();
-        let mut retired = HashMap::new();
-        let mut unchanged = HashMap::new();
-        let mut idle = Vec::new();
+        let mut next = Changing::default();
         self.map.each(|key, counters| {
             if in_use.has(counters) {
                 let hits = counters.totals();
@@ -399,9 +397,9 @@ impl RequestLabelSets {
                     retention.count(reader);
                 }
                 if retention.is_over(readers) {
-                    idle.push(*key);
+                    next.idle.push(*key);
                 }
-                unchanged.insert(*key, (hits, retention));
+                next.unchanged.insert(*key, (hits, retention));
                 return;
             }
             let mut retention = changing.retired.get(key).copied().unwrap_or_default();
@@ -409,14 +407,12 @@ impl RequestLabelSets {
             if retention.is_over(readers) {
                 gone.push(*key);
             } else {
-                retired.insert(*key, retention);
+                next.retired.insert(*key, retention);
             }
         });
-        let freeable = retired.len().saturating_add(idle.len());
-        self.freeable.store(freeable, Ordering::Relaxed);
-        changing.retired = retired;
-        changing.unchanged = unchanged;
-        changing.idle = idle;
+        next.leaving = std::mem::take(&mut changing.leaving);
+        *changing = next;
+        self.set_freeable(&changing);
         if !self.map.is_full() {
             self.is_reported.store(false, Ordering::Relaxed);
         }
@@ -457,10 +453,14 @@ impl RequestLabelSets {
                 }
             }
         }
-        let freeable = changing.retired.len().saturating_add(changing.idle.len());
-        self.freeable.store(freeable, Ordering::Relaxed);
+        self.set_freeable(&changing);
         self.freed_for_capacity.inc_by(gone.len() as u64);
         changing.leaving.extend(self.map.remove(&gone));
+    }
+
+    fn set_freeable(&self, changing: &Changing) {
+        let freeable = changing.retired.len().saturating_add(changing.idle.len());
+        self.freeable.store(freeable, Ordering::Relaxed);
     }
 
     /// Says once that values are counted together, until there is space again.

@@ -2,8 +2,6 @@
 //!
 //! A limit without reservations has none of these series. They are made when it is first counted.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use prometheus::{Histogram, HistogramVec};
 use tollgate_limiter::{Code, Outcome, ReservationOutcome, Step};
 
@@ -64,8 +62,6 @@ pub(super) struct ReservationSeries {
     returned: Counter,
     excess: Counter,
     used: Histogram,
-    /// The same numbers, which a freed label cannot reset.
-    totals: [AtomicU64; RESULT_COUNT + 2],
 }
 
 /// Upper bounds of committed / reserved. 1 is exact; more is an excess.
@@ -204,7 +200,6 @@ impl ReservationMetrics {
             returned: of(&self.returned),
             excess: of(&self.excess),
             used: self.used.with_label_values(&[domain, key1, key2]),
-            totals: [const { AtomicU64::new(0) }; RESULT_COUNT + 2],
         }
     }
 
@@ -227,31 +222,20 @@ impl ReservationMetrics {
 
 impl ReservationSeries {
     pub(super) fn count(&self, count: &ReservationCount) {
-        let add = |counter: Option<&Counter>, at: usize, hits: u64| {
-            if hits > 0 {
-                if let Some(counter) = counter {
-                    counter.inc_by(hits);
-                }
-                if let Some(total) = self.totals.get(at) {
-                    total.fetch_add(hits, Relaxed);
+        if let Some(counter) = self.results.get(count.result as usize) {
+            counter.inc();
+        }
+        if let ReservationResult::Committed | ReservationResult::Released = count.result {
+            let (reserved, committed) = (count.reserved, count.committed);
+            for (counter, more, less) in [
+                (&self.returned, reserved, committed),
+                (&self.excess, committed, reserved),
+            ] {
+                if more > less {
+                    counter.inc_by(more.saturating_sub(less));
                 }
             }
-        };
-        let result = count.result as usize;
-        add(self.results.get(result), result, 1);
-        let (returned, excess) = match count.result {
-            ReservationResult::Committed | ReservationResult::Released => (
-                count.reserved.saturating_sub(count.committed),
-                count.committed.saturating_sub(count.reserved),
-            ),
-            _ => (0, 0),
-        };
-        add(Some(&self.returned), self.results.len(), returned);
-        add(
-            Some(&self.excess),
-            self.results.len().saturating_add(1),
-            excess,
-        );
+        }
         if count.result == ReservationResult::Committed && count.reserved > 0 {
             #[allow(clippy::cast_precision_loss)] // a ratio
             self.used
@@ -260,12 +244,10 @@ impl ReservationSeries {
     }
 
     pub(super) fn totals(&self) -> ReservationTotals {
-        let mut totals = self.totals.iter().map(|total| total.load(Relaxed));
-        let mut next = || totals.next().unwrap_or_default();
         ReservationTotals {
-            results: ReservationResult::ALL.map(|_| next()),
-            returned: next(),
-            excess: next(),
+            results: self.results.each_ref().map(Counter::get),
+            returned: self.returned.get(),
+            excess: self.excess.get(),
         }
     }
 }
