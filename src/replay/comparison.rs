@@ -10,7 +10,7 @@ use super::engine::Decided;
 use super::report::{Difference, KeyCount, KeyEntry, Recorded, ReplayReport};
 use crate::admin_api::{rule_name, time_text};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Header, Skipped};
+use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Skipped};
 use crate::recording::Events;
 use crate::simulation::Answer;
 use crate::value_hash::plain_text as text;
@@ -197,8 +197,6 @@ pub(super) fn descriptor(request: &[u8], position: usize) -> (String, Vec<KeyEnt
 pub(super) struct RecordedVerdicts {
     counts: Recorded,
     differences_max: usize,
-    rules_hash: u64,
-    header: Header,
     /// Whether any request has a verdict.
     any: bool,
 }
@@ -206,12 +204,10 @@ pub(super) struct RecordedVerdicts {
 // === impl RecordedVerdicts ===
 
 impl RecordedVerdicts {
-    pub(super) fn new(header: &Header, rules_hash: u64, differences_max: usize) -> Self {
+    pub(super) fn new(differences_max: usize) -> Self {
         Self {
             counts: Recorded::default(),
             differences_max,
-            rules_hash,
-            header: header.clone(),
             any: false,
         }
     }
@@ -248,66 +244,72 @@ impl RecordedVerdicts {
     }
 
     /// The result. None when the input has no verdicts.
-    pub(super) fn report(mut self, events: &dyn Events, was_full: bool) -> Option<Recorded> {
+    pub(super) fn report(
+        mut self,
+        events: &dyn Events,
+        rules_hash: u64,
+        was_full: bool,
+    ) -> Option<Recorded> {
         if !self.any {
             return None;
         }
-        self.counts.why_they_may_differ = self.reasons(events, was_full);
+        let not_compared = self.counts.not_compared;
+        self.counts.why_they_may_differ = reasons(events, rules_hash, not_compared, was_full);
         Some(self.counts)
     }
+}
 
-    fn reasons(&self, events: &dyn Events, was_full: bool) -> Vec<String> {
-        let (header, summary) = (&self.header, events.summary());
-        let first = summary.generations.first();
-        let lost = lost(&summary.skipped);
-        let not_compared = self.counts.not_compared;
-        let reasons: [(bool, &str); 10] = [
-            (
-                first.is_some_and(|first| first.hash != self.rules_hash),
-                "the rules of --rules are not those that were in force",
+/// Why verdicts may differ.
+fn reasons(events: &dyn Events, rules_hash: u64, not_compared: u64, was_full: bool) -> Vec<String> {
+    let (header, summary) = (events.header(), events.summary());
+    let first = summary.generations.first();
+    let lost = lost(&summary.skipped);
+    let reasons: [(bool, &str); 10] = [
+        (
+            first.is_some_and(|first| first.hash != rules_hash),
+            "the rules of --rules are not those that were in force",
+        ),
+        (
+            summary.generations.len() > 1,
+            "the rules changed during the recording",
+        ),
+        (
+            header.buckets_at_start > 0,
+            &format!(
+                "the service had {} buckets when the recording began, and a replay begins with none",
+                header.buckets_at_start
             ),
-            (
-                summary.generations.len() > 1,
-                "the rules changed during the recording",
+        ),
+        (
+            header.store != "memory" && !header.store.is_empty(),
+            "the limits were shared with other replicas through a store",
+        ),
+        (
+            header.sampling.is_some(),
+            "only some requests were recorded",
+        ),
+        (
+            lost > 0,
+            &format!("{lost} requests were decided and not recorded"),
+        ),
+        (
+            summary.ended.is_none(),
+            "the recording was cut off; its last requests may be incomplete",
+        ),
+        (header.hashed, "values are hashes, and rules compare values"),
+        (
+            not_compared > 0,
+            &format!(
+                "{not_compared} requests were not decided by their buckets alone, for example under overload"
             ),
-            (
-                header.buckets_at_start > 0,
-                &format!(
-                    "the service had {} buckets when the recording began, and a replay begins with none",
-                    header.buckets_at_start
-                ),
-            ),
-            (
-                header.store != "memory" && !header.store.is_empty(),
-                "the limits were shared with other replicas through a store",
-            ),
-            (
-                header.sampling.is_some(),
-                "only some requests were recorded",
-            ),
-            (
-                lost > 0,
-                &format!("{lost} requests were decided and not recorded"),
-            ),
-            (
-                summary.ended.is_none(),
-                "the recording was cut off; its last requests may be incomplete",
-            ),
-            (header.hashed, "values are hashes, and rules compare values"),
-            (
-                not_compared > 0,
-                &format!(
-                    "{not_compared} requests were not decided by their buckets alone, for example under overload"
-                ),
-            ),
-            (
-                was_full,
-                "the buckets of the replay needed more memory than --memory-max",
-            ),
-        ];
-        let reasons = reasons.into_iter().filter(|(applies, _)| *applies);
-        reasons.map(|(_, reason)| reason.to_owned()).collect()
-    }
+        ),
+        (
+            was_full,
+            "the buckets of the replay needed more memory than --memory-max",
+        ),
+    ];
+    let reasons = reasons.into_iter().filter(|(applies, _)| *applies);
+    reasons.map(|(_, reason)| reason.to_owned()).collect()
 }
 
 /// Requests that were decided and are missing.

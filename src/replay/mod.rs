@@ -175,7 +175,6 @@ pub fn replay(
         None => Settings::from_flags(&header.settings)
             .map_err(|error| ReplayError::Settings(error.to_string()))?,
     };
-    let rules_hash = rules.rules.hash;
     let other = match against {
         Some(side) => {
             let mut other = Replayed::new(side, &settings, &header, options)?;
@@ -190,7 +189,7 @@ pub fn replay(
     let mut replay = Replay {
         base: Replayed::new(rules, &settings, &header, options)?,
         other,
-        recorded: RecordedVerdicts::new(&header, rules_hash, options.rows_max),
+        recorded: RecordedVerdicts::new(options.rows_max),
         comparison: Comparison::default(),
         timeline: Timeline::default(),
         requests: 0,
@@ -282,10 +281,11 @@ impl Replay {
     /// The report of what was counted.
     fn report(self, events: &dyn Events, options: &Options) -> ReplayReport {
         let rows_max = options.rows_max;
-        let was_full = self.base.engine.without_memory > 0;
+        let base = &self.base.engine;
+        let (hash, was_full) = (base.generation.hash, base.without_memory > 0);
         let mut report = ReplayReport {
             recording: facts(events, options),
-            recorded: self.recorded.report(events, was_full),
+            recorded: self.recorded.report(events, hash, was_full),
             ..ReplayReport::default()
         };
         report.recording.requests = self.requests;

@@ -131,9 +131,12 @@ fn write_rules(out: &mut String, name: &str, rules: &RulesFacts) {
     );
 }
 
+/// A count of a side.
+type Count = fn(&SideReport) -> u64;
+
 fn write_totals(out: &mut String, report: &ReplayReport) {
     let against = report.against.as_ref();
-    let rows: [(&str, fn(&SideReport) -> u64); 4] = [
+    let rows: [(&str, Count); 4] = [
         ("admitted", |side| side.admitted),
         ("refused", |side| side.refused),
         ("without a limit", |side| side.without_limit),

@@ -185,29 +185,23 @@ impl<'s> Middleware<'s> {
     /// Adds the level of a group's addresses or clients.
     fn add_group(&self, class: &RateRule, group: &Group, below: &mut Vec<Level>) {
         let is_counted = !self.limits(class, &[]).is_empty();
-        let Some(policies) = &group.policies else {
-            // Without other limits of this class, there is nothing to be exempt from.
-            if is_counted || !self.policies.is_empty() {
-                let mut level = Level::new(self.kind.key(), group.values.clone());
-                level.comments.push(group.comment.clone());
-                below.push(level);
-            }
-            return;
+        let limits = match &group.policies {
+            None => Vec::new(),
+            Some(policies) => self.limits(class, policies),
         };
-        let limits = self.limits(class, policies);
-        if limits.is_empty() {
-            if is_counted {
-                let mut level = Level::new(self.kind.key(), group.values.clone());
-                level
-                    .comments
-                    .push(format!("{}: no limit here", group.comment));
-                below.push(level);
-            }
-            return;
+        if !limits.is_empty() {
+            let mut level = self.identity_level(class, group.values.clone(), limits);
+            level.comments.push(group.comment.clone());
+            return below.push(level);
         }
-        let mut level = self.identity_level(class, group.values.clone(), limits);
-        level.comments.push(group.comment.clone());
-        below.push(level);
+        // Without other limits of this class, there is nothing to be exempt from.
+        let is_listed = group.policies.is_none();
+        if is_counted || is_listed && !self.policies.is_empty() {
+            let mut level = Level::new(self.kind.key(), group.values.clone());
+            let about = if is_listed { "" } else { ": no limit here" };
+            level.comments.push(format!("{}{about}", group.comment));
+            below.push(level);
+        }
     }
 
     fn identity_level(&self, class: &RateRule, values: Values, limits: Vec<LimitText>) -> Level {

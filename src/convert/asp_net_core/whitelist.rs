@@ -9,8 +9,13 @@ use super::rate_rule::{Matching, endpoint_finding, parse};
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Values};
 
-/// An endpoint of the white list: its verbs, or none for all; its paths; its text.
-type Listed = (Option<Vec<String>>, Values, String);
+/// An endpoint of the white list.
+struct Listed {
+    /// None for all verbs.
+    verbs: Option<Vec<String>>,
+    path: Values,
+    text: String,
+}
 
 /// The levels of the white lists that `options` has for a middleware of this kind; `names` are the
 /// names of its limits.
@@ -93,65 +98,58 @@ fn endpoints(
             let help = "the library removes that `/`; check what the expression matches";
             findings.push(at.note(message, help));
         }
-        match parsed {
-            Ok(endpoint) => match (&endpoint.method, endpoint.method.exact()) {
-                (Values::Any, _) => listed.push((None, endpoint.path, text)),
-                (_, Some(verbs)) => listed.push((Some(verbs.to_vec()), endpoint.path, text)),
-                _ => findings.push(at.gap(
-                    format!(
-                        "the white list's endpoint '{text}' is left out: its verb is an expression"
-                    ),
-                    "list its verbs one by one",
-                )),
-            },
-            Err(error) => findings.push(endpoint_finding(at, "the white list", &text, &error)),
+        let endpoint = match parsed {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                findings.push(endpoint_finding(at, "the white list", &text, &error));
+                continue;
+            }
+        };
+        let verbs = endpoint.method.exact().map(<[String]>::to_vec);
+        if verbs.is_none() && endpoint.method != Values::Any {
+            let message = format!(
+                "the white list's endpoint '{text}' is left out: its verb is an expression"
+            );
+            findings.push(at.gap(message, "list its verbs one by one"));
+            continue;
+        }
+        listed.push(Listed {
+            verbs,
+            path: endpoint.path,
+            text,
+        });
+    }
+    let mut verbs: Vec<&String> = Vec::new();
+    for verb in listed.iter().filter_map(|it| it.verbs.as_ref()).flatten() {
+        if !verbs.contains(&verb) {
+            verbs.push(verb);
         }
     }
-    if listed.is_empty() {
-        return;
-    }
-    let mut verbs: Vec<String> = Vec::new();
-    for verb in listed
-        .iter()
-        .filter_map(|(verbs, ..)| verbs.as_ref())
-        .flatten()
-    {
-        if !verbs.contains(verb) {
-            verbs.push(verb.clone());
+    // Without a verb, the endpoints of verbs that the list does not name.
+    let level_of = |verb: Option<&String>| {
+        let values = verb.map_or(Values::Any, |verb| Values::Text(verb.clone()));
+        let mut method = Level::new("method", values);
+        for it in &listed {
+            let applies = it
+                .verbs
+                .as_ref()
+                .is_none_or(|verbs| verb.is_some_and(|verb| verbs.contains(verb)));
+            if applies {
+                add_path(&mut method, &it.path, &it.text, end);
+            }
         }
-    }
-    let mut paths = Level::new("method", Values::Any);
-    for (path, text) in for_verb(&listed, None) {
-        add_path(&mut paths, path, text, end);
-    }
-    if verbs.is_empty() {
-        whitelist.below.append(&mut paths.below);
-        return;
-    }
-    for verb in verbs {
-        let mut method = Level::new("method", Values::Text(verb.clone()));
-        for (path, text) in for_verb(&listed, Some(&verb)) {
-            add_path(&mut method, path, text, end);
-        }
-        whitelist.below.push(method);
-    }
-    if !paths.below.is_empty() {
-        whitelist.below.push(paths);
-    }
-}
-
-/// The endpoints of a verb; without one, of verbs that the list does not name.
-fn for_verb<'l>(
-    listed: &'l [Listed],
-    verb: Option<&'l String>,
-) -> impl Iterator<Item = (&'l Values, &'l str)> {
-    let applies = move |verbs: &Option<Vec<String>>| match (verbs, verb) {
-        (None, _) => true,
-        (Some(verbs), Some(verb)) => verbs.contains(verb),
-        (Some(_), None) => false,
+        method
     };
-    let listed = listed.iter().filter(move |(verbs, ..)| applies(verbs));
-    listed.map(|(_, path, text)| (path, text.as_str()))
+    let mut others = level_of(None);
+    if verbs.is_empty() {
+        whitelist.below.append(&mut others.below);
+        return;
+    }
+    let of_verbs = verbs.into_iter().map(|verb| level_of(Some(verb)));
+    whitelist.below.extend(of_verbs);
+    if !others.below.is_empty() {
+        whitelist.below.push(others);
+    }
 }
 
 fn add_path(method: &mut Level, path: &Values, text: &str, end: &Level) {
