@@ -39,6 +39,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin_api",
             "admin",
             "admin_client",
+            "cli/admin.rs",
             "decisions",
             "replay/report.rs",
         ],
@@ -106,7 +107,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("clap", &["cli", "settings"], "settings are declared once"),
     (
         "jiff",
-        &["rule_tests/moments.rs", "recording/import/times.rs"],
+        &["rule_tests/values.rs", "recording/import/times.rs"],
         "time zones end where a file of tests or a log has times",
     ),
     ("prometheus", &["metrics"], "every metric once"),

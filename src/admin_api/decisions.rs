@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::limit_figures::LimitFigures;
-use super::top::{Entry, ValueMode};
+use super::keys::{Entry, ValueMode};
+use super::limits::LimitFigures;
 
 /// The response of `GET /decisions`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -10,34 +10,16 @@
 //! What it deliberately does not do: read the values (`admin`, `top_keys`, `decisions`). `text` has
 //! the texts that several of them share.
 
-mod candidate;
 mod decisions;
-mod events;
-mod limit_figures;
+mod keys;
 mod limits;
-mod merged;
-mod partitions;
-mod quotas;
 mod requests;
-mod reserve;
+mod state;
 mod text;
-mod top;
 
-pub use self::candidate::{
-    CandidateCounts, CandidateLimit, CandidateOrigin, CandidateRule, CandidateState,
-};
-pub use self::decisions::{
-    DecisionRecord, Decisions, DescriptorRecord, Reason, ReservationRecord, Verdict,
-};
-pub use self::events::{RulesState, SkippedEvent, StateEvent};
-pub use self::limit_figures::LimitFigures;
-pub use self::limits::{Hits, LimitState, Limits, LimitsFrom, Rates, ReservationCounts};
-pub use self::merged::{FailedReplica, MergedTop};
-pub use self::partitions::{LeaseState, NodeState, PartitionState, Partitions, StoreState};
-pub use self::quotas::{QuotaBucket, QuotaFigures, QuotaRule, QuotaStream, Quotas};
-pub use self::requests::{
-    ApiError, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
-};
-pub use self::reserve::ReserveFigures;
-pub use self::text::{instance_name, parse_entries, parse_time, rule_name, time_text};
-pub use self::top::{Entry, RankBy, Top, TopKey, ValueMode, Window};
+pub use self::decisions::*;
+pub use self::keys::*;
+pub use self::limits::*;
+pub use self::requests::*;
+pub use self::state::*;
+pub use self::text::*;

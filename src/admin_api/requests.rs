@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::top::Entry;
+use super::keys::Entry;
 
 /// The body of `POST /reset`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -1,10 +1,8 @@
-//! Texts that several parts of the JSON share: times, names of rules, limits, the replica's name.
+//! Texts that several parts of the JSON share: times, entries, names of rules, the replica's name.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate_limiter::{Algorithm, Limit, Rule, Timestamp};
-
-use super::limit_figures::LimitFigures;
+use tollgate_limiter::{Rule, Timestamp};
 
 /// Longest text of a time that is parsed, in bytes.
 const TIME_BYTES_MAX: usize = 64;
@@ -81,29 +79,6 @@ pub fn instance_name() -> String {
     match name.trim() {
         "" => "unknown".to_owned(),
         name => name.to_owned(),
-    }
-}
-
-// === impl LimitFigures ===
-
-impl LimitFigures {
-    /// The figures of a limit with this algorithm.
-    pub fn of(limit: &Limit, algorithm: &dyn Algorithm) -> Self {
-        let text = if limit.unit().is_none() {
-            format!("{} in flight", limit.requests_per_unit())
-        } else {
-            let window = limit.describe_window();
-            let window = window.strip_prefix("1 ").unwrap_or(&window);
-            format!("{} per {window}", limit.requests_per_unit())
-        };
-        Self {
-            requests_per_unit: limit.requests(),
-            unit: limit.unit().map(|unit| unit.name().to_owned()),
-            unit_multiplier: limit.unit_multiplier().get(),
-            algorithm: algorithm.name().to_owned(),
-            burst: limit.burst(),
-            text,
-        }
     }
 }
 

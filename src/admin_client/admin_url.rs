@@ -1,9 +1,17 @@
-//! The URL of an admin listener.
+//! The URL of an admin listener, and the replicas that its host name resolves to.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use http::Uri;
+
+use crate::admin_client::error::AdminError;
+use crate::admin_client::replica::{Access, Replica};
+use crate::grpc_client::ServerEndpoint;
+
+/// Most replicas of one command.
+pub const REPLICAS_MAX: usize = 256;
 
 /// The URL of the admin listener of a service on this machine with default settings.
 pub const ADMIN_URL_DEFAULT: &str = "http://127.0.0.1:6070";
@@ -14,7 +22,7 @@ const PORT_DEFAULT: u16 = 6070;
 /// The URL of an admin listener: scheme, host and port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AdminUrl {
-    https: bool,
+    pub(crate) https: bool,
     /// Without the brackets of IPv6.
     host: String,
     port: u16,
@@ -23,19 +31,60 @@ pub struct AdminUrl {
 // === impl AdminUrl ===
 
 impl AdminUrl {
-    /// Whether the connection uses TLS.
-    pub fn is_https(&self) -> bool {
-        self.https
+    /// The replicas at this URL: one for each address that the host resolves to.
+    ///
+    /// `localhost` is one replica, whatever its addresses. Of other names, only addresses of the
+    /// first one's family count: with both families, each replica would appear twice.
+    pub(crate) async fn replicas(&self, access: &Access) -> Result<Vec<Replica>, AdminError> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        let addresses = found.map_err(|error| self.unresolved(&error))?;
+        self.replicas_at(addresses.collect(), access)
     }
 
-    /// The host, without the brackets of IPv6.
-    pub fn host(&self) -> &str {
-        &self.host
+    fn replicas_at(
+        &self,
+        mut addresses: Vec<SocketAddr>,
+        access: &Access,
+    ) -> Result<Vec<Replica>, AdminError> {
+        let (host, port) = (&self.host, self.port);
+        let name = self.to_string();
+        let replica = |name, addresses| Replica {
+            name,
+            server: ServerEndpoint::new(host, port, self.https.then(|| access.tls.clone())),
+            addresses,
+            authority: authority(host, port),
+            access: access.clone(),
+        };
+        if host.eq_ignore_ascii_case("localhost") {
+            return Ok(vec![replica(name, addresses)]);
+        }
+        let Some(first) = addresses.first().copied() else {
+            return Err(self.unresolved(&"it has no address"));
+        };
+        addresses.retain(|address| address.is_ipv4() == first.is_ipv4());
+        addresses.sort_unstable();
+        addresses.dedup();
+        let count = addresses.len();
+        if count > REPLICAS_MAX {
+            return Err(AdminError(format!(
+                "the host {host} has {count} addresses, and the bound is {REPLICAS_MAX}; set --admin for some of them"
+            )));
+        }
+        let replicas = addresses.into_iter().map(|address| {
+            let name = match count {
+                1 => name.clone(),
+                _ => format!("{name} ({})", address.ip()),
+            };
+            replica(name, vec![address])
+        });
+        Ok(replicas.collect())
     }
 
-    /// The port.
-    pub fn port(&self) -> u16 {
-        self.port
+    fn unresolved(&self, error: &dyn fmt::Display) -> AdminError {
+        let host = &self.host;
+        AdminError(format!(
+            "the host {host} does not resolve ({error}); correct --admin"
+        ))
     }
 }
 
@@ -92,7 +141,7 @@ impl fmt::Display for AdminUrl {
 }
 
 /// Host and port as a URL and the header Host have them.
-pub(crate) fn authority(host: &str, port: u16) -> String {
+fn authority(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
@@ -102,7 +151,24 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::grpc_client::ClientTls;
+    use crate::tls::ClientFiles;
+
+    fn access() -> Access {
+        let files = ClientFiles {
+            ca_bundle: None,
+            identity: None,
+            ca_setting: "--cacert FILE",
+        };
+        Access {
+            token_file: None,
+            tls: ClientTls { files, name: None },
+            timeout: Duration::from_secs(5),
+        }
+    }
 
     fn url(text: &str) -> AdminUrl {
         text.parse().unwrap()
@@ -119,7 +185,7 @@ mod tests {
             ("https://[::1]", "https://[::1]:6070", true),
         ] {
             assert_eq!(url(text).to_string(), shown, "{text}");
-            assert_eq!(url(text).is_https(), https, "{text}");
+            assert_eq!(url(text).https, https, "{text}");
         }
         for text in [
             "",
@@ -135,5 +201,54 @@ mod tests {
         ] {
             assert!(text.parse::<AdminUrl>().is_err(), "{text}");
         }
+    }
+
+    fn resolved(text: &str, addresses: &[&str]) -> Vec<(String, Vec<SocketAddr>)> {
+        let addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
+        let replicas = url(text).replicas_at(addresses, &access()).unwrap();
+        let replicas = replicas.into_iter().map(|it| (it.name, it.addresses));
+        replicas.collect()
+    }
+
+    #[test]
+    fn a_headless_name_is_every_replica_behind_it() {
+        let found = resolved(
+            "https://headless:70",
+            &["127.0.0.2:70", "127.0.0.1:70", "127.0.0.2:70"],
+        );
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "https://headless:70 (127.0.0.1)",
+                "https://headless:70 (127.0.0.2)"
+            ]
+        );
+        assert!(found.iter().all(|(_, addresses)| addresses.len() == 1));
+    }
+
+    #[test]
+    fn two_families_are_no_two_replicas() {
+        let both = ["127.0.0.1:70", "[::1]:70", "127.0.0.2:70"];
+        assert_eq!(resolved("edge:70", &both).len(), 2);
+        let found = resolved("localhost:70", &["[::1]:70", "127.0.0.1:70"]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].0, "http://localhost:70");
+        assert_eq!(found[0].1.len(), 2);
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_an_error() {
+        let error = url("edge").replicas_at(Vec::new(), &access());
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("the host edge does not resolve"), "{text}");
+        let address = |n: u16| {
+            let [high, low] = n.to_be_bytes();
+            SocketAddr::from(([10, 0, high, low], 70))
+        };
+        let many = (0..=256).map(address).collect();
+        let error = url("edge").replicas_at(many, &access());
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("the host edge has 257 addresses"), "{text}");
     }
 }

@@ -8,15 +8,11 @@
 //! What it deliberately does not do: retry, merge the answers of replicas, print (`cli`).
 
 mod admin_url;
-mod byte_stream;
 mod error;
-mod event_stream;
 mod replica;
-mod resolution;
+mod streams;
 
-pub use self::admin_url::{ADMIN_URL_DEFAULT, AdminUrl};
-pub use self::byte_stream::ByteStream;
-pub use self::error::{AdminError, REPLICAS_MAX};
-pub use self::event_stream::{Event, EventStream};
+pub use self::admin_url::{ADMIN_URL_DEFAULT, AdminUrl, REPLICAS_MAX};
+pub use self::error::AdminError;
 pub use self::replica::{Access, Replica};
-pub use self::resolution::lookup;
+pub use self::streams::{ByteStream, Event, EventStream};

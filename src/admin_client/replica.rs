@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,14 +15,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::ApiError;
-use crate::admin_client::admin_url::{AdminUrl, authority};
-use crate::admin_client::byte_stream::ByteStream;
 use crate::admin_client::error::AdminError;
-use crate::admin_client::event_stream::EventStream;
+use crate::admin_client::streams::{ByteStream, EventStream};
 use crate::grpc_client::{
     ChannelError, ClientTls, ConnectionFailure, ErrorRecord, ServerEndpoint, error_chain,
 };
-use crate::tls::ClientFiles;
 
 /// Longest response, in bytes.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -47,31 +44,16 @@ pub struct Access {
 /// The admin listener of one replica.
 #[derive(Clone)]
 pub struct Replica {
-    name: String,
-    server: ServerEndpoint,
-    addresses: Vec<SocketAddr>,
-    authority: String,
-    access: Access,
+    /// The URL, with the address if the URL names several replicas.
+    pub(crate) name: String,
+    pub(crate) server: ServerEndpoint,
+    /// The addresses that are tried in turn.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) authority: String,
+    pub(crate) access: Access,
 }
 
 // === impl Access ===
-
-impl Default for Access {
-    fn default() -> Self {
-        Self {
-            token_file: None,
-            tls: ClientTls {
-                files: ClientFiles {
-                    ca_bundle: None,
-                    identity: None,
-                    ca_setting: "--cacert FILE",
-                },
-                name: None,
-            },
-            timeout: Duration::from_secs(5),
-        }
-    }
-}
 
 impl Access {
     /// The value of the header `authorization`.
@@ -79,9 +61,11 @@ impl Access {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
-        let invalid = |reason: String| AdminError::Token {
-            path: path.clone(),
-            reason,
+        let invalid = |reason: String| {
+            let path = path.display();
+            AdminError(format!(
+                "the token in {path}: {reason}; correct --admin-token-file"
+            ))
         };
         let token = read_token(path).map_err(|error| invalid(error.to_string()))?;
         let value = HeaderValue::from_str(&format!("Bearer {token}"));
@@ -102,96 +86,45 @@ fn read_token(path: &Path) -> std::io::Result<String> {
 // === impl Replica ===
 
 impl Replica {
-    /// The replica at one of these addresses. `shown` is the address that tells it from others of
-    /// the same URL.
-    pub(crate) fn new(
-        url: &AdminUrl,
-        addresses: Vec<SocketAddr>,
-        shown: Option<IpAddr>,
-        access: &Access,
-    ) -> Self {
-        let name = match shown {
-            Some(address) => format!("{url} ({address})"),
-            None => url.to_string(),
-        };
-        let tls = url.is_https().then(|| access.tls.clone());
-        Self {
-            name,
-            server: ServerEndpoint::new(url.host(), url.port(), tls),
-            addresses,
-            authority: authority(url.host(), url.port()),
-            access: access.clone(),
-        }
-    }
-
-    /// The URL, with the address if the URL names several replicas.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The addresses that are tried in turn.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
     /// The response to a GET of a path with its query.
-    ///
-    /// # Errors
-    ///
-    /// When there is no response, or it is an error.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        let request = self.request(&Method::GET, path, "application/json", Bytes::new());
-        self.within("answer", self.exchange(request?)).await
+    pub(crate) async fn get<T: DeserializeOwned>(self, path: String) -> Result<T, AdminError> {
+        let request = self.request(&Method::GET, &path, "application/json", Bytes::new())?;
+        self.within(self.exchange(request)).await
     }
 
     /// The response to a POST of this value.
-    ///
-    /// # Errors
-    ///
-    /// When there is no response, or it is an error.
-    pub async fn post<B: Serialize, T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &B,
+    pub(crate) async fn post<B: Serialize, T: DeserializeOwned>(
+        self,
+        path: &'static str,
+        body: B,
     ) -> Result<T, AdminError> {
-        let body = serde_json::to_vec(body).map_err(|error| AdminError::Response {
-            reason: error.to_string(),
-        })?;
-        let request = self.request(&Method::POST, path, "application/json", body.into());
-        self.within("answer", self.exchange(request?)).await
+        let body = serde_json::to_vec(&body).map_err(AdminError::response)?;
+        let request = self.request(&Method::POST, path, "application/json", body.into())?;
+        self.within(self.exchange(request)).await
     }
 
     /// The stream of server-sent events at a path with its query.
-    ///
-    /// # Errors
-    ///
-    /// When there is no response, or it is an error.
-    pub async fn events(&self, path: &str) -> Result<EventStream, AdminError> {
+    pub(crate) async fn events(&self, path: &str) -> Result<EventStream, AdminError> {
         let request = self.request(&Method::GET, path, "text/event-stream", Bytes::new())?;
-        let response = self.within("answer", self.send(request)).await?;
+        let response = self.within(self.send(request)).await?;
         Ok(EventStream::new(response.into_body()))
     }
 
     /// The stream of bytes that answers a POST without content.
-    ///
-    /// # Errors
-    ///
-    /// When there is no response, or it is an error.
-    pub async fn post_for_stream(&self, path: &str) -> Result<ByteStream, AdminError> {
+    pub(crate) async fn post_for_stream(&self, path: &str) -> Result<ByteStream, AdminError> {
         let accept = "application/octet-stream";
         let request = self.request(&Method::POST, path, accept, Bytes::new())?;
-        let response = self.within("answer", self.send(request)).await?;
-        Ok(ByteStream::new(response.into_body()))
+        let response = self.within(self.send(request)).await?;
+        Ok(ByteStream(response.into_body()))
     }
 
     async fn within<T>(
         &self,
-        missing: &'static str,
         answer: impl Future<Output = Result<T, AdminError>>,
     ) -> Result<T, AdminError> {
         let timeout = self.access.timeout;
         let answer = tokio::time::timeout(timeout, answer).await;
-        answer.unwrap_or(Err(AdminError::Deadline { missing, timeout }))
+        answer.unwrap_or_else(|_| Err(AdminError::deadline("answer", timeout)))
     }
 
     fn request(
@@ -213,11 +146,8 @@ impl Replica {
         if let Some(value) = self.access.authorization()? {
             builder = builder.header(header::AUTHORIZATION, value);
         }
-        builder
-            .body(Full::new(body))
-            .map_err(|error| AdminError::Response {
-                reason: error.to_string(),
-            })
+        let request = builder.body(Full::new(body));
+        request.map_err(AdminError::response)
     }
 
     async fn exchange<T: DeserializeOwned>(
@@ -226,18 +156,15 @@ impl Replica {
     ) -> Result<T, AdminError> {
         let body = self.send(request).await?.into_body();
         let body = read_body(body, RESPONSE_BYTES_MAX).await?;
-        serde_json::from_slice(&body).map_err(|error| AdminError::Response {
-            reason: error.to_string(),
-        })
+        serde_json::from_slice(&body).map_err(AdminError::response)
     }
 
     /// Sends a request on a connection of its own, and returns a successful response.
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, AdminError> {
         let errors = ErrorRecord::default();
-        let opened = self
-            .server
-            .open_at(self.addresses.as_slice(), b"http/1.1", &errors);
-        let stream = opened.await.map_err(|error| self.connect_error(error))?;
+        let addresses = self.addresses.as_slice();
+        let opened = self.server.open_at(addresses, b"http/1.1", &errors).await;
+        let stream = opened.map_err(|error| self.connect_error(error))?;
         let failed = |error: hyper::Error| self.http_error(&error, &errors);
         let (mut sender, connection) = http1::handshake(stream).await.map_err(failed)?;
         tokio::spawn(async move {
@@ -253,29 +180,33 @@ impl Replica {
         let body = read_body(response.into_body(), ERROR_BYTES_MAX).await;
         let words = body.ok().and_then(|body| error_message(&body));
         let has_token = self.access.token_file.is_some();
-        Err(AdminError::status(status.as_u16(), words, has_token))
+        Err(AdminError::status(
+            status.as_u16(),
+            words.as_deref(),
+            has_token,
+        ))
     }
 
     fn connect_error(&self, error: ChannelError) -> AdminError {
         match (error.failure(), error) {
             (Some(failure), _) => self.handshake_error(failure),
-            (_, ChannelError::Files(error)) => AdminError::Files(error),
-            (_, ChannelError::Name(name)) => AdminError::Name { name },
+            (_, ChannelError::Files(error)) => AdminError(error.to_string()),
+            (_, ChannelError::Name(name)) => AdminError(format!(
+                "{name:?} cannot be the name of a certificate; set --server-name to a DNS name or an IP address"
+            )),
             (_, ChannelError::Connect(error)) => {
                 let is_loopback = self.addresses.iter().all(|it| it.ip().is_loopback());
-                AdminError::connect(error, is_loopback)
+                AdminError::connect(&error, is_loopback)
             }
-            (_, error) => AdminError::Ended {
-                reason: error.to_string(),
-            },
+            (_, error) => AdminError::ended(error),
         }
     }
 
     fn http_error(&self, error: &hyper::Error, errors: &ErrorRecord) -> AdminError {
         match errors.failure() {
-            Some(ConnectionFailure::Other { .. }) | None => AdminError::Response {
-                reason: error_chain(error),
-            },
+            Some(ConnectionFailure::Other { .. }) | None => {
+                AdminError::response(error_chain(error))
+            }
             Some(failure) => self.handshake_error(failure),
         }
     }
@@ -294,7 +225,7 @@ impl Replica {
             ),
             failure => failure.describe(&self.authority, files),
         };
-        AdminError::Handshake { what, advice }
+        AdminError(format!("{what}; {advice}"))
     }
 }
 
@@ -308,14 +239,12 @@ impl fmt::Debug for Replica {
 async fn read_body(body: Incoming, max_bytes: usize) -> Result<Bytes, AdminError> {
     let is_too_long = |bytes: u64| usize::try_from(bytes).is_ok_and(|it| it > max_bytes);
     if is_too_long(body.size_hint().lower()) {
-        return Err(AdminError::TooLong { max_bytes });
+        return Err(AdminError::too_long(max_bytes));
     }
     match Limited::new(body, max_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(AdminError::TooLong { max_bytes }),
-        Err(error) => Err(AdminError::Ended {
-            reason: error_chain(error.as_ref()),
-        }),
+        Err(error) if error.is::<LengthLimitError>() => Err(AdminError::too_long(max_bytes)),
+        Err(error) => Err(AdminError::ended(error_chain(error.as_ref()))),
     }
 }
 

@@ -4,16 +4,17 @@
 //! What it deliberately does not do: change files, except those that --out names.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{ArgGroup, Args, ValueEnum};
 
+use super::Exit;
+use super::arguments::{load_rules, read_file};
 use super::progress::Progress;
-use super::{Exit, rules_argument};
 use crate::convert::envoy_actions::{KeySources, actions};
 use crate::convert::{Conversion, ConvertError, ConvertedRules, asp_net_core, limitador};
-use crate::rules::path::{ReadError, Source, read_all, read_one};
 use crate::settings::RulesSettings;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -95,7 +96,7 @@ impl Convert {
         }
         let mut sources = Vec::new();
         for path in &self.files {
-            sources.push(read(path)?);
+            sources.push(read_file(path)?);
         }
         let domain = self.domain.as_deref();
         let progress = Progress::working("converting");
@@ -115,17 +116,15 @@ impl Convert {
             Ok(conversion) => self.print(&conversion),
             Err(error @ ConvertError::Defect(_)) => Err(error.into()),
             Err(ConvertError::Input(finding)) => {
-                eprintln!(
-                    "{}",
-                    finding.to_string().replacen(": warning: ", ": error: ", 1)
-                );
+                let finding = finding.to_string();
+                eprintln!("{}", finding.replacen(": warning: ", ": error: ", 1));
                 Ok(Exit::Failure)
             }
         }
     }
 
     fn print_actions(&self, rules: &Path) -> anyhow::Result<Exit> {
-        let rules = match rules_argument::load(Some(rules), &self.settings)? {
+        let rules = match load_rules(rules, &self.settings)? {
             Ok(rules) => rules.loaded.rules,
             Err(exit) => return Ok(exit),
         };
@@ -149,11 +148,14 @@ impl Convert {
                 return Ok(Exit::Failure);
             }
             (None, several) => {
+                let count = several.len();
                 let domains: Vec<_> = several.iter().map(|it| it.domain.as_str()).collect();
+                let domains = domains.join(", ");
                 eprintln!(
-                    "error: the limits have {} namespaces ({}), and a rules file has one domain\n  help: add --domain NAMESPACE to print one of them, or --out DIRECTORY to write them all",
-                    domains.len(),
-                    domains.join(", ")
+                    "error: the limits have {count} namespaces ({domains}), and a rules file has one domain"
+                );
+                eprintln!(
+                    "  help: add --domain NAMESPACE to print one of them, or --out DIRECTORY to write them all"
                 );
                 return Ok(Exit::Failure);
             }
@@ -166,38 +168,27 @@ impl Convert {
     }
 }
 
-fn read(path: &Path) -> Result<Source, ReadError> {
-    if path == Path::new("-") {
-        return read_all(Path::new("<stdin>"), std::io::stdin().lock());
-    }
-    read_one(path)
-}
-
 /// Writes each domain's rules. No file is overwritten, and none is written if one exists.
 fn write_files(directory: &Path, rules: &[ConvertedRules]) -> anyhow::Result<()> {
-    let path = |rules: &ConvertedRules| {
-        let safe = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        let name: String = rules
-            .domain
-            .chars()
-            .map(|c| if safe(c) { c } else { '_' })
-            .collect();
-        directory.join(format!("{name}.yaml"))
-    };
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    for rules in rules {
-        let path = path(rules);
+    let is_unsafe = |c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c);
+    let files: Vec<_> = rules
+        .iter()
+        .map(|rules| {
+            let name = rules.domain.replace(is_unsafe, "_");
+            (directory.join(format!("{name}.yaml")), &rules.text)
+        })
+        .collect();
+    for (path, _) in &files {
+        let file = path.display();
         anyhow::ensure!(
             !path.exists(),
-            "{} exists; remove it, or name another directory",
-            path.display()
+            "{file} exists; remove it, or name another directory"
         );
     }
-    for rules in rules {
-        let path = path(rules);
-        let file = fs::File::create_new(&path);
-        let mut file = file.with_context(|| path.display().to_string())?;
-        std::io::Write::write_all(&mut file, rules.text.as_bytes())
+    for (path, text) in &files {
+        fs::File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(|| path.display().to_string())?;
         eprintln!("wrote {}", path.display());
     }

@@ -10,17 +10,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{ArgGroup, Args};
+use tollgate_limiter::{Match, RuleSet};
 
-use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::rule_text::{level_lines, rule_lines, table_line};
-use super::tls_options::{BY_TLS, TlsOptions};
-use super::{Exit, rules_argument};
+use super::Exit;
+use super::arguments::{BY_TLS, DescriptorArgument, TlsOptions, load_rules, parse_descriptor};
+use super::rule_text::{entries_of, level_lines, rule_lines, table_line};
 use crate::app::{BucketName, BucketNames};
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
-use tollgate_limiter::{Entry, Match, RuleSet};
 
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
@@ -73,90 +71,57 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (rules, origins) = match rules_argument::load(Some(&self.rules), &self.settings)? {
+        let (rules, origins) = match load_rules(&self.rules, &self.settings)? {
             Ok(rules) => (rules.loaded.rules, rules.loaded.origins),
             Err(exit) => return Ok(exit),
         };
-        let entries: Vec<Entry<'_>> = self
-            .descriptor
-            .pairs
-            .iter()
-            .map(|(key, value)| Entry {
-                key: key.as_bytes(),
-                value: value.as_bytes(),
-            })
-            .collect();
-        let found = rules.find(self.domain.as_bytes(), &entries);
-        let levels = match found {
-            Match::Rules(matched) => matched.entries,
-            Match::UnknownDomain | Match::None => entries.len(),
+        let (domain, pairs) = (self.domain.as_bytes(), &self.descriptor.pairs);
+        let entries = entries_of(pairs);
+        let matched = match rules.find(domain, &entries) {
+            Match::Rules(matched) => Some(matched),
+            Match::UnknownDomain | Match::None => None,
         };
-        let asked = (self.domain.as_str(), self.descriptor.pairs.as_slice());
-        for line in level_lines(&rules, asked, &entries, levels) {
+        let levels = matched.map_or(entries.len(), |matched| matched.entries);
+        for line in level_lines(&rules, &self.domain, pairs, levels) {
             print_line!("{line}");
         }
-        match found {
-            Match::UnknownDomain | Match::None => {
-                print_line!("no limit matches: the request passes");
+        let Some(matched) = matched else {
+            print_line!("no limit matches: the request passes");
+            return self.print_live_status(pairs);
+        };
+        let entries = entries.get(..levels).unwrap_or_default();
+        self.print_all_or_nothing(&rules);
+        let count = matched.rules.len();
+        if count > 1 {
+            print_line!("{count} limits; the answer shows the tightest");
+        }
+        let names = self.key.then(|| BucketNames::new(&self.naming));
+        let names = names.transpose()?;
+        for rule in &matched.as_applied() {
+            let lines = rule_lines(rule, entries, origins.of(rule.index));
+            for line in lines.into_iter().chain(table_line(&matched)) {
+                print_line!("{line}");
             }
-            Match::Rules(matched) => {
-                let entries = entries.get(..matched.entries).unwrap_or_default();
-                self.print_all_or_nothing(&rules);
-                if matched.rules.len() > 1 {
-                    print_line!(
-                        "{} limits; the answer shows the tightest",
-                        matched.rules.len()
-                    );
+            let name = names.as_ref();
+            match name.and_then(|names| names.of(domain, entries, rule, count == 1)) {
+                None => {}
+                Some(BucketName::Whole(name)) => {
+                    print_line!("  bucket in a shared store: {name}");
                 }
-                let names = self.key.then(|| BucketNames::new(&self.naming));
-                let names = names.transpose()?;
-                for rule in &matched.as_applied() {
-                    for line in rule_lines(rule, entries, origins.of(rule.index)) {
-                        print_line!("{line}");
-                    }
-                    if let Some(line) = table_line(&matched) {
-                        print_line!("{line}");
-                    }
-                    let name = names.as_ref();
-                    let alone = matched.rules.len() == 1;
-                    let domain = self.domain.as_bytes();
-                    match name.and_then(|it| it.of(domain, entries, rule, alone)) {
-                        None => {}
-                        Some(BucketName::Whole(name)) => {
-                            print_line!("  bucket in a shared store: {name}");
-                        }
-                        Some(BucketName::Before(name)) => print_line!(
-                            "  bucket in a shared store: {name} followed by the start of the window in Unix seconds, \
-                             as in envoyproxy/ratelimit"
-                        ),
-                    }
-                }
+                Some(BucketName::Before(name)) => print_line!(
+                    "  bucket in a shared store: {name} followed by the start of the window in Unix seconds, \
+                     as in envoyproxy/ratelimit"
+                ),
             }
         }
-        let is_quota =
-            matches!(found, Match::Rules(matched) if matched.rules.iter().any(|rule| rule.rlqs));
-        match &self.addr {
-            Some(_) if is_quota => {
-                print_line!(
-                    "now: a quota has no answer to a check; see GET /quotas or tollgate top"
-                );
-                Ok(Exit::Success)
-            }
-            Some(address) => {
-                let pairs = self.descriptor.pairs.iter().cloned();
-                // With the id of a reservation, 0 hits would start one.
-                let asked = match found {
-                    Match::Rules(matched)
-                        if matched.rules.iter().any(|rule| rule.reserve.is_some()) =>
-                    {
-                        matched.entries
-                    }
-                    _ => entries.len(),
-                };
-                self.print_live_status(address, pairs.take(asked).collect())
-            }
-            None => Ok(Exit::Success),
+        if self.addr.is_some() && matched.rules.iter().any(|rule| rule.rlqs) {
+            print_line!("now: a quota has no answer to a check; see GET /quotas or tollgate top");
+            return Ok(Exit::Success);
         }
+        // With the id of a reservation, 0 hits would start one.
+        let has_id = matched.rules.iter().any(|rule| rule.reserve.is_some());
+        let asked = if has_id { levels } else { pairs.len() };
+        self.print_live_status(pairs.get(..asked).unwrap_or_default())
     }
 
     /// Prints whether a request takes from all its limits or from none: the domain overrides the
@@ -169,27 +134,26 @@ impl Explain {
         print_line!("  all_or_nothing: {whole}, from the {source}");
     }
 
-    fn print_live_status(
-        &self,
-        address: &str,
-        descriptor: Vec<(String, String)>,
-    ) -> anyhow::Result<Exit> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the runtime")?;
+    /// Prints the state of a descriptor in the service at --addr, if there is one.
+    fn print_live_status(&self, descriptor: &[(String, String)]) -> anyhow::Result<Exit> {
+        let Some(address) = &self.addr else {
+            return Ok(Exit::Success);
+        };
         let question = CheckRequest {
             domain: self.domain.clone(),
-            descriptors: vec![descriptor],
+            descriptors: vec![descriptor.to_vec()],
             hits: 0,
             refund: false,
         };
-        let asked = runtime.block_on(async {
-            let mut client =
-                RateLimitClient::connect(address, self.tls.tls(), self.timeout).await?;
-            client.ask(&question).await
+        let asked = super::admin::block_on(async {
+            let tls = self.tls.tls();
+            let client = RateLimitClient::connect(address, tls, self.timeout).await;
+            Ok(match client {
+                Ok(mut client) => client.ask(&question).await,
+                Err(error) => Err(error),
+            })
         });
-        Ok(match asked {
+        Ok(match asked? {
             Ok(answer) => {
                 for status in &answer.statuses {
                     print_line!("now: {}", super::hit::describe_status(status));

@@ -2,19 +2,12 @@
 //!
 //! What it deliberately does not do: follow new decisions (`tap`).
 
-use std::fmt::Write as _;
-
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
 use super::Exit;
-use super::admin_options::{self, AdminOptions};
-use super::admin_text::{descriptor_text, verdict_word};
-use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::query::percent_encoded;
-use crate::admin_api::{
-    DecisionRecord, Decisions, DescriptorRecord, LimitState, Limits, Reason, ValueMode,
-};
+use super::admin::{self, AdminOptions, DecisionFilters, descriptor_text, json_word};
+use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
 use crate::admin_client::{AdminError, Replica};
 use crate::settings::help;
 use crate::visible_text::visible;
@@ -38,17 +31,8 @@ Exit codes:
     after_help = AFTER_HELP
 )]
 pub(super) struct ExplainLast {
-    /// Only decisions of this domain
-    #[arg(long, value_name = "DOMAIN")]
-    domain: Option<String>,
-
-    /// Only decisions by this rule: its full name, as /limits and `tollgate top` show it
-    #[arg(long, value_name = "RULE")]
-    rule: Option<String>,
-
-    /// Only decisions about a descriptor with these entries, KEY=VALUE,KEY=VALUE
-    #[arg(long, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
-    key: Option<DescriptorArgument>,
+    #[command(flatten)]
+    filters: DecisionFilters,
 
     /// Most decisions of each replica
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -82,15 +66,10 @@ struct Answer {
 
 impl ExplainLast {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let path = self.path();
-        admin_options::block_on(async {
-            let outcomes = self
-                .admin
-                .ask_all(|replica| {
-                    let path = path.clone();
-                    async move { ask(&replica, &path).await }
-                })
-                .await?;
+        let path = self.filters.add_to(format!("/decisions?n={}", self.n));
+        admin::block_on(async {
+            let asked = self.admin.ask_all(|replica| ask(replica, path.clone()));
+            let outcomes = asked.await?;
             let names_shown = outcomes.answers.len() > 1;
             for (name, answer) in &outcomes.answers {
                 match self.format {
@@ -99,63 +78,42 @@ impl ExplainLast {
                         if names_shown {
                             print_line!("# {}", visible(name));
                         }
-                        Self::print(answer);
+                        print(answer);
                     }
                 }
             }
             Ok(outcomes.report_failures())
         })
     }
+}
 
-    fn path(&self) -> String {
-        let mut path = format!("/decisions?n={}", self.n);
-        for (name, value) in [
-            ("domain", self.domain.as_deref()),
-            ("rule", self.rule.as_deref()),
-            ("key", self.key.as_ref().map(|key| key.text.as_str())),
-        ] {
-            if let Some(value) = value {
-                path.extend(["&", name, "=", &percent_encoded(value)]);
-            }
-        }
-        path
+fn print(answer: &Answer) {
+    let decisions = &answer.decisions.decisions;
+    let (kept, skipped) = (answer.decisions.kept, answer.decisions.skipped);
+    for decision in decisions {
+        print_decision(decision, answer.limits.as_ref());
     }
-
-    fn print(answer: &Answer) {
-        let Decisions {
-            decisions,
-            kept,
-            skipped,
-            values,
-            ..
-        } = &answer.decisions;
-        for decision in decisions {
-            print_decision(decision, answer.limits.as_ref());
-        }
-        let hashed = *values != ValueMode::Plain && !decisions.is_empty();
-        let values = if hashed {
-            "; values are hashed, --top-keys plain of the service shows them"
-        } else {
-            ""
-        };
-        print_line!(
-            "{} of {kept} kept decisions; {skipped} were not kept because there were too many{values}",
-            decisions.len()
-        );
-        if decisions.is_empty() && *kept == 0 {
-            print_line!(
-                "the service keeps none: it has had no request, or --decisions-kept-max is 0"
-            );
-        }
+    let is_plain = answer.decisions.values == ValueMode::Plain;
+    let values = if !is_plain && !decisions.is_empty() {
+        "; values are hashed, --top-keys plain of the service shows them"
+    } else {
+        ""
+    };
+    let count = decisions.len();
+    print_line!(
+        "{count} of {kept} kept decisions; {skipped} were not kept because there were too many{values}"
+    );
+    if decisions.is_empty() && kept == 0 {
+        print_line!("the service keeps none: it has had no request, or --decisions-kept-max is 0");
     }
 }
 
-async fn ask(replica: &Replica, path: &str) -> Result<Answer, AdminError> {
-    let decisions: Decisions = replica.get(path).await?;
-    let each = decisions.decisions.iter();
-    let mut each = each.flat_map(|decision| &decision.descriptors);
-    let limits = if each.any(|one| one.rule.is_some()) {
-        Some(replica.get("/limits").await?)
+async fn ask(replica: Replica, path: String) -> Result<Answer, AdminError> {
+    let decisions: Decisions = replica.clone().get(path).await?;
+    let descriptors = decisions.decisions.iter().flat_map(|it| &it.descriptors);
+    let has_rules = descriptors.map(|it| &it.rule).any(Option::is_some);
+    let limits = if has_rules {
+        Some(replica.get("/limits".to_owned()).await?)
     } else {
         None
     };
@@ -163,23 +121,22 @@ async fn ask(replica: &Replica, path: &str) -> Result<Answer, AdminError> {
 }
 
 fn print_decision(decision: &DecisionRecord, limits: Option<&Limits>) {
-    print_line!(
-        "{} {} domain {}, rules generation {}, {} µs",
-        visible(&decision.at),
-        verdict_word(decision.verdict),
-        visible(&decision.domain),
-        decision
-            .generation
-            .map_or("none".to_owned(), |number| number.to_string()),
-        decision.took_us
-    );
+    let (at, verdict) = (visible(&decision.at), json_word(decision.verdict));
+    let (domain, took_us) = (visible(&decision.domain), decision.took_us);
+    let generation = decision.generation.map(|number| number.to_string());
+    let generation = generation.unwrap_or_else(|| "none".to_owned());
+    print_line!("{at} {verdict} domain {domain}, rules generation {generation}, {took_us} µs");
     if let Some(error) = &decision.error {
         print_line!("  error: {}", visible(error));
     }
     for descriptor in &decision.descriptors {
         print_line!("  {}", descriptor_text(&descriptor.entries));
         print_line!("    {}", answered_by(descriptor));
-        let limit = limits.and_then(|limits| limit_of(descriptor, &decision.domain, limits));
+        // The rule as it is now.
+        let limits = limits.into_iter().flat_map(|limits| &limits.limits);
+        let limit = limits
+            .filter(|limit| limit.domain == decision.domain)
+            .find(|limit| Some(&limit.rule) == descriptor.rule.as_ref());
         let overlay = limit.and_then(|limit| limit.source.as_ref().zip(limit.overlay.as_ref()));
         if let Some((source, overlay)) = overlay {
             let (source, overlay) = (visible(source), visible(overlay));
@@ -188,11 +145,9 @@ fn print_decision(decision: &DecisionRecord, limits: Option<&Limits>) {
         let until = limit.and_then(|limit| limit.shadow_until.as_deref());
         print_line!("    {}", sentence(descriptor.reason, until));
     }
-    if decision.descriptors_omitted > 0 {
-        print_line!(
-            "  {} more descriptors were not kept",
-            decision.descriptors_omitted
-        );
+    let omitted = decision.descriptors_omitted;
+    if omitted > 0 {
+        print_line!("  {omitted} more descriptors were not kept");
     }
 }
 
@@ -203,33 +158,20 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
     };
     let mut text = format!("rule {}", visible(rule));
     if let Some(limit) = &descriptor.limit {
-        // Writing to a string does not fail.
-        let _ = write!(
-            text,
-            ", {} ({}), {} {}, {} left, reset in {} s",
-            visible(&limit.text),
-            visible(&limit.algorithm),
-            descriptor.hits,
-            if descriptor.hits == 1 { "hit" } else { "hits" },
-            descriptor.remaining.unwrap_or_default(),
-            descriptor.reset_seconds.unwrap_or_default()
-        );
+        let (limit, algorithm) = (visible(&limit.text), visible(&limit.algorithm));
+        let hits = match descriptor.hits {
+            1 => "1 hit".to_owned(),
+            hits => format!("{hits} hits"),
+        };
+        let remaining = descriptor.remaining.unwrap_or_default();
+        let reset = descriptor.reset_seconds.unwrap_or_default();
+        let left = format!("{remaining} left, reset in {reset} s");
+        text.extend([", ", &limit, " (", &algorithm, "), ", &hits, ", ", &left]);
     }
     if let Some(reservation) = &descriptor.reservation {
         text.extend([", ", &visible(&reservation.to_string())]);
     }
     text
-}
-
-/// The rule of a descriptor as it is now.
-fn limit_of<'l>(
-    descriptor: &DescriptorRecord,
-    domain: &str,
-    limits: &'l Limits,
-) -> Option<&'l LimitState> {
-    let rule = descriptor.rule.as_ref()?;
-    let mut limits = limits.limits.iter();
-    limits.find(|limit| limit.domain == domain && &limit.rule == rule)
 }
 
 /// A reason in a sentence, and what to do.

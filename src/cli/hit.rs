@@ -6,13 +6,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
 
 use super::Exit;
-use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::tls_options::TlsOptions;
+use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
 use crate::grpc_client::rate_limit::{
     CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
 };
@@ -91,28 +89,22 @@ struct Hits {
 
 impl Hit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the runtime")?;
-        Ok(runtime
-            .block_on(self.send_requests())
-            .unwrap_or_else(|error| report_client_error(&error)))
+        super::admin::block_on(async {
+            let sent = self.send_requests().await;
+            Ok(sent.unwrap_or_else(|error| report_client_error(&error)))
+        })
     }
 
     async fn send_requests(self) -> Result<Exit, ClientError> {
+        let descriptors = self.descriptors.iter();
         let request = CheckRequest {
             domain: self.domain.clone(),
-            descriptors: self
-                .descriptors
-                .iter()
-                .map(|entries| entries.pairs.clone())
-                .collect(),
+            descriptors: descriptors.map(|it| it.pairs.clone()).collect(),
             hits: self.hits.count,
             refund: self.refund(),
         };
-        let mut client =
-            RateLimitClient::connect(&self.address, self.tls.tls(), self.timeout).await?;
+        let tls = self.tls.tls();
+        let mut client = RateLimitClient::connect(&self.address, tls, self.timeout).await?;
         let mut exit = Exit::Success;
         let mut warned = vec![false; self.descriptors.len()];
         for _ in 0..self.repeat {
@@ -151,12 +143,8 @@ impl Hit {
             count => format!("refund of {count} hits: "),
         };
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
-            print_line!(
-                "{:<10}  {}  {refund}{}",
-                status_word(status.allowed),
-                entries.text,
-                describe_status(status)
-            );
+            let (word, words) = (status_word(status.allowed), describe_status(status));
+            print_line!("{word:<10}  {}  {refund}{words}", entries.text);
         }
         if answer.statuses.len() > 1 {
             print_line!("{:<10}  overall", status_word(answer.allowed));
@@ -179,9 +167,8 @@ impl Hit {
                 format!("; is the domain {domain:?} loaded?")
             };
             eprintln!("warning: no limit matched {descriptor}{question}");
-            eprintln!(
-                "  `tollgate explain RULES {domain} {descriptor}` shows which rules there are"
-            );
+            let command = format!("tollgate explain RULES {domain} {descriptor}");
+            eprintln!("  `{command}` shows which rules there are");
         }
     }
 
@@ -247,16 +234,13 @@ pub(super) fn describe_status(status: &DescriptorStatus) -> String {
             "no limit matched".to_owned()
         };
     };
-    let until = match (status.until_seconds, status.allowed) {
+    let until = match (status.until_seconds.map(describe_seconds), status.allowed) {
         (None, _) => String::new(),
-        (Some(seconds), true) => format!(", resets in {}", describe_seconds(seconds)),
-        (Some(seconds), false) => format!(", try again in {}", describe_seconds(seconds)),
+        (Some(time), true) => format!(", resets in {time}"),
+        (Some(time), false) => format!(", try again in {time}"),
     };
-    format!(
-        "{} left of {}{until}",
-        status.remaining,
-        describe_limit(limit)
-    )
+    let (remaining, limit) = (status.remaining, describe_limit(limit));
+    format!("{remaining} left of {limit}{until}")
 }
 
 /// A time in its largest unit and the next one: `49 s`, `16 h 44 min`, `3 d 4 h`. Rounded up, so
@@ -285,18 +269,13 @@ fn describe_seconds(seconds: i64) -> String {
 
 /// `10 a minute`, `10 in 15 minutes`, `10 in flight`
 fn describe_limit(limit: &LimitStatus) -> String {
-    let LimitStatus {
-        requests_per_unit,
-        unit,
-        unit_multiplier,
-        ..
-    } = limit;
-    match unit_multiplier {
+    let (requests, unit) = (limit.requests_per_unit, &limit.unit);
+    match limit.unit_multiplier {
         // Without a unit there is no window: a number of requests in flight.
-        _ if unit == "unknown" => format!("{requests_per_unit} in flight"),
-        1 if unit == "hour" => format!("{requests_per_unit} an hour"),
-        1 => format!("{requests_per_unit} a {unit}"),
-        many => format!("{requests_per_unit} in {many} {unit}s"),
+        _ if unit == "unknown" => format!("{requests} in flight"),
+        1 if unit == "hour" => format!("{requests} an hour"),
+        1 => format!("{requests} a {unit}"),
+        many => format!("{requests} in {many} {unit}s"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Command line: one file for each command, one type for exit codes.
+//! Command line: one file for each command, or for two that are alike; one type for exit codes.
 //!
 //! Data goes to stdout, messages to stderr. Colour and symbols never carry meaning alone.
 //!
@@ -19,34 +19,24 @@ macro_rules! eprintln {
     };
 }
 
-mod admin_options;
-mod admin_text;
-mod backoff;
+mod admin;
+mod arguments;
+mod changes;
 mod check;
-mod check_format;
-mod check_schema;
-mod completions;
 mod convert;
-mod descriptor_argument;
-mod exit;
 mod explain;
 mod explain_last;
 mod hit;
 mod logging;
 mod output;
 mod progress;
-mod query;
 mod record;
 mod replay;
-mod reset;
 mod rule_text;
-mod rules_argument;
 mod schema;
 mod serve;
-mod shadow;
 mod tap;
 mod test;
-mod tls_options;
 mod top;
 
 use std::ffi::{OsStr, OsString};
@@ -54,12 +44,12 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::{Shell, generate};
 use rustix::process::Signal;
 use tokio::signal::unix::SignalKind;
 
-pub use self::completions::completions;
-pub use self::exit::Exit;
 use self::explain_last::ExplainLast;
+pub use self::output::Exit;
 use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.
@@ -122,13 +112,24 @@ enum Command {
     #[command(after_help = replay::AFTER_HELP)]
     Replay(Box<replay::ReplayCommand>),
     /// Forget the buckets of a descriptor, on every replica
-    Reset(Box<reset::Reset>),
+    Reset(Box<changes::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
-    Shadow(Box<shadow::Shadow>),
+    Shadow(Box<changes::Shadow>),
     /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
     Schema(schema::Schema),
     /// Print the completions of a shell
-    Completions(completions::Completions),
+    Completions {
+        /// The shell that loads them
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+}
+
+/// The completions of a shell. The packages ship the same.
+pub fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    generate(shell, &mut Cli::command(), "tollgate", &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The environment variable that a rejected value comes from. clap names only the flag.
@@ -225,7 +226,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Reset(reset) => reset.run(),
         Command::Shadow(shadow) => shadow.run(),
         Command::Schema(schema) => schema.run(),
-        Command::Completions(completions) => Ok(completions.run()),
+        Command::Completions { shell } => {
+            print_line!("{}", completions(shell).trim_end());
+            Ok(Exit::Success)
+        }
     };
     let exit = run.unwrap_or_else(|error| {
         let text = match log_format {

@@ -1,14 +1,34 @@
-//! Output of commands: stdout for data, stderr for messages, and what happens when a write fails.
+//! Output of commands: stdout for data, stderr for messages, what happens when a write fails, and
+//! exit codes.
 //!
 //! A reader that stops early (`tollgate check … | head -1`) changes no exit code: a command does
 //! all its work, and what is left of its output is dropped. Output that is lost for another reason,
 //! such as a full disk, is reported, and the command fails.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Exit;
+/// Every way a command can end. Scripts may rely on the codes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// Success; for `hit`: allowed.
+    Success = 0,
+    /// Failure: invalid rules, a port in use, a missing file.
+    Failure = 1,
+    /// Invalid command line.
+    Usage = 2,
+    /// `hit`: over limit.
+    OverLimit = 3,
+    /// No service answered, or it answered with an error.
+    NoAnswer = 4,
+    /// `hit --expect-limit`: no limit matched a descriptor.
+    NoLimit = 5,
+    /// Only a part was done: `convert` left out what has no equal, or some replicas of
+    /// `top --once`, `reset` or `shadow` did not answer.
+    Partial = 6,
+}
 
 /// Every write to stdout succeeded.
 const OPEN: u8 = 0;
@@ -50,5 +70,21 @@ pub(super) fn exit(exit: Exit) -> Exit {
     match exit {
         Exit::Success if STDOUT.load(Ordering::Relaxed) == FAILED => Exit::Failure,
         exit => exit,
+    }
+}
+
+/// Whether stderr shows colours: only a terminal does, and not with `NO_COLOR`.
+pub(super) fn stderr_is_coloured() -> bool {
+    !has_no_color() && std::io::stderr().is_terminal()
+}
+
+/// Whether the environment has `NO_COLOR`.
+pub(super) fn has_no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Exit;
-use super::admin_options::{self, AdminOptions};
+use super::admin::{self, AdminOptions, with_filters};
 use super::progress::Progress;
 use crate::admin_client::{AdminError, ByteStream};
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
@@ -91,15 +91,8 @@ pub(super) struct Record {
     admin: AdminOptions,
 }
 
-/// Why a recording has ended before its time.
-enum Failure {
-    /// The file cannot be written.
-    File(io::Error),
-    /// The service was lost.
-    Service(AdminError),
-    /// What the service sent is no recording.
-    Format(ReadError),
-}
+/// Why a recording has ended before its time, and the exit code.
+struct Failure(Exit, String);
 
 /// A recording that is written.
 struct Session {
@@ -113,20 +106,20 @@ struct Session {
 
 impl Record {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        admin_options::block_on(self.record())
+        admin::block_on(self.record())
     }
 
     async fn record(self) -> anyhow::Result<Exit> {
         let (urls, access) = self.admin.targets()?;
-        let (replicas, failures) = admin_options::resolve(&urls, &access).await;
-        if let Some(failure) = failures.first() {
-            eprintln!("error: {}: {}", failure.admin, failure.error);
+        let (replicas, failures) = admin::resolve(&urls, &access).await;
+        if let Some((url, error)) = failures.first() {
+            eprintln!("error: {url}: {error}");
             return Ok(Exit::NoAnswer);
         }
         let [replica] = &*replicas else {
+            let count = replicas.len();
             eprintln!(
-                "error: --admin names {} replicas, and a recording is of one; give the address of one of them",
-                replicas.len()
+                "error: --admin names {count} replicas, and a recording is of one; give the address of one of them"
             );
             return Ok(Exit::Usage);
         };
@@ -152,9 +145,9 @@ impl Record {
             // An older file stays until the service has answered.
             Ok(stream) => match empty(&copy) {
                 Ok(()) => session.run(stream).await,
-                Err(error) => Err(Failure::File(error)),
+                Err(error) => Err(error.into()),
             },
-            Err(error) => Err(Failure::Service(error)),
+            Err(error) => Err(error.into()),
         };
         let exit = session.report(ended, &self.out.display());
         if session.received.header.is_none() && !existed {
@@ -178,26 +171,21 @@ impl Record {
     /// The path of the request, with its query.
     fn path(&self) -> String {
         let seconds = self.lasts.as_secs().max(1);
-        let mut path = format!("/record?for_seconds={seconds}");
-        let mut add = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                path.extend(["&", name, "=", &*value]);
-            }
-        };
-        add("count_max", self.count.map(|count| count.to_string()));
-        add(
-            "requests_per_second_max",
-            self.rate.map(|rate| rate.to_string()),
-        );
-        add(
-            "sample_by",
-            self.sample_by.as_deref().map(super::query::percent_encoded),
-        );
-        add("sample", self.sample.map(|sample| sample.to_string()));
-        add("hash", self.hash.then(|| "true".to_owned()));
-        let refuses = self.hash_refuse_compared;
-        add("hash_refuse_compared", refuses.then(|| "true".to_owned()));
-        path
+        let count = self.count.map(|count| count.to_string());
+        let rate = self.rate.map(|rate| rate.to_string());
+        let sample = self.sample.map(|sample| sample.to_string());
+        let filters = [
+            ("count_max", count.as_deref()),
+            ("requests_per_second_max", rate.as_deref()),
+            ("sample_by", self.sample_by.as_deref()),
+            ("sample", sample.as_deref()),
+            ("hash", self.hash.then_some("true")),
+            (
+                "hash_refuse_compared",
+                self.hash_refuse_compared.then_some("true"),
+            ),
+        ];
+        with_filters(format!("/record?for_seconds={seconds}"), filters)
     }
 }
 
@@ -214,8 +202,8 @@ impl Session {
                 piece = tokio::time::timeout(SILENCE_MAX, stream.next()) => piece,
                 _ = blocks.tick() => {
                     self.progress.set(seconds);
-                    seconds = seconds.saturating_add(1);
-                    self.writer.end_block().map_err(Failure::File)?;
+                    seconds += 1;
+                    self.writer.end_block()?;
                     if self.writer.bytes() >= self.size_max {
                         return Ok(Some("size"));
                     }
@@ -223,25 +211,20 @@ impl Session {
                 }
                 _ = &mut stop => return Ok(Some("stopped")),
             };
-            let silent = AdminError::Deadline {
-                missing: "next part of the recording",
-                timeout: SILENCE_MAX,
-            };
-            let piece = piece.unwrap_or(Err(silent)).map_err(Failure::Service)?;
+            let silent = || AdminError::deadline("next part of the recording", SILENCE_MAX);
+            let piece = piece.unwrap_or_else(|_| Err(silent()));
+            let piece = piece?;
             let Some(piece) = piece else {
                 if self.received.ended.is_some() {
                     return Ok(None);
                 }
-                return Err(Failure::Service(AdminError::Ended {
-                    reason: "the service closed it".to_owned(),
-                }));
+                let error = AdminError::ended("the service closed it");
+                return Err(error.into());
             };
             let mut written = Ok(());
             let (writer, received) = (&mut self.writer, &mut self.received);
-            received
-                .push(&piece, &mut |items| written = writer.write_encoded(items))
-                .map_err(Failure::Format)?;
-            written.map_err(Failure::File)?;
+            received.push(&piece, &mut |items| written = writer.write_encoded(items))?;
+            written?;
             let requests = self.received.requests;
             self.progress.say(format!("{requests} requests"));
         }
@@ -255,37 +238,31 @@ impl Session {
     ) -> Exit {
         self.progress.hide();
         let (exit, reason) = match ended {
-            Ok(None) => (Exit::Success, None),
-            Ok(Some(reason)) => (Exit::Success, Some(reason)),
-            Err(failure) => {
+            Ok(reason) => (Exit::Success, reason),
+            Err(Failure(exit, failure)) => {
                 eprintln!("error: {failure}");
-                match failure {
-                    Failure::File(_) => (Exit::Failure, None),
-                    Failure::Service(_) | Failure::Format(_) => (Exit::NoAnswer, None),
-                }
+                (exit, None)
             }
         };
-        let mut finished = Ok(());
-        if let Some(reason) = reason {
-            finished = self.writer.write(&Item {
-                item: Some(Kind::End(End {
-                    reason: reason.to_owned(),
-                    requests: self.received.requests,
-                })),
-            });
-        }
-        let finished = finished.and_then(|()| self.writer.end_block());
-        if let Err(error) = finished
+        let requests = self.received.requests;
+        let end = reason.map(|reason| Item {
+            item: Some(Kind::End(End {
+                reason: reason.to_owned(),
+                requests,
+            })),
+        });
+        let written = end.map_or(Ok(()), |end| self.writer.write(&end));
+        if let Err(error) = written.and_then(|()| self.writer.end_block())
             && exit != Exit::Failure
         {
-            eprintln!("error: {}", Failure::File(error));
-            return Exit::Failure;
+            let Failure(exit, failure) = error.into();
+            eprintln!("error: {failure}");
+            return exit;
         }
         if exit == Exit::Failure {
+            let bytes = self.writer.bytes();
             eprintln!(
-                "{file}: what is in its {} bytes can be replayed, of {} requests that came",
-                self.writer.bytes(),
-                self.received.requests
+                "{file}: what is in its {bytes} bytes can be replayed, of {requests} requests that came"
             );
         } else if self.received.header.is_some() {
             self.describe(reason, file);
@@ -306,14 +283,9 @@ impl Session {
             Some(other) => other,
             None => "it is incomplete",
         };
-        eprintln!(
-            "{file}: {} requests in {} bytes; {reason}",
-            received.requests,
-            self.writer.bytes()
-        );
-        for line in skipped(&received.skipped) {
-            eprintln!("{line}");
-        }
+        let (requests, bytes) = (received.requests, self.writer.bytes());
+        eprintln!("{file}: {requests} requests in {bytes} bytes; {reason}");
+        print_skipped(&received.skipped);
         let header = received.header.as_ref();
         if header.is_some_and(|header| header.hashed) {
             let newest = received.rules.as_ref().map(|rules| &rules.plain_keys);
@@ -334,9 +306,9 @@ fn empty(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// What the service did not record, a sentence each.
-fn skipped(skipped: &Skipped) -> Vec<String> {
-    let causes = [
+/// Says what the service did not record.
+fn print_skipped(skipped: &Skipped) {
+    for (count, why) in [
         (skipped.rate, "exceeded --rate"),
         (
             skipped.slow_reader,
@@ -351,10 +323,11 @@ fn skipped(skipped: &Skipped) -> Vec<String> {
             skipped.caller_left,
             "had no caller any more when they were decided",
         ),
-    ];
-    let causes = causes.into_iter().filter(|(count, _)| *count > 0);
-    let lines = causes.map(|(count, why)| format!("not recorded: {count} requests that {why}"));
-    lines.collect()
+    ] {
+        if count > 0 {
+            eprintln!("not recorded: {count} requests that {why}");
+        }
+    }
 }
 
 /// What stayed plain.
@@ -370,15 +343,24 @@ fn plain_key(key: &PlainKey) -> String {
 
 // === impl Failure ===
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File(error) => write!(
-                f,
-                "the recording ends here: the file cannot be written: {error}; the service is not affected"
-            ),
-            Self::Service(error) => error.fmt(f),
-            Self::Format(error) => write!(f, "the service sent no recording: {error}"),
-        }
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let words = format!("the file cannot be written: {error}; the service is not affected");
+        Self(Exit::Failure, format!("the recording ends here: {words}"))
+    }
+}
+
+impl From<AdminError> for Failure {
+    fn from(error: AdminError) -> Self {
+        Self(Exit::NoAnswer, error.to_string())
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        Self(
+            Exit::NoAnswer,
+            format!("the service sent no recording: {error}"),
+        )
     }
 }

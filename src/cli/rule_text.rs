@@ -12,31 +12,40 @@ use tollgate_limiter::{
 /// Longest part of a body or header value that is printed, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
 
+/// The entries of a descriptor as typed.
+pub(super) fn entries_of(pairs: &[(String, String)]) -> Vec<Entry<'_>> {
+    let entries = pairs.iter().map(|(key, value)| Entry {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+    });
+    entries.collect()
+}
+
 /// The match of each level of a descriptor, in lines. An entry beyond the levels names the holder
 /// of a slot.
 pub(super) fn level_lines(
     rules: &RuleSet,
-    (domain, pairs): (&str, &[(String, String)]),
-    entries: &[Entry<'_>],
+    domain: &str,
+    pairs: &[(String, String)],
     levels: usize,
 ) -> Vec<String> {
     let mut lines = vec![format!("domain {domain}")];
     if !rules.has_domain(domain.as_bytes()) {
         let known: Vec<_> = rules.domains().into_iter().take(10).collect();
+        let known = known.join(", ");
         lines.push(format!(
-            "  no rules for this domain; there are rules for {}",
-            known.join(", ")
+            "  no rules for this domain; there are rules for {known}"
         ));
         return lines;
     }
-    let steps = rules.trace(domain.as_bytes(), entries);
-    let has_id = match rules.find(domain.as_bytes(), entries) {
-        Match::Rules(found) => found.rules.iter().any(|rule| rule.reserve.is_some()),
-        Match::UnknownDomain | Match::None => false,
-    };
-    let last = entries.len().saturating_sub(1);
-    for (level, ((key, value), step)) in pairs.iter().zip(&steps).enumerate() {
-        if level >= levels {
+    let entries = entries_of(pairs);
+    for ((at, (key, value)), step) in (1..)
+        .zip(pairs)
+        .zip(&rules.trace(domain.as_bytes(), &entries))
+    {
+        if at > levels {
+            let found = rules.find(domain.as_bytes(), &entries);
+            let has_id = matches!(found, Match::Rules(it) if it.rules.iter().any(|rule| rule.reserve.is_some()));
             let role = if has_id {
                 "is the id of a reservation"
             } else {
@@ -46,46 +55,38 @@ pub(super) fn level_lines(
             break;
         }
         let found = match step.matched {
-            Some((how, reached)) => match_reason(how, reached, (key, value)),
-            None => format!(
-                "no match; configured here: {}",
-                alternatives(&step.suggestions)
-            ),
+            Some((how, reached)) => match_reason(how, reached, key, value),
+            None if step.suggestions.is_empty() => "no match; configured here: nothing".to_owned(),
+            None => format!("no match; configured here: {}", step.suggestions.join(", ")),
         };
-        lines.push(format!(
-            "  level {}: {key}={value}: {found}",
-            level.saturating_add(1)
-        ));
-        let others: Vec<_> = step
-            .other_matches
-            .iter()
-            .filter(|(how, _)| *how != MatchKind::Default)
+        lines.push(format!("  level {at}: {key}={value}: {found}"));
+        let others = step.other_matches.iter();
+        let others = others.filter(|(how, _)| *how != MatchKind::Default);
+        let others: Vec<_> = others
             .map(|(how, level)| describe_match(*how, level))
             .collect();
         if !others.is_empty() {
-            lines.push(format!(
-                "    also matches, with lower priority: {}",
-                others.join("; ")
-            ));
+            let others = others.join("; ");
+            lines.push(format!("    also matches, with lower priority: {others}"));
         }
-        let found = step.in_table.is_some_and(|(_, line)| line.is_some());
-        if let (true, Some((table, None))) = (level == last, step.in_table) {
+        if at < entries.len() {
+            continue;
+        }
+        if let Some((table, None)) = step.in_table {
             let applies = if step.has_rule {
                 "the rate_limit of the rule applies"
             } else {
                 "and the rule has no rate_limit for other values"
             };
+            let (file, count) = (table.source(), table.len());
             lines.push(format!(
-                "    {} has {} values, and not this one; {applies}",
-                table.source(),
-                table.len()
+                "    {file} has {count} values, and not this one; {applies}"
             ));
         }
-        if level == last && step.matched.is_some() && !step.has_rule && !found {
-            lines.push(
-                "  this level has no limit, and only the level of the last entry applies"
-                    .to_owned(),
-            );
+        let has_line = step.in_table.is_some_and(|(_, line)| line.is_some());
+        if step.matched.is_some() && !step.has_rule && !has_line {
+            let words = "this level has no limit, and only the level of the last entry applies";
+            lines.push(format!("  {words}"));
         }
     }
     lines
@@ -95,25 +96,20 @@ pub(super) fn level_lines(
 pub(super) fn table_line(matched: &MatchedRules<'_>) -> Option<String> {
     let line = matched.line?;
     let table = &matched.rules.first()?.lines.as_ref()?.table;
-    let number = table.line_number(line);
-    Some(format!(
-        "  limit of this value: {}:{number}",
-        table.source()
-    ))
+    let (file, number) = (table.source(), table.line_number(line));
+    Some(format!("  limit of this value: {file}:{number}"))
 }
 
 /// Why an entry matched a level.
-fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> String {
+fn match_reason(how: MatchKind, level: &Level, key: &str, value: &str) -> String {
+    let described = describe_match(how, level);
     match how {
         MatchKind::Exact => "matches exactly".to_owned(),
-        MatchKind::Prefix(prefix) => {
-            format!("matches the prefix {prefix:#}, the longest that contains {value}")
+        MatchKind::Prefix(_) => format!("matches {described}, the longest that contains {value}"),
+        MatchKind::Listed => format!("matches {described}"),
+        MatchKind::Wildcard | MatchKind::Regex => {
+            format!("matches {described}, the first that matches")
         }
-        MatchKind::Listed => format!("matches {}", describe_match(how, level)),
-        MatchKind::Wildcard | MatchKind::Regex => format!(
-            "matches {}, the first that matches",
-            describe_match(how, level)
-        ),
         MatchKind::Default => format!("matches {key} with any value"),
     }
 }
@@ -130,14 +126,6 @@ fn describe_match(how: MatchKind, level: &Level) -> String {
             let text = level.values.text();
             format!("the regex {}", text.strip_prefix('~').unwrap_or(text))
         }
-    }
-}
-
-fn alternatives(names: &[String]) -> String {
-    if names.is_empty() {
-        "nothing".to_owned()
-    } else {
-        names.join(", ")
     }
 }
 
@@ -159,58 +147,22 @@ pub(super) fn rule_lines(
     match rule.allowance {
         Allowance::Unlimited => lines.push("  unlimited: never counted, always passes".to_owned()),
         Allowance::Limited { limit, algorithm } => {
-            let (requests, name) = (limit.requests_per_unit(), algorithm.name());
-            match limit.unit() {
-                Some(_) => {
-                    lines.push(format!(
-                        "  limit: {requests} in {}, {name}",
-                        limit.describe_window()
-                    ));
-                }
-                None => lines.push(format!("  limit: {requests} in flight, {name}")),
-            }
-            for words in limit_options(&limit, algorithm) {
-                lines.push(format!("  {words}"));
-            }
-            lines.extend(quota_lines(rule, entries));
-            match (&rule.reserve, &rule.holder_key) {
-                (Some(reserve), _) => lines.extend(reserve_lines(rule, reserve)),
-                (None, Some(key)) => lines.push(format!(
-                    "  holder_key: {key}, as the last entry; without it a slot is anonymous"
-                )),
-                (None, None) => {}
-            }
-            if rule.cost != Cost::default() {
-                lines.push(format!(
-                    "  cost: {} for each hit; what a request costs is rounded up",
-                    rule.cost
-                ));
-            }
-            lines.push(format!("  promise: {}", algorithm.promise()));
-            let bucket = bucket_identity(rule, entries);
-            lines.push(format!(
-                "  bucket: {bucket}; {}",
-                bucket_kind(rule, &limit, algorithm)
-            ));
+            lines.extend(limit_lines(rule, entries, &limit, algorithm));
         }
     }
-    for (flag, words) in [
-        (
-            rule.shadow_mode,
-            "shadow_mode: hits are counted, and never refused",
-        ),
-        (
-            rule.quota_mode,
-            "quota_mode: a request is refused only if all its quotas are over limit",
-        ),
-    ] {
-        if flag {
-            lines.push(format!("  {words}"));
-        }
+    if rule.shadow_mode {
+        lines.push("  shadow_mode: hits are counted, and never refused".to_owned());
     }
-    if let Some(over_limit) = &rule.over_limit {
-        for words in over_limit_lines(over_limit) {
-            lines.push(format!("  over_limit: {words}"));
+    if rule.quota_mode {
+        let words = "a request is refused only if all its quotas are over limit";
+        lines.push(format!("  quota_mode: {words}"));
+    }
+    if let Some(OverLimitResponse { body, headers }) = rule.over_limit.as_deref() {
+        if !body.is_empty() {
+            lines.push(format!("  over_limit: body {}", preview(body)));
+        }
+        for (name, value) in headers {
+            lines.push(format!("  over_limit: header {name}: {}", preview(value)));
         }
     }
     if !rule.name.is_empty() {
@@ -219,33 +171,68 @@ pub(super) fn rule_lines(
     if !rule.replaces.is_empty() {
         lines.push(format!("  replaces: {}", rule.replaces.join(", ")));
     }
-    let labels = rule.request_labels(entries);
-    let label = |at: usize| labels.get(at).cloned().unwrap_or_default();
+    let mut labels = rule.request_labels(entries).into_iter();
+    let mut label = || labels.next().unwrap_or_default();
+    let (domain, key1, key2) = (&rule.domain, label(), label());
     lines.push(format!(
-        "  metrics: domain=\"{}\" key1=\"{}\" key2=\"{}\"",
-        rule.domain,
-        label(0),
-        label(1)
+        "  metrics: domain=\"{domain}\" key1=\"{key1}\" key2=\"{key2}\""
     ));
     lines
 }
 
-/// Who answers for a rule with `rlqs`; nothing for other rules.
-fn quota_lines(rule: &Rule, entries: &[Entry<'_>]) -> Vec<String> {
-    if !rule.rlqs {
-        return Vec::new();
+/// The limit of a rule, its options, and its bucket.
+fn limit_lines(
+    rule: &Rule,
+    entries: &[Entry<'_>],
+    limit: &Limit,
+    algorithm: &dyn Algorithm,
+) -> Vec<String> {
+    let (requests, name) = (limit.requests_per_unit(), algorithm.name());
+    let window = limit.unit().map(|_| limit.describe_window());
+    let mut lines = vec![match &window {
+        Some(window) => format!("  limit: {requests} in {window}, {name}"),
+        None => format!("  limit: {requests} in flight, {name}"),
+    }];
+    lines.extend(option_lines(limit, algorithm));
+    if rule.rlqs {
+        lines.extend(quota_lines(entries));
     }
+    if let Some(reserve) = &rule.reserve {
+        lines.extend(reserve_lines(rule, reserve));
+    } else if let Some(key) = &rule.holder_key {
+        let words = "as the last entry; without it a slot is anonymous";
+        lines.push(format!("  holder_key: {key}, {words}"));
+    }
+    if rule.cost != Cost::default() {
+        let words = "for each hit; what a request costs is rounded up";
+        lines.push(format!("  cost: {} {words}", rule.cost));
+    }
+    lines.push(format!("  promise: {}", algorithm.promise()));
+    // What tells this bucket from those of other limits on the descriptor. The time of a slot is
+    // not part of it.
+    let mut kind = vec![name.to_owned()];
+    kind.extend(window);
+    match &rule.budget {
+        Some(budget) => kind.push(format!("budget {budget}")),
+        None if rule.name.is_empty() => {}
+        None => kind.push(format!("name {}", rule.name)),
+    }
+    let (identity, kind) = (bucket_identity(rule, entries), kind.join(", "));
+    lines.push(format!("  bucket: {identity}; {kind}"));
+    lines
+}
+
+/// Who answers for a rule with `rlqs`.
+fn quota_lines(entries: &[Entry<'_>]) -> [String; 3] {
     let text = |bytes| String::from_utf8_lossy(bytes);
     let pairs = entries
         .iter()
         .map(|entry| format!("{}={}", text(entry.key), text(entry.value)));
-    vec![
+    let id = pairs.collect::<Vec<_>>().join(",");
+    [
         "  rlqs: a quota, apportioned over the proxies that report its bucket (docs/quotas.md)"
             .to_owned(),
-        format!(
-            "    bucket id: {}, in any order",
-            pairs.collect::<Vec<_>>().join(",")
-        ),
+        format!("    bucket id: {id}, in any order"),
         "    proxies decide alone by their assignments; a check (RLS) is answered with an error"
             .to_owned(),
     ]
@@ -253,73 +240,64 @@ fn quota_lines(rule: &Rule, entries: &[Entry<'_>]) -> Vec<String> {
 
 /// What starts and ends of reservations do.
 fn reserve_lines(rule: &Rule, reserve: &ReserveRule) -> Vec<String> {
-    let figures = ReserveFigures::of(reserve);
-    let mut lines = vec![format!("  reserve: {figures}")];
-    match (&figures.key, reserve.amount) {
-        (Some(key), Some(amount)) => {
-            let amount = match amount {
-                ReserveAmount::Hits(hits) => hits.to_string(),
-                ReserveAmount::Learnt(learnt) => format!(
-                    "{amount} of what was committed, from {} to {}, and {} at first",
-                    learnt.floor, learnt.ceiling, learnt.floor
-                ),
-            };
-            let price = if rule.cost == Cost::default() {
-                "its hits"
-            } else {
-                "its hits times the cost"
-            };
-            lines.push(format!(
-                "    start: {key} as the last entry and hits_addend 0 reserves {amount}"
-            ));
-            lines.push(format!(
-                "    end: {key} as the last entry and more hits settles {price}"
-            ));
+    let mut lines = vec![format!("  reserve: {}", ReserveFigures::of(reserve))];
+    let (Some(key), Some(amount)) = (&reserve.key, reserve.amount) else {
+        lines.push("    only requests of the API reserve: no entry is an id".to_owned());
+        return lines;
+    };
+    let amount = match amount {
+        ReserveAmount::Hits(hits) => hits.to_string(),
+        ReserveAmount::Learnt(learnt) => {
+            let (floor, ceiling) = (learnt.floor, learnt.ceiling);
+            format!(
+                "{amount} of what was committed, from {floor} to {ceiling}, and {floor} at first"
+            )
         }
-        _ => lines.push("    only requests of the API reserve: no entry is an id".to_owned()),
-    }
+    };
+    let price = if rule.cost == Cost::default() {
+        "its hits"
+    } else {
+        "its hits times the cost"
+    };
+    lines.push(format!(
+        "    start: {key} as the last entry and hits_addend 0 reserves {amount}"
+    ));
+    lines.push(format!(
+        "    end: {key} as the last entry and more hits settles {price}"
+    ));
     lines
 }
 
 /// Options of a limit besides its numbers.
-fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
-    let mut lines: Vec<String> = algorithm
-        .options()
-        .iter()
-        .filter_map(|choice| match choice {
-            AlgorithmOption::Burst => Some(format!("burst: {}", limit.burst())),
-            AlgorithmOption::Segments => limit
-                .segments()
-                .map(|segments| format!("segments: {segments}")),
+fn option_lines(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut is_lost = false;
+    for choice in algorithm.options() {
+        match choice {
+            AlgorithmOption::Burst => lines.push(format!("  burst: {}", limit.burst())),
+            AlgorithmOption::Segments => {
+                let segments = limit.segments();
+                lines.extend(segments.map(|segments| format!("  segments: {segments}")));
+            }
             AlgorithmOption::CountRefused => {
-                let (field, value) = count_refused(algorithm, limit).field();
-                Some(format!("{field}: {value}"))
+                let counted = count_refused(algorithm, limit);
+                let (field, value) = counted.field();
+                lines.push(format!("  {field}: {value}"));
+                is_lost = counted == CountRefused::None;
             }
             AlgorithmOption::Slots => {
                 let seconds = limit.window().as_us() / 1_000_000;
-                Some(format!("slot_seconds: {seconds}"))
+                lines.push(format!("  slot_seconds: {seconds}"));
             }
             // Part of the algorithm's name and the window.
-            AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
-        })
-        .collect();
-    let counts = algorithm.options().contains(&AlgorithmOption::CountRefused);
-    if counts && count_refused(algorithm, limit) == CountRefused::None {
-        lines.push(
-            "  a charge after the work is lost if more than what is left; `charged: afterwards` counts it"
-                .to_owned(),
-        );
+            AlgorithmOption::Refill | AlgorithmOption::Calendar => {}
+        }
+    }
+    if is_lost {
+        let words = "a charge after the work is lost if more than what is left; `charged: afterwards` counts it";
+        lines.push(format!("    {words}"));
     }
     lines
-}
-
-/// Body and headers of the response on 429, one line each, with placeholders as written.
-fn over_limit_lines(over_limit: &OverLimitResponse) -> Vec<String> {
-    let body = Some(&over_limit.body).filter(|body| !body.is_empty());
-    let body = body.map(|body| format!("body {}", preview(body)));
-    let headers = over_limit.headers.iter();
-    let headers = headers.map(|(name, value)| format!("header {name}: {}", preview(value)));
-    body.into_iter().chain(headers).collect()
 }
 
 /// A text on one line, cut if it is long.
@@ -339,46 +317,25 @@ fn preview(template: &Template) -> String {
     format!("{shown}… ({} bytes)", text.len())
 }
 
-/// Tells this bucket from those of other limits on the descriptor. The time of a slot is not part
-/// of it.
-fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
-    let mut parts = vec![algorithm.name().to_owned()];
-    if limit.unit().is_some() {
-        parts.push(limit.describe_window());
-    }
-    match &rule.budget {
-        Some(budget) => parts.push(format!("budget {budget}")),
-        None if rule.name.is_empty() => {}
-        None => parts.push(format!("name {}", rule.name)),
-    }
-    parts.join(", ")
-}
-
 /// Domain and entries of the bucket.
 fn bucket_identity(rule: &Rule, entries: &[Entry<'_>]) -> String {
     // Limits of one budget differ in the last entry.
-    let levels = entries
-        .len()
-        .saturating_sub(usize::from(rule.budget.is_some()));
-    let entries = entries
-        .iter()
-        .take(levels)
-        .enumerate()
-        .map(|(level, entry)| {
-            let configured = rule.path.get(level);
-            let (value, all) = match rule.identity_value(level, entry.value) {
-                IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
-                IdentityValue::Address(prefix) => (prefix.to_string(), false),
-                IdentityValue::All(values) => (values.text().to_owned(), true),
-            };
-            let shared = all || configured.is_some_and(|level| level.share_threshold);
-            let all = if shared {
-                " (shared by all matching values)"
-            } else {
-                ""
-            };
-            format!("{}={value}{all}", String::from_utf8_lossy(entry.key))
-        });
+    let levels = entries.len() - usize::from(rule.budget.is_some() && !entries.is_empty());
+    let entries = entries.iter().take(levels).enumerate();
+    let entries = entries.map(|(level, entry)| {
+        let configured = rule.path.get(level);
+        let (value, is_all) = match rule.identity_value(level, entry.value) {
+            IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
+            IdentityValue::Address(prefix) => (prefix.to_string(), false),
+            IdentityValue::All(values) => (values.text().to_owned(), true),
+        };
+        let key = String::from_utf8_lossy(entry.key);
+        if is_all || configured.is_some_and(|level| level.share_threshold) {
+            format!("{key}={value} (shared by all matching values)")
+        } else {
+            format!("{key}={value}")
+        }
+    });
     let entries: Vec<_> = entries.collect();
     if entries.is_empty() {
         return rule.domain.to_string();

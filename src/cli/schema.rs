@@ -5,10 +5,12 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, check_schema};
+use serde_json::{Value, json};
+
+use super::Exit;
 use crate::admin::OPENAPI;
 use crate::rule_tests;
-use crate::rules::file;
+use crate::rules::file::{self, Code};
 
 /// Arguments of `schema`.
 #[derive(Args, Debug)]
@@ -38,11 +40,8 @@ enum Subject {
 /// The JSON Schema of the admin listener.
 const ADMIN: &str = include_str!("../admin_api/schema.json");
 
-/// Prints a schema that is kept as text.
-fn print_as_written(schema: &str) -> Exit {
-    print_line!("{}", schema.trim_end());
-    Exit::Success
-}
+/// The JSON Schema of a report of `check`, without the codes.
+const CHECK: &str = include_str!("check.schema.json");
 
 // === impl Schema ===
 
@@ -53,11 +52,27 @@ impl Schema {
             Subject::Rules => file::schema(),
             Subject::RuleTests => rule_tests::schema(),
             Subject::Overlay => file::overlay_schema(),
-            Subject::Check => check_schema::schema(),
-            Subject::Admin => return Ok(print_as_written(ADMIN)),
-            Subject::Api => return Ok(print_as_written(OPENAPI)),
+            Subject::Check => check()?,
+            Subject::Admin | Subject::Api => {
+                let is_admin = matches!(self.subject, Subject::Admin);
+                let text = if is_admin { ADMIN } else { OPENAPI };
+                print_line!("{}", text.trim_end());
+                return Ok(Exit::Success);
+            }
         };
         print_line!("{}", serde_json::to_string_pretty(&schema)?);
         Ok(Exit::Success)
     }
+}
+
+/// The JSON Schema of a report of `check`.
+fn check() -> anyhow::Result<Value> {
+    let mut schema: Value = serde_json::from_str(CHECK)?;
+    if let Some(code) = schema.pointer_mut("/$defs/diagnostic/properties/code") {
+        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        let about = |code: &Code| format!("{}: {}", code.name(), code.about());
+        let abouts: Vec<_> = Code::ALL.iter().map(about).collect();
+        *code = json!({"enum": names, "description": abouts.join(" ")});
+    }
+    Ok(schema)
 }

@@ -3,13 +3,13 @@
 //! What it deliberately does not do: connect parts (`app`) or daemonise. Process supervision is
 //! left to the caller.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 
 use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
@@ -78,18 +78,14 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
-    let start = StartLine::new(&listeners, &settings);
+    let announce = start_line(&listeners, &settings);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
     let store = app.describe_store();
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
-    let (stop_sender, stop) = oneshot::channel();
-    let mut stop_sender = Some(stop_sender);
-    let started = |rules: &Generation| start.write(rules, &store);
-    let mut running = std::pin::pin!(app.run(started, reloads, async {
-        // The sender cannot be dropped while this function runs.
-        let _ = stop.await;
-    }));
+    let (stop, mut is_stopping) = (Notify::new(), false);
+    let started = |rules: &Generation| announce(rules, &store);
+    let mut running = std::pin::pin!(app.run(started, reloads, stop.notified()));
     loop {
         tokio::select! {
             ended = &mut running => {
@@ -104,13 +100,10 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        match stop_sender.take() {
-            Some(stop) => {
-                // Sending fails only after the service has stopped.
-                let _ = stop.send(());
-            }
-            None => return Ok(Exit::Success),
+        if std::mem::replace(&mut is_stopping, true) {
+            return Ok(Exit::Success);
         }
+        stop.notify_one();
     }
 }
 
@@ -128,99 +121,71 @@ fn variable_warnings() -> Vec<String> {
     warnings
 }
 
-/// The line that says what started, once there are rules.
-struct StartLine {
-    format: LogFormat,
-    /// Listening addresses, by the name of the port.
-    addresses: Vec<(&'static str, String)>,
-    /// What `hit` can reach; it does not support unix sockets.
-    reachable: Option<SocketAddr>,
-    hit_options: &'static str,
-    /// What rules come from, in the singular.
-    source: &'static str,
-}
-
-// === impl StartLine ===
-
-impl StartLine {
-    fn new(listeners: &Listeners, settings: &Settings) -> Self {
-        let address = |listener: &tokio::net::TcpListener| {
-            listener
-                .local_addr()
-                .map_or_else(|error| error.to_string(), |address| address.to_string())
-        };
-        let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
-        let mut addresses = vec![
-            ("gRPC", listeners.grpc.display_address()),
-            ("HTTP", address(&listeners.http)),
-            ("admin", admin),
-        ];
-        addresses.extend(
-            listeners
-                .prometheus
-                .as_ref()
-                .map(|listener| ("metrics", address(listener))),
-        );
-        Self {
-            format: settings.log_format,
-            addresses,
-            reachable: listeners.grpc.address(),
-            hit_options: hit_tls_options(&settings.grpc_tls),
-            source: match settings.xds.config_type {
-                ConfigType::File => "file",
-                ConfigType::GrpcXdsSotw => "resource",
-            },
-        }
-    }
-
-    /// Writes it, whatever the log level. As text, a command to try follows.
-    fn write(self, generation: &Generation, store: &str) {
-        let version = env!("CARGO_PKG_VERSION");
+/// Writes the line that says what started, once there are rules, whatever the log level. As text, a
+/// command to try follows.
+fn start_line(
+    listeners: &Listeners,
+    settings: &Settings,
+) -> impl FnOnce(&Generation, &str) + use<> {
+    let version = env!("CARGO_PKG_VERSION");
+    let format = settings.log_format;
+    let address = |listener: &TcpListener| {
+        let address = listener.local_addr();
+        address.map_or_else(|error| error.to_string(), |address| address.to_string())
+    };
+    let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
+    let mut addresses = vec![
+        ("gRPC", listeners.grpc.display_address()),
+        ("HTTP", address(&listeners.http)),
+        ("admin", admin),
+    ];
+    let prometheus = listeners.prometheus.as_ref();
+    addresses.extend(prometheus.map(|listener| ("metrics", address(listener))));
+    // `hit` does not support unix sockets.
+    let reachable = listeners.grpc.address().map(|address| {
+        let address = address.to_string();
+        let address = address.replace("0.0.0.0", "127.0.0.1");
+        address.replace("[::]", "[::1]")
+    });
+    let hit_options = hit_tls_options(&settings.grpc_tls);
+    let source = match settings.xds.config_type {
+        ConfigType::File => "file",
+        ConfigType::GrpcXdsSotw => "resource",
+    };
+    move |generation, store| {
         let (sources, domains) = (generation.sources, generation.rules.domain_count());
         let limits = generation.rules.written_rules().count();
-        if self.format == LogFormat::Json {
+        if format == LogFormat::Json {
             let mut fields = serde_json::Map::new();
             let mut field = |name: &str, value: serde_json::Value| {
                 fields.insert(name.to_owned(), value);
             };
             field("version", version.into());
-            for (port, address) in self.addresses {
+            for (port, address) in addresses {
                 field(&port.to_ascii_lowercase(), address.into());
             }
-            field(&format!("{}s", self.source), sources.into());
+            field(&format!("{source}s"), sources.into());
             field("domains", domains.into());
             field("limits", limits.into());
             field("store", store.into());
             return logging::announce("tollgate started", fields);
         }
-        let addresses = self.addresses.iter();
-        let addresses: Vec<_> = addresses
-            .map(|(port, address)| format!("{port} {address}"))
-            .collect();
+        let addresses = addresses.iter();
+        let addresses = addresses.map(|(port, address)| format!("{port} {address}"));
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
         let count = |count, one: &str| match count {
             1 => format!("1 {one}"),
             more => format!("{more} {one}s"),
         };
+        let (sources, domains) = (count(sources, source), count(domains, "domain"));
+        let limits = count(limits, "limit");
         eprintln!(
-            "tollgate {version} listens: {}, rules: {}, {}, {}, store: {store}",
-            addresses.join(", "),
-            count(sources, self.source),
-            count(domains, "domain"),
-            count(limits, "limit"),
+            "tollgate {version} listens: {addresses}, rules: {sources}, {domains}, {limits}, store: {store}"
         );
-        let reachable = self.reachable.map(|address| {
-            let address = address.to_string();
-            address
-                .replace("0.0.0.0", "127.0.0.1")
-                .replace("[::]", "[::1]")
-        });
         let rules = generation.rules.rules().iter();
-        let example = rules
-            .filter(|rule| rule.lines.is_none())
-            .find_map(example_hit);
-        if let (Some(reachable), Some(example)) = (reachable, example) {
-            let options = self.hit_options;
-            eprintln!("try: tollgate hit {reachable} {example}{options}");
+        let mut rules = rules.filter(|rule| rule.lines.is_none());
+        if let (Some(reachable), Some(example)) = (reachable, rules.find_map(example_hit)) {
+            eprintln!("try: tollgate hit {reachable} {example}{hit_options}");
         }
     }
 }

@@ -14,13 +14,12 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::Exit;
-use super::admin_options::{self, AdminOptions};
-use super::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
-use super::backoff::Backoff;
-use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
-use super::output;
-use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
+use super::admin::{
+    self, AdminOptions, DecisionFilters, PAUSE_MAX, PAUSE_MIN, descriptor_text, json_word,
+    time_of_day, with_filters,
+};
+use super::{Exit, output};
+use crate::admin_api::{DecisionRecord, DescriptorRecord};
 use crate::admin_client::{AdminError, Event, Replica};
 use crate::clock::{Clock, SystemClock};
 use crate::visible_text::visible;
@@ -48,17 +47,8 @@ const SECOND_US: u64 = 1_000_000;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Tap {
-    /// Only decisions of this domain
-    #[arg(long, value_name = "DOMAIN")]
-    domain: Option<String>,
-
-    /// Only decisions by this rule: its full name, as /limits and `tollgate top` show it
-    #[arg(long, value_name = "RULE")]
-    rule: Option<String>,
-
-    /// Only decisions about a descriptor with these entries, KEY=VALUE,KEY=VALUE
-    #[arg(long, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
-    key: Option<DescriptorArgument>,
+    #[command(flatten)]
+    filters: DecisionFilters,
 
     /// Only decisions with this verdict
     #[arg(long)]
@@ -140,24 +130,11 @@ struct Printer {
     printed_total: u64,
 }
 
-// === impl VerdictArgument ===
-
-impl VerdictArgument {
-    /// The verdict as the service names it.
-    fn word(self) -> &'static str {
-        verdict_word(match self {
-            Self::Ok => Verdict::Ok,
-            Self::OverLimit => Verdict::OverLimit,
-            Self::Error => Verdict::Error,
-        })
-    }
-}
-
 // === impl Tap ===
 
 impl Tap {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        admin_options::block_on(async {
+        admin::block_on(async {
             tokio::select! {
                 exit = self.print_decisions() => exit,
                 signal = tokio::signal::ctrl_c() => {
@@ -170,23 +147,15 @@ impl Tap {
 
     async fn print_decisions(&self) -> anyhow::Result<Exit> {
         let (urls, access) = self.admin.targets()?;
-        let (replicas, failures) = admin_options::resolve(&urls, &access).await;
-        for failure in &failures {
-            eprintln!("error: {}: {}", failure.admin, failure.error);
+        let (replicas, failures) = admin::resolve(&urls, &access).await;
+        for (url, error) in &failures {
+            eprintln!("error: {url}: {error}");
         }
         let (sender, mut messages) = mpsc::channel(QUEUE_MAX);
         let mut waiting = replicas.len();
         let clock = SystemClock::new();
-        let mut printer = Printer {
-            format: self.format,
-            names_shown: replicas.len() > 1,
-            per_second_max: usize::try_from(self.per_second_max).unwrap_or(usize::MAX),
-            printed: VecDeque::new(),
-            left_out: 0,
-            reported_us: 0,
-            skipped_total: 0,
-            printed_total: 0,
-        };
+        let per_second_max = usize::try_from(self.per_second_max).unwrap_or(usize::MAX);
+        let mut printer = Printer::new(self.format, replicas.len() > 1, per_second_max);
         for replica in replicas {
             tokio::spawn(follow(replica, self.path(), sender.clone()));
         }
@@ -205,10 +174,7 @@ impl Tap {
                 }
                 Message::Event(name, Event::Decision(decision)) => {
                     printer.print(&name, &decision, clock.uptime_us());
-                    if self
-                        .count
-                        .is_some_and(|count| printer.printed_total >= count)
-                    {
+                    if printer.printed_total >= self.count.unwrap_or(u64::MAX) {
                         return Ok(Exit::Success);
                     }
                 }
@@ -226,46 +192,35 @@ impl Tap {
 
     /// The path of the events with the filters.
     fn path(&self) -> String {
-        let mut path = format!(
-            "/events?state=false&decisions_per_second_max={}",
-            self.per_second_max
-        );
-        let mut add = |name: &str, value: &str| {
-            path.extend(["&", name, "=", &super::query::percent_encoded(value)]);
-        };
-        for (name, value) in [
-            ("domain", self.domain.as_deref()),
-            ("rule", self.rule.as_deref()),
-            ("key", self.key.as_ref().map(|key| key.text.as_str())),
-        ] {
-            if let Some(value) = value {
-                add(name, value);
-            }
-        }
-        if let Some(verdict) = self.verdict {
-            add("verdict", verdict.word());
-        }
-        match self.candidates {
+        let per_second_max = self.per_second_max;
+        let path = format!("/events?state=false&decisions_per_second_max={per_second_max}");
+        let verdict = self.verdict.map(|verdict| match verdict {
+            VerdictArgument::Ok => "OK",
+            VerdictArgument::OverLimit => "OVER_LIMIT",
+            VerdictArgument::Error => "ERROR",
+        });
+        let candidates = match self.candidates {
             // An older service does not know the parameter.
-            CandidatesArgument::Differing => {}
-            CandidatesArgument::All => add("candidates", "all"),
-            CandidatesArgument::Only => add("candidates", "only"),
-            CandidatesArgument::None => add("candidates", "none"),
-        }
-        path
+            CandidatesArgument::Differing => None,
+            CandidatesArgument::All => Some("all"),
+            CandidatesArgument::Only => Some("only"),
+            CandidatesArgument::None => Some("none"),
+        };
+        let filters = [("verdict", verdict), ("candidates", candidates)];
+        with_filters(self.filters.add_to(path), filters)
     }
 }
 
 /// Sends the events of one replica, and connects again after an end.
 async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>) {
-    let name = || replica.name().to_owned();
-    let mut backoff = Backoff::default();
+    let name = || replica.name.clone();
+    let mut pause = PAUSE_MIN;
     let mut is_lost = false;
     loop {
         let error = match replica.events(&path).await {
             Err(error) => error,
             Ok(mut events) => {
-                backoff.reset();
+                pause = PAUSE_MIN;
                 is_lost = false;
                 if messages.send(Message::Connected).await.is_err() {
                     return;
@@ -287,34 +242,43 @@ async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>)
             return;
         }
         is_lost = true;
-        tokio::time::sleep(backoff.next_pause()).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
 // === impl Printer ===
 
 impl Printer {
+    fn new(format: Format, names_shown: bool, per_second_max: usize) -> Self {
+        Self {
+            format,
+            names_shown,
+            per_second_max,
+            printed: VecDeque::new(),
+            left_out: 0,
+            reported_us: 0,
+            skipped_total: 0,
+            printed_total: 0,
+        }
+    }
+
     /// Prints a decision, unless that would be too many in a second.
     fn print(&mut self, replica: &str, decision: &DecisionRecord, now_us: u64) {
-        while self
-            .printed
-            .front()
-            .is_some_and(|at| now_us.saturating_sub(*at) >= SECOND_US)
-        {
+        let is_past = |at: &u64| now_us.saturating_sub(*at) >= SECOND_US;
+        while self.printed.front().is_some_and(is_past) {
             self.printed.pop_front();
         }
         if self.printed.len() >= self.per_second_max {
-            self.left_out = self.left_out.saturating_add(1);
+            self.left_out += 1;
         } else {
             self.printed.push_back(now_us);
-            self.printed_total = self.printed_total.saturating_add(1);
-            match self.format {
-                Format::Text => print_line!(
-                    "{}",
-                    text_line(self.names_shown.then_some(replica), decision)
-                ),
-                Format::Json => print_line!("{}", json_line(replica, decision)),
-            }
+            self.printed_total += 1;
+            let line = match self.format {
+                Format::Text => text_line(self.names_shown.then_some(replica), decision),
+                Format::Json => json_line(replica, decision),
+            };
+            print_line!("{line}");
         }
         if self.left_out > 0 && now_us.saturating_sub(self.reported_us) >= SECOND_US {
             self.reported_us = now_us;
@@ -341,19 +305,17 @@ fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
     let mut line = format!(
         "{} {:<10} {} {}",
         time_of_day(&decision.at),
-        verdict_word(decision.verdict),
-        reason_word(decision.reason),
+        json_word(decision.verdict),
+        json_word(decision.reason),
         visible(&decision.domain),
     );
     if let Some(live) = decision.live_verdict {
-        line.extend([" candidate, answer=", verdict_word(live)]);
+        line.extend([" candidate, answer=", &json_word(live)]);
     }
     let several = decision.descriptors.len() > 1;
     for descriptor in &decision.descriptors {
-        line.extend([
-            if several { "; " } else { " " },
-            &descriptor_part(descriptor, several),
-        ]);
+        line.push_str(if several { "; " } else { " " });
+        line.push_str(&descriptor_part(descriptor, several));
     }
     if let Some(error) = &decision.error {
         line.extend([": ", &visible(error)]);
@@ -368,14 +330,15 @@ fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
 fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String {
     let mut part = descriptor_text(&descriptor.entries);
     match (with_verdict, descriptor.verdict) {
-        (true, Some(verdict)) => part.extend([" ", verdict_word(verdict)]),
-        (true, None) => part.extend([" ", &reason_word(descriptor.reason)]),
+        (true, Some(verdict)) => part.extend([" ", &json_word(verdict)]),
+        (true, None) => part.extend([" ", &json_word(descriptor.reason)]),
         (false, _) => {}
     }
-    match &descriptor.rule {
-        Some(rule) => part.extend([" rule=", &visible(rule)]),
-        None => part.push_str(" rule=none"),
-    }
+    let rule = descriptor
+        .rule
+        .as_deref()
+        .map_or("none".to_owned(), visible);
+    part.extend([" rule=", &rule]);
     if let Some(reservation) = &descriptor.reservation {
         part.extend([" ", &visible(&reservation.to_string())]);
     }
@@ -400,7 +363,7 @@ fn json_line(replica: &str, decision: &DecisionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_api::{Entry, Reason, ReservationRecord};
+    use crate::admin_api::{Entry, Reason, ReservationRecord, Verdict};
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
@@ -489,16 +452,7 @@ mod tests {
 
     #[test]
     fn no_second_has_more_lines_than_the_bound() {
-        let mut printer = Printer {
-            format: Format::Json,
-            names_shown: false,
-            per_second_max: 2,
-            printed: VecDeque::new(),
-            left_out: 0,
-            reported_us: 0,
-            skipped_total: 0,
-            printed_total: 0,
-        };
+        let mut printer = Printer::new(Format::Json, false, 2);
         for at in [0, 900_000, 999_999, 1_000_000, 1_800_000, 1_900_000] {
             printer.print("a", &decision(), at);
         }

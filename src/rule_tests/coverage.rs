@@ -6,9 +6,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tollgate_limiter::{Allowance, Rule};
+
 use crate::admin_api::{LimitFigures, rule_name};
 use crate::rule_tests::test_file::RuleFiles;
-use tollgate_limiter::{Allowance, Rule};
 
 /// The rules that tests reached.
 #[derive(Debug, Default)]
@@ -23,8 +24,6 @@ struct CoveredRules {
     /// Whether a file of tests is about them.
     is_required: bool,
     reached: Vec<bool>,
-    /// Which rules count: of those of a file of limits only the first.
-    counted: Vec<bool>,
 }
 
 /// A rule that no test reached.
@@ -52,9 +51,7 @@ impl Coverage {
             return;
         }
         // All lines of a file of limits count as one rule: that of the first form.
-        let all = files.rules.loaded.rules.rules();
-        let form = all.get(rules.start).and_then(|rule| rule.lines.as_ref());
-        let form = form.map_or(0, |lines| lines.form);
+        let form = files.all().get(rules.start).map_or(0, form);
         let rules = rules.start.saturating_sub(form)..rules.end.saturating_sub(form);
         if let Some(reached) = self.set(files).reached.get_mut(rules) {
             reached.fill(true);
@@ -62,85 +59,76 @@ impl Coverage {
     }
 
     fn set(&mut self, files: &Arc<RuleFiles>) -> &mut CoveredRules {
-        let same = |set: &CoveredRules| {
+        let is_same = |set: &CoveredRules| {
             Arc::ptr_eq(&set.files, files) || set.files.sources == files.sources
         };
-        let position = self.sets.iter().position(same).unwrap_or_else(|| {
+        let position = self.sets.iter().position(is_same).unwrap_or_else(|| {
             self.sets.push(CoveredRules {
                 files: Arc::clone(files),
                 is_required: false,
-                reached: vec![false; files.rules.loaded.rules.rules().len()],
-                counted: files
-                    .rules
-                    .loaded
-                    .rules
-                    .rules()
-                    .iter()
-                    .map(is_counted)
-                    .collect(),
+                reached: vec![false; files.all().len()],
             });
-            self.sets.len().saturating_sub(1)
+            self.sets.len() - 1
         });
         #[allow(clippy::indexing_slicing)] // it was found or pushed
         &mut self.sets[position]
     }
 
-    fn required(&self) -> impl Iterator<Item = &CoveredRules> {
-        self.sets.iter().filter(|set| set.is_required)
+    /// Each rule that counts, the first of its files, and whether it was reached.
+    fn counted(&self) -> impl Iterator<Item = (&str, &Rule, bool)> {
+        let required = self.sets.iter().filter(|set| set.is_required);
+        required.flat_map(|set| {
+            let file = set.files.sources.first();
+            let file = file.map_or("", |source| source.name.as_str());
+            let rules = set.files.all().iter().zip(&set.reached);
+            rules
+                .filter(|(rule, _)| form(rule) == 0)
+                .map(move |(rule, reached)| (file, rule, *reached))
+        })
     }
 
     /// How many rules there are.
     pub fn rules(&self) -> usize {
-        let counted = |set: &CoveredRules| set.counted.iter().filter(|it| **it).count();
-        self.required().map(counted).sum()
+        self.counted().count()
     }
 
     /// How many rules tests reached.
     pub fn reached(&self) -> usize {
-        let each = self
-            .required()
-            .map(|set| set.reached.iter().filter(|it| **it).count());
-        each.sum()
+        self.counted().filter(|(.., reached)| *reached).count()
     }
 
     /// The share of the rules that tests reached, in percent; 100 where there are none.
+    #[allow(clippy::cast_precision_loss)] // numbers of rules
     pub fn percent(&self) -> f64 {
-        let (reached, rules) = (self.reached(), self.rules());
-        if rules == 0 {
-            return 100.0;
+        match self.rules() {
+            0 => 100.0,
+            rules => self.reached() as f64 * 100.0 / rules as f64,
         }
-        #[allow(clippy::cast_precision_loss)] // a number of rules
-        let percent = reached as f64 * 100.0 / rules as f64;
-        percent
     }
 
     /// The rules that no test reached.
     pub fn unreached(&self) -> Vec<UnreachedRule> {
-        let sets = self.required().flat_map(|set| {
-            let rules = set
-                .files
-                .rules
-                .loaded
-                .rules
-                .rules()
-                .iter()
-                .zip(set.reached.iter().zip(&set.counted));
-            let sources = &set.files.sources;
-            let file = sources.first().map_or("", |source| &source.name);
-            rules
-                .filter(|(_, (reached, counted))| **counted && !**reached)
-                .map(move |(rule, _)| UnreachedRule {
-                    file: file.to_owned(),
-                    rule: rule_name(rule),
-                    limit: limit_text(rule),
-                })
+        let unreached = self.counted().filter(|(.., reached)| !reached);
+        let unreached = unreached.map(|(file, rule, _)| UnreachedRule {
+            file: file.to_owned(),
+            rule: rule_name(rule),
+            limit: limit_text(rule),
         });
-        sets.collect()
+        unreached.collect()
     }
 }
 
-fn is_counted(rule: &Rule) -> bool {
-    rule.lines.as_ref().is_none_or(|lines| lines.form == 0)
+// === impl RuleFiles ===
+
+impl RuleFiles {
+    fn all(&self) -> &[Rule] {
+        self.rules.loaded.rules.rules()
+    }
+}
+
+/// Which rule this is of those of a file of limits: they count as one.
+fn form(rule: &Rule) -> usize {
+    rule.lines.as_ref().map_or(0, |lines| lines.form)
 }
 
 fn limit_text(rule: &Rule) -> String {

@@ -1,20 +1,19 @@
-//! An answer compared with what was expected.
+//! An answer, and what passed at proxies, compared with what was expected.
 
 use std::fmt::Display;
 
 use prost::Message as _;
+use tollgate_limiter::algorithm::Settled;
 use tollgate_limiter::{Code, RuleSet};
 
 use crate::admin_api::rule_name;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::rule_tests::grammar_expect::RESERVATION_RESULTS;
-use crate::rule_tests::moments::Wait;
-use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
+use crate::quota::play::Played;
+use crate::rule_tests::grammar::RESERVATION_RESULTS;
+use crate::rule_tests::test_file::{Expectation, Expected, QuotaStep, Value};
+use crate::rule_tests::values::{Wait, rate_text};
 use crate::rules::file::Span;
 use crate::simulation::Answer;
-
-/// The name of no rule.
-const NO_RULE: &str = "none";
 
 /// A value that is not what was expected.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,57 +28,89 @@ pub struct Difference {
     pub actual: String,
 }
 
-/// The answers to the requests of one step.
+/// What is compared: the last answer to the requests of a step.
 pub(super) struct Answered<'a> {
-    /// The last one.
     pub(super) answer: &'a Answer,
-    /// How many passed.
+    /// How many of the requests passed.
     pub(super) admitted: u32,
     pub(super) rules: &'a RuleSet,
 }
 
-/// Collects differences.
-#[derive(Default)]
-struct Comparison {
-    found: Vec<Difference>,
-}
-
-/// What in the answers is not as expected.
+/// What in an answer is not as expected.
 pub(super) fn compare(expected: &Expected, answered: &Answered<'_>) -> Vec<Difference> {
-    let mut comparison = Comparison::default();
-    let answer = answered.answer;
-    comparison.value("admitted", expected.admitted.as_ref(), &answered.admitted);
-    let described = answer.described;
-    let code = answer.code.as_ref().ok().copied();
-    comparison.status("", &expected.answer, answered, (described, code));
-    comparison.value(
-        "retry_after",
-        expected.retry_after.as_ref(),
-        &match answer.retry_after_seconds {
-            Some(seconds) => Wait::Seconds(seconds),
-            None if code == Some(Code::Ok) => Wait::Seconds(0),
-            None => Wait::Never,
-        },
-    );
-    comparison.reservation(expected, answer);
-    comparison.response(expected, answer);
-    if let Some(descriptors) = &expected.descriptors {
-        let count = answer.descriptors.len();
-        if descriptors.value.len() != count {
-            comparison.found.push(Difference {
+    let mut found = Vec::new();
+    for expected in &expected.answer {
+        found.extend(expected.compare("", answered.text(&expected.field)));
+    }
+    if let Some(Value { value, span }) = &expected.descriptors {
+        let statuses = &answered.answer.descriptors;
+        if value.len() != statuses.len() {
+            found.push(Difference {
                 field: "descriptors".to_owned(),
-                span: descriptors.span,
-                expected: format!("{} descriptors", descriptors.value.len()),
-                actual: format!("{count} descriptors"),
+                span: *span,
+                expected: format!("{} descriptors", value.len()),
+                actual: format!("{} descriptors", statuses.len()),
             });
         }
-        for (position, status) in descriptors.value.iter().enumerate().take(count) {
-            let code = answer.descriptors.get(position).map(|status| status.code);
+        for (position, (expected, status)) in value.iter().zip(statuses).enumerate() {
             let prefix = format!("descriptors[{position}].");
-            comparison.status(&prefix, status, answered, (Some(position), code));
+            for expected in expected {
+                let actual = answered.status_text(&expected.field, position, Some(status.code));
+                found.extend(expected.compare(&prefix, Some(actual)));
+            }
         }
     }
-    comparison.found
+    found
+}
+
+/// What in a play of proxies is not as expected. Without a rule it decides nothing.
+pub(super) fn compare_quota(
+    step: &QuotaStep,
+    span: Span,
+    has_rule: bool,
+    result: &Played,
+) -> Vec<Difference> {
+    let expected = &step.expected;
+    let mut found = Vec::new();
+    for (field, Value { value, span }) in &expected.rates {
+        let actual = match field.strip_prefix("passed.") {
+            Some(proxy) => {
+                let at = step.offers.iter().position(|offer| offer.proxy == proxy);
+                let passed = at.and_then(|at| result.passed.get(at).copied());
+                passed.unwrap_or(0)
+            }
+            None if field == "total" => result.total,
+            None => result.highest_total,
+        };
+        if !value.contains(actual) {
+            found.push(Difference {
+                field: field.clone(),
+                span: *span,
+                expected: value.to_string(),
+                actual: rate_text(actual),
+            });
+        }
+    }
+    let (expected, span) = match &expected.abandoned {
+        Some(expected) => (expected.value, expected.span),
+        None if !has_rule => (false, span),
+        None => return found,
+    };
+    let abandoned = result.abandoned || !has_rule;
+    if expected != abandoned {
+        let actual = if has_rule {
+            abandoned.to_string()
+        } else {
+            "true: no rule with `rlqs: true` fits the id".to_owned()
+        };
+        found.push(Difference {
+            field: "abandoned".to_owned(),
+            span,
+            expected: expected.to_string(),
+            actual,
+        });
+    }
+    found
 }
 
 // === impl Difference ===
@@ -96,136 +127,88 @@ impl Difference {
     }
 }
 
-// === impl Comparison ===
+// === impl Expectation ===
 
-impl Comparison {
-    fn value<T: PartialEq + Display>(
-        &mut self,
-        field: &str,
-        expected: Option<&Value<T>>,
-        actual: &T,
-    ) {
-        if let Some(expected) = expected.filter(|expected| expected.value != *actual) {
-            self.differ(field, expected, &actual.to_string());
-        }
+impl Expectation {
+    fn compare(&self, prefix: &str, actual: Option<String>) -> Option<Difference> {
+        let shown = |text: Option<String>| text.unwrap_or_else(|| "no header".to_owned());
+        (self.text != actual).then(|| Difference {
+            field: format!("{prefix}{}", self.field),
+            span: self.span,
+            expected: shown(self.text.clone()),
+            actual: shown(actual),
+        })
     }
+}
 
-    fn differ<T: Display>(&mut self, field: &str, expected: &Value<T>, actual: &str) {
-        self.found.push(Difference {
-            field: field.to_owned(),
-            span: expected.span,
-            expected: expected.value.to_string(),
-            actual: actual.to_owned(),
-        });
-    }
+// === impl Answered ===
 
-    /// Compares what the answer says of the descriptor at a position.
-    fn status(
-        &mut self,
-        prefix: &str,
-        expected: &ExpectedStatus,
-        answered: &Answered<'_>,
-        (position, code): (Option<usize>, Option<Code>),
-    ) {
-        let answer = answered.answer;
-        // Without a limit, the first descriptor speaks for all.
-        let status = answer.descriptors.get(position.unwrap_or(0));
-        let field = |name: &str| format!("{prefix}{name}");
-        let verdict = match code {
-            Some(Code::Ok) => "OK",
-            Some(Code::OverLimit) => "OVER_LIMIT",
-            None => "no answer",
-        };
-        self.value(&field("verdict"), expected.verdict.as_ref(), &verdict);
-        if let Some(remaining) = &expected.remaining {
-            match status {
-                Some(status) => {
-                    self.value(&field("remaining"), Some(remaining), &status.remaining);
-                }
-                None => self.differ(&field("remaining"), remaining, "no limit applied"),
-            }
-        }
-        if let Some(rule) = &expected.rule {
-            let check = status.and_then(|status| answer.checks.get(status.check?));
-            let actual = match check {
-                None => NO_RULE.to_owned(),
-                Some(check) => match check.rule {
-                    Some(index) => answered
-                        .rules
-                        .rules()
-                        .get(index)
-                        .map_or_else(String::new, rule_name),
-                    None => "a limit of the request".to_owned(),
-                },
-            };
-            self.value(&field("rule"), Some(rule), &actual);
-        }
-        if let Some(reset_after) = &expected.reset_after {
-            let name = field("reset_after");
-            match status.and_then(|status| status.until_reset_us) {
-                Some(us) => {
-                    let seconds = Wait::Seconds(us.div_ceil(1_000_000));
-                    self.value(&name, Some(reset_after), &seconds);
-                }
-                None => self.differ(&name, reset_after, "no limit applied"),
-            }
-        }
-    }
-
-    /// Compares what became of the reservation.
-    fn reservation(&mut self, expected: &Expected, answer: &Answer) {
-        let of = RESERVATION_RESULTS.iter();
-        let word = of
-            .clone()
-            .find(|(_, outcome)| *outcome == answer.reservation)
-            .map_or("none", |(word, _)| *word);
-        self.value("reservation", expected.reservation.as_ref(), &word);
-        let amounts = answer
-            .checks
-            .iter()
-            .find_map(|check| check.outcome?.settled());
-        for (field, expected, actual) in [
-            (
-                "reserved",
-                &expected.reserved,
-                amounts.map(|it| it.reserved),
-            ),
-            (
-                "committed",
-                &expected.committed,
-                amounts.map(|it| it.committed),
-            ),
-        ] {
-            match (expected, actual) {
-                (None, _) => {}
-                (expected, Some(actual)) => self.value(field, expected.as_ref(), &actual),
-                (Some(expected), None) => self.differ(field, expected, "nothing is settled"),
-            }
-        }
-    }
-
-    /// Compares headers and body.
-    fn response(&mut self, expected: &Expected, answer: &Answer) {
-        if expected.headers.is_empty() && expected.body.is_none() {
-            return;
-        }
-        let response = RateLimitResponse::decode(answer.message.as_slice()).unwrap_or_default();
-        for (name, expected) in &expected.headers {
-            let mut headers = response.response_headers_to_add.iter();
+impl Answered<'_> {
+    /// The text of a field of the answer; none for a header that it does not have.
+    fn text(&self, field: &str) -> Option<String> {
+        let answer = self.answer;
+        let code = answer.code.as_ref().ok().copied();
+        let response = || RateLimitResponse::decode(&*answer.message).unwrap_or_default();
+        if let Some(name) = field.strip_prefix("headers.") {
+            let mut headers = response().response_headers_to_add.into_iter();
             let header = headers.find(|header| header.key.eq_ignore_ascii_case(name));
-            let actual = header.map(|header| header.value.clone());
-            if actual != expected.value {
-                let shown =
-                    |value: &Option<String>| value.clone().unwrap_or("no header".to_owned());
-                self.found.push(Difference {
-                    field: format!("headers.{name}"),
-                    span: expected.span,
-                    expected: shown(&expected.value),
-                    actual: shown(&actual),
-                });
-            }
+            return header.map(|header| header.value);
         }
-        let body = String::from_utf8_lossy(&response.raw_body).into_owned();
-        self.value("body", expected.body.as_ref(), &body);
+        Some(match field {
+            "admitted" => self.admitted.to_string(),
+            "retry_after" => match answer.retry_after_seconds {
+                Some(seconds) => Wait::Seconds(seconds).to_string(),
+                None if code == Some(Code::Ok) => Wait::Seconds(0).to_string(),
+                None => Wait::Never.to_string(),
+            },
+            "reservation" => {
+                let mut results = RESERVATION_RESULTS.iter();
+                let result = results.find(|(_, outcome)| *outcome == answer.reservation);
+                result.map_or("none", |(word, _)| *word).to_owned()
+            }
+            "reserved" => self.settled(|amounts| amounts.reserved),
+            "committed" => self.settled(|amounts| amounts.committed),
+            "body" => String::from_utf8_lossy(&response().raw_body).into_owned(),
+            // Without a limit, the first descriptor speaks for all.
+            field => self.status_text(field, answer.described.unwrap_or(0), code),
+        })
+    }
+
+    /// An amount of a settled reservation.
+    fn settled(&self, amount: fn(Settled) -> u64) -> String {
+        let mut checks = self.answer.checks.iter();
+        let settled = checks.find_map(|check| check.outcome?.settled());
+        settled.map_or_else(
+            || "nothing is settled".to_owned(),
+            |settled| amount(settled).to_string(),
+        )
+    }
+
+    /// The text of a field of the answer for the descriptor at a position.
+    fn status_text(&self, field: &str, position: usize, code: Option<Code>) -> String {
+        let status = self.answer.descriptors.get(position);
+        let text = match field {
+            "verdict" => Some(match code {
+                Some(Code::Ok) => "OK".to_owned(),
+                Some(Code::OverLimit) => "OVER_LIMIT".to_owned(),
+                None => "no answer".to_owned(),
+            }),
+            "remaining" => status.map(|status| status.remaining.to_string()),
+            "rule" => {
+                let check = status.and_then(|status| self.answer.checks.get(status.check?));
+                Some(match check.map(|check| check.rule) {
+                    None => "none".to_owned(),
+                    Some(None) => "a limit of the request".to_owned(),
+                    Some(Some(index)) => {
+                        let rule = self.rules.rules().get(index);
+                        rule.map_or_else(String::new, rule_name)
+                    }
+                })
+            }
+            _ => status
+                .and_then(|status| status.until_reset_us)
+                .map(|us| Wait::Seconds(us.div_ceil(1_000_000)).to_string()),
+        };
+        text.unwrap_or_else(|| "no limit applied".to_owned())
     }
 }

@@ -1,180 +1,132 @@
 //! What the answers of a step are to be, as a file has it.
 
-use std::rc::Rc;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use crate::rule_tests::grammar_expect::{
+use crate::rule_tests::grammar::{
     EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS, RESERVATION_RESULTS, VERDICTS,
 };
-use crate::rule_tests::load::Loader;
-use crate::rule_tests::moments::{Wait, wait};
-use crate::rule_tests::test_file::{Expected, ExpectedStatus, Value};
-use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, kind};
+use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::test_file::{Expectation, Expected};
+use crate::rule_tests::values::wait;
+use crate::rules::file::FieldPath;
 use crate::rules::yaml::{Content, Node};
+
+// === impl Section ===
+
+impl Section<'_> {
+    fn expect(&self, field: &str, value: Option<impl Display>) -> Option<Expectation> {
+        value.map(|value| Expectation {
+            field: field.to_owned(),
+            span: self.fields.span_of(field),
+            text: Some(value.to_string()),
+        })
+    }
+}
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// Reads the field `expect` of a step.
-    pub(super) fn expected(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Expected {
-        let Some(node) = fields.given("expect") else {
-            return Expected::default();
-        };
-        let path = path.field("expect");
-        let Some(fields) = self.reader.fields(node, &path, &EXPECT) else {
+    pub(super) fn expected(&mut self, step: &Section<'_>) -> Expected {
+        let node = step.fields.given("expect");
+        let at = node.and_then(|node| self.section(node, step.path.field("expect"), &EXPECT));
+        let Some(at) = &at else {
             return Expected::default();
         };
         for field in OF_QUOTAS {
-            if fields.given(field).is_some() {
-                let message = format!("'{field}' has no effect without `quota`");
-                let help = "move it into a step with `quota`, or remove it";
-                let span = fields.key_span(field);
-                self.reader
-                    .error(Code::MisplacedKey, span, &path, message, help);
-            }
+            let help = "move it into a step with `quota`, or remove it";
+            self.no_effect(at, field, "without `quota`", help);
         }
-        let mut expected = Expected {
-            admitted: self.number(&fields, &path, "admitted"),
-            answer: self.status(&fields, &path),
-            retry_after: self.wait(&fields, &path, "retry_after"),
-            ..Expected::default()
-        };
-        expected.reservation = self.reservation(&fields, &path);
-        let wide = |value: Value<u32>| Value {
-            value: u64::from(value.value),
-            span: value.span,
-        };
-        expected.reserved = self.number(&fields, &path, "reserved").map(wide);
-        expected.committed = self.number(&fields, &path, "committed").map(wide);
-        if let Some(headers) = fields.given("headers") {
-            self.headers(headers, &path, &mut expected);
-        }
-        if fields.given("body").is_some() {
-            expected.body = Some(Value {
-                value: self.reader.text(&fields, &path, "body").to_owned(),
-                span: fields.span_of("body"),
-            });
-        }
-        if fields.given("descriptors").is_some() {
+        let mut answer = Vec::new();
+        answer.extend(at.expect("admitted", self.integer(at, "admitted")));
+        answer.extend(self.status(at));
+        answer.extend(at.expect("retry_after", self.parsed(at, "retry_after", wait)));
+        let words = RESERVATION_RESULTS.map(|(word, _)| word);
+        answer.extend(self.expected_word(at, "reservation", &words));
+        answer.extend(at.expect("reserved", self.integer(at, "reserved")));
+        answer.extend(at.expect("committed", self.integer(at, "committed")));
+        answer.extend(self.headers(at));
+        let body = at.fields.given("body").is_some();
+        answer.extend(at.expect("body", body.then(|| self.text(at, "body"))));
+        let descriptors = at.fields.given("descriptors").is_some().then(|| {
             let example = "- {verdict: OK}";
-            let items = self.reader.items(&fields, &path, "descriptors", example);
-            expected.descriptors = Some(Value {
-                value: self.descriptors(items, &path),
-                span: fields.span_of("descriptors"),
-            });
+            self.list(
+                at,
+                "descriptors",
+                example,
+                usize::MAX,
+                |this, item, path| {
+                    let at = this.section(item, path, &EXPECTED_DESCRIPTOR);
+                    Some(at.map_or_else(Vec::new, |at| this.status(&at)))
+                },
+            )
+        });
+        Expected {
+            answer,
+            descriptors: at.value("descriptors", descriptors),
         }
-        expected
-    }
-
-    fn descriptors(&mut self, items: &[Rc<Node>], path: &FieldPath<'_>) -> Vec<ExpectedStatus> {
-        let mut statuses = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("descriptors", position);
-            let fields = self.reader.fields(item, &path, &EXPECTED_DESCRIPTOR);
-            statuses.push(fields.map_or_else(ExpectedStatus::default, |fields| {
-                self.status(&fields, &path)
-            }));
-        }
-        statuses
     }
 
     /// Reads what an answer, or a part of it about one descriptor, is to be.
-    fn status(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> ExpectedStatus {
-        let word = self.reader.text(fields, path, "verdict");
-        let verdict = VERDICTS.into_iter().find(|verdict| *verdict == word);
-        if verdict.is_none() && !word.is_empty() {
-            self.reader
-                .unknown_word(fields, path, "verdict", (word, &VERDICTS));
-        }
-        let rule = self.reader.text(fields, path, "rule");
-        ExpectedStatus {
-            verdict: verdict.map(|value| Value {
-                value,
-                span: fields.span_of("verdict"),
-            }),
-            remaining: self.number(fields, path, "remaining"),
-            rule: (!rule.is_empty()).then(|| Value {
-                value: rule.to_owned(),
-                span: fields.span_of("rule"),
-            }),
-            reset_after: self.wait(fields, path, "reset_after"),
-        }
+    fn status(&mut self, at: &Section<'_>) -> Vec<Expectation> {
+        let verdict = self.expected_word(at, "verdict", &VERDICTS);
+        let remaining = at.expect("remaining", self.integer(at, "remaining"));
+        let rule = Some(self.text(at, "rule")).filter(|rule| !rule.is_empty());
+        let rule = at.expect("rule", rule);
+        let reset_after = at.expect("reset_after", self.parsed(at, "reset_after", wait));
+        let all = [verdict, remaining, rule, reset_after];
+        all.into_iter().flatten().collect()
     }
 
-    /// Reads what is to become of the reservation.
-    fn reservation(
+    fn expected_word(
         &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) -> Option<Value<&'static str>> {
-        let words = RESERVATION_RESULTS.map(|(word, _)| word);
-        let given = self.reader.text(fields, path, "reservation");
-        if given.is_empty() {
-            return None;
-        }
-        let Some(value) = words.into_iter().find(|word| *word == given) else {
-            self.reader
-                .unknown_word(fields, path, "reservation", (given, &words));
-            return None;
-        };
-        Some(Value {
-            value,
-            span: fields.span_of("reservation"),
-        })
-    }
-
-    fn number(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Value<u32>> {
-        let value = self.reader.integer(fields, path, name)?;
-        let span = fields.span_of(name);
-        Some(Value { value, span })
-    }
-
-    fn wait(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Value<Wait>> {
-        let value = self.parsed(fields, path, name, wait)?;
-        let span = fields.span_of(name);
-        Some(Value { value, span })
+        at: &Section<'_>,
+        field: &str,
+        known: &[&'static str],
+    ) -> Option<Expectation> {
+        let find = |word: &str| known.iter().find(|known| **known == word);
+        at.expect(field, self.word(at, field, known, find))
     }
 
     /// Reads headers by their names. The case of a name does not matter.
-    fn headers(&mut self, node: &Node, path: &FieldPath<'_>, expected: &mut Expected) {
-        let here = path.field("headers");
+    fn headers(&mut self, at: &Section<'_>) -> Vec<Expectation> {
+        let mut headers = BTreeMap::new();
+        let Some(node) = at.fields.given("headers") else {
+            return Vec::new();
+        };
         if !matches!(node.content, Content::Mapping(_)) {
-            let error = Diagnostic::error(Code::WrongType, node.span, "headers is not a mapping");
-            let error = error.label(format!("found {}", kind(node)));
-            self.reader
-                .type_error(path, error.help("write `NAME: VALUE` pairs"));
-            return;
+            let help = "write `NAME: VALUE` pairs";
+            self.wrong_type(&at.path, node, "headers is not a mapping", help);
+            return Vec::new();
         }
-        for pair in self.reader.free_form_pairs(node, &here) {
+        let path = at.path.field("headers");
+        for pair in self.reader.free_form_pairs(node, &path) {
             let name = pair.name.text().unwrap_or_default().to_ascii_lowercase();
-            let span = pair.value.span;
-            let value = match pair.value.text() {
-                _ if pair.value.is_null() => None,
-                Some(text) => Some(text.to_owned()),
-                None => {
-                    let message = format!("the value of {name} is not text");
-                    let error = Diagnostic::error(Code::WrongType, span, message);
-                    let error = error.label(format!("found {}", kind(pair.value)));
-                    self.reader
-                        .type_error(&here, error.help("write one value, or null for no header"));
-                    continue;
-                }
+            let Some(value) = self.header(&name, pair.value, &path) else {
+                continue;
             };
-            let value = Value { value, span };
             if pair.merged {
-                expected.headers.entry(name).or_insert(value);
+                headers.entry(name).or_insert(value);
             } else {
-                expected.headers.insert(name, value);
+                headers.insert(name, value);
             }
         }
+        headers.into_values().collect()
+    }
+
+    fn header(&mut self, name: &str, node: &Node, path: &FieldPath<'_>) -> Option<Expectation> {
+        let text = node.text();
+        if text.is_none() && !node.is_null() {
+            let message = format!("the value of {name} is not text");
+            let help = "write one value, or null for no header";
+            self.wrong_type(path, node, message, help);
+            return None;
+        }
+        Some(Expectation {
+            field: format!("headers.{name}"),
+            span: node.span,
+            text: text.filter(|_| !node.is_null()).map(str::to_owned),
+        })
     }
 }

@@ -1,22 +1,35 @@
-//! Reads a file of tests, and the rules that it names.
+//! Reads a file of tests, the settings that it has, and the rules that it names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::rule_tests::grammar::{ROOT, TEST, TESTS};
-use crate::rule_tests::moments::{Invalid, Moment, moment};
-use crate::rule_tests::test_file::{RuleFiles, Test, TestFile};
-use crate::rule_tests::watched_path::WatchedPath;
-use crate::rule_tests::{ASKS_MAX, FILE_BYTES_MAX, PROXY_SECONDS_MAX, STEPS_MAX, TESTS_MAX};
+use crate::rule_tests::test_file::{RuleFiles, Test, TestFile, Value, WatchedPath};
+use crate::rule_tests::values::{Invalid, moment};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, Fields, Reader, Report, Span, unfolding_budget,
+    Code, Diagnostic, FieldPath, Fields, Mapping, Options, Reader, Report, Span, kind, nearest,
+    unfolding_budget,
 };
-use crate::rules::path::{ReadError, Source, read_one};
+use crate::rules::path::{ReadError, RulesPath, Source, read_one};
+use crate::rules::reload::load_overlaid;
 use crate::rules::yaml::{Content, Node};
 use crate::settings::Settings;
+
+/// How large a file of tests may be, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// How many tests a file may have, and how many steps a test.
+const TESTS_MAX: usize = 10_000;
+const STEPS_MAX: usize = 10_000;
+
+/// How often the steps of one file may ask together.
+const ASKS_MAX: u64 = 10_000_000;
+
+/// How many seconds the proxies of one file may play together: the time of each step, and the time
+/// in which its proxies become idle, for each proxy.
+const PROXY_SECONDS_MAX: u64 = 10_000_000;
 
 /// Why a file of tests cannot run.
 #[derive(Debug)]
@@ -32,23 +45,31 @@ pub enum LoadFailure {
     },
 }
 
-/// Reads one file of tests.
+/// Reads one file of tests. The values that it gives count only if there are no errors.
 pub(super) struct Loader<'s> {
     pub(super) reader: Reader<'s>,
     /// The folder of the file.
-    pub(super) folder: &'s Path,
+    folder: &'s Path,
     pub(super) settings: Box<Settings>,
     /// Rules that were read, by their paths.
-    pub(super) rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
-    pub(super) watched: Vec<WatchedPath>,
+    rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
+    watched: Vec<WatchedPath>,
     /// What is added to all rules.
-    pub(super) overlay: Option<Source>,
+    overlay: Option<Source>,
     /// Errors of rules.
-    pub(super) reports: Vec<Report>,
+    reports: Vec<Report>,
+    /// The places of the names of tests.
+    names: HashMap<String, Span>,
     /// How often all steps ask.
     pub(super) asks: u64,
     /// How long all proxies play, in seconds.
     pub(super) proxy_seconds: u64,
+}
+
+/// A mapping of the file: its fields, and where it is.
+pub(super) struct Section<'n> {
+    pub(super) fields: Fields<'n>,
+    pub(super) path: FieldPath<'n>,
 }
 
 /// Reads the file of tests at a path, and the rules that it names.
@@ -63,36 +84,32 @@ pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
         let path = path.display().to_string();
         return Err(LoadFailure::Read(ReadError::LimitExceeded { path, what }));
     }
-    load_source(&source, path.parent().unwrap_or(Path::new("")))
-}
-
-/// Reads a file of tests in this folder.
-pub(super) fn load_source(source: &Source, folder: &Path) -> Result<TestFile, LoadFailure> {
     let mut reader = Reader::new(&TESTS);
     reader.file(&source.name, &source.text, unfolding_budget(&source.text));
     let mut loader = Loader {
         reader,
-        folder,
+        folder: path.parent().unwrap_or(Path::new("")),
         settings: default_settings(),
         rules: HashMap::new(),
         watched: Vec::new(),
         overlay: None,
         reports: Vec::new(),
+        names: HashMap::new(),
         asks: 0,
         proxy_seconds: 0,
     };
-    let read = loader.text_document();
-    let report = loader.reader.into_report(&[source]);
-    let warnings = report.warnings.clone();
+    let read = loader.document();
+    let report = loader.reader.into_report(&[&source]);
+    let name = source.name.clone();
     let is_good = report.errors.is_empty() && loader.reports.is_empty();
     match read {
         Some((rules, tests)) if is_good => Ok(TestFile {
-            name: source.name.clone(),
+            name,
             rules,
             settings: loader.settings,
             tests,
             watched: loader.watched,
-            warnings,
+            warnings: report.warnings,
         }),
         _ => {
             let mut reports = vec![report];
@@ -114,99 +131,76 @@ fn default_settings() -> Box<Settings> {
     }
 }
 
+// === impl Section ===
+
+impl Section<'_> {
+    /// The value of a field with its place.
+    pub(super) fn value<T>(&self, name: &str, value: Option<T>) -> Option<Value<T>> {
+        let span = self.fields.span_of(name);
+        value.map(|value| Value { value, span })
+    }
+}
+
 // === impl Loader ===
 
 impl Loader<'_> {
-    fn text_document(&mut self) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
+    fn document(&mut self) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
         let help = "add `rules: FILE` and `tests:`";
         let root = self.reader.parse_root("the file has no tests", help)?;
-        self.document(&root)
-    }
-
-    fn document(&mut self, root: &Node) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
-        let path = FieldPath::ROOT;
-        let fields = self.reader.fields(root, &path, &ROOT)?;
-        self.settings(&fields, &path);
-        self.overlay(&fields, &path);
-        self.require(
-            &fields,
-            &path,
-            "rules",
-            "name the rules file: `rules: rules.yaml`",
-        );
-        let rules = self.rule_files(&fields, &path, "rules");
-        self.require(
-            &fields,
-            &path,
-            "tests",
-            "add `tests:`, a list of `- name: TEXT` with `start` and `steps`",
-        );
-        let items = self.reader.items(&fields, &path, "tests", "- name: TEXT");
-        if items.len() > TESTS_MAX {
-            self.too_many(&fields, &path, "tests", TESTS_MAX);
-            return None;
-        }
-        let mut names = HashMap::new();
-        let mut tests = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            tests.extend(self.test(item, &path.item("tests", position), &mut names));
-        }
+        let at = &self.section(&root, FieldPath::ROOT, &ROOT)?;
+        self.settings(at);
+        self.overlay(at);
+        self.require(at, "rules", "name the rules file: `rules: rules.yaml`");
+        let rules = self.rule_files(at, "rules");
+        let help = "add `tests:`, a list of `- name: TEXT` with `start` and `steps`";
+        self.require(at, "tests", help);
+        let tests = self.list(at, "tests", "- name: TEXT", TESTS_MAX, Self::test);
         if self.asks > ASKS_MAX {
             let message = format!("the steps ask {} times in all", self.asks);
             let help = format!("at most {ASKS_MAX} requests fit in one file; lower `times`");
-            let span = fields.span_of("tests");
-            self.reader
-                .error(Code::TooLarge, span, &path, message, help);
+            self.error(
+                at,
+                Code::TooLarge,
+                at.fields.span_of("tests"),
+                message,
+                help,
+            );
         }
         if self.proxy_seconds > PROXY_SECONDS_MAX {
             let message = format!("the proxies play {} seconds in all", self.proxy_seconds);
             let help = format!(
                 "at most {PROXY_SECONDS_MAX} seconds of a proxy fit in one file; lower `for`, or split the file"
             );
-            let span = fields.span_of("tests");
-            self.reader
-                .error(Code::TooLarge, span, &path, message, help);
+            self.error(
+                at,
+                Code::TooLarge,
+                at.fields.span_of("tests"),
+                message,
+                help,
+            );
         }
         Some((rules?, tests))
     }
 
-    fn test(
-        &mut self,
-        node: &Rc<Node>,
-        path: &FieldPath<'_>,
-        names: &mut HashMap<String, Span>,
-    ) -> Option<Test> {
-        let fields = self.reader.fields(node, path, &TEST)?;
-        self.require(&fields, path, "name", "add `name: TEXT`");
-        let name = self.reader.text(&fields, path, "name").to_owned();
-        let span = fields.span_of("name");
+    fn test(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Test> {
+        let at = &self.section(node, path, &TEST)?;
+        self.require(at, "name", "add `name: TEXT`");
+        let name = self.text(at, "name").to_owned();
+        let span = at.fields.span_of("name");
         if !name.is_empty()
-            && self.reader.check_length(&name, span, path)
-            && let Some(first) = names.insert(name.clone(), span)
+            && self.reader.check_length(&name, span, &at.path)
+            && let Some(first) = self.names.insert(name.clone(), span)
         {
             let message = format!("duplicate test '{}'", excerpt(&name));
             let error = Diagnostic::error(Code::Duplicate, span, message);
             let error = error.related(first, "first defined here");
-            self.reader
-                .report(path, error.help("give each test a name of its own"));
+            let help = "give each test a name of its own";
+            self.reader.report(&at.path, error.help(help));
         }
-        self.require(
-            &fields,
-            path,
-            "start",
-            "add a time: `start: 2026-01-01T00:00:00Z`",
-        );
-        let start = self.moment(&fields, path, "start");
-        self.require(&fields, path, "steps", "add `steps:`, a list of `- ask: …`");
-        let items = self.reader.items(&fields, path, "steps", "- ask: …");
-        if items.len() > STEPS_MAX {
-            self.too_many(&fields, path, "steps", STEPS_MAX);
-            return None;
-        }
-        let mut steps = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            steps.extend(self.step(item, &path.item("steps", position)));
-        }
+        self.require(at, "start", "add a time: `start: 2026-01-01T00:00:00Z`");
+        let start = self.parsed(at, "start", moment);
+        self.require(at, "steps", "add `steps:`, a list of `- ask: …`");
+        let steps = self.list(at, "steps", "- ask: …", STEPS_MAX, Self::step);
         Some(Test {
             name,
             span,
@@ -215,66 +209,300 @@ impl Loader<'_> {
         })
     }
 
-    /// Reports a field that is absent or empty.
-    pub(super) fn require(
+    // Fields of a mapping.
+
+    pub(super) fn section<'n>(
         &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
+        node: &'n Node,
+        path: FieldPath<'n>,
+        mapping: &Mapping,
+    ) -> Option<Section<'n>> {
+        let fields = self.reader.fields(node, &path, mapping)?;
+        Some(Section { fields, path })
+    }
+
+    pub(super) fn text<'n>(&mut self, at: &Section<'n>, name: &str) -> &'n str {
+        self.reader.text(&at.fields, &at.path, name)
+    }
+
+    pub(super) fn integer(&mut self, at: &Section<'_>, name: &str) -> Option<u32> {
+        self.reader.integer(&at.fields, &at.path, name)
+    }
+
+    /// Reads the text of a field by a parser, and reports what it does not take.
+    pub(super) fn parsed<T>(
+        &mut self,
+        at: &Section<'_>,
         name: &str,
-        help: &str,
+        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        let text = self.text(at, name);
+        if text.is_empty() {
+            return None;
+        }
+        parse(text)
+            .map_err(|invalid| {
+                let message = format!("`{name}` {}", invalid.message);
+                let span = at.fields.span_of(name);
+                self.error(at, Code::UnknownValue, span, message, invalid.help);
+            })
+            .ok()
+    }
+
+    /// Reads a word that a field knows, and reports another one.
+    pub(super) fn word<T>(
+        &mut self,
+        at: &Section<'_>,
+        name: &str,
+        known: &[&str],
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let word = self.text(at, name);
+        let value = parse(word);
+        if value.is_none() && !word.is_empty() {
+            self.reader
+                .unknown_word(&at.fields, &at.path, name, (word, known));
+        }
+        value
+    }
+
+    /// Reads each item of a list of at most `most`.
+    pub(super) fn list<T>(
+        &mut self,
+        at: &Section<'_>,
+        name: &str,
+        example: &str,
+        most: usize,
+        mut read: impl FnMut(&mut Self, &Node, FieldPath<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        let items = self.reader.items(&at.fields, &at.path, name, example);
+        let mut found = Vec::new();
+        if items.len() > most {
+            let message = format!("more than {most} {name}");
+            let span = at.fields.key_span(name);
+            self.error(at, Code::TooLarge, span, message, "split the file");
+            return found;
+        }
+        for (position, item) in items.iter().enumerate() {
+            found.extend(read(self, item, at.path.item(name, position)));
+        }
+        found
+    }
+
+    /// A text, or a list of texts.
+    fn texts(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) -> Option<Vec<String>> {
+        let wrong = match &node.content {
+            Content::Scalar { text, .. } => return Some(vec![text.clone()]),
+            Content::Sequence(items) => {
+                if !self.reader.spend(items, node.span, path) {
+                    return None;
+                }
+                let texts = items.iter().map(|item| item.text().map(str::to_owned));
+                if let Some(texts) = texts.collect() {
+                    return Some(texts);
+                }
+                let wrong = items.iter().find(|item| item.text().is_none());
+                wrong.map_or(node, |item| item)
+            }
+            Content::Mapping(_) => node,
+        };
+        let message = format!("{name} is not text or a list of texts");
+        let help = format!("write `{name}: TEXT` or `{name}: [TEXT, TEXT]`");
+        self.wrong_type(path, wrong, message, help);
+        None
+    }
+
+    // Errors.
+
+    pub(super) fn error(
+        &mut self,
+        at: &Section<'_>,
+        code: Code,
+        span: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
     ) {
-        let is_empty = match fields.given(name).map(|node| &node.content) {
+        self.reader.error(code, span, &at.path, message, help);
+    }
+
+    /// Reports a node that is not of the type that it is to be.
+    pub(super) fn wrong_type(
+        &mut self,
+        path: &FieldPath<'_>,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let error = Diagnostic::error(Code::WrongType, node.span, message.into());
+        let error = error.label(format!("found {}", kind(node)));
+        self.reader.type_error(path, error.help(help));
+    }
+
+    /// Reports a field that is absent or empty.
+    pub(super) fn require(&mut self, at: &Section<'_>, name: &str, help: &str) {
+        let is_empty = match at.fields.given(name).map(|node| &node.content) {
             None => true,
             Some(Content::Scalar { text, .. }) => text.is_empty(),
             Some(Content::Sequence(items)) => items.is_empty(),
             Some(Content::Mapping(_)) => false,
         };
         // One mistake, one error: a misspelt key has been reported.
-        if is_empty && !fields.is_misspelt(name) {
+        if is_empty && !at.fields.is_misspelt(name) {
             let message = format!("`{name}` is missing or empty");
-            let span = fields.span_of(name);
-            self.reader
-                .error(Code::MissingKey, span, path, message, help);
+            self.error(at, Code::MissingKey, at.fields.span_of(name), message, help);
         }
     }
 
-    fn too_many(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, name: &str, most: usize) {
-        let message = format!("more than {most} {name}");
-        let span = fields.key_span(name);
-        self.reader
-            .error(Code::TooLarge, span, path, message, "split the file");
+    /// Reports a field that is written where it has no effect.
+    pub(super) fn no_effect(&mut self, at: &Section<'_>, name: &str, place: &str, help: &str) {
+        if at.fields.given(name).is_some() {
+            let message = format!("'{name}' has no effect {place}");
+            self.error(
+                at,
+                Code::MisplacedKey,
+                at.fields.key_span(name),
+                message,
+                help,
+            );
+        }
     }
 
-    /// Reads the text of a field by a parser, and reports what it does not take.
-    pub(super) fn parsed<T>(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, Invalid>,
-    ) -> Option<T> {
-        let text = self.reader.text(fields, path, name);
-        if text.is_empty() {
+    // Settings and rules.
+
+    /// Reads the settings: names of flags, and their values.
+    fn settings(&mut self, at: &Section<'_>) {
+        let Some(node) = at.fields.given("settings") else {
+            return;
+        };
+        let path = at.path.field("settings");
+        if !matches!(node.content, Content::Mapping(_)) {
+            let help = "write `NAME: VALUE` pairs, such as `all_or_nothing: true`";
+            self.wrong_type(&at.path, node, "settings is not a mapping", help);
+            return;
+        }
+        let known = Settings::decision_flags();
+        let mut flags = BTreeMap::new();
+        for pair in self.reader.free_form_pairs(node, &path) {
+            let name = pair.name.text().unwrap_or_default();
+            let Some(flag) = known.iter().find(|flag| flag.replace('-', "_") == name) else {
+                self.unknown_setting(name, pair.name.span, &path, &known);
+                continue;
+            };
+            let Some(values) = self.texts(pair.value, &path, name) else {
+                continue;
+            };
+            let given = format!("--{flag}={}", values.join(","));
+            match Settings::from_flags([given.as_str()]) {
+                Ok(_) if pair.merged => {
+                    flags.entry(flag.clone()).or_insert(given);
+                }
+                Ok(_) => {
+                    flags.insert(flag.clone(), given);
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    let first = text.lines().next().unwrap_or_default();
+                    let message = first.trim_start_matches("error: ");
+                    let help = format!("see `{flag}` in docs/settings.md");
+                    let span = pair.value.span;
+                    self.reader
+                        .error(Code::UnknownValue, span, &path, message, help);
+                }
+            }
+        }
+        if let Ok(settings) = Settings::from_flags(flags.into_values()) {
+            *self.settings = settings;
+        }
+    }
+
+    fn unknown_setting(&mut self, name: &str, span: Span, path: &FieldPath<'_>, known: &[String]) {
+        let message = format!("unknown setting '{}'", excerpt(name));
+        let error = Diagnostic::error(Code::UnknownKey, span, message);
+        let names: Vec<_> = known.iter().map(|flag| flag.replace('-', "_")).collect();
+        let error = if let Some(meant) = nearest(name, names.iter().map(String::as_str)) {
+            let help = format!("did you mean `{meant}`?");
+            error.help(help).edit(span, meant)
+        } else {
+            let names = names.join(", ");
+            error.help(format!("the settings of a file of tests are {names}"))
+        };
+        self.reader.report(path, error);
+    }
+
+    /// Reads the overlay, beside the file.
+    fn overlay(&mut self, at: &Section<'_>) {
+        let name = self.text(at, "overlay");
+        if name.is_empty() {
+            return;
+        }
+        let overlay = self.folder.join(name);
+        self.watched.push(WatchedPath::at(&overlay));
+        match read_one(&overlay) {
+            Ok(source) => self.overlay = Some(source),
+            Err(error) => {
+                let message = format!("the overlay cannot be read: {error}");
+                let help = "name a file, relative to this file";
+                let span = at.fields.span_of("overlay");
+                self.error(at, Code::UnreadableFile, span, message, help);
+            }
+        }
+    }
+
+    /// The rules that a field names, by paths beside the file.
+    pub(super) fn rule_files(&mut self, at: &Section<'_>, name: &str) -> Option<Arc<RuleFiles>> {
+        let node = at.fields.given(name)?;
+        let texts = self.texts(node, &at.path, name)?;
+        if texts.is_empty() {
             return None;
         }
-        match parse(text) {
-            Ok(value) => Some(value),
-            Err(invalid) => {
-                let span = fields.span_of(name);
-                let message = format!("`{name}` {}", invalid.message);
-                self.reader
-                    .error(Code::UnknownValue, span, path, message, invalid.help);
+        let paths: Vec<_> = texts.iter().map(|text| self.folder.join(text)).collect();
+        if let Some(rules) = self.rules.get(&paths) {
+            return rules.clone();
+        }
+        self.watch(&paths);
+        let rules = self.read_rules(&paths, node.span, at);
+        self.rules.insert(paths, rules.clone());
+        rules
+    }
+
+    fn read_rules(
+        &mut self,
+        paths: &[PathBuf],
+        span: Span,
+        at: &Section<'_>,
+    ) -> Option<Arc<RuleFiles>> {
+        let mut sources = Vec::new();
+        for rules in paths {
+            match RulesPath::Path(rules.clone()).read() {
+                Ok(read) => sources.extend(read),
+                Err(error) => {
+                    let message = format!("the rules cannot be read: {error}");
+                    let help = "name a rules file or a directory, relative to this file";
+                    self.error(at, Code::UnreadableFile, span, message, help);
+                    return None;
+                }
+            }
+        }
+        let options: Options = (&self.settings.rules_settings).into();
+        let limit_files = options.limit_files.clone();
+        let loaded = load_overlaid(&sources, self.overlay.as_ref(), options);
+        if let Some(limit_files) = limit_files {
+            self.watch(&limit_files.touched());
+        }
+        match loaded {
+            Ok(rules) => {
+                sources.extend(self.overlay.clone());
+                Some(Arc::new(RuleFiles { sources, rules }))
+            }
+            Err(report) => {
+                self.reports.push(report);
                 None
             }
         }
     }
 
-    pub(super) fn moment(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Moment> {
-        self.parsed(fields, path, name, moment)
+    fn watch(&mut self, paths: &[PathBuf]) {
+        let paths = paths.iter().map(|path| WatchedPath::at(path));
+        self.watched.extend(paths);
     }
 }

@@ -6,17 +6,13 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `grammar`, `grammar_expect` | the table of mappings and fields; reader and JSON Schema use it |
-//! | [`schema`] | the JSON Schema |
-//! | `load`, `rule_files`, `settings`, `steps`, `expectations` | a file as tests |
-//! | `quota_steps`, `quota_runner`, `rates` | steps that play proxies of a quota |
-//! | `requests`, `json_requests` | requests in each of their forms |
-//! | `moments` | times and durations as a file has them |
+//! | `grammar` | the table of mappings and fields; reader and JSON Schema use it |
 //! | `test_file` | what a file says |
+//! | `load`, `steps`, `quota_steps`, `expectations`, `requests` | a file as tests |
+//! | `values` | times, durations and rates as a file has them |
 //! | `runner` | runs a test |
 //! | `differences` | an answer compared with what was expected |
 //! | `coverage` | the rules that tests reached |
-//! | `watched_path` | whether files of a run have changed |
 //!
 //! What it deliberately does not do: print (`cli::test`), read the system's clock.
 
@@ -24,58 +20,22 @@ mod coverage;
 mod differences;
 mod expectations;
 mod grammar;
-mod grammar_expect;
-mod json_requests;
 mod load;
-mod moments;
-mod quota_runner;
 mod quota_steps;
-mod rates;
 mod requests;
-mod rule_files;
 mod runner;
-mod schema;
-mod settings;
 mod steps;
 mod test_file;
-mod watched_path;
+mod values;
 
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
+pub use self::grammar::schema;
 pub use self::load::{LoadFailure, load};
-pub use self::quota_runner::{PlayedProxies, PlayedProxy};
-pub use self::runner::{Explained, Failure, TestResult, run, run_on, simulation};
-pub use self::schema::schema;
-pub use self::test_file::{RuleFiles, Test, TestFile};
-pub use self::watched_path::WatchedPath;
-
-/// How large a file of tests may be, in bytes.
-pub const FILE_BYTES_MAX: u64 = 4 << 20;
-
-/// How many tests a file may have.
-pub const TESTS_MAX: usize = 10_000;
-
-/// How many steps a test may have.
-pub const STEPS_MAX: usize = 10_000;
-
-/// How often one step may ask.
-pub const TIMES_MAX: u32 = 1_000_000;
-
-/// How often the steps of one file may ask together.
-pub const ASKS_MAX: u64 = 10_000_000;
-
-/// How many proxies one step may have.
-pub const PROXIES_MAX: usize = 100;
-
-/// The largest weight of a proxy, as in the service.
-pub const WEIGHT_MAX: u32 = 1_000;
-
-/// How many seconds the proxies of one file may play together: the time of each step, and the time
-/// in which its proxies become idle, for each proxy.
-pub const PROXY_SECONDS_MAX: u64 = 10_000_000;
-
-/// How many bytes the buckets of one test may take.
-pub const MEMORY_MAX: usize = 256 << 20;
+pub use self::runner::{
+    Explained, Failure, PlayedProxies, PlayedProxy, TestResult, run, run_on, simulation,
+};
+pub use self::test_file::{RuleFiles, Test, TestFile, WatchedPath};
 
 #[cfg(test)]
 mod quota_tests;

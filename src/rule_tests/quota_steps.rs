@@ -5,60 +5,36 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::quota::play::{BucketId, Offer, Play, STEP_MS};
-use crate::rule_tests::grammar_expect::{EXPECT, OF_QUOTAS};
-use crate::rule_tests::load::Loader;
-use crate::rule_tests::moments::{Invalid, duration};
-use crate::rule_tests::rates::{RateRange, rate, rate_range};
-use crate::rule_tests::test_file::{Action, ExpectedQuota, QuotaStep, Request, Value};
-use crate::rule_tests::{PROXIES_MAX, WEIGHT_MAX};
+use crate::rule_tests::grammar::{EXPECT, OF_QUOTAS, WEIGHT_MAX};
+use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::test_file::{ExpectedQuota, QuotaStep, Request, Value};
+use crate::rule_tests::values::{Invalid, duration, rate, rate_range};
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, Span, kind};
+use crate::rules::file::{Code, Diagnostic, FieldPath, Span};
 use crate::rules::yaml::{Content, Node};
+
+/// How many proxies one step may have.
+const PROXIES_MAX: usize = 100;
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// Reads a step with `quota`, whose id is in this request.
-    pub(super) fn quota(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        request: Option<Request>,
-    ) -> Option<Action> {
-        self.require(
-            fields,
-            path,
-            "proxies",
-            "add `proxies: { NAME: REQUESTS_A_SECOND }`",
-        );
-        self.require(fields, path, "for", "add `for: 60s`");
-        let offers = self.offers(fields, path);
-        let steps = self.quota_steps(fields, path);
-        let restart = self.reader.boolean(fields, path, "restart");
-        let expected = self.expected_quota(fields, path, &offers);
+    pub(super) fn quota(&mut self, at: &Section<'_>, id: Option<Request>) -> Option<QuotaStep> {
+        self.require(at, "proxies", "add `proxies: { NAME: REQUESTS_A_SECOND }`");
+        self.require(at, "for", "add `for: 60s`");
+        let offers = self.offers(at);
+        let steps = self.quota_steps(at);
+        let restart = self.reader.boolean(&at.fields, &at.path, "restart");
+        let expected = self.expected_quota(at, &offers).unwrap_or_default();
         let seconds = steps.unwrap_or(0).saturating_mul(STEP_MS) / 1_000;
-        let ttl_seconds = self.settings.quotas.quota_ttl_seconds;
-        let seconds = seconds.saturating_add(Play::rest_seconds_max(ttl_seconds));
+        let rest = Play::rest_seconds_max(self.settings.quotas.quota_ttl_seconds);
         let proxies = offers.len().max(1) as u64;
-        self.proxy_seconds = self
-            .proxy_seconds
-            .saturating_add(seconds.saturating_mul(proxies));
-        let request = request?;
-        let span = fields.span_of("quota");
-        let [descriptor] = request.descriptors.as_slice() else {
-            let message = format!("an id of {} descriptors", request.descriptors.len());
-            let help = "write one step for each id";
-            self.reader
-                .error(Code::ConflictingKeys, span, path, message, help);
-            return None;
-        };
-        if descriptor.hits.is_some() || descriptor.limit.is_some() {
-            let help = "remove `hits` and `limit`";
-            let message = "an id has no hits and no limit";
-            self.reader
-                .error(Code::ConflictingKeys, span, path, message, help);
-        }
-        let entries = descriptor.entries.clone();
+        let seconds = seconds.saturating_add(rest).saturating_mul(proxies);
+        self.proxy_seconds = self.proxy_seconds.saturating_add(seconds);
+        let id = id?;
+        let help = "write one step for each id";
+        let entries = self.only_entries(at, "quota", &id, "an id", help)?;
         let mut pairs: Vec<(Bytes, Bytes)> = entries
             .iter()
             .map(|(key, value)| (key.clone().into(), value.clone().into()))
@@ -71,13 +47,18 @@ impl Loader<'_> {
         if let Some(key) = twice {
             let message = format!("the id has the key '{}' twice", excerpt(&key));
             let help = "an id of a bucket is a map: write each key once";
-            self.reader
-                .error(Code::Duplicate, span, path, message, help);
+            self.error(
+                at,
+                Code::Duplicate,
+                at.fields.span_of("quota"),
+                message,
+                help,
+            );
             return None;
         }
-        Some(Action::Quota(Box::new(QuotaStep {
+        Some(QuotaStep {
             id: BucketId {
-                domain: request.domain,
+                domain: id.domain,
                 pairs: pairs.into(),
             },
             entries,
@@ -85,118 +66,103 @@ impl Loader<'_> {
             steps: steps?,
             restart,
             expected,
-        })))
+        })
     }
 
     /// Reads `for`, in steps of the play.
-    fn quota_steps(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<u64> {
-        let us = self.parsed(fields, path, "for", duration)?;
+    fn quota_steps(&mut self, at: &Section<'_>) -> Option<u64> {
+        let us = self.parsed(at, "for", duration)?;
         let step_us = STEP_MS * 1_000;
         if us >= step_us && us.is_multiple_of(step_us) {
             return Some(us / step_us);
         }
         let message = "a play lasts tenths of a second";
         let help = "write a time such as 60s or 500ms";
-        let span = fields.span_of("for");
-        self.reader
-            .error(Code::OutOfRange, span, path, message, help);
+        self.error(
+            at,
+            Code::OutOfRange,
+            at.fields.span_of("for"),
+            message,
+            help,
+        );
         None
     }
 
     /// Reads `proxies` and `weights`, in the order of the file.
-    fn offers(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Vec<Offer> {
-        let rates = self.by_name(fields, path, "proxies", rate);
+    fn offers(&mut self, at: &Section<'_>) -> Vec<Offer> {
+        let rates = self.by_name(at, "proxies", rate);
         if rates.len() > PROXIES_MAX {
             let message = format!("{} proxies in one step", rates.len());
             let help = format!("write at most {PROXIES_MAX} proxies");
-            let span = fields.key_span("proxies");
-            self.reader
-                .error(Code::TooLarge, span, path, message, &help);
+            self.error(
+                at,
+                Code::TooLarge,
+                at.fields.key_span("proxies"),
+                message,
+                help,
+            );
             return Vec::new();
         }
-        let mut offers: Vec<_> = rates
-            .into_iter()
-            .map(|(proxy, rate)| Offer {
-                proxy,
-                rate: rate.value,
-                weight: 1,
-            })
-            .collect();
-        let weights = self.by_name(fields, path, "weights", |text| {
-            let weight = text.parse().ok();
-            weight
-                .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
-                .ok_or_else(|| Invalid {
-                    message: format!("is '{}'", excerpt(text)),
-                    help: format!("write a number from 1 to {WEIGHT_MAX}"),
-                })
+        let offers = rates.into_iter().map(|(proxy, rate)| Offer {
+            proxy,
+            rate: rate.value,
+            weight: 1,
+        });
+        let mut offers: Vec<_> = offers.collect();
+        let weights = self.by_name(at, "weights", |text| match text.parse() {
+            Ok(weight) if (1..=WEIGHT_MAX).contains(&weight) => Ok(weight),
+            _ => {
+                let help = format!("write a number from 1 to {WEIGHT_MAX}");
+                Err(Invalid::new(format!("is '{}'", excerpt(text)), help))
+            }
         });
         for (name, weight) in weights {
             match offers.iter_mut().find(|offer| offer.proxy == name) {
                 Some(offer) => offer.weight = weight.value,
-                None => self.unknown_proxy(path, "weights", (&name, weight.span), &offers),
+                None => self.unknown_proxy(at, "weights", &name, weight.span, &offers),
             }
         }
         offers
     }
 
     /// Reads the field `expect` of a step with `quota`.
-    fn expected_quota(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        offers: &[Offer],
-    ) -> ExpectedQuota {
-        let Some(node) = fields.given("expect") else {
-            return ExpectedQuota::default();
-        };
-        let path = path.field("expect");
-        let Some(fields) = self.reader.fields(node, &path, &EXPECT) else {
-            return ExpectedQuota::default();
-        };
+    fn expected_quota(&mut self, step: &Section<'_>, offers: &[Offer]) -> Option<ExpectedQuota> {
+        let node = step.fields.given("expect")?;
+        let at = &self.section(node, step.path.field("expect"), &EXPECT)?;
+        let help = format!("a step with `quota` expects {}", OF_QUOTAS.join(", "));
         for field in EXPECT.fields {
-            if !OF_QUOTAS.contains(&field.name) && fields.given(field.name).is_some() {
-                let message = format!("'{}' has no effect beside `quota`", field.name);
-                let help = format!("a step with `quota` expects {}", OF_QUOTAS.join(", "));
-                let span = fields.key_span(field.name);
-                self.reader
-                    .error(Code::MisplacedKey, span, &path, message, &help);
+            if !OF_QUOTAS.contains(&field.name) {
+                self.no_effect(at, field.name, "beside `quota`", &help);
             }
         }
-        let passed = self.by_name(&fields, &path, "passed", rate_range);
+        let passed = self.by_name(at, "passed", rate_range);
         for (name, range) in &passed {
             if offers.iter().all(|offer| offer.proxy != *name) {
-                self.unknown_proxy(&path, "passed", (name, range.span), offers);
+                self.unknown_proxy(at, "passed", name, range.span, offers);
             }
         }
-        let abandoned = fields.given("abandoned").is_some().then(|| Value {
-            value: self.reader.boolean(&fields, &path, "abandoned"),
-            span: fields.span_of("abandoned"),
-        });
-        ExpectedQuota {
-            passed,
-            total: self.range(&fields, &path, "total"),
-            highest_total: self.range(&fields, &path, "highest_total"),
-            abandoned,
+        let abandoned = at.fields.given("abandoned").is_some();
+        let abandoned = abandoned.then(|| self.reader.boolean(&at.fields, &at.path, "abandoned"));
+        let passed = passed.into_iter();
+        let mut rates: Vec<_> = passed
+            .map(|(name, range)| (format!("passed.{name}"), range))
+            .collect();
+        for field in ["total", "highest_total"] {
+            let range = at.value(field, self.parsed(at, field, rate_range));
+            rates.extend(range.map(|range| (field.to_owned(), range)));
         }
-    }
-
-    fn range(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        name: &str,
-    ) -> Option<Value<RateRange>> {
-        let value = self.parsed(fields, path, name, rate_range)?;
-        let span = fields.span_of(name);
-        Some(Value { value, span })
+        Some(ExpectedQuota {
+            rates,
+            abandoned: at.value("abandoned", abandoned),
+        })
     }
 
     fn unknown_proxy(
         &mut self,
-        path: &FieldPath<'_>,
+        at: &Section<'_>,
         field: &str,
-        (name, span): (&str, Span),
+        name: &str,
+        span: Span,
         offers: &[Offer],
     ) {
         // One mistake, one error: `proxies` has been reported.
@@ -206,45 +172,41 @@ impl Loader<'_> {
         let message = format!("`{field}` names the proxy '{}'", excerpt(name));
         let names: Vec<_> = offers.iter().map(|offer| offer.proxy.as_str()).collect();
         let help = format!("the proxies of this step are {}", names.join(", "));
-        self.reader
-            .error(Code::UnknownValue, span, path, message, excerpt(&help));
+        self.error(at, Code::UnknownValue, span, message, excerpt(&help));
     }
 
     /// Reads the values of a mapping of names, in the order of the file.
     fn by_name<T>(
         &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
+        at: &Section<'_>,
         field: &str,
         parse: impl Fn(&str) -> Result<T, Invalid>,
     ) -> Vec<(String, Value<T>)> {
-        let Some(node) = fields.given(field) else {
-            return Vec::new();
+        let mut found: Vec<(String, Value<T>)> = Vec::new();
+        let Some(node) = at.fields.given(field) else {
+            return found;
         };
-        let here = path.field(field);
         if !matches!(node.content, Content::Mapping(_)) {
             let message = format!("{field} is not a mapping");
-            let error = Diagnostic::error(Code::WrongType, node.span, message);
-            let error = error.label(format!("found {}", kind(node)));
-            self.reader
-                .type_error(path, error.help("write `NAME: NUMBER` pairs"));
-            return Vec::new();
+            self.wrong_type(&at.path, node, message, "write `NAME: NUMBER` pairs");
+            return found;
         }
-        let mut found: Vec<(String, Value<T>)> = Vec::new();
+        let path = at.path.field(field);
         let mut places = HashMap::new();
-        for pair in self.reader.free_form_pairs(node, &here) {
+        for pair in self.reader.free_form_pairs(node, &path) {
             let name = pair.name.text().unwrap_or_default();
             if places.contains_key(name) && pair.merged {
                 continue;
             }
-            if let Some(first) = places.insert(name.to_owned(), pair.name.span) {
+            if let Some(first) = places.insert(name, pair.name.span) {
                 let message = format!("'{}' twice in `{field}`", excerpt(name));
                 let error = Diagnostic::error(Code::Duplicate, pair.name.span, message);
                 let error = error.related(first, "first defined here");
-                self.reader.report(&here, error.help("remove one of them"));
+                self.reader.report(&path, error.help("remove one of them"));
                 continue;
             }
-            if let Some(value) = self.value_of(pair.value, &here, (field, name), &parse) {
+            let full_name = format!("`{field}.{}`", excerpt(name));
+            if let Some(value) = self.value_of(pair.value, &path, &full_name, &parse) {
                 found.push((name.to_owned(), value));
             }
         }
@@ -255,24 +217,21 @@ impl Loader<'_> {
         &mut self,
         node: &Node,
         path: &FieldPath<'_>,
-        (field, name): (&str, &str),
+        name: &str,
         parse: impl Fn(&str) -> Result<T, Invalid>,
     ) -> Option<Value<T>> {
-        let span = node.span;
-        let name = excerpt(name);
         let Some(text) = node.text().filter(|_| !node.is_null()) else {
-            let message = format!("`{field}.{name}` is not a number");
-            let error = Diagnostic::error(Code::WrongType, span, message);
-            let error = error.label(format!("found {}", kind(node)));
-            self.reader.type_error(path, error.help("write one number"));
+            let message = format!("{name} is not a number");
+            self.wrong_type(path, node, message, "write one number");
             return None;
         };
+        let span = node.span;
         match parse(text) {
             Ok(value) => Some(Value { value, span }),
-            Err(invalid) => {
-                let message = format!("`{field}.{name}` {}", invalid.message);
+            Err(Invalid { message, help }) => {
+                let message = format!("{name} {message}");
                 self.reader
-                    .error(Code::OutOfRange, span, path, message, invalid.help);
+                    .error(Code::OutOfRange, span, path, message, help);
                 None
             }
         }

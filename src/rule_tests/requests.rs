@@ -1,13 +1,20 @@
 //! Requests, as a file of tests has them: a short form, a long form, protobuf JSON.
+//!
+//! Protobuf JSON is written as YAML. It is read as JSON with each key and value on a line of its
+//! own, so that an error of the JSON reader leads to a place in the file.
 
 use prost::Message as _;
 
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
+use crate::protobuf_json::Transcoder;
+use crate::rule_tests::load::{Loader, Section};
 use crate::rule_tests::test_file::{Descriptor, Override, Request};
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::{Code, FieldPath, Span};
+use crate::rules::yaml::{Content, Node};
 use crate::simulation::ReservationStep;
-use tollgate_limiter::Unit;
 
 /// What stands for the number of the request in a value.
 const NUMBER: &str = "{n}";
@@ -28,7 +35,7 @@ pub(super) fn short_form(text: &str) -> Result<Request, String> {
 
 fn descriptor(text: &str) -> Result<Descriptor, String> {
     let entries = text.split(',').map(str::trim).map(|entry| {
-        let excerpt = crate::rules::excerpt::excerpt(entry);
+        let excerpt = excerpt(entry);
         match entry.split_once('=') {
             None => Err(format!(
                 "the entry '{excerpt}' has no `=`; write `KEY=` for an empty value"
@@ -64,19 +71,18 @@ impl Request {
         match &self.call {
             None if self.is_refund => "refund",
             None => "ask",
-            Some(call) => call.step.action(),
+            Some((_, step)) => step.action(),
         }
     }
 
     /// What the request of this number does with which reservation; none for a request of Envoy.
     pub(super) fn call_of(&self, number: u32) -> Option<(ReservationStep, String)> {
-        let call = self.call.as_ref()?;
-        let id = call.id.replace(NUMBER, &number.to_string());
-        Some((call.step, id))
+        let (id, step) = self.call.as_ref()?;
+        Some((*step, id.replace(NUMBER, &number.to_string())))
     }
 
     /// Whether each request of a step is another one.
-    fn is_numbered(&self) -> bool {
+    pub(super) fn is_numbered(&self) -> bool {
         let mut entries = self.descriptors.iter().flat_map(|one| &one.entries);
         entries.any(|(_, value)| value.contains(NUMBER))
     }
@@ -89,6 +95,15 @@ impl Request {
             *value = value.replace(NUMBER, &number.to_string());
         }
         request
+    }
+
+    /// The message of the request with this number.
+    pub(super) fn message(&self, number: u32) -> Vec<u8> {
+        if self.is_numbered() {
+            self.numbered(number).encode()
+        } else {
+            self.encode()
+        }
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -152,48 +167,10 @@ impl Request {
     }
 }
 
-/// The messages of a step's requests. If they are all the same, one is encoded.
-pub(super) struct Messages {
-    is_numbered: bool,
-    message: Vec<u8>,
-}
-
-/// The messages of requests that differ only in their numbers.
-pub(super) fn encoded_once(request: &Request) -> Messages {
-    let is_numbered = request.is_numbered();
-    Messages {
-        is_numbered,
-        message: if is_numbered {
-            Vec::new()
-        } else {
-            request.encode()
-        },
-    }
-}
-
-// === impl Messages ===
-
-impl Messages {
-    /// The message of this number.
-    pub(super) fn message(&mut self, request: &Request, number: u32) -> &[u8] {
-        if self.is_numbered {
-            self.message = request.numbered(number).encode();
-        }
-        &self.message
-    }
-}
-
 fn encoded_override(limit: Override) -> common::rate_limit_descriptor::RateLimitOverride {
-    let unit = match limit.unit {
-        Unit::Second => RateLimitUnit::Second,
-        Unit::Minute => RateLimitUnit::Minute,
-        Unit::Hour => RateLimitUnit::Hour,
-        Unit::Day => RateLimitUnit::Day,
-        // Envoy has no name for it, and a file of tests cannot say it.
-        Unit::Week => RateLimitUnit::Unknown,
-        Unit::Month => RateLimitUnit::Month,
-        Unit::Year => RateLimitUnit::Year,
-    };
+    // Envoy has no name for a week, and a file of tests cannot say it.
+    let unit = RateLimitUnit::from_str_name(&limit.unit.name().to_uppercase());
+    let unit = unit.unwrap_or(RateLimitUnit::Unknown);
     common::rate_limit_descriptor::RateLimitOverride {
         requests_per_unit: limit.requests_per_unit,
         unit: unit.into(),
@@ -201,7 +178,117 @@ fn encoded_override(limit: Override) -> common::rate_limit_descriptor::RateLimit
     }
 }
 
-/// The units that a limit of a request may have.
-pub(super) fn carried_units() -> impl Iterator<Item = Unit> {
-    Unit::ALL.into_iter().filter(|unit| *unit != Unit::Week)
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Reads a request in protobuf JSON, written as YAML.
+    pub(super) fn protobuf_json(&mut self, at: &Section<'_>) -> Option<Request> {
+        let node = at.fields.given("request")?;
+        let mut json = JsonText::default();
+        if !self.write_json(node, &at.path, &mut json) {
+            return None;
+        }
+        let decoded = match Transcoder::new() {
+            Ok(transcoder) => transcoder.decode_request(json.text.as_bytes()),
+            Err(error) => {
+                let help = "this is a defect in tollgate";
+                self.error(at, Code::UnknownValue, node.span, error, help);
+                return None;
+            }
+        };
+        match decoded {
+            Ok(encoded) => Some(Request {
+                encoded: Some(encoded),
+                ..Request::default()
+            }),
+            Err(error) => {
+                let line = error.line.saturating_sub(1);
+                let span = json.spans.get(line).copied().unwrap_or(node.span);
+                // The position is that in our own text.
+                let message = error.message.split(" at line ").next().unwrap_or_default();
+                let message = format!("the request is no RateLimitRequest: {message}");
+                let help =
+                    "write the fields of Envoy's RateLimitRequest, as protobuf JSON has them";
+                self.error(at, Code::UnknownValue, span, message, help);
+                None
+            }
+        }
+    }
+
+    /// Writes a node as JSON, each key and value on a line of its own.
+    fn write_json(&mut self, node: &Node, path: &FieldPath<'_>, json: &mut JsonText) -> bool {
+        match &node.content {
+            Content::Scalar { .. } => json.push(&json_scalar(node).to_string(), node.span),
+            Content::Sequence(items) => {
+                if !self.reader.spend(items, node.span, path) {
+                    return false;
+                }
+                json.push("[", node.span);
+                for (position, item) in items.iter().enumerate() {
+                    if position > 0 {
+                        json.push(",", item.span);
+                    }
+                    if !self.write_json(item, path, json) {
+                        return false;
+                    }
+                }
+                json.push("]", node.span);
+            }
+            Content::Mapping(pairs) => {
+                let nodes = pairs.iter().flat_map(|(key, value)| [key, value]);
+                if !self.reader.spend(nodes, node.span, path) {
+                    return false;
+                }
+                json.push("{", node.span);
+                for (position, (key, value)) in pairs.iter().enumerate() {
+                    if position > 0 {
+                        json.push(",", key.span);
+                    }
+                    let name = serde_json::Value::from(key.text().unwrap_or_default());
+                    json.push(&format!("{name}:"), key.span);
+                    if !self.write_json(value, path, json) {
+                        return false;
+                    }
+                }
+                json.push("}", node.span);
+            }
+        }
+        true
+    }
+}
+
+/// JSON with the place of each of its lines in a file.
+#[derive(Debug, Default)]
+struct JsonText {
+    text: String,
+    spans: Vec<Span>,
+}
+
+// === impl JsonText ===
+
+impl JsonText {
+    fn push(&mut self, line: &str, span: Span) {
+        self.text.push_str(line);
+        self.text.push('\n');
+        self.spans.push(span);
+    }
+}
+
+/// A scalar as JSON: in quotes it is text.
+fn json_scalar(node: &Node) -> serde_json::Value {
+    let text = node.text().unwrap_or_default();
+    if node.is_null() {
+        return serde_json::Value::Null;
+    }
+    let number = node
+        .integer()
+        .and_then(|number| u64::try_from(number).ok())
+        .map(serde_json::Value::from);
+    let boolean = || match text {
+        "true" => Some(true.into()),
+        "false" => Some(false.into()),
+        _ => None,
+    };
+    let plain = number.or_else(boolean).filter(|_| node.is_plain());
+    plain.unwrap_or_else(|| text.into())
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use tollgate_limiter::Code;
 
 use crate::pipeline::Generation;
-use crate::quota::play::Play;
-use crate::rule_tests::MEMORY_MAX;
+use crate::quota::play::{Play, Played, STEP_MS};
 use crate::rule_tests::coverage::Coverage;
-use crate::rule_tests::differences::{Answered, Difference, compare};
-use crate::rule_tests::moments::Moment;
-use crate::rule_tests::quota_runner::{PlayedProxies, run_quota};
-use crate::rule_tests::requests::encoded_once;
+use crate::rule_tests::differences::{Answered, Difference, compare, compare_quota};
 use crate::rule_tests::test_file::{
     Action, Ask, QuotaStep, Request, RuleFiles, Step, Test, TestFile,
 };
+use crate::rule_tests::values::{Moment, rate_text};
 use crate::rules::file::Span;
 use crate::simulation::{Answer, Simulation, SimulationError};
+
+/// How many bytes the buckets of one test may take.
+const MEMORY_MAX: usize = 256 << 20;
 
 /// How many failures of one test are kept. Further ones are counted.
 const FAILURES_MAX: usize = 20;
 
 /// The result of a test.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TestResult {
     /// The steps that failed, in order. Empty when the test passed.
     pub failures: Vec<Failure>,
@@ -62,11 +62,24 @@ pub struct Explained {
     pub entries: Vec<(String, String)>,
 }
 
-/// What a failure of a step shows.
-struct Found {
-    differences: Vec<Difference>,
-    explained: Option<Explained>,
-    played: Option<PlayedProxies>,
+/// What the proxies of a step offered, and what passed, in requests a second.
+#[derive(Debug, Eq, PartialEq)]
+pub struct PlayedProxies {
+    /// In the order of the file.
+    pub proxies: Vec<PlayedProxy>,
+    /// All of them together.
+    pub total: PlayedProxy,
+}
+
+/// What one proxy offered, and what passed, in requests a second.
+#[derive(Debug, Eq, PartialEq)]
+pub struct PlayedProxy {
+    /// Its name.
+    pub name: String,
+    /// What it offered.
+    pub offered: String,
+    /// What passed in the last ten seconds of the step.
+    pub passed: String,
 }
 
 /// A test in progress.
@@ -94,18 +107,6 @@ pub fn run(
     Ok(run_on(simulation(file, test)?, file, test, coverage))
 }
 
-/// Runs one test whose buckets take at most so many bytes.
-#[cfg(test)]
-pub(super) fn run_within(
-    memory_max: usize,
-    file: &TestFile,
-    test: &Test,
-    coverage: &mut Coverage,
-) -> Result<TestResult, SimulationError> {
-    let simulation = simulation_within(memory_max, file, test)?;
-    Ok(run_on(simulation, file, test, coverage))
-}
-
 /// The simulation in which a test of a file begins.
 ///
 /// # Errors
@@ -115,7 +116,8 @@ pub fn simulation(file: &TestFile, test: &Test) -> Result<Simulation, Simulation
     simulation_within(MEMORY_MAX, file, test)
 }
 
-fn simulation_within(
+/// The same, where buckets take at most so many bytes.
+pub(super) fn simulation_within(
     memory_max: usize,
     file: &TestFile,
     test: &Test,
@@ -140,14 +142,10 @@ pub fn run_on(
         rules: &file.rules,
         zone: test.start.clone(),
         coverage,
-        result: TestResult {
-            failures: Vec::new(),
-            failures_omitted: 0,
-            requests: 0,
-        },
+        result: TestResult::default(),
     };
     for (position, step) in test.steps.iter().enumerate() {
-        run.step(step, position.saturating_add(1));
+        run.step(step, position + 1);
     }
     run.result
 }
@@ -158,18 +156,6 @@ impl TestResult {
     /// Whether the test passed.
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
-    }
-}
-
-// === impl Found ===
-
-impl Found {
-    fn one(difference: Difference) -> Self {
-        Self {
-            differences: vec![difference],
-            explained: None,
-            played: None,
-        }
     }
 }
 
@@ -198,7 +184,8 @@ impl<'t> Run<'t> {
                 if let Err(error) = self.simulation.reset(domain, entries) {
                     let difference = Difference::of_error("reset", &error, step.span);
                     let request = Request::of_one(domain, entries);
-                    self.fail(step, number, "reset", &request, Found::one(difference));
+                    let action = format!("reset {}", request.text());
+                    self.fail(step, number, action, vec![difference]);
                 }
             }
             Action::Ask(ask) => self.ask(step, number, ask),
@@ -206,33 +193,50 @@ impl<'t> Run<'t> {
         }
     }
 
+    /// Plays the proxies of a step. The clock moves forward by its time.
     fn quota(&mut self, step: &Step, number: usize, quota: &QuotaStep) {
-        let result = run_quota(quota, step.span, &mut self.simulation, &mut self.play);
-        if let Some(index) = result.rule {
-            self.coverage
-                .reach(self.rules, index..index.saturating_add(1));
+        let (simulation, play, id) = (&mut self.simulation, &mut self.play, &quota.id);
+        play.rest_until(simulation.uptime_ms());
+        if quota.restart {
+            play.restart();
         }
-        if result.differences.is_empty() {
+        let rule = simulation.quota_rule(id.domain.as_bytes(), &id.pairs);
+        let index = rule.as_ref().map(|rule| rule.index);
+        let result = play.play(id, rule, &quota.offers, quota.steps);
+        let us = quota.steps.saturating_mul(STEP_MS).saturating_mul(1_000);
+        simulation.set_time(simulation.now().plus_us(us));
+        if let Some(index) = index {
+            self.coverage.reach(self.rules, index..index + 1);
+        }
+        let differences = compare_quota(quota, step.span, index.is_some(), &result);
+        if differences.is_empty() {
             return;
         }
-        let domain = quota.id.domain.clone();
-        let request = Request::of_one(&domain, &quota.entries);
-        let explained = self.simulation.rules().map(|rules| Explained {
-            rules,
-            domain,
-            entries: result.entries,
+        let mut entries = quota.entries.clone();
+        let explained = self.simulation.rules().map(|rules| {
+            // `explain` needs them in the order of the rule's keys.
+            if let Some(rule) = index.and_then(|index| rules.rules.rules().get(index)) {
+                let place = |key: &str| rule.path.iter().position(|level| level.key == key);
+                entries.sort_by_key(|(key, _)| place(key));
+            }
+            Explained {
+                rules,
+                domain: id.domain.clone(),
+                entries,
+            }
         });
-        let found = Found {
-            differences: result.differences,
-            explained,
-            played: Some(result.played),
-        };
-        self.fail(step, number, "quota", &request, found);
+        let request = Request::of_one(&id.domain, &quota.entries);
+        let action = format!("quota {}", request.text());
+        if let Some(failure) = self.fail(step, number, action, differences) {
+            failure.explained = explained;
+            failure.played = Some(played(quota, &result));
+        }
     }
 
     fn ask(&mut self, step: &Step, number: usize, ask: &Ask) {
         let name = ask.request.action();
-        let mut once = encoded_once(&ask.request);
+        // One message stands for all, if they are the same.
+        let once = (!ask.request.is_numbered()).then(|| ask.request.message(1));
         let mut admitted: u32 = 0;
         let mut last = None;
         for time in 1..=ask.times {
@@ -240,12 +244,12 @@ impl<'t> Run<'t> {
                 let later = self.simulation.now().plus_us(ask.every_us);
                 self.simulation.set_time(later);
             }
-            let message = once.message(&ask.request, time);
+            let message = once.clone().unwrap_or_else(|| ask.request.message(time));
             let decided = match ask.request.call_of(time) {
-                None => self.simulation.decide(message),
-                Some((step, id)) => self.simulation.decide_step(message, &id, step),
+                None => self.simulation.decide(&message),
+                Some((step, id)) => self.simulation.decide_step(&message, &id, step),
             };
-            self.result.requests = self.result.requests.saturating_add(1);
+            self.result.requests += 1;
             let decided = decided.and_then(|answer| match &answer.code {
                 Ok(_) => Ok(answer),
                 Err(error) => Err(error.clone()),
@@ -254,18 +258,21 @@ impl<'t> Run<'t> {
                 Ok(answer) => answer,
                 Err(error) => {
                     let difference = Difference::of_error("answer", &error, step.span);
-                    let request = ask.request.shown(message, time);
-                    self.fail(step, number, name, &request, Found::one(difference));
+                    let request = ask.request.shown(&message, time);
+                    let action = format!("{name} {}", request.text());
+                    self.fail(step, number, action, vec![difference]);
                     return;
                 }
             };
             for reached in &answer.matched {
                 self.coverage.reach(self.rules, reached.clone());
             }
-            admitted = admitted.saturating_add(u32::from(answer.code == Ok(Code::Ok)));
-            last = Some((answer, time));
+            admitted += u32::from(answer.code == Ok(Code::Ok));
+            last = Some((answer, message, time));
         }
-        let Some((answer, time)) = last else { return };
+        let Some((answer, message, time)) = last else {
+            return;
+        };
         let Some(rules) = self.simulation.rules() else {
             return;
         };
@@ -276,37 +283,41 @@ impl<'t> Run<'t> {
         };
         let differences = compare(&ask.expected, &answered);
         if !differences.is_empty() {
-            let message = once.message(&ask.request, time);
-            let request = ask.request.shown(message, time);
-            let explained = explained(&request, &answer, rules);
-            let found = Found {
-                differences,
-                explained,
-                played: None,
-            };
-            self.fail(step, number, name, &request, found);
+            let request = ask.request.shown(&message, time);
+            let action = format!("{name} {}", request.text());
+            if let Some(failure) = self.fail(step, number, action, differences) {
+                failure.explained = explained(&request, &answer, rules);
+            }
         }
     }
 
-    fn fail(&mut self, step: &Step, number: usize, name: &str, request: &Request, found: Found) {
-        if self.result.failures.len() >= FAILURES_MAX {
-            let omitted = &mut self.result.failures_omitted;
-            *omitted = omitted.saturating_add(1);
-            return;
+    /// Adds a failure, unless there are too many.
+    fn fail(
+        &mut self,
+        step: &Step,
+        number: usize,
+        action: String,
+        differences: Vec<Difference>,
+    ) -> Option<&mut Failure> {
+        let result = &mut self.result;
+        if result.failures.len() >= FAILURES_MAX {
+            result.failures_omitted += 1;
+            return None;
         }
         let now = Moment {
             at: self.simulation.now(),
             zone: self.zone.zone.clone(),
         };
-        self.result.failures.push(Failure {
+        result.failures.push(Failure {
             step: number,
             span: step.span,
             time: now.to_string(),
-            action: format!("{name} {}", request.text()),
-            differences: found.differences,
-            explained: found.explained,
-            played: found.played,
+            action,
+            differences,
+            explained: None,
+            played: None,
         });
+        result.failures.last_mut()
     }
 }
 
@@ -319,4 +330,23 @@ fn explained(request: &Request, answer: &Answer, rules: Arc<Generation>) -> Opti
         domain: request.domain.clone(),
         entries: descriptor.entries.clone(),
     })
+}
+
+fn played(step: &QuotaStep, result: &Played) -> PlayedProxies {
+    let offers = step.offers.iter().zip(&result.passed);
+    let offered = step.offers.iter().map(|offer| offer.rate).sum();
+    PlayedProxies {
+        proxies: offers
+            .map(|(offer, passed)| PlayedProxy {
+                name: offer.proxy.clone(),
+                offered: rate_text(offer.rate),
+                passed: rate_text(*passed),
+            })
+            .collect(),
+        total: PlayedProxy {
+            name: "total".to_owned(),
+            offered: rate_text(offered),
+            passed: rate_text(result.total),
+        },
+    }
 }

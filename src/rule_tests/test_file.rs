@@ -1,14 +1,13 @@
 //! What a file of tests says.
 
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::file_stamp::FileStamp;
 use crate::quota::play::{BucketId, Offer};
-use crate::rule_tests::moments::{Moment, Wait};
-use crate::rule_tests::rates::RateRange;
-use crate::rule_tests::watched_path::WatchedPath;
+use crate::rule_tests::values::{Moment, RateRange};
 use crate::rules::file::{Diagnostic, Span};
-use crate::rules::path::Source;
+use crate::rules::path::{RulesPath, Source, test_files};
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::simulation::ReservationStep;
@@ -33,9 +32,17 @@ pub struct TestFile {
 /// Rules that tests use, and the files that they are from.
 #[derive(Debug)]
 pub struct RuleFiles {
-    /// The files.
     pub(super) sources: Vec<Source>,
     pub(super) rules: Rules,
+}
+
+/// A file or directory that a run uses, and the stamps of its files.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchedPath {
+    /// The path.
+    pub path: PathBuf,
+    /// The stamps of the rules files and of the files of tests there, or why they cannot be listed.
+    stamps: [Result<Vec<FileStamp>, String>; 2],
 }
 
 /// One test.
@@ -56,18 +63,14 @@ pub(super) struct Step {
     pub(super) action: Action,
 }
 
-/// What a step does.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Sends requests.
     Ask(Box<Ask>),
     /// Plays proxies against the quota service.
     Quota(Box<QuotaStep>),
     /// Moves the clock forward by so many microseconds.
     After(u64),
-    /// Sets the clock.
     At(Moment),
-    /// Changes the rules.
     Reload(Arc<RuleFiles>),
     /// Forgets the buckets of a descriptor.
     Reset {
@@ -102,14 +105,11 @@ pub(super) struct QuotaStep {
 /// What passes at proxies.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedQuota {
-    /// By the name of the proxy.
-    pub(super) passed: Vec<(String, Value<RateRange>)>,
-    pub(super) total: Option<Value<RateRange>>,
-    pub(super) highest_total: Option<Value<RateRange>>,
+    /// By the name of the field: `passed.PROXY`, `total`, `highest_total`.
+    pub(super) rates: Vec<(String, Value<RateRange>)>,
     pub(super) abandoned: Option<Value<bool>>,
 }
 
-/// A request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) domain: String,
@@ -117,17 +117,10 @@ pub(super) struct Request {
     /// The hits of descriptors that do not say their own.
     pub(super) hits: Option<u32>,
     pub(super) is_refund: bool,
-    /// What it does with a reservation; none for a request of Envoy.
-    pub(super) call: Option<Call>,
+    /// The id of a reservation, and what the request does with it; none for a request of Envoy.
+    pub(super) call: Option<(String, ReservationStep)>,
     /// The message of a request that is written as protobuf JSON.
     pub(super) encoded: Option<Vec<u8>>,
-}
-
-/// A call that is about a reservation.
-#[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) id: String,
-    pub(super) step: ReservationStep,
 }
 
 /// A descriptor of a request.
@@ -154,25 +147,32 @@ pub(super) struct Value<T> {
 }
 
 /// What the answers are to be.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Expected {
-    pub(super) admitted: Option<Value<u32>>,
-    pub(super) answer: ExpectedStatus,
-    pub(super) retry_after: Option<Value<Wait>>,
-    /// None for a header that is to be absent.
-    pub(super) headers: BTreeMap<String, Value<Option<String>>>,
-    pub(super) body: Option<Value<String>>,
-    pub(super) reservation: Option<Value<&'static str>>,
-    pub(super) reserved: Option<Value<u64>>,
-    pub(super) committed: Option<Value<u64>>,
-    pub(super) descriptors: Option<Value<Vec<ExpectedStatus>>>,
+    pub(super) answer: Vec<Expectation>,
+    /// What the last answer is to say of each descriptor.
+    pub(super) descriptors: Option<Value<Vec<Vec<Expectation>>>>,
 }
 
-/// What an answer, or a part of it about one descriptor, is to be.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ExpectedStatus {
-    pub(super) verdict: Option<Value<&'static str>>,
-    pub(super) remaining: Option<Value<u32>>,
-    pub(super) rule: Option<Value<String>>,
-    pub(super) reset_after: Option<Value<Wait>>,
+/// What one field of an answer is to be, as the text of its value.
+#[derive(Debug)]
+pub(super) struct Expectation {
+    pub(super) field: String,
+    pub(super) span: Span,
+    /// None for a header that is to be absent.
+    pub(super) text: Option<String>,
+}
+
+// === impl WatchedPath ===
+
+impl WatchedPath {
+    /// The path with the files as they are now.
+    pub fn at(path: &Path) -> Self {
+        let rules = RulesPath::Path(path.to_owned()).list();
+        let stamps = [rules, test_files(path)];
+        Self {
+            path: path.to_owned(),
+            stamps: stamps.map(|stamps| stamps.map_err(|error| error.to_string())),
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::runner::run_within;
-use super::{Coverage, LoadFailure, TestFile, TestResult, load, run};
+use super::runner::simulation_within;
+use super::{Coverage, LoadFailure, TestFile, TestResult, load, run, run_on};
 
 const RULES: &str = "\
 domain: edge
@@ -273,7 +273,8 @@ fn a_step_without_memory_for_its_bucket_fails() {
     let mut coverage = Coverage::default();
     let test = &file.tests[0];
     assert!(run(&file, test, &mut coverage).unwrap().passed());
-    let result = run_within(16 << 10, &file, test, &mut coverage).unwrap();
+    let simulation = simulation_within(16 << 10, &file, test).unwrap();
+    let result = run_on(simulation, &file, test, &mut coverage);
     let difference = &result.failures[0].differences[0];
     assert_eq!(difference.field, "answer");
     assert!(difference.actual.contains("memory"), "{difference:?}");

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use super::check_format::stderr_is_coloured;
+use super::Exit;
+use super::arguments::load_rules;
+use super::output::stderr_is_coloured;
 use super::progress::Progress;
-use super::{Exit, rules_argument};
 use crate::recording::import::{self, Mapping};
 use crate::recording::{Events, Reader, Summary};
 use crate::regular_file;
@@ -117,12 +118,10 @@ impl ReplayCommand {
             Ok(side) => side,
             Err(exit) => return Ok(exit),
         };
-        let against = match self.against.as_deref().map(|path| self.side(path)) {
-            None => None,
-            Some(side) => match side? {
-                Ok(side) => Some(side),
-                Err(exit) => return Ok(exit),
-            },
+        let against = self.against.as_deref().map(|path| self.side(path));
+        let against = match against.transpose()?.transpose() {
+            Ok(side) => side,
+            Err(exit) => return Ok(exit),
         };
         let name = || self.recording.display().to_string();
         let mut reader = self.events()?;
@@ -145,10 +144,9 @@ impl ReplayCommand {
         if report.recording.complete {
             return Ok(Exit::Success);
         }
+        let (name, requests) = (name(), report.recording.requests);
         eprintln!(
-            "warning: {} was cut off; the report is about the {} requests before",
-            name(),
-            report.recording.requests
+            "warning: {name} was cut off; the report is about the {requests} requests before"
         );
         Ok(Exit::Partial)
     }
@@ -193,21 +191,17 @@ impl ReplayCommand {
             let why = visible(&unread.why);
             eprintln!("warning: {name}:{}: {why}", unread.line);
         }
-        if summary.unread > 0 {
-            eprintln!(
-                "warning: {name}: {} lines cannot be read; they are not replayed",
-                summary.unread
-            );
+        let unread = summary.unread;
+        if unread > 0 {
+            eprintln!("warning: {name}: {unread} lines cannot be read; they are not replayed");
         }
     }
 
     /// The rules at this path, or the exit code after their errors were printed.
     fn side(&self, path: &Path) -> anyhow::Result<Result<Side, Exit>> {
-        let loaded = rules_argument::load(Some(path), &self.settings)?;
-        Ok(loaded.map(|rules| Side {
-            path: path.to_owned(),
-            rules,
-        }))
+        let path = path.to_owned();
+        let loaded = load_rules(&path, &self.settings)?;
+        Ok(loaded.map(|rules| Side { path, rules }))
     }
 
     /// The settings of the recording with those of --set.
@@ -230,11 +224,8 @@ impl ReplayCommand {
                 flags.extend(value.map(OsString::from));
             }
         }
-        flags.extend(
-            self.set
-                .iter()
-                .map(|(name, value)| format!("--{name}={value}").into()),
-        );
+        let set = self.set.iter();
+        flags.extend(set.map(|(name, value)| format!("--{name}={value}").into()));
         match Settings::from_flags(flags) {
             Ok(settings) => Ok(Some(settings)),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! The report of a replay as text, at most 80 columns wide where names allow it.
 
 use crate::replay::report::{
-    KeyCount, Recorded, ReplayReport, RuleReport, RulesFacts, SideReport, Undecidable,
+    KeyCount, KeyEntry, Recorded, ReplayReport, RuleReport, RulesFacts, SideReport, Undecidable,
 };
 use crate::visible_text::visible;
 
@@ -13,64 +13,54 @@ const COLUMNS: usize = 78;
 
 /// The report in lines.
 pub(super) fn render(report: &ReplayReport) -> String {
-    let mut out = String::new();
-    write_inputs(&mut out, report);
-    write_totals(&mut out, report);
+    let mut lines = input_lines(report);
+    lines.push(String::new());
+    lines.extend(total_lines(report));
     if report.against.is_some() {
-        let refused = report.newly_refused.unwrap_or_default();
-        let admitted = report.newly_admitted.unwrap_or_default();
-        line(&mut out, "");
-        line(
-            &mut out,
-            &format!("Newly refused by --against: {refused} requests"),
-        );
+        let count = report.newly_refused.unwrap_or_default();
         let keys = report.keys_newly_refused.as_deref().unwrap_or_default();
-        write_keys(&mut out, keys, report.keys_newly_refused_omitted);
-        line(
-            &mut out,
-            &format!("Newly admitted by --against: {admitted} requests"),
-        );
+        lines.push(String::new());
+        lines.push(format!("Newly refused by --against: {count} requests"));
+        lines.extend(key_lines(keys, report.keys_newly_refused_omitted));
+        let count = report.newly_admitted.unwrap_or_default();
         let keys = report.keys_newly_admitted.as_deref().unwrap_or_default();
-        write_keys(&mut out, keys, report.keys_newly_admitted_omitted);
+        lines.push(format!("Newly admitted by --against: {count} requests"));
+        lines.extend(key_lines(keys, report.keys_newly_admitted_omitted));
     }
-    write_side(&mut out, "--rules", &report.base);
+    lines.extend(side_lines("--rules", &report.base));
     if let Some(against) = &report.against {
-        write_side(&mut out, "--against", against);
+        lines.extend(side_lines("--against", against));
     }
-    write_undecidable(&mut out, &report.undecidable);
+    lines.extend(undecidable_lines(&report.undecidable));
     if let Some(recorded) = &report.recorded {
-        write_recorded(&mut out, recorded);
+        lines.push(String::new());
+        lines.extend(recorded_lines(recorded));
     }
-    line(&mut out, "");
-    line(
-        &mut out,
-        &format!(
-            "{} decisions in {:.2} s, {:.0} a second",
-            report.speed.decisions, report.speed.seconds, report.speed.decisions_per_second
-        ),
-    );
-    out
+    let speed = &report.speed;
+    let (decisions, seconds, rate) = (speed.decisions, speed.seconds, speed.decisions_per_second);
+    lines.push(String::new());
+    lines.push(format!(
+        "{decisions} decisions in {seconds:.2} s, {rate:.0} a second"
+    ));
+    lines.join("\n")
 }
 
-fn line(out: &mut String, text: &str) {
-    out.push_str(text);
-    out.push('\n');
-}
-
-/// Writes words in lines of [`COLUMNS`], the second and later ones indented.
-fn wrapped(out: &mut String, first: &str, text: &str) {
+/// Words in lines of [`COLUMNS`], the second and later ones indented.
+fn wrapped(first: &str, text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
     let indent = " ".repeat(first.chars().count());
     let mut current = first.to_owned();
     for word in text.split(' ') {
-        let length = current.chars().count().saturating_add(word.chars().count());
+        let length = current.chars().count() + word.chars().count();
         if length >= COLUMNS && current.trim().len() > first.trim().len() {
-            line(out, current.trim_end());
+            lines.push(current.trim_end().to_owned());
             current.clone_from(&indent);
         }
         current.push_str(word);
         current.push(' ');
     }
-    line(out, current.trim_end());
+    lines.push(current.trim_end().to_owned());
+    lines
 }
 
 /// A name that fits: visible, and cut if it is long.
@@ -79,86 +69,71 @@ fn shown(text: &str) -> String {
     if text.chars().count() <= NAME_MAX {
         return text;
     }
-    let mut cut: String = text.chars().take(NAME_MAX.saturating_sub(1)).collect();
+    let mut cut: String = text.chars().take(NAME_MAX - 1).collect();
     cut.push('…');
     cut
 }
 
-fn write_inputs(out: &mut String, report: &ReplayReport) {
+fn key_text(entries: &[KeyEntry]) -> String {
+    let entries = entries.iter();
+    let entries = entries.map(|entry| format!("{}={}", entry.key, entry.value));
+    shown(&entries.collect::<Vec<_>>().join(","))
+}
+
+fn input_lines(report: &ReplayReport) -> Vec<String> {
     let recording = &report.recording;
-    line(out, &format!("Recording  {}", visible(&recording.file)));
-    let requests = match &*recording.began {
-        "" => format!("{} requests", recording.requests),
-        began => format!(
-            "{} requests in {:.1} s, from {began} to {}",
-            recording.requests, recording.seconds, recording.ended
-        ),
+    let (count, began, ended) = (recording.requests, &recording.began, &recording.ended);
+    let mut lines = vec![format!("Recording  {}", visible(&recording.file))];
+    let requests = if began.is_empty() {
+        format!("{count} requests")
+    } else {
+        let seconds = recording.seconds;
+        format!("{count} requests in {seconds:.1} s, from {began} to {ended}")
     };
-    wrapped(out, "           ", &requests);
+    lines.extend(wrapped("           ", &requests));
+    let mut note = |words: &str| lines.push(format!("           {words}"));
     if let (Some(key), Some(one_in)) = (&recording.sampled_by, recording.sampled_one_in) {
-        let key = shown(key);
-        line(
-            out,
-            &format!("           sampled: 1 in {one_in} values of {key}"),
-        );
+        note(&format!("sampled: 1 in {one_in} values of {}", shown(key)));
     }
     if recording.hashed {
-        line(out, "           values are keyed hashes");
+        note("values are keyed hashes");
     }
     if recording.skipped > 0 {
-        line(
-            out,
-            &format!(
-                "           {} requests were not recorded",
-                recording.skipped
-            ),
-        );
+        note(&format!("{} requests were not recorded", recording.skipped));
     }
     if !recording.complete {
-        line(out, "           it was cut off: its end is missing");
+        note("it was cut off: its end is missing");
     }
-    write_rules(out, "--rules   ", &report.base.rules);
-    if let Some(against) = &report.against {
-        write_rules(out, "--against ", &against.rules);
-    }
-}
-
-fn write_rules(out: &mut String, name: &str, rules: &RulesFacts) {
-    let (path, hash, limits) = (visible(&rules.path), &rules.hash, rules.limits);
-    line(
-        out,
-        &format!("{name} {path} (hash {hash}, {limits} limits)"),
-    );
-}
-
-/// A count of a side.
-type Count = fn(&SideReport) -> u64;
-
-fn write_totals(out: &mut String, report: &ReplayReport) {
+    lines.push(rules_line("--rules   ", &report.base.rules));
     let against = report.against.as_ref();
-    let rows: [(&str, Count); 4] = [
-        ("admitted", |side| side.admitted),
-        ("refused", |side| side.refused),
-        ("without a limit", |side| side.without_limit),
-        ("without an answer", |side| side.errors),
+    lines.extend(against.map(|against| rules_line("--against ", &against.rules)));
+    lines
+}
+
+fn rules_line(name: &str, rules: &RulesFacts) -> String {
+    let (path, hash, limits) = (visible(&rules.path), &rules.hash, rules.limits);
+    format!("{name} {path} (hash {hash}, {limits} limits)")
+}
+
+fn total_lines(report: &ReplayReport) -> Vec<String> {
+    let against = report.against.as_ref();
+    let heading = against.map_or("", |_| "        --against");
+    let mut lines = vec![format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules")];
+    let share = |count| share(count, report.recording.requests);
+    let names = [
+        "admitted",
+        "refused",
+        "without a limit",
+        "without an answer",
     ];
-    line(out, "");
-    let heading = if against.is_some() {
-        "        --against"
-    } else {
-        ""
-    };
-    line(
-        out,
-        &format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules"),
-    );
-    let total = report.recording.requests;
-    for (name, count) in rows {
-        let against = against.map_or_else(String::new, |against| share(count(against), total));
-        let rules = share(count(&report.base), total);
+    let shares =
+        |it: &SideReport| [it.admitted, it.refused, it.without_limit, it.errors].map(share);
+    let against = against.map(shares).unwrap_or_default();
+    for ((name, rules), against) in names.into_iter().zip(shares(&report.base)).zip(against) {
         let row = format!("{name:<18}{rules:>20}{against:>22}");
-        line(out, row.trim_end());
+        lines.push(row.trim_end().to_owned());
     }
+    lines
 }
 
 /// A count, and which part of all requests it is.
@@ -170,174 +145,119 @@ fn share(count: u64, total: u64) -> String {
     format!("{count} ({:5.1} %)", count as f64 * 100.0 / total as f64)
 }
 
-fn write_keys(out: &mut String, keys: &[KeyCount], omitted: Option<u64>) {
+fn key_lines(keys: &[KeyCount], omitted: Option<u64>) -> Vec<String> {
+    let mut lines = Vec::new();
     for key in keys {
-        let entries = key.entries.iter();
-        let entries: Vec<_> = entries
-            .map(|entry| format!("{}={}", entry.key, entry.value))
-            .collect();
-        line(
-            out,
-            &format!("{:>10}  {}", key.count, shown(&entries.join(","))),
-        );
-        line(out, &format!("{:>12}by {}", "", shown(&key.rule)));
+        lines.push(format!("{:>10}  {}", key.count, key_text(&key.entries)));
+        lines.push(format!("            by {}", shown(&key.rule)));
     }
     if let Some(omitted) = omitted.filter(|omitted| *omitted > 0) {
-        line(
-            out,
-            &format!("            and {omitted} more keys; see --top"),
-        );
+        lines.push(format!("            and {omitted} more keys; see --top"));
     }
+    lines
 }
 
-fn write_side(out: &mut String, name: &str, side: &SideReport) {
-    line(out, "");
-    line(out, &format!("Limits of {name}, the most refused first"));
+fn side_lines(name: &str, side: &SideReport) -> Vec<String> {
+    let heading = format!("Limits of {name}, the most refused first");
+    let mut lines = vec![String::new(), heading];
     if side.by_rule.is_empty() {
-        line(out, "  no request reached a limit");
+        lines.push("  no request reached a limit".to_owned());
     }
-    for rule in &side.by_rule {
-        write_rule(out, rule);
-    }
+    lines.extend(side.by_rule.iter().flat_map(rule_lines));
     if !side.worst_minutes.is_empty() {
-        line(out, &format!("Minutes in which {name} refused the most"));
+        lines.push(format!("Minutes in which {name} refused the most"));
     }
     for minute in &side.worst_minutes {
-        let row = format!(
-            "  {}  {} refused, {} admitted",
-            minute.start, minute.refused, minute.admitted
-        );
-        line(out, &row);
+        let (start, refused, admitted) = (&minute.start, minute.refused, minute.admitted);
+        lines.push(format!("  {start}  {refused} refused, {admitted} admitted"));
     }
+    lines
 }
 
-fn write_rule(out: &mut String, rule: &RuleReport) {
-    let shadow = if rule.shadow_mode {
-        ", shadow mode"
-    } else {
-        ""
-    };
-    line(out, &format!("  {}", shown(&rule.rule)));
+fn rule_lines(rule: &RuleReport) -> Vec<String> {
+    let mut lines = vec![format!("  {}", shown(&rule.rule))];
     if !rule.limit.is_empty() {
-        line(out, &format!("    {}{shadow}", rule.limit));
+        let shadow = if rule.shadow_mode {
+            ", shadow mode"
+        } else {
+            ""
+        };
+        lines.push(format!("    {}{shadow}", rule.limit));
     }
     if rule.undecidable {
-        line(out, "    undecidable from this recording: see below");
-        return;
+        lines.push("    undecidable from this recording: see below".to_owned());
+        return lines;
     }
-    line(
-        out,
-        &format!(
-            "    admitted {}, refused {} ({} keys)",
-            rule.admitted, rule.refused, rule.keys_refused
-        ),
-    );
+    let (admitted, refused, keys) = (rule.admitted, rule.refused, rule.keys_refused);
+    lines.push(format!(
+        "    admitted {admitted}, refused {refused} ({keys} keys)"
+    ));
     if let Some(figures) = &rule.reservations {
-        let text = format!(
-            "reservations: {} made, {} refused, {} settled, {} ends charged in full; {} hits \
-             returned, {} in excess",
-            figures.reserved,
-            figures.refused,
-            figures.settled,
-            figures.charged,
-            figures.hits_returned,
-            figures.hits_excess
+        let (reserved, refused, settled) = (figures.reserved, figures.refused, figures.settled);
+        let (charged, returned) = (figures.charged, figures.hits_returned);
+        let excess = figures.hits_excess;
+        let words = format!(
+            "reservations: {reserved} made, {refused} refused, {settled} settled, {charged} ends charged in full; \
+             {returned} hits returned, {excess} in excess"
         );
-        wrapped(out, "    ", &text);
+        lines.extend(wrapped("    ", &words));
     }
     if rule.peak_hits > 0 {
-        let key = shown(&rule.peak_key);
-        line(
-            out,
-            &format!(
-                "    peak use {} of {} at {}",
-                rule.peak_hits, rule.limit_hits, rule.peak_at
-            ),
-        );
-        line(out, &format!("      of {key}"));
+        let (hits, limit, at) = (rule.peak_hits, rule.limit_hits, &rule.peak_at);
+        lines.push(format!("    peak use {hits} of {limit} at {at}"));
+        lines.push(format!("      of {}", shown(&rule.peak_key)));
     }
-    match (
-        rule.refused,
-        rule.smallest_limit,
-        &rule.smallest_limit_unknown,
-    ) {
-        (0, Some(smallest), _) => wrapped(
-            out,
-            "    ",
-            &format!(
-                "this limit would never have refused; the smallest that would not have either is {smallest}"
-            ),
+    let words = match (rule.smallest_limit, &rule.smallest_limit_unknown) {
+        (Some(smallest), _) if rule.refused == 0 => format!(
+            "this limit would never have refused; the smallest that would not have either is {smallest}"
         ),
-        (_, Some(smallest), _) => wrapped(
-            out,
-            "    ",
-            &format!("the smallest limit that would have refused nothing is {smallest}"),
-        ),
-        (_, None, Some(why)) => wrapped(
-            out,
-            "    ",
-            &format!("the smallest limit that would have refused nothing is unknown: {why}"),
-        ),
-        (_, None, None) => {}
-    }
+        (Some(smallest), _) => {
+            format!("the smallest limit that would have refused nothing is {smallest}")
+        }
+        (None, Some(why)) => {
+            format!("the smallest limit that would have refused nothing is unknown: {why}")
+        }
+        (None, None) => return lines,
+    };
+    lines.extend(wrapped("    ", &words));
+    lines
 }
 
-fn write_undecidable(out: &mut String, undecidable: &[Undecidable]) {
-    if undecidable.is_empty() {
-        return;
+fn undecidable_lines(undecidable: &[Undecidable]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !undecidable.is_empty() {
+        let heading = "Undecidable limits: they refuse nothing in this report";
+        lines.extend(["", heading].map(str::to_owned));
     }
-    line(out, "");
-    line(
-        out,
-        "Undecidable limits: they refuse nothing in this report",
-    );
     for one in undecidable {
-        let name = format!("  --{} {}: ", one.side, shown(&one.rule));
-        line(out, name.trim_end());
-        wrapped(out, "    ", &visible(&one.why));
+        lines.push(format!("  --{} {}:", one.side, shown(&one.rule)));
+        lines.extend(wrapped("    ", &visible(&one.why)));
     }
+    lines
 }
 
-fn write_recorded(out: &mut String, recorded: &Recorded) {
-    line(out, "");
-    wrapped(
-        out,
-        "",
-        &format!(
-            "Recorded verdicts and those of --rules: {} same, {} different, {} not compared",
-            recorded.same, recorded.different, recorded.not_compared
-        ),
+fn recorded_lines(recorded: &Recorded) -> Vec<String> {
+    let (same, different, others) = (recorded.same, recorded.different, recorded.not_compared);
+    let words = format!(
+        "Recorded verdicts and those of --rules: {same} same, {different} different, {others} not compared"
     );
+    let mut lines = wrapped("", &words);
     for difference in &recorded.first_differences {
-        let entries = difference.entries.iter();
-        let entries: Vec<_> = entries
-            .map(|entry| format!("{}={}", entry.key, entry.value))
-            .collect();
-        let key = shown(&entries.join(","));
-        line(
-            out,
-            &format!("  {}  {} {key}", difference.at, shown(&difference.domain)),
-        );
-        line(
-            out,
-            &format!(
-                "    recorded {}, replayed {}",
-                difference.recorded, difference.replayed
-            ),
-        );
+        let (domain, key) = (shown(&difference.domain), key_text(&difference.entries));
+        let (recorded, replayed) = (&difference.recorded, &difference.replayed);
+        lines.push(format!("  {}  {domain} {key}", difference.at));
+        lines.push(format!("    recorded {recorded}, replayed {replayed}"));
     }
     let why = &recorded.why_they_may_differ;
-    if why.is_empty() {
-        if recorded.different > 0 {
-            line(
-                out,
-                "No reason for a difference is known: this is a defect in tollgate.",
-            );
-        }
-        return;
+    if !why.is_empty() {
+        lines.push("Why they may differ:".to_owned());
+        lines.extend(
+            why.iter()
+                .flat_map(|reason| wrapped("  - ", &visible(reason))),
+        );
+    } else if different > 0 {
+        let words = "No reason for a difference is known: this is a defect in tollgate.";
+        lines.push(words.to_owned());
     }
-    line(out, "Why they may differ:");
-    for reason in why {
-        wrapped(out, "  - ", &visible(reason));
-    }
+    lines
 }

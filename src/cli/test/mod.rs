@@ -2,20 +2,22 @@
 //!
 //! What it deliberately does not do: start a service, or read the time.
 
-mod cases;
-mod json;
-mod junit;
+mod formats;
 mod session;
-mod tap;
 mod text;
-mod watch;
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use self::session::Session;
 use super::{Exit, output};
+use crate::rule_tests::WatchedPath;
+
+/// The time between two polls of `--watch`.
+const POLL: Duration = Duration::from_millis(200);
 
 /// Arguments of `test`.
 #[derive(Args, Debug)]
@@ -68,7 +70,7 @@ impl TestCommand {
     pub(super) fn run(self) -> Exit {
         let mut session = self.run_once();
         while self.watch && !output::is_lost() {
-            watch::wait_for_change(&session);
+            wait_for_change(&session);
             eprintln!("\na file has changed; running again");
             session = self.run_once();
         }
@@ -84,10 +86,31 @@ impl TestCommand {
         let session = Session::run(&self.files, self.filter.as_deref(), self.coverage_min);
         match self.format {
             Format::Text => text::print(&session),
-            Format::Json => print_line!("{:#}", json::report(&session)),
-            Format::Junit => print_line!("{}", junit::report(&session)),
-            Format::Tap => print_line!("{}", tap::report(&session)),
+            Format::Json => print_line!("{:#}", formats::json(&session)),
+            Format::Junit => print_line!("{}", formats::junit(&session)),
+            Format::Tap => print_line!("{}", formats::tap(&session)),
         }
         session
+    }
+}
+
+/// Returns when a file has changed since the run used it. Files are polled by their stamps, as
+/// rules are. A change counts when two polls agree, so that a file that is being written is left
+/// alone.
+fn wait_for_change(session: &Session) {
+    let poll = || -> Vec<_> {
+        let paths = session.watched.iter();
+        paths
+            .map(|watched| WatchedPath::at(&watched.path))
+            .collect()
+    };
+    let mut seen = poll();
+    loop {
+        thread::sleep(POLL);
+        let look = poll();
+        if look != session.watched && look == seen {
+            return;
+        }
+        seen = look;
     }
 }

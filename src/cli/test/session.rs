@@ -2,17 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::rule_tests::{self, Coverage, LoadFailure, TestFile, TestResult, WatchedPath};
-use crate::rules::file::Span;
+use crate::rule_tests::{self, Coverage, LoadFailure, TestResult, WatchedPath};
+use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::test_files;
 
 /// The results of one run.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// The files that could be read, in order.
-    pub(super) files: Vec<FileResult>,
-    /// The files that could not, in order.
+    /// The tests that ran, in order.
+    pub(super) tests: Vec<TestOutcome>,
+    /// The files that could not be read, in order.
     pub(super) failures: Vec<FileFailure>,
+    /// Warnings of the files that could.
+    pub(super) warnings: Vec<Diagnostic>,
     pub(super) coverage: Coverage,
     /// The least share of the rules that tests are to reach, in percent.
     pub(super) coverage_min: Option<f64>,
@@ -22,16 +24,10 @@ pub(super) struct Session {
     pub(super) watched: Vec<WatchedPath>,
 }
 
-/// The results of one file.
-#[derive(Debug)]
-pub(super) struct FileResult {
-    pub(super) file: TestFile,
-    pub(super) tests: Vec<TestOutcome>,
-}
-
 /// The result of one test.
 #[derive(Debug)]
 pub(super) struct TestOutcome {
+    pub(super) file: String,
     pub(super) name: String,
     pub(super) span: Span,
     /// Or why there was no simulation.
@@ -83,33 +79,27 @@ impl Session {
                 return;
             }
         };
-        self.watched.extend(file.watched.iter().cloned());
-        let mut tests = Vec::new();
         for test in &file.tests {
             if filter.is_some_and(|filter| !test.name.contains(filter)) {
-                self.filtered = self.filtered.saturating_add(1);
+                self.filtered += 1;
                 continue;
             }
             let result = rule_tests::run(&file, test, &mut self.coverage);
-            tests.push(TestOutcome {
+            self.tests.push(TestOutcome {
+                file: file.name.clone(),
                 name: test.name.clone(),
                 span: test.span,
                 result: result.map_err(|error| error.to_string()),
             });
         }
-        self.files.push(FileResult { file, tests });
-    }
-
-    /// Every test, with the file that it is in.
-    pub(super) fn tests(&self) -> impl Iterator<Item = (&FileResult, &TestOutcome)> {
-        let files = self.files.iter();
-        files.flat_map(|file| file.tests.iter().map(move |test| (file, test)))
+        self.watched.extend(file.watched);
+        self.warnings.extend(file.warnings);
     }
 
     /// How many tests passed, and how many failed.
     pub(super) fn counts(&self) -> (usize, usize) {
-        let passed = self.tests().filter(|(_, test)| test.passed()).count();
-        (passed, self.tests().count().saturating_sub(passed))
+        let passed = self.tests.iter().filter(|test| test.passed()).count();
+        (passed, self.tests.len() - passed)
     }
 
     /// Whether everything is as it is to be.

@@ -1,11 +1,11 @@
 //! The results as text, as `cargo test` has them.
 
-use tollgate_limiter::{Entry, Match};
+use tollgate_limiter::Match;
 
-use super::session::{Session, TestOutcome};
-use crate::cli::check_format::stderr_is_coloured;
-use crate::cli::rule_text::{level_lines, rule_lines, table_line};
-use crate::rule_tests::{Failure, LoadFailure, PlayedProxies};
+use super::session::Session;
+use crate::cli::output::stderr_is_coloured;
+use crate::cli::rule_text::{entries_of, level_lines, rule_lines, table_line};
+use crate::rule_tests::{Failure, LoadFailure, PlayedProxies, TestResult};
 
 /// How many rules that no test reached are listed.
 const UNREACHED_MAX: usize = 50;
@@ -13,16 +13,23 @@ const UNREACHED_MAX: usize = 50;
 /// Prints the results. Errors of files go to stderr.
 pub(super) fn print(session: &Session) {
     print_file_failures(session);
-    for (file, test) in session.tests() {
+    for test in &session.tests {
         let result = if test.passed() { "ok" } else { "FAILED" };
-        print_line!("test {}: {} ... {result}", file.file.name, test.name);
+        print_line!("test {}: {} ... {result}", test.file, test.name);
     }
-    let failed: Vec<_> = session.tests().filter(|(_, test)| !test.passed()).collect();
-    if !failed.is_empty() {
+    let mut failed = session
+        .tests
+        .iter()
+        .filter(|test| !test.passed())
+        .peekable();
+    if failed.peek().is_some() {
         print_line!("\nfailures:");
-        for (file, test) in &failed {
-            print_line!("\n---- {}: {} ----", file.file.name, test.name);
-            print_failures(&file.file.name, test);
+        for test in failed {
+            print_line!("\n---- {}: {} ----", test.file, test.name);
+            match &test.result {
+                Err(error) => print_line!("error: {error}"),
+                Ok(result) => print_line!("{}", failed_lines(&test.file, result).join("\n")),
+            }
         }
     }
     let coverage = coverage_lines(session);
@@ -33,11 +40,9 @@ pub(super) fn print(session: &Session) {
 }
 
 /// Prints errors of files, and warnings.
-pub(super) fn print_file_failures(session: &Session) {
-    for file in &session.files {
-        for warning in &file.file.warnings {
-            eprintln!("{}\n", warning.render(stderr_is_coloured()));
-        }
+fn print_file_failures(session: &Session) {
+    for warning in &session.warnings {
+        eprintln!("{}\n", warning.render(stderr_is_coloured()));
     }
     for failure in &session.failures {
         match &failure.failure {
@@ -52,24 +57,18 @@ pub(super) fn print_file_failures(session: &Session) {
     }
 }
 
-fn print_failures(file: &str, test: &TestOutcome) {
-    match &test.result {
-        Err(error) => print_line!("error: {error}"),
-        Ok(result) => {
-            for failure in &result.failures {
-                for line in failure_lines(file, failure) {
-                    print_line!("{line}");
-                }
-            }
-            if result.failures_omitted > 0 {
-                print_line!("and {} more steps failed", result.failures_omitted);
-            }
-        }
+/// The failures of a test in lines.
+pub(super) fn failed_lines(file: &str, result: &TestResult) -> Vec<String> {
+    let failures = result.failures.iter();
+    let mut lines: Vec<_> = failures.flat_map(|it| failure_lines(file, it)).collect();
+    if result.failures_omitted > 0 {
+        lines.push(format!("and {} more steps failed", result.failures_omitted));
     }
+    lines
 }
 
 /// A failure in lines: the step, the differences, the rule.
-pub(super) fn failure_lines(file: &str, failure: &Failure) -> Vec<String> {
+fn failure_lines(file: &str, failure: &Failure) -> Vec<String> {
     let at = failure.span.at;
     let mut lines = vec![
         format!("step {}: {}", failure.step, failure.action),
@@ -116,26 +115,21 @@ pub(super) fn explained_lines(failure: &Failure) -> Vec<String> {
     let Some(explained) = &failure.explained else {
         return Vec::new();
     };
-    let entries = explained.entries.iter().map(|(key, value)| Entry {
-        key: key.as_bytes(),
-        value: value.as_bytes(),
-    });
-    let entries: Vec<_> = entries.collect();
+    let (domain, pairs) = (&explained.domain, &explained.entries);
+    let entries = entries_of(pairs);
     let (rules, origins) = (&explained.rules.rules, &explained.rules.origins);
-    match rules.find(explained.domain.as_bytes(), &entries) {
+    match rules.find(domain.as_bytes(), &entries) {
         Match::Rules(matched) if !matched.rules.is_empty() => {
             let entries = entries.get(..matched.entries).unwrap_or_default();
-            let applied = matched.as_applied();
-            let rules = applied.iter();
-            let mut lines: Vec<String> = rules
-                .flat_map(|rule| rule_lines(rule, entries, origins.of(rule.index)))
-                .collect();
+            let mut lines = Vec::new();
+            for rule in &matched.as_applied() {
+                lines.extend(rule_lines(rule, entries, origins.of(rule.index)));
+            }
             lines.extend(table_line(&matched));
             lines
         }
         Match::Rules(_) | Match::UnknownDomain | Match::None => {
-            let named = (explained.domain.as_str(), explained.entries.as_slice());
-            level_lines(rules, named, &entries, entries.len())
+            level_lines(rules, domain, pairs, entries.len())
         }
     }
 }
@@ -174,8 +168,8 @@ fn print_summary(session: &Session) {
         1 => "; 1 file cannot run".to_owned(),
         many => format!("; {many} files cannot run"),
     };
+    let filtered = session.filtered;
     print_line!(
-        "\ntest result: {result}. {passed} passed; {failed} failed; {} filtered out{files}",
-        session.filtered
+        "\ntest result: {result}. {passed} passed; {failed} failed; {filtered} filtered out{files}"
     );
 }

@@ -1,26 +1,38 @@
-//! The detail of a rule, a key or a replica, in lines of text.
+//! The detail of a rule, a key, a replica or a quota, in lines of text.
 
-use super::messages::{Connection, DecisionsQuery, Key, ReplicaRow};
-use super::quotas::QuotaRow;
-use super::rows::RuleRow;
-use crate::admin_api::{DecisionRecord, Entry, StateEvent, TopKey, ValueMode};
-use crate::cli::admin_text::{descriptor_text, reason_word, time_of_day, verdict_word};
+use ratatui::crossterm::event::KeyCode;
+
+use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
+use crate::admin_api::{
+    CandidateState, DecisionRecord, Entry, ReservationCounts, StateEvent, TopKey, ValueMode,
+};
+use crate::cli::admin::{descriptor_text, json_word, limit_text, time_of_day};
 use crate::visible_text::visible;
 
 /// Rows that Page Up and Page Down move by.
-const PAGE_ROWS: usize = 10;
+pub(super) const PAGE_ROWS: usize = 10;
 
 /// How many rules that only a candidate has are shown.
 const NEW_RULES_MAX: usize = 20;
 
+/// Filters of `/decisions`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct DecisionsQuery {
+    pub(super) domain: String,
+    pub(super) rule: String,
+    /// `KEY=VALUE,KEY=VALUE`, as the service shows them.
+    pub(super) key: Option<String>,
+}
+
 /// What is shown above a view.
 #[derive(Debug)]
 pub(super) struct Detail {
-    pub(super) title: String,
+    pub(super) title: &'static str,
     pub(super) lines: Vec<String>,
     /// The first line that is shown.
     pub(super) top: usize,
-    query: Option<DecisionsQuery>,
+    /// The decisions that follow the lines.
+    pub(super) query: Option<DecisionsQuery>,
     /// How many lines there are without decisions.
     fixed: usize,
 }
@@ -28,50 +40,43 @@ pub(super) struct Detail {
 // === impl Detail ===
 
 impl Detail {
-    fn new(title: String, lines: Vec<String>, query: Option<DecisionsQuery>) -> Self {
+    fn new(title: &'static str, mut lines: Vec<String>, query: Option<DecisionsQuery>) -> Self {
         let fixed = lines.len();
-        let mut detail = Self {
+        if query.is_some() {
+            lines.extend(["", "reading the last decisions…"].map(str::to_owned));
+        }
+        Self {
             title,
             lines,
             top: 0,
             query,
             fixed,
-        };
-        if detail.query.is_some() {
-            detail
-                .lines
-                .extend(["", "reading the last decisions…"].map(str::to_owned));
         }
-        detail
     }
 
     pub(super) fn of_rule(row: &RuleRow) -> Self {
         let query = DecisionsQuery {
-            domain: row.domain.clone(),
-            rule: row.rule.clone(),
+            domain: row.sum.domain.clone(),
+            rule: row.sum.rule.clone(),
             key: None,
         };
-        Self::new("Rule".to_owned(), rule_lines(row), Some(query))
+        Self::new("Rule", rule_lines(row), Some(query))
     }
 
     pub(super) fn of_key(key: &TopKey, rule: Option<&RuleRow>, values: ValueMode) -> Self {
+        let (refused, asked, error) = (key.refused, key.asked, key.error);
         let mut lines = vec![
             format!("domain    {}", visible(&key.domain)),
             format!("key       {}", descriptor_text(&key.descriptor)),
-            format!(
-                "refused   {} of {} asked, at most {} more",
-                key.refused, key.asked, key.error
-            ),
+            format!("refused   {refused} of {asked} asked, at most {error} more"),
         ];
         if let (Some(since), Some(last)) = (&key.refused_since, &key.refused_last) {
             let (since, last) = (time_of_day(since), time_of_day(last));
             lines.push(format!("refused   first {since}, last {last} UTC"));
         }
         if values == ValueMode::Hashed {
-            lines.push(
-                "          values are hashed: --top-keys plain of the service shows them"
-                    .to_owned(),
-            );
+            let words = "values are hashed: --top-keys plain of the service shows them";
+            lines.push(format!("          {words}"));
         }
         match rule {
             Some(row) => lines.extend(rule_lines(row)),
@@ -82,7 +87,7 @@ impl Detail {
             rule: key.rule.clone(),
             key: key_filter(&key.descriptor),
         };
-        Self::new("Key".to_owned(), lines, Some(query))
+        Self::new("Key", lines, Some(query))
     }
 
     pub(super) fn of_replica(name: &str, row: &ReplicaRow) -> Self {
@@ -97,15 +102,11 @@ impl Detail {
         if let Some(state) = &row.state {
             lines.extend(state_lines(state));
         }
-        Self::new("Replica".to_owned(), lines, None)
+        Self::new("Replica", lines, None)
     }
 
     pub(super) fn of_quota(row: &QuotaRow) -> Self {
-        Self::new("Quota".to_owned(), row.lines(), None)
-    }
-
-    pub(super) fn query(&self) -> Option<&DecisionsQuery> {
-        self.query.as_ref()
+        Self::new("Quota", quota_lines(row), None)
     }
 
     /// Shows the decisions that a query found.
@@ -118,97 +119,95 @@ impl Detail {
         if self.query.as_ref() != Some(query) {
             return;
         }
-        self.lines.truncate(self.fixed);
-        let count = decisions.len();
-        let heading = match count {
+        let heading = match decisions.len() {
             0 => "no decision about it is kept".to_owned(),
-            _ => format!("the last {count} decisions, newest first:"),
+            count => format!("the last {count} decisions, newest first:"),
         };
+        let decisions = decisions.iter().map(|it| decision_line(it, query));
+        let errors = errors.iter().map(|it| format!("error: {}", visible(it)));
+        self.lines.truncate(self.fixed);
         self.lines.extend([String::new(), heading]);
-        self.lines
-            .extend(decisions.iter().map(|it| decision_line(it, query)));
-        self.lines.extend(
-            errors
-                .iter()
-                .map(|error| format!("error: {}", visible(error))),
-        );
+        self.lines.extend(decisions.chain(errors));
     }
 
-    pub(super) fn scroll(&mut self, key: Key) {
+    pub(super) fn scroll(&mut self, key: KeyCode) {
         let last = self.lines.len().saturating_sub(1);
-        self.top = match key {
-            Key::Up | Key::Char('k') => self.top.saturating_sub(1),
-            Key::Down | Key::Char('j') => self.top.saturating_add(1).min(last),
-            Key::PageUp => self.top.saturating_sub(PAGE_ROWS),
-            Key::PageDown => self.top.saturating_add(PAGE_ROWS).min(last),
-            Key::Home => 0,
-            Key::End => last,
-            _ => self.top,
-        };
+        self.top = move_by_key(key, self.top, last).unwrap_or(self.top);
     }
+}
+
+/// Where a key moves to in a list, from a position to at most the last one; none for other keys.
+pub(super) fn move_by_key(key: KeyCode, from: usize, last: usize) -> Option<usize> {
+    Some(match key {
+        KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => (from + 1).min(last),
+        KeyCode::PageUp => from.saturating_sub(PAGE_ROWS),
+        KeyCode::PageDown => (from + PAGE_ROWS).min(last),
+        KeyCode::Home => 0,
+        KeyCode::End => last,
+        _ => return None,
+    })
 }
 
 /// The descriptor as a filter of `/decisions`. An entry that a filter cannot hold is left out.
 fn key_filter(descriptor: &[Entry]) -> Option<String> {
-    let plain = descriptor
-        .iter()
-        .filter(|entry| !entry.key.contains(['=', ',']) && !entry.value.contains(','));
-    let entries: Vec<_> = plain
+    let can_be_held =
+        |entry: &&Entry| !entry.key.contains(['=', ',']) && !entry.value.contains(',');
+    let entries = descriptor.iter().filter(can_be_held);
+    let entries: Vec<_> = entries
         .map(|entry| format!("{}={}", entry.key, entry.value))
         .collect();
     (!entries.is_empty()).then(|| entries.join(","))
 }
 
 fn rule_lines(row: &RuleRow) -> Vec<String> {
-    let limit = match &row.limit {
+    let rule = &row.sum;
+    let limit = match &rule.limit {
         Some(limit) => format!("{}, {}, burst {}", limit.text, limit.algorithm, limit.burst),
-        None if row.unlimited => "unlimited".to_owned(),
+        None if rule.unlimited => "unlimited".to_owned(),
         None => "none".to_owned(),
     };
-    let (hits, rates) = (row.hits, row.rates);
-    let mut lines = vec![format!("rule      {}", visible(&row.rule))];
-    match &row.limits_from {
+    let mut lines = vec![format!("rule      {}", visible(&rule.rule))];
+    match &rule.limits_from {
         None => lines.push(format!("limit     {}", visible(&limit))),
         Some(from) => {
-            let file = visible(&from.file);
-            lines.push(format!("limit     by value, {} in {file}", from.limits));
+            let (file, limits) = (visible(&from.file), from.limits);
+            lines.push(format!("limit     by value, {limits} in {file}"));
             lines.push(format!("others    {}", visible(&limit)));
         }
     }
-    lines.extend([
-        format!(
-            "hits      {} asked, {} admitted, {} over, {} near, {} in shadow mode",
-            hits.total, hits.admitted, hits.over, hits.near, hits.shadow
-        ),
-        format!(
-            "a second  {:.1} asked, {:.1} admitted, {:.1} over, {:.1} near, {:.1} in shadow mode",
-            rates.total, rates.admitted, rates.over, rates.near, rates.shadow
-        ),
-    ]);
-    if let Some(counts) = &row.reservations {
-        lines.push(format!(
-            "reserved  {} reservations, {} refused, {} committed, {} released, {} unknown",
-            counts.reserved, counts.refused, counts.committed, counts.released, counts.unknown
-        ));
-        lines.push(format!(
-            "          {} hits returned, {} in excess, {} charged without a reservation",
-            counts.hits_returned, counts.hits_excess, counts.charged
-        ));
+    let (of, rates) = (&rule.hits, &rule.rates);
+    let hits = [of.total, of.admitted, of.over, of.near, of.shadow];
+    let rates = [
+        rates.total,
+        rates.admitted,
+        rates.over,
+        rates.near,
+        rates.shadow,
+    ];
+    lines.push(hits_line("hits      ", hits.map(|hits| hits.to_string())));
+    lines.push(hits_line(
+        "a second  ",
+        rates.map(|rate| format!("{rate:.1}")),
+    ));
+    if let Some(counts) = &rule.reservations {
+        lines.extend(reservation_lines(counts));
     }
-    match (&row.shadow_until, row.shadowed) {
-        (_, 0) => {}
-        (Some(until), _) => lines.push(format!("mode      shadow mode until {}", visible(until))),
-        (None, _) => lines.push("mode      shadow mode, by the rules file".to_owned()),
+    match &rule.shadow_until {
+        _ if row.shadowed == 0 => {}
+        Some(until) => lines.push(format!("mode      shadow mode until {}", visible(until))),
+        None => lines.push("mode      shadow mode, by the rules file".to_owned()),
     }
-    if row.rlqs {
-        let words = "mode      rlqs: proxies decide alone, and a second has what they report";
-        lines.push(words.to_owned());
+    if rule.rlqs.is_some() {
+        let words = "rlqs: proxies decide alone, and a second has what they report";
+        lines.push(format!("mode      {words}"));
     }
-    if row.quota_mode {
+    if rule.quota_mode {
         lines.push("mode      quota".to_owned());
     }
-    if let Some((limit, counts)) = &row.candidate {
-        lines.push(format!("candidate {}, {}", visible(limit), counts.text()));
+    if let Some(candidate) = &rule.candidate {
+        let (limit, counts) = (limit_text(candidate.limit.as_ref()), &candidate.counts);
+        lines.push(format!("candidate {limit}, {}", counts.text()));
         lines.push(format!(
             "          {} requests, {} newly refused, {} newly admitted",
             counts.requests(),
@@ -219,6 +218,65 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
     lines
 }
 
+fn hits_line(name: &str, [total, admitted, over, near, shadow]: [String; 5]) -> String {
+    format!(
+        "{name}{total} asked, {admitted} admitted, {over} over, {near} near, {shadow} in shadow mode"
+    )
+}
+
+fn reservation_lines(counts: &ReservationCounts) -> [String; 2] {
+    let (reserved, refused, charged) = (counts.reserved, counts.refused, counts.charged);
+    let (committed, released, unknown) = (counts.committed, counts.released, counts.unknown);
+    let (hits_returned, hits_excess) = (counts.hits_returned, counts.hits_excess);
+    [
+        format!(
+            "reserved  {reserved} reservations, {refused} refused, {committed} committed, {released} released, {unknown} unknown"
+        ),
+        format!(
+            "          {hits_returned} hits returned, {hits_excess} in excess, {charged} charged without a reservation"
+        ),
+    ]
+}
+
+fn quota_lines(row: &QuotaRow) -> Vec<String> {
+    let of = &row.sum.figures;
+    let (limit, demand, allowed, denied) = (of.limit, of.demand, of.allowed, of.denied);
+    let (assigned, streams, in_force, burst) = (of.assigned, of.streams, of.in_force, of.burst);
+    let shares = match (of.converging_seconds, of.converged_in_seconds) {
+        (Some(seconds), _) => {
+            format!("an assignment has differed from its fair share for {seconds:.1} s")
+        }
+        (None, Some(seconds)) => {
+            format!("all assignments are fair; the last change took {seconds:.1} s")
+        }
+        (None, None) => "all assignments are fair".to_owned(),
+    };
+    let replicas = row.replicas;
+    let mut lines = vec![
+        format!("domain    {}", visible(&row.sum.domain)),
+        format!("rule      {}", visible(&row.sum.rule)),
+        format!("bucket    {}", descriptor_text(&row.sum.id)),
+        format!("limit     {limit:.1} a second"),
+        format!(
+            "reported  {demand:.1} demanded, {allowed:.1} allowed, {denied:.1} denied a second"
+        ),
+        format!("assigned  {assigned:.1} to {streams} streams on {replicas} replicas"),
+        format!("in force  {in_force:.1} with assignments that have not expired, burst {burst}"),
+        format!("shares    {shares}"),
+    ];
+    if row.learning_seconds > 0.0 {
+        let seconds = row.learning_seconds;
+        lines.push(format!(
+            "          nothing is assigned for {seconds:.0} s more, after a start"
+        ));
+    }
+    if row.sum.shadow_mode {
+        lines.push("mode      shadow mode: proxies let everything pass".to_owned());
+    }
+    lines.extend(["", "GET /quotas?id=KEY=VALUE has each stream."].map(str::to_owned));
+    lines
+}
+
 fn state_lines(state: &StateEvent) -> Vec<String> {
     let (store, rules) = (&state.partitions.store, &state.rules);
     let ready = match (state.draining, state.ready) {
@@ -226,35 +284,21 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
         (false, true) => "ready",
         (false, false) => "not ready",
     };
-    let mode = store.mode.as_deref().unwrap_or("");
     let number = |value: Option<u64>| value.map_or("none".to_owned(), |it| it.to_string());
+    let (name, version) = (visible(&state.instance), visible(&state.version));
+    let (uptime, at) = (state.uptime_seconds, time_of_day(&state.at));
+    let (kind, message) = (visible(&store.kind), visible(&store.message));
+    let mode = store.mode.as_deref().unwrap_or("");
+    let (denied, memory) = (number(store.denied_keys), number(store.memory_max_bytes));
     let mut lines = vec![
-        format!(
-            "name      {}, tollgate {}",
-            visible(&state.instance),
-            visible(&state.version)
-        ),
-        format!(
-            "state     {ready}, up {} s, read at {}",
-            state.uptime_seconds,
-            time_of_day(&state.at)
-        ),
-        format!(
-            "store     {} {mode}: {}",
-            visible(&store.kind),
-            visible(&store.message)
-        ),
-        format!(
-            "          denial cache {} keys, memory bound {} bytes",
-            number(store.denied_keys),
-            number(store.memory_max_bytes)
-        ),
+        format!("name      {name}, tollgate {version}"),
+        format!("state     {ready}, up {uptime} s, read at {at}"),
+        format!("store     {kind} {mode}: {message}"),
+        format!("          denial cache {denied} keys, memory bound {memory} bytes"),
     ];
     if let Some(leases) = &store.leases {
-        lines.push(format!(
-            "leases    {}, with {} hits",
-            leases.leases, leases.hits_held
-        ));
+        let (leases, hits) = (leases.leases, leases.hits_held);
+        lines.push(format!("leases    {leases}, with {hits} hits"));
     }
     for node in &store.nodes {
         let health = if node.healthy {
@@ -262,10 +306,9 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
         } else {
             "DOES NOT ANSWER"
         };
-        let address = visible(&node.address);
+        let (address, checks) = (visible(&node.address), node.queue_checks);
         lines.push(format!(
-            "node      {address} {health}, {} checks wait",
-            node.queue_checks
+            "node      {address} {health}, {checks} checks wait"
         ));
     }
     lines.push(format!(
@@ -278,30 +321,9 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
     if let Some(at) = &rules.loaded_at {
         lines.push(format!("          loaded at {}", visible(at)));
     }
-    if let Some(error) = &rules.error {
-        lines.push("          the newest rules were refused:".to_owned());
-        lines.extend(
-            error
-                .lines()
-                .map(|line| format!("          {}", visible(line))),
-        );
-    }
+    lines.extend(refusal_lines("rules", rules.error.as_deref()));
     if let Some(candidate) = &state.candidate {
-        lines.push(format!(
-            "candidate {}, {} requests, {} skipped",
-            candidate.counts.text(),
-            candidate.counts.requests(),
-            candidate.skipped
-        ));
-        for rule in candidate.new_rules.iter().take(NEW_RULES_MAX) {
-            let (name, text) = (visible(&rule.rule), rule.counts.text());
-            lines.push(format!("          new rule {name} {text}"));
-        }
-        if let Some(error) = &candidate.error {
-            lines.push("          the newest candidate rules were refused:".to_owned());
-            let error = error.lines();
-            lines.extend(error.map(|line| format!("          {}", visible(line))));
-        }
+        lines.extend(candidate_lines(candidate));
     }
     for shadowed in &state.shadowed {
         let (rule, until) = (visible(&shadowed.rule), visible(&shadowed.until));
@@ -310,13 +332,35 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
     lines
 }
 
+fn candidate_lines(candidate: &CandidateState) -> Vec<String> {
+    let (counts, skipped) = (&candidate.counts, candidate.skipped);
+    let (text, requests) = (counts.text(), counts.requests());
+    let mut lines = vec![format!(
+        "candidate {text}, {requests} requests, {skipped} skipped"
+    )];
+    for rule in candidate.new_rules.iter().take(NEW_RULES_MAX) {
+        let (name, text) = (visible(&rule.rule), rule.counts.text());
+        lines.push(format!("          new rule {name} {text}"));
+    }
+    lines.extend(refusal_lines("candidate rules", candidate.error.as_deref()));
+    lines
+}
+
+/// Why the newest rules were refused; nothing if they were not.
+fn refusal_lines(what: &str, error: Option<&str>) -> Vec<String> {
+    let heading = error.map(|_| format!("          the newest {what} were refused:"));
+    let error = error.into_iter().flat_map(str::lines);
+    let error = error.map(|line| format!("          {}", visible(line)));
+    heading.into_iter().chain(error).collect()
+}
+
 /// A decision, and its part about the rule of the query.
 fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
     let mut line = format!(
         "{} {:<10} {}",
         time_of_day(&decision.at),
-        verdict_word(decision.verdict),
-        reason_word(decision.reason)
+        json_word(decision.verdict),
+        json_word(decision.reason)
     );
     let mut parts = decision.descriptors.iter();
     if let Some(part) = parts.find(|part| part.rule.as_ref() == Some(&query.rule)) {

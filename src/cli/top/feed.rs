@@ -10,13 +10,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::TopQuery;
-use super::messages::{DecisionsQuery, Effect, Message};
+use super::detail::DecisionsQuery;
+use super::model::{Effect, Message, TopQuery};
 use crate::admin_api::{DecisionRecord, Decisions, ResetResponse, ShadowResponse, Top};
 use crate::admin_client::{Access, AdminError, AdminUrl, Event, Replica};
-use crate::cli::admin_options;
-use crate::cli::backoff::Backoff;
-use crate::cli::query::percent_encoded;
+use crate::cli::admin::{self, PAUSE_MAX, PAUSE_MIN, ask_each, with_filters};
 
 /// The path of the stream. Decisions are read on demand.
 const EVENTS: &str = "/events?decisions_per_second_max=0";
@@ -78,20 +76,16 @@ impl Feed {
             }
             Effect::Reset(request) => {
                 self.tasks.spawn(async move {
-                    let asked = ask_each(replicas, |replica| {
-                        let request = request.clone();
-                        async move { replica.post::<_, ResetResponse>("/reset", &request).await }
-                    });
-                    send(&messages, report("reset", asked.await)).await;
+                    let ask = |replica: Replica| replica.post("/reset", request.clone());
+                    let asked = ask_each::<ResetResponse, _>(replicas, ask).await;
+                    send(&messages, report("reset", asked)).await;
                 });
             }
             Effect::Shadow(request) => {
                 self.tasks.spawn(async move {
-                    let asked = ask_each(replicas, |replica| {
-                        let request = request.clone();
-                        async move { replica.post::<_, ShadowResponse>("/shadow", &request).await }
-                    });
-                    send(&messages, report("shadow", asked.await)).await;
+                    let ask = |replica: Replica| replica.post("/shadow", request.clone());
+                    let asked = ask_each::<ShadowResponse, _>(replicas, ask).await;
+                    send(&messages, report("shadow", asked)).await;
                 });
             }
         }
@@ -109,22 +103,22 @@ async fn discover(
     let mut followed: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let mut unresolved: Vec<String> = Vec::new();
     loop {
-        let (replicas, failures) = admin_options::resolve(&urls, &access).await;
+        let (replicas, failures) = admin::resolve(&urls, &access).await;
         for replica in &replicas {
-            let name = replica.name().to_owned();
+            let name = replica.name.clone();
             if let Entry::Vacant(entry) = followed.entry(name) {
                 send(&messages, Message::Found(entry.key().clone())).await;
                 entry.insert(tasks.spawn(follow(replica.clone(), messages.clone())));
             }
         }
         for name in unresolved.drain(..) {
-            if !failures.iter().any(|failure| failure.admin == name) {
+            if !failures.iter().any(|(url, _)| *url == name) {
                 send(&messages, Message::Gone(name)).await;
             }
         }
         // While a name does not resolve, its replicas stay.
         if failures.is_empty() {
-            let is_known = |name: &String| replicas.iter().any(|it| it.name() == name);
+            let is_known = |name: &String| replicas.iter().any(|it| it.name == *name);
             let gone: Vec<_> = followed
                 .keys()
                 .filter(|name| !is_known(name))
@@ -140,13 +134,9 @@ async fn discover(
         } else if !replicas.is_empty() {
             known.send_replace(replicas);
         }
-        for failure in failures {
-            unresolved.push(failure.admin.clone());
-            send(
-                &messages,
-                Message::Lost(failure.admin, failure.error.to_string()),
-            )
-            .await;
+        for (url, error) in failures {
+            unresolved.push(url.clone());
+            send(&messages, Message::Lost(url, error)).await;
         }
         tokio::time::sleep(RESOLVE_EVERY).await;
     }
@@ -154,27 +144,28 @@ async fn discover(
 
 /// Sends every state of one replica, and connects again after an end.
 async fn follow(replica: Replica, messages: mpsc::Sender<Message>) {
-    let mut backoff = Backoff::default();
+    let mut pause = PAUSE_MIN;
     loop {
-        let error = match follow_once(&replica, &messages, &mut backoff).await {
+        let error = match follow_once(&replica, &messages, &mut pause).await {
             Ok(()) => return,
             Err(error) => error.to_string(),
         };
-        send(&messages, Message::Lost(replica.name().to_owned(), error)).await;
-        tokio::time::sleep(backoff.next_pause()).await;
+        send(&messages, Message::Lost(replica.name.clone(), error)).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
 async fn follow_once(
     replica: &Replica,
     messages: &mpsc::Sender<Message>,
-    backoff: &mut Backoff,
+    pause: &mut Duration,
 ) -> Result<(), AdminError> {
     let mut events = replica.events(EVENTS).await?;
     loop {
         if let Event::State(state) = events.next(SILENCE_MAX).await? {
-            backoff.reset();
-            let message = Message::State(replica.name().to_owned(), state);
+            *pause = PAUSE_MIN;
+            let message = Message::State(replica.name.clone(), state);
             if messages.send(message).await.is_err() {
                 return Ok(());
             }
@@ -191,12 +182,8 @@ async fn poll_top(
     loop {
         let current = query.borrow_and_update().clone();
         if let Some(current) = current {
-            let path = current.path();
             let known = replicas.borrow().clone();
-            let asked = ask_each(known, |replica| {
-                let path = path.clone();
-                async move { replica.get::<Top>(&path).await }
-            });
+            let asked = ask_each::<Top, _>(known, |replica| replica.get(current.path()));
             let answers = asked.await.into_iter();
             let answers = answers.filter_map(|(name, top)| Some((name, top.ok()?)));
             send(&messages, Message::Top(current, answers.collect())).await;
@@ -217,18 +204,13 @@ async fn read_decisions(
     query: DecisionsQuery,
     messages: mpsc::Sender<Message>,
 ) {
-    let mut path = format!(
-        "/decisions?n={DECISIONS_MAX}&domain={}&rule={}",
-        percent_encoded(&query.domain),
-        percent_encoded(&query.rule)
-    );
-    if let Some(key) = &query.key {
-        path.extend(["&key=", &percent_encoded(key)]);
-    }
-    let asked = ask_each(replicas, |replica| {
-        let path = path.clone();
-        async move { replica.get::<Decisions>(&path).await }
-    });
+    let filters = [
+        ("domain", Some(query.domain.as_str())),
+        ("rule", Some(query.rule.as_str())),
+        ("key", query.key.as_deref()),
+    ];
+    let path = with_filters(format!("/decisions?n={DECISIONS_MAX}"), filters);
+    let asked = ask_each::<Decisions, _>(replicas, |replica| replica.get(path.clone()));
     let mut found: Vec<DecisionRecord> = Vec::new();
     let mut errors = Vec::new();
     for (name, answer) in asked.await {
@@ -240,23 +222,6 @@ async fn read_decisions(
     found.sort_by(|one, other| other.at.cmp(&one.at));
     found.truncate(DECISIONS_MAX);
     send(&messages, Message::Decisions(query, found, errors)).await;
-}
-
-/// Asks every replica at once. The order of answers is that of arrival.
-async fn ask_each<T: Send + 'static, F>(
-    replicas: Vec<Replica>,
-    ask: impl Fn(Replica) -> F,
-) -> Vec<(String, Result<T, AdminError>)>
-where
-    F: Future<Output = Result<T, AdminError>> + Send + 'static,
-{
-    let mut asking = JoinSet::new();
-    for replica in replicas {
-        let name = replica.name().to_owned();
-        let answer = ask(replica);
-        asking.spawn(async move { (name, answer.await) });
-    }
-    asking.join_all().await
 }
 
 /// What an action did on all replicas.

@@ -2,26 +2,27 @@
 //! once as text or JSON.
 //!
 //! The parts: `feed` follows every replica, `model` holds what is shown and what a key press does,
-//! `rows` and `quotas` merge the replicas, `view` draws, `screen` connects them to the terminal.
-//! Model, rows and view do no I/O, so that tests draw screens without a terminal.
+//! `rows` merges the replicas, `detail`, `tables` and `view` draw, `screen` connects them to the
+//! terminal. Only `feed` and `screen` do I/O, so that tests draw screens without a terminal.
 
 mod detail;
 mod feed;
-mod messages;
 mod model;
-mod once;
-mod quotas;
 mod rows;
 mod screen;
+mod tables;
 mod view;
+
+use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 
+use self::model::TopQuery;
 use super::Exit;
-use super::admin_options::{self, AdminOptions};
-use super::query::percent_encoded;
+use super::admin::{self, AdminOptions, descriptor_text, json_word, time_of_day};
 use super::tap::Format;
-use crate::admin_api::{RankBy, Window};
+use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window};
+use crate::visible_text::visible;
 
 /// The end of `top --help`.
 const AFTER_HELP: &str = "\
@@ -91,16 +92,6 @@ enum WindowArgument {
     Hour,
 }
 
-/// A query of `/top`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-struct TopQuery {
-    by: RankBy,
-    window: Window,
-    n: u32,
-    domain: Option<String>,
-    rule: Option<String>,
-}
-
 // === impl TopCommand ===
 
 impl TopCommand {
@@ -118,9 +109,9 @@ impl TopCommand {
             domain: self.domain,
             rule: self.rule,
         };
-        admin_options::block_on(async {
+        admin::block_on(async {
             if self.once {
-                once::print(&self.admin, &query, self.format).await
+                print_once(&self.admin, &query, self.format).await
             } else {
                 screen::run(&self.admin, query).await
             }
@@ -128,25 +119,75 @@ impl TopCommand {
     }
 }
 
-// === impl TopQuery ===
+/// Prints the heaviest keys of all replicas.
+async fn print_once(
+    admin: &AdminOptions,
+    query: &TopQuery,
+    format: Format,
+) -> anyhow::Result<Exit> {
+    let outcomes = admin.ask_all(|replica| replica.get(query.path())).await?;
+    let exit = outcomes.report_failures();
+    let failed = outcomes.failures.into_iter();
+    let failed = failed.map(|(admin, error)| FailedReplica { admin, error });
+    let answers: Vec<(String, Top)> = outcomes.answers;
+    let secrets_differ = has_unshared_hashes(&answers);
+    let keys_max = usize::try_from(query.n).unwrap_or(usize::MAX);
+    let merged = MergedTop {
+        failed: failed.collect(),
+        ..MergedTop::of(answers, query.by, query.window, keys_max)
+    };
+    match format {
+        Format::Json => print_line!("{}", serde_json::to_string_pretty(&merged)?),
+        Format::Text if exit == Exit::NoAnswer => {}
+        Format::Text => print_text(&merged),
+    }
+    if secrets_differ {
+        eprintln!(
+            "hint: no hashed key is on two replicas; set --value-hash-key-file of the services to the same key, \
+             so that one key is one row"
+        );
+    }
+    Ok(exit)
+}
 
-impl TopQuery {
-    /// The path with its query.
-    fn path(&self) -> String {
-        let by = match self.by {
-            RankBy::Refused => "refused",
-            RankBy::Asked => "asked",
-        };
-        let window = match self.window {
-            Window::Minute => "1m",
-            Window::Hour => "1h",
-        };
-        let mut path = format!("/top?by={by}&window={window}&n={}", self.n);
-        for (name, value) in [("domain", &self.domain), ("rule", &self.rule)] {
-            if let Some(value) = value {
-                path.extend(["&", name, "=", &percent_encoded(value)]);
-            }
+/// Whether replicas hash values, and have no key in common: perhaps with secrets of their own.
+fn has_unshared_hashes(answers: &[(String, Top)]) -> bool {
+    let mut with_keys = Vec::new();
+    for (_, top) in answers {
+        if top.values == ValueMode::Hashed && !top.keys.is_empty() {
+            with_keys.push(top.keys.iter().map(|key| &key.descriptor).collect());
         }
-        path
+    }
+    let number = with_keys.len();
+    let one_by_one = with_keys.iter().map(BTreeSet::len).sum::<usize>();
+    let together: BTreeSet<_> = with_keys.into_iter().flatten().collect();
+    number > 1 && one_by_one == together.len()
+}
+
+fn print_text(top: &MergedTop) {
+    let window = match top.window {
+        Window::Minute => "minute",
+        Window::Hour => "hour",
+    };
+    let (refused, asked, seconds) = (top.refused, top.asked, top.covered_seconds);
+    let (by, replicas) = (json_word(top.by), top.instances.len());
+    print_line!(
+        "{refused} refused of {asked} asked in the last {window} ({seconds} s counted), by {by}, {replicas} replicas"
+    );
+    if top.values == ValueMode::Off {
+        let flags = "--top-keys hashed or --top-keys plain";
+        print_line!("keys are not counted; set {flags} of the service");
+        return;
+    }
+    print_line!("  REFUSED     ASKED  ERROR SINCE    KEY  RULE");
+    for key in &top.keys {
+        let since = key.refused_since.as_deref().map(time_of_day);
+        let since: String = since.unwrap_or_default().chars().take(8).collect();
+        let (refused, asked, error) = (key.refused, key.asked, key.error);
+        let (descriptor, rule) = (descriptor_text(&key.descriptor), visible(&key.rule));
+        print_line!("{refused:>9} {asked:>9} {error:>6} {since:<8} {descriptor}  {rule}");
+    }
+    if top.values == ValueMode::Hashed {
+        print_line!("values are hashed; --top-keys plain of the service shows them");
     }
 }

@@ -1,18 +1,16 @@
 //! What the screen shows, and what a message or a key press changes. No I/O.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::TopQuery;
-use super::detail::Detail;
-use super::messages::{Connection, Effect, Key, Message, ReplicaRow};
-use super::quotas::{QuotaRow, has_quotas, merge_quotas};
-use super::rows::{RuleRow, merge_rules};
+use ratatui::crossterm::event::KeyCode;
+
+use super::detail::{DecisionsQuery, Detail, move_by_key};
+use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow, merge_quotas, merge_rules};
 use crate::admin_api::{
-    CandidateCounts, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent, Top, TopKey,
-    ValueMode, Window,
+    CandidateCounts, DecisionRecord, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent,
+    Top, TopKey, ValueMode, Window,
 };
-use crate::cli::admin_text::descriptor_text;
+use crate::cli::admin::{descriptor_text, json_word, with_filters};
 
 /// How long `z` puts a rule in shadow mode, in seconds.
 const SHADOW_SECONDS: u64 = 15 * 60;
@@ -23,8 +21,44 @@ const KEYS_MAX: usize = 100;
 /// Longest filter, in characters.
 const FILTER_CHARS_MAX: usize = 100;
 
-/// Rows that Page Up and Page Down move by.
-const PAGE_ROWS: usize = 10;
+/// A query of `/top`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct TopQuery {
+    pub(super) by: RankBy,
+    pub(super) window: Window,
+    pub(super) n: u32,
+    pub(super) domain: Option<String>,
+    pub(super) rule: Option<String>,
+}
+
+/// What the program does because of a key press.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    Quit,
+    /// Poll `/top` with this query, or stop.
+    Poll(Option<TopQuery>),
+    /// Read the last decisions by these filters.
+    Decisions(DecisionsQuery),
+    Reset(ResetRequest),
+    Shadow(ShadowRequest),
+}
+
+/// News from the replicas.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A replica, or a URL that does not resolve, was found.
+    Found(String),
+    State(String, Box<StateEvent>),
+    Lost(String, String),
+    /// A replica is no longer behind its name.
+    Gone(String),
+    /// The answers of a poll.
+    Top(TopQuery, Vec<(String, Top)>),
+    /// Decisions of all replicas, newest first, and errors.
+    Decisions(DecisionsQuery, Vec<DecisionRecord>, Vec<String>),
+    /// What an action did.
+    Report(String),
+}
 
 /// A view.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,6 +116,20 @@ pub(super) struct Model {
     pub(super) now_us: u64,
 }
 
+// === impl TopQuery ===
+
+impl TopQuery {
+    /// The path with its query.
+    pub(super) fn path(&self) -> String {
+        let (by, window) = (json_word(self.by), json_word(self.window));
+        let path = format!("/top?by={by}&window={window}&n={}", self.n);
+        let filters = [("domain", &self.domain), ("rule", &self.rule)];
+        with_filters(path, filters.map(|(name, value)| (name, value.as_deref())))
+    }
+}
+
+// === impl View ===
+
 impl View {
     const ALL: [Self; 5] = [
         Self::Rules,
@@ -91,16 +139,11 @@ impl View {
         Self::Quotas,
     ];
 
-    /// The next of these views, or the one before it.
-    fn beside(self, views: &[Self], is_next: bool) -> Self {
+    /// The view so many steps behind this one in a circle of views.
+    fn beside(self, views: &[Self], steps: usize) -> Self {
         let at = views.iter().position(|view| *view == self);
-        let step = if is_next {
-            1
-        } else {
-            views.len().saturating_sub(1)
-        };
-        let at = at.unwrap_or_default().saturating_add(step) % views.len().max(1);
-        views.get(at).copied().unwrap_or(self)
+        let beside = views.iter().cycle().nth(at.unwrap_or_default() + steps);
+        beside.copied().unwrap_or(self)
     }
 }
 
@@ -179,18 +222,15 @@ impl Model {
         if self.paused {
             return;
         }
-        let current = || self.replicas.values().filter_map(ReplicaRow::current);
-        let mut rules = merge_rules(current());
+        let mut rules = merge_rules(self.states());
+        let rates = |row: &RuleRow| (row.sum.rates.over, row.sum.rates.total);
         match self.order {
-            RuleOrder::Over => {
-                rules.sort_by(|a, b| {
-                    let rates = |row: &RuleRow| (row.rates.over, row.rates.total);
-                    let order = rates(b).partial_cmp(&rates(a));
-                    order.unwrap_or(std::cmp::Ordering::Equal)
-                });
-            }
+            RuleOrder::Over => rules.sort_by(|a, b| {
+                let order = rates(b).partial_cmp(&rates(a));
+                order.unwrap_or(std::cmp::Ordering::Equal)
+            }),
             RuleOrder::Passed => {
-                rules.sort_by(|a, b| b.rates.admitted.total_cmp(&a.rates.admitted));
+                rules.sort_by(|a, b| b.sum.rates.admitted.total_cmp(&a.sum.rates.admitted));
             }
             RuleOrder::Name => {}
         }
@@ -205,21 +245,24 @@ impl Model {
             };
             live.map(|(name, state)| (name, top(state))).collect()
         };
+        let rules_omitted = self.states().map(|state| state.limits_omitted).max();
         self.merged = Merged {
             rules,
-            quotas: merge_quotas(current()),
-            rules_omitted: current()
-                .map(|state| state.limits_omitted)
-                .max()
-                .unwrap_or(0),
+            quotas: merge_quotas(self.states()),
+            rules_omitted: rules_omitted.unwrap_or(0),
             keys: MergedTop::of(tops, self.query.by, self.query.window, KEYS_MAX),
         };
+    }
+
+    /// The states of the replicas that are connected.
+    pub(super) fn states(&self) -> impl Iterator<Item = &StateEvent> {
+        self.replicas.values().filter_map(ReplicaRow::current)
     }
 
     pub(super) fn rules(&self) -> Vec<&RuleRow> {
         let rules = self.merged.rules.iter();
         rules
-            .filter(|row| self.matches(&[&row.domain, &row.rule]))
+            .filter(|row| self.matches(&[&row.sum.domain, &row.sum.rule]))
             .collect()
     }
 
@@ -233,15 +276,19 @@ impl Model {
 
     pub(super) fn quotas(&self) -> Vec<&QuotaRow> {
         let rows = self.merged.quotas.iter();
-        rows.filter(|row| self.matches(&[&row.domain, &row.rule, &descriptor_text(&row.id)]))
-            .collect()
+        rows.filter(|QuotaRow { sum, .. }| {
+            self.matches(&[&sum.domain, &sum.rule, &descriptor_text(&sum.id)])
+        })
+        .collect()
     }
 
     /// The views; the one of quotas only where a replica has some.
     pub(super) fn views(&self) -> &'static [View] {
-        let current = self.replicas.values().filter_map(ReplicaRow::current);
-        let count = if has_quotas(current) { 5 } else { 4 };
-        View::ALL.get(..count).unwrap_or(&View::ALL)
+        let has_quotas = self.states().any(|state| state.quotas.is_some());
+        View::ALL
+            .get(..4)
+            .filter(|_| !has_quotas)
+            .unwrap_or(&View::ALL)
     }
 
     fn matches(&self, texts: &[&str]) -> bool {
@@ -257,8 +304,8 @@ impl Model {
             View::Rules => self.rules().len(),
             View::Keys => self.keys().len(),
             View::Partitions => {
-                let current = self.replicas.values().filter_map(ReplicaRow::current);
-                current.map(|state| state.partitions.partitions.len()).sum()
+                let states = self.states();
+                states.map(|state| state.partitions.partitions.len()).sum()
             }
             View::Replicas => self.replicas.len(),
             View::Quotas => self.quotas().len(),
@@ -270,10 +317,7 @@ impl Model {
         self.selected.min(self.rows().saturating_sub(1))
     }
 
-    pub(super) fn press(&mut self, key: Key) -> Option<Effect> {
-        if key == Key::Interrupt {
-            return Some(Effect::Quit);
-        }
+    pub(super) fn press(&mut self, key: KeyCode) -> Option<Effect> {
         match std::mem::replace(&mut self.overlay, Overlay::None) {
             Overlay::None => self.press_in_view(key),
             Overlay::Help => None,
@@ -282,27 +326,27 @@ impl Model {
                 None
             }
             Overlay::Detail(mut detail) => {
-                if !matches!(key, Key::Escape | Key::Enter | Key::Char('q')) {
+                if !matches!(key, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q')) {
                     detail.scroll(key);
                     self.overlay = Overlay::Detail(detail);
                 }
                 None
             }
-            Overlay::Confirm { effect, .. } => (key == Key::Char('y')).then_some(effect),
+            Overlay::Confirm { effect, .. } => (key == KeyCode::Char('y')).then_some(effect),
         }
     }
 
-    fn press_in_filter(&mut self, key: Key) {
+    fn press_in_filter(&mut self, key: KeyCode) {
         match key {
-            Key::Enter => return,
-            Key::Escape => {
+            KeyCode::Enter => return,
+            KeyCode::Esc => {
                 self.filter.clear();
                 return;
             }
-            Key::Backspace => {
+            KeyCode::Backspace => {
                 self.filter.pop();
             }
-            Key::Char(character) if self.filter.chars().count() < FILTER_CHARS_MAX => {
+            KeyCode::Char(character) if self.filter.chars().count() < FILTER_CHARS_MAX => {
                 self.filter.push(character);
             }
             _ => {}
@@ -310,44 +354,39 @@ impl Model {
         self.overlay = Overlay::Filter;
     }
 
-    fn press_in_view(&mut self, key: Key) -> Option<Effect> {
+    fn press_in_view(&mut self, key: KeyCode) -> Option<Effect> {
         self.report = None;
         let last = self.rows().saturating_sub(1);
         let selected = self.selected();
         match key {
-            Key::Char('q') => return Some(Effect::Quit),
-            Key::Escape => self.filter.clear(),
-            Key::Char('?' | 'h') => self.overlay = Overlay::Help,
-            Key::Char('/') => self.overlay = Overlay::Filter,
-            Key::Char('p' | ' ') => {
+            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('?' | 'h') => self.overlay = Overlay::Help,
+            KeyCode::Char('/') => self.overlay = Overlay::Filter,
+            KeyCode::Char('p' | ' ') => {
                 self.paused = !self.paused;
                 self.merge();
             }
-            Key::Tab => self.open(self.view.beside(self.views(), true)),
-            Key::BackTab => self.open(self.view.beside(self.views(), false)),
-            Key::Char(digit @ '1'..='5') => {
-                let number = digit.to_digit(10).and_then(|it| usize::try_from(it).ok());
-                let view = number.and_then(|it| self.views().get(it.saturating_sub(1)));
-                self.open(view.copied().unwrap_or(self.view));
+            KeyCode::Tab => self.open(self.view.beside(self.views(), 1)),
+            KeyCode::BackTab => self.open(self.view.beside(self.views(), self.views().len() - 1)),
+            KeyCode::Char(digit @ '1'..='5') => {
+                let mut views = self.views().iter().zip('1'..);
+                if let Some((view, _)) = views.find(|(_, number)| *number == digit) {
+                    self.open(*view);
+                }
             }
-            Key::Up | Key::Char('k') => self.selected = selected.saturating_sub(1),
-            Key::Down | Key::Char('j') => self.selected = selected.saturating_add(1).min(last),
-            Key::PageUp => self.selected = selected.saturating_sub(PAGE_ROWS),
-            Key::PageDown => self.selected = selected.saturating_add(PAGE_ROWS).min(last),
-            Key::Home => self.selected = 0,
-            Key::End => self.selected = last,
-            Key::Char('s') => return self.sort(),
-            Key::Char('w') if self.view == View::Keys => {
+            KeyCode::Char('s') => return self.sort(),
+            KeyCode::Char('w') if self.view == View::Keys => {
                 self.query.window = match self.query.window {
                     Window::Minute => Window::Hour,
                     Window::Hour => Window::Minute,
                 };
                 return Some(self.poll_anew());
             }
-            Key::Enter => return self.open_detail(),
-            Key::Char('r') if self.view == View::Keys => self.ask_reset(),
-            Key::Char('z') if self.view == View::Rules => self.ask_shadow(),
-            _ => {}
+            KeyCode::Enter => return self.open_detail(),
+            KeyCode::Char('r') if self.view == View::Keys => self.ask_reset(),
+            KeyCode::Char('z') if self.view == View::Rules => self.ask_shadow(),
+            key => self.selected = move_by_key(key, selected, last).unwrap_or(self.selected),
         }
         None
     }
@@ -394,8 +433,10 @@ impl Model {
             View::Keys => {
                 let keys = self.keys();
                 let key = keys.get(at)?;
-                let mut rules = self.merged.rules.iter();
-                let rule = rules.find(|row| row.domain == key.domain && row.rule == key.rule);
+                let is_its = |RuleRow { sum, .. }: &&RuleRow| {
+                    sum.domain == key.domain && sum.rule == key.rule
+                };
+                let rule = self.merged.rules.iter().find(is_its);
                 Detail::of_key(key, rule, self.merged.keys.values)
             }
             View::Partitions => return None,
@@ -405,7 +446,7 @@ impl Model {
             }
             View::Quotas => Detail::of_quota(self.quotas().get(at)?),
         };
-        let query = detail.query().cloned();
+        let query = detail.query.clone();
         self.overlay = Overlay::Detail(detail);
         query.map(Effect::Decisions)
     }
@@ -436,20 +477,20 @@ impl Model {
 
     fn ask_shadow(&mut self) {
         let at = self.selected();
-        let Some(row) = self.rules().get(at).map(|row| (*row).clone()) else {
+        let Some(rule) = self.rules().get(at).map(|row| row.sum.clone()) else {
             return;
         };
-        let ends = row.shadow_until.is_some();
+        let ends = rule.shadow_until.is_some();
         let verb = if ends {
             "End shadow mode of"
         } else {
             "For 15 minutes, shadow mode for"
         };
         self.overlay = Overlay::Confirm {
-            question: format!("{verb} {} on {}?", row.rule, self.replica_count()),
+            question: format!("{verb} {} on {}?", rule.rule, self.replica_count()),
             effect: Effect::Shadow(ShadowRequest {
-                domain: row.domain,
-                rule: row.rule,
+                domain: rule.domain,
+                rule: rule.rule,
                 until: None,
                 for_seconds: Some(if ends { 0 } else { SHADOW_SECONDS }),
             }),
@@ -501,25 +542,15 @@ impl Model {
 
     /// What candidates would have refused, on all replicas; none where none is tried.
     pub(super) fn candidate(&self) -> Option<CandidateCounts> {
-        let current = self.replicas.values().filter_map(ReplicaRow::current);
-        let counts = current.filter_map(|state| Some(state.candidate.as_ref()?.counts));
+        let states = self.states();
+        let counts = states.filter_map(|state| Some(state.candidate.as_ref()?.counts));
         counts.reduce(|sum, counts| sum.plus(&counts))
     }
 
-    /// Hits a second of all rules: asked for, and over the limit.
-    pub(super) fn totals(&self) -> (f64, f64) {
-        let rules = &self.merged.rules;
-        let sum = |rate: fn(&RuleRow) -> f64| rules.iter().map(rate).sum();
-        (sum(|row| row.rates.total), sum(|row| row.rates.over))
-    }
-
-    /// The newest of the replicas' numbers of rules generations is not shown: each replica counts
-    /// its own. This is how many hashes of rules are in use.
+    /// How many hashes of rules are in use. The replicas' numbers of rules generations say nothing:
+    /// each counts its own.
     pub(super) fn rule_hashes(&self) -> usize {
-        let current = self.replicas.values().filter_map(ReplicaRow::current);
-        let mut hashes: Vec<_> = current.filter_map(|it| it.rules.hash.as_deref()).collect();
-        hashes.sort_by_key(|hash| Reverse(*hash));
-        hashes.dedup();
-        hashes.len()
+        let hashes = self.states().filter_map(|it| it.rules.hash.as_deref());
+        hashes.collect::<BTreeSet<_>>().len()
     }
 }

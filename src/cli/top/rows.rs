@@ -1,136 +1,150 @@
-//! What the screen shows of all replicas together: rules and totals added up.
+//! What the screen shows a row for: each replica, and of all replicas together each rule and quota.
 
 use std::collections::BTreeMap;
 
 use crate::admin_api::{
-    CandidateCounts, Hits, LimitFigures, LimitState, LimitsFrom, Rates, ReservationCounts,
-    StateEvent,
+    CandidateLimit, Entry, Hits, LimitState, QuotaBucket, QuotaFigures, Rates, StateEvent,
 };
+
+/// One replica.
+#[derive(Debug, Default)]
+pub(super) struct ReplicaRow {
+    pub(super) state: Option<Box<StateEvent>>,
+    pub(super) connection: Connection,
+}
+
+/// A connection to a replica.
+#[derive(Debug, Default)]
+pub(super) enum Connection {
+    #[default]
+    Connecting,
+    Live,
+    Lost {
+        since_us: u64,
+        error: String,
+    },
+}
 
 /// A rule of all replicas.
 #[derive(Clone, Debug)]
 pub(super) struct RuleRow {
-    pub(super) domain: String,
-    pub(super) rule: String,
-    pub(super) limit: Option<LimitFigures>,
-    pub(super) unlimited: bool,
-    /// The file with limits of its values, and how many it has.
-    pub(super) limits_from: Option<LimitsFrom>,
-    pub(super) quota_mode: bool,
-    /// Whether the rule has `rlqs: true`: the rates are what proxies report.
-    pub(super) rlqs: bool,
+    /// As the first replica has it; counts, rates and the candidate are those of all.
+    pub(super) sum: LimitState,
     /// On how many replicas the rule is in shadow mode, and how many have it.
     pub(super) shadowed: usize,
     pub(super) replicas: usize,
-    /// The latest end of shadow mode that `/shadow` has set.
-    pub(super) shadow_until: Option<String>,
-    pub(super) hits: Hits,
-    pub(super) rates: Rates,
-    /// None before the first on any replica.
-    pub(super) reservations: Option<ReservationCounts>,
-    /// What is tried in its place: the limit in words, and the requests that it decided.
-    pub(super) candidate: Option<(String, CandidateCounts)>,
+}
+
+/// A bucket of the rate limit quota service, of all replicas.
+#[derive(Clone, Debug)]
+pub(super) struct QuotaRow {
+    /// As the first replica has it, with the figures of all; the limit is that of one replica.
+    pub(super) sum: QuotaBucket,
+    /// How many replicas have streams that report it.
+    pub(super) replicas: usize,
+    /// Seconds until the last replica assigns anything after its start.
+    pub(super) learning_seconds: f64,
 }
 
 /// Adds up the rules of replicas.
 pub(super) fn merge_rules<'s>(states: impl Iterator<Item = &'s StateEvent>) -> Vec<RuleRow> {
     let mut rows: BTreeMap<(&str, &str), RuleRow> = BTreeMap::new();
     for limit in states.flat_map(|state| &state.limits) {
-        let row = rows
-            .entry((&limit.domain, &limit.rule))
-            .or_insert_with(|| RuleRow::new(limit));
+        let row = rows.entry((&limit.domain, &limit.rule));
+        let row = row.or_insert_with(|| RuleRow::new(limit));
         row.add(limit);
     }
     rows.into_values().collect()
+}
+
+/// Adds up the buckets of replicas, the one with the largest demand first.
+pub(super) fn merge_quotas<'s>(states: impl Iterator<Item = &'s StateEvent>) -> Vec<QuotaRow> {
+    let mut rows: BTreeMap<(&str, &str, &[Entry]), QuotaRow> = BTreeMap::new();
+    for quotas in states.filter_map(|state| state.quotas.as_ref()) {
+        for bucket in &quotas.buckets {
+            let row = rows.entry((&bucket.domain, &bucket.rule, &bucket.id));
+            let row = row.or_insert_with(|| QuotaRow::new(bucket));
+            row.add(&bucket.figures);
+            row.learning_seconds = row.learning_seconds.max(quotas.learning_seconds);
+        }
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by(|a, b| b.sum.figures.demand.total_cmp(&a.sum.figures.demand));
+    rows
+}
+
+// === impl ReplicaRow ===
+
+impl ReplicaRow {
+    /// The state, if it is current.
+    pub(super) fn current(&self) -> Option<&StateEvent> {
+        let is_live = matches!(self.connection, Connection::Live);
+        self.state.as_deref().filter(|_| is_live)
+    }
 }
 
 // === impl RuleRow ===
 
 impl RuleRow {
     fn new(limit: &LimitState) -> Self {
-        Self {
-            domain: limit.domain.clone(),
-            rule: limit.rule.clone(),
-            limit: limit.limit.clone(),
-            unlimited: limit.unlimited,
-            limits_from: limit.limits_from.clone(),
-            quota_mode: limit.quota_mode,
-            rlqs: limit.rlqs.is_some(),
-            shadowed: 0,
-            replicas: 0,
-            shadow_until: None,
+        let sum = LimitState {
             hits: Hits::default(),
             rates: Rates::default(),
             reservations: None,
             candidate: None,
+            shadow_until: None,
+            ..limit.clone()
+        };
+        Self {
+            sum,
+            shadowed: 0,
+            replicas: 0,
         }
     }
 
     fn add(&mut self, limit: &LimitState) {
-        self.replicas = self.replicas.saturating_add(1);
-        self.shadowed = self.shadowed.saturating_add(usize::from(limit.shadow_mode));
-        if let Some(candidate) = &limit.candidate {
-            let limit = candidate.limit.as_ref().map(|limit| limit.text.clone());
-            let limit = limit.unwrap_or_else(|| "unlimited".to_owned());
-            let (_, counts) = self.candidate.take().unwrap_or_default();
-            self.candidate = Some((limit, counts.plus(&candidate.counts)));
+        self.replicas += 1;
+        self.shadowed += usize::from(limit.shadow_mode);
+        let all = &mut self.sum;
+        if let Some(CandidateLimit { limit, counts }) = &limit.candidate {
+            let before = all.candidate.as_ref().map(|it| it.counts);
+            all.candidate = Some(CandidateLimit {
+                limit: limit.clone(),
+                counts: before.unwrap_or_default().plus(counts),
+            });
         }
-        self.shadow_until = self.shadow_until.take().max(limit.shadow_until.clone());
+        all.shadow_until = all.shadow_until.take().max(limit.shadow_until.clone());
         if let Some(more) = &limit.reservations {
-            self.reservations.get_or_insert_default().add(more);
+            all.reservations.get_or_insert_default().add(more);
         }
-        let (sum, more) = (&mut self.hits, &limit.hits);
-        for (sum, more) in [
-            (&mut sum.total, more.total),
-            (&mut sum.admitted, more.admitted),
-            (&mut sum.over, more.over),
-            (&mut sum.near, more.near),
-            (&mut sum.shadow, more.shadow),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        let (sum, more) = (&mut self.rates, &limit.rates);
-        sum.seconds = sum.seconds.max(more.seconds);
-        for (sum, more) in [
-            (&mut sum.total, more.total),
-            (&mut sum.admitted, more.admitted),
-            (&mut sum.over, more.over),
-            (&mut sum.near, more.near),
-            (&mut sum.shadow, more.shadow),
-        ] {
-            *sum += more;
-        }
+        all.hits.add(&limit.hits);
+        all.rates.add(&limit.rates);
+        // What proxies report takes the place of what was asked of the service.
         if let Some(quota) = &limit.rlqs {
-            sum.total += quota.allowed + quota.denied;
-            sum.admitted += quota.allowed;
-            sum.over += quota.denied;
+            all.rates.total += quota.allowed + quota.denied;
+            all.rates.admitted += quota.allowed;
+            all.rates.over += quota.denied;
         }
     }
 
     /// The mode of the rule in a few words.
     pub(super) fn mode(&self) -> String {
-        if let (Some((_, counts)), 0) = (&self.candidate, self.shadowed) {
-            return format!(
+        let rule = &self.sum;
+        match (&rule.candidate, self.shadowed) {
+            (Some(CandidateLimit { counts, .. }), 0) => format!(
                 "try {}>{}%",
                 short_percent(counts.live_refused_percent),
                 short_percent(counts.refused_percent)
-            );
-        }
-        if self.shadowed > 0 {
-            let until = self.shadow_until.as_deref().and_then(|at| at.get(11..16));
-            return match until {
-                _ if self.shadowed < self.replicas => {
-                    format!("shadow {}/{}", self.shadowed, self.replicas)
-                }
+            ),
+            (_, 0) if rule.rlqs.is_some() => "rlqs".to_owned(),
+            (_, 0) if rule.unlimited => "unlimited".to_owned(),
+            (_, 0) if rule.quota_mode => "quota".to_owned(),
+            (_, 0) => String::new(),
+            (_, some) if some < self.replicas => format!("shadow {some}/{}", self.replicas),
+            _ => match rule.shadow_until.as_deref().and_then(|at| at.get(11..16)) {
                 Some(until) => format!("shadow>{until}"),
                 None => "shadow".to_owned(),
-            };
-        }
-        match (self.unlimited, self.quota_mode) {
-            _ if self.rlqs => "rlqs".to_owned(),
-            (true, _) => "unlimited".to_owned(),
-            (_, true) => "quota".to_owned(),
-            _ => String::new(),
+            },
         }
     }
 }
@@ -141,5 +155,52 @@ fn short_percent(percent: f64) -> String {
         format!("{percent:.1}")
     } else {
         format!("{percent:.0}")
+    }
+}
+
+// === impl QuotaRow ===
+
+impl QuotaRow {
+    fn new(bucket: &QuotaBucket) -> Self {
+        let sum = QuotaBucket {
+            figures: QuotaFigures::default(),
+            ..bucket.clone()
+        };
+        Self {
+            sum,
+            replicas: 0,
+            learning_seconds: 0.0,
+        }
+    }
+
+    fn add(&mut self, more: &QuotaFigures) {
+        self.replicas += 1;
+        let sum = &mut self.sum.figures;
+        sum.limit = sum.limit.max(more.limit);
+        sum.demand += more.demand;
+        sum.allowed += more.allowed;
+        sum.denied += more.denied;
+        sum.assigned += more.assigned;
+        sum.in_force += more.in_force;
+        sum.streams = sum.streams.saturating_add(more.streams);
+        sum.burst = sum.burst.saturating_add(more.burst);
+        let longest = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (one, other) => one.or(other),
+        };
+        sum.converging_seconds = longest(sum.converging_seconds, more.converging_seconds);
+        sum.converged_in_seconds = longest(sum.converged_in_seconds, more.converged_in_seconds);
+    }
+
+    /// The state of its shares in a few words.
+    pub(super) fn state(&self) -> String {
+        let figures = &self.sum.figures;
+        match (figures.converging_seconds, figures.converged_in_seconds) {
+            _ if self.learning_seconds > 0.0 => format!("learning {:.0} s", self.learning_seconds),
+            _ if self.sum.shadow_mode => "shadow".to_owned(),
+            (Some(seconds), _) => format!("moving {seconds:.0} s"),
+            (None, Some(seconds)) => format!("fair ({seconds:.0} s)"),
+            (None, None) => "fair".to_owned(),
+        }
     }
 }

@@ -12,13 +12,13 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::TopQuery;
 use super::feed::Feed;
-use super::messages::{Effect, Key};
-use super::model::Model;
-use super::view::{self, Styles};
+use super::model::{Effect, Model, TopQuery};
+use super::tables::Styles;
+use super::view;
 use crate::cli::Exit;
-use crate::cli::admin_options::AdminOptions;
+use crate::cli::admin::AdminOptions;
+use crate::cli::output;
 use crate::clock::{Clock, SystemClock};
 
 /// Messages and key presses that wait for the screen.
@@ -54,8 +54,7 @@ pub(super) async fn run(admin: &AdminOptions, query: TopQuery) -> anyhow::Result
             "this terminal (TERM={terminal_kind}) cannot show the screen; set --once for a list of keys"
         );
     }
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let styles = Styles::new(!no_colour);
+    let styles = Styles::new(!output::has_no_color());
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for signals")?;
 
@@ -85,7 +84,8 @@ pub(super) async fn run(admin: &AdminOptions, query: TopQuery) -> anyhow::Result
             pressed = keys.recv() => match pressed {
                 None => return Ok(Exit::Success),
                 Some(None) => {} // resized
-                Some(Some(key)) => match model.press(key) {
+                Some(Some(key)) if is_interrupt(key) => return Ok(Exit::Success),
+                Some(Some(key)) => match model.press(key.code) {
                     None => {}
                     Some(Effect::Quit) => return Ok(Exit::Success),
                     Some(effect) => feed.perform(effect),
@@ -106,7 +106,7 @@ fn is_closed(error: &io::Error) -> bool {
 
 /// Reads key presses on a thread, because the terminal has no asynchronous interface. None stands
 /// for a new size of the terminal; the end of the channel for a closed one.
-fn read_keys() -> mpsc::Receiver<Option<Key>> {
+fn read_keys() -> mpsc::Receiver<Option<KeyEvent>> {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     std::thread::spawn(move || {
         while !sender.is_closed() {
@@ -116,10 +116,7 @@ fn read_keys() -> mpsc::Receiver<Option<Key>> {
                 Err(error) => Err(error),
             };
             let pressed = match event {
-                Ok(Event::Key(event)) => match key_of(event) {
-                    Some(key) => Some(key),
-                    None => continue,
-                },
+                Ok(Event::Key(event)) if is_press(event) => Some(event),
                 Ok(Event::Resize(..)) => None,
                 Ok(_) => continue,
                 Err(_) => return,
@@ -132,26 +129,19 @@ fn read_keys() -> mpsc::Receiver<Option<Key>> {
     receiver
 }
 
-fn key_of(event: KeyEvent) -> Option<Key> {
-    if event.kind == KeyEventKind::Release {
-        return None;
-    }
-    Some(match event.code {
-        KeyCode::Char('c' | 'd') if event.modifiers.contains(KeyModifiers::CONTROL) => {
-            Key::Interrupt
-        }
-        KeyCode::Char(character) => Key::Char(character),
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::BackTab => Key::BackTab,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        _ => return None,
-    })
+/// Whether a key that the screen knows was pressed, and not released.
+fn is_press(event: KeyEvent) -> bool {
+    use KeyCode::{
+        BackTab, Backspace, Char, Down, End, Enter, Esc, Home, PageDown, PageUp, Tab, Up,
+    };
+    let known = [
+        Enter, Esc, Backspace, Tab, BackTab, Up, Down, PageUp, PageDown, Home, End,
+    ];
+    let is_known = matches!(event.code, Char(_)) || known.contains(&event.code);
+    is_known && event.kind != KeyEventKind::Release
+}
+
+fn is_interrupt(event: KeyEvent) -> bool {
+    let has_control = event.modifiers.contains(KeyModifiers::CONTROL);
+    has_control && matches!(event.code, KeyCode::Char('c' | 'd'))
 }

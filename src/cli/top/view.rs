@@ -4,20 +4,14 @@
 //! Every text of a replica is escaped and cut to the width of its column. Colour marks what a word
 //! or a symbol says as well.
 
-mod styles;
-mod tables;
-mod text;
-
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, TableState};
 
-pub(super) use self::styles::Styles;
-use self::tables::{keys_table, partitions_table, quotas_table, replicas_table, rules_table};
-use self::text::{columns, count, fit, rate};
 use super::model::{Model, Overlay, RuleOrder, View};
+use super::tables::{Styles, columns, count, fit, rate, table};
 use crate::admin_api::{RankBy, ValueMode, Window};
 use crate::visible_text::visible;
 
@@ -50,24 +44,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, styles: Styles) {
         frame.render_widget(Paragraph::new(words), area);
         return;
     }
-    let lines = [
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Fill(1),
-        Constraint::Length(1),
-    ];
-    let [title, alert, tabs, body, foot] = Layout::vertical(lines).areas(area);
+    let (line, rest) = (Constraint::Length(1), Constraint::Fill(1));
+    let lines = Layout::vertical([line, line, line, rest, line]);
+    let [title, alert, tabs, body, foot] = lines.areas(area);
     frame.render_widget(title_line(model, styles), title);
     frame.render_widget(alert_line(model, styles, alert.width), alert);
     frame.render_widget(tabs_line(model, styles), tabs);
-    let (table, rows) = match model.view {
-        View::Rules => rules_table(model, styles, body.width),
-        View::Keys => keys_table(model, styles, body.width),
-        View::Partitions => partitions_table(model, styles, body.width),
-        View::Replicas => replicas_table(model, styles, body.width),
-        View::Quotas => quotas_table(model, styles, body.width),
-    };
+    let (table, rows) = table(model, styles, body.width);
     let mut state = TableState::new();
     if rows > 0 {
         state.select(Some(model.selected()));
@@ -84,7 +67,7 @@ fn draw_overlay(frame: &mut Frame<'_>, model: &Model, styles: Styles, body: Rect
     let (title, lines, top) = match &model.overlay {
         Overlay::None | Overlay::Filter | Overlay::Confirm { .. } => return,
         Overlay::Help => ("Keys", HELP.iter().map(ToString::to_string).collect(), 0),
-        Overlay::Detail(detail) => (detail.title.as_str(), detail.lines.clone(), detail.top),
+        Overlay::Detail(detail) => (detail.title, detail.lines.clone(), detail.top),
     };
     let inner = usize::from(body.width.saturating_sub(4));
     let shown = lines
@@ -94,33 +77,27 @@ fn draw_overlay(frame: &mut Frame<'_>, model: &Model, styles: Styles, body: Rect
     let block = Block::bordered()
         .title(format!(" {title} "))
         .title_bottom(" escape closes, up and down scroll ")
-        .border_style(styles.heading())
+        .border_style(styles.heading)
         .padding(ratatui::widgets::Padding::horizontal(1));
     frame.render_widget(Clear, body);
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()).block(block), body);
 }
 
 fn title_line(model: &Model, styles: Styles) -> Line<'static> {
-    let live = model
-        .replicas
-        .values()
-        .filter(|row| row.current().is_some())
-        .count();
-    let (total, over) = model.totals();
+    let (live, all) = (model.states().count(), model.replicas.len());
+    let rules = &model.merged.rules;
+    let total = rate(rules.iter().map(|row| row.sum.rates.total).sum());
+    let over = rate(rules.iter().map(|row| row.sum.rates.over).sum());
+    let figures = format!("  {live} of {all} replicas  {total} hits/s  {over} over/s");
     let mut parts = vec![
-        Span::styled(" tollgate top", styles.heading()),
-        Span::raw(format!(
-            "  {live} of {} replicas  {} hits/s  {} over/s",
-            model.replicas.len(),
-            rate(total),
-            rate(over)
-        )),
+        Span::styled(" tollgate top", styles.heading),
+        Span::raw(figures),
     ];
     if model.rule_hashes() > 1 {
-        parts.push(Span::styled("  RULES DIFFER", styles.alert()));
+        parts.push(Span::styled("  RULES DIFFER", styles.alert));
     }
     if model.paused {
-        parts.push(Span::styled("  PAUSED", styles.alert()));
+        parts.push(Span::styled("  PAUSED", styles.alert));
     }
     Line::from(parts)
 }
@@ -129,32 +106,28 @@ fn alert_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {
     let alerts = model.alerts();
     let more = match alerts.len() {
         0 | 1 => String::new(),
-        count => format!(" (+{} more: 4)", count.saturating_sub(1)),
+        count => format!(" (+{} more: 4)", count - 1),
     };
     let Some(first) = alerts.first() else {
         return match model.candidate() {
             None => Line::default(),
             Some(counts) => {
-                let requests = count(counts.requests());
-                Line::raw(format!(
-                    " candidate {}, of {requests} requests",
-                    counts.text()
-                ))
+                let (text, requests) = (counts.text(), count(counts.requests()));
+                Line::raw(format!(" candidate {text}, of {requests} requests"))
             }
         };
     };
     let left = usize::from(width).saturating_sub(columns(&more).saturating_add(2));
     let words = format!(" {}{more}", fit(&visible(first), left));
-    Line::styled(words, styles.alert())
+    Line::styled(words, styles.alert)
 }
 
 fn tabs_line(model: &Model, styles: Styles) -> Line<'static> {
     let names = ["Rules", "Keys", "Partitions", "Replicas", "Quotas"];
     let mut parts = Vec::new();
-    for (number, (view, name)) in model.views().iter().zip(names).enumerate() {
-        let number = number.saturating_add(1);
+    for ((view, name), number) in model.views().iter().zip(names).zip(1..) {
         parts.push(if *view == model.view {
-            Span::styled(format!("[{number} {name}]"), styles.heading())
+            Span::styled(format!("[{number} {name}]"), styles.heading)
         } else {
             Span::raw(format!(" {number} {name} "))
         });
@@ -175,10 +148,8 @@ fn tabs_line(model: &Model, styles: Styles) -> Line<'static> {
     };
     parts.push(Span::raw(format!("  {order}{window}")));
     if !model.filter.is_empty() {
-        parts.push(Span::styled(
-            format!("  /{}", visible(&model.filter)),
-            styles.heading(),
-        ));
+        let filter = format!("  /{}", visible(&model.filter));
+        parts.push(Span::styled(filter, styles.heading));
     }
     Line::from(parts)
 }
@@ -188,19 +159,17 @@ fn foot_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {
     match &model.overlay {
         Overlay::Filter => {
             let words = format!(" filter: {}_", visible(&model.filter));
-            return Line::styled(fit(&words, width), styles.heading());
+            return Line::styled(fit(&words, width), styles.heading);
         }
         Overlay::Confirm { question, .. } => {
             let question = fit(&visible(question), width.saturating_sub(24));
-            return Line::styled(format!(" {question} y: yes, other: no"), styles.alert());
+            return Line::styled(format!(" {question} y: yes, other: no"), styles.alert);
         }
         Overlay::None | Overlay::Help | Overlay::Detail(_) => {}
     }
     if let Some(report) = &model.report {
-        return Line::styled(
-            fit(&format!(" {}", visible(report)), width),
-            styles.heading(),
-        );
+        let words = format!(" {}", visible(report));
+        return Line::styled(fit(&words, width), styles.heading);
     }
     let words = match model.view {
         View::Rules => {
@@ -213,14 +182,13 @@ fn foot_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {
         View::Replicas => " ? help  q quit  tab view  enter detail  p pause",
         View::Quotas => " ? help  q quit  tab view  enter detail  / filter  p pause",
     };
-    Line::styled(fit(words, width), styles.dim())
+    Line::styled(fit(words, width), styles.dim)
 }
 
 /// What stands in place of rows.
 fn empty_words(model: &Model) -> &'static str {
-    let live = model.replicas.values().any(|row| row.current().is_some());
     match model.view {
-        _ if !live => "no replica is connected",
+        _ if model.states().next().is_none() => "no replica is connected",
         _ if !model.filter.is_empty() => "nothing matches the filter; escape clears it",
         View::Rules => "there are no rules",
         View::Keys if model.merged.keys.instances.is_empty() => "reading the keys…",

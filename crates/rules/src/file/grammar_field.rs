@@ -214,6 +214,14 @@ impl Grammar {
 
 // === impl Mapping ===
 
+impl Field {
+    /// The same field with this description, for the schema.
+    #[must_use]
+    pub const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+}
+
 impl Mapping {
     /// Where it is written, for messages.
     pub(crate) fn place(&self) -> &'static str {

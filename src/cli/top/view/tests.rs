@@ -4,6 +4,7 @@ mod quotas;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
 
 use super::*;
@@ -13,8 +14,7 @@ use crate::admin_api::{
     PartitionState, Partitions, Rates, Reason, RulesState, StateEvent, StoreState, Top, TopKey,
     Verdict,
 };
-use crate::cli::top::TopQuery;
-use crate::cli::top::messages::{Effect, Key, Message};
+use crate::cli::top::model::{Effect, Message, TopQuery};
 
 const AT: &str = "2026-11-22T20:00:05.000Z";
 
@@ -221,7 +221,7 @@ fn a_rule_with_a_file_of_limits_is_by_value() {
     let (lines, _) = screen(&model, 80, 24, true);
     assert!(lines[4].ends_with("400 by value"), "{}", lines[4]);
     assert!(lines[5].ends_with("400 10 per minute"), "{}", lines[5]);
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     let screen = shown(&model);
     for part in [
         "limit     by value, 1000000 in tenants\\u{1b}.csv",
@@ -240,7 +240,7 @@ fn keys_of_two_replicas_are_added() {
         state(vec![key("x", 5), key("y", 6)]),
     );
     live(&mut model, "http://b:1", state(vec![key("x", 5)]));
-    model.press(Key::Char('2'));
+    model.press(KeyCode::Char('2'));
     let (lines, _) = screen(&model, 80, 24, true);
     assert_eq!(
         lines[2],
@@ -252,7 +252,7 @@ fn keys_of_two_replicas_are_added() {
     );
     assert!(lines[5].starts_with(" user=y "), "{}", lines[5]);
     // The hour is polled: nothing is shown until the answer.
-    let effect = model.press(Key::Char('w'));
+    let effect = model.press(KeyCode::Char('w'));
     assert!(matches!(&effect, Some(Effect::Poll(Some(query))) if query.window == Window::Hour));
     assert!(
         shown(&model).contains("reading the keys…"),
@@ -266,7 +266,7 @@ fn keys_of_two_replicas_are_added() {
     model.apply(Message::Top(polled.clone(), vec![("a".to_owned(), top)]));
     assert!(shown(&model).contains(">user=hour"), "{}", shown(&model));
     // An answer to an older query is not shown.
-    let effect = model.press(Key::Char('w'));
+    let effect = model.press(KeyCode::Char('w'));
     assert_eq!(effect, Some(Effect::Poll(None)));
     model.apply(Message::Top(polled, vec![]));
     assert!(shown(&model).contains(">user=x"), "{}", shown(&model));
@@ -301,7 +301,7 @@ fn the_candidate_s_percentages_are_those_of_all_replicas() {
     );
     assert!(lines[4].starts_with(">edge.user"), "{}", lines[4]);
     assert!(lines[4].ends_with("try 0.4>3.1%"), "{}", lines[4]);
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     let shown_now = shown(&model);
     for part in [
         "candidate 10 per minute, would refuse 3.1 % instead of 0.4 %",
@@ -309,7 +309,7 @@ fn the_candidate_s_percentages_are_those_of_all_replicas() {
     ] {
         assert!(shown_now.contains(part), "{part}: {shown_now}");
     }
-    model.press(Key::Escape);
+    model.press(KeyCode::Esc);
     let mut refused = tried;
     refused.candidate.as_mut().unwrap().error = Some("candidate.yaml:3: no such unit".to_owned());
     live(&mut model, "http://b:1", refused);
@@ -325,8 +325,8 @@ fn the_candidate_s_percentages_are_those_of_all_replicas() {
 fn partitions_and_replicas_have_views() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![]));
-    model.press(Key::Tab);
-    model.press(Key::Tab);
+    model.press(KeyCode::Tab);
+    model.press(KeyCode::Tab);
     let screen = shown(&model);
     assert!(
         screen.contains(
@@ -334,13 +334,13 @@ fn partitions_and_replicas_have_views() {
         ),
         "{screen}"
     );
-    model.press(Key::Tab);
+    model.press(KeyCode::Tab);
     let screen = shown(&model);
     assert!(
         screen.contains("ready          redis leased            7 2 (gen. 1)"),
         "{screen}"
     );
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     let screen = shown(&model);
     for part in [
         "redis leased: connected",
@@ -379,7 +379,7 @@ fn problems_are_words_and_not_only_colours() {
         " LOST for 12 s: http://a:1: cannot connect (refused) (+3 more: 4)"
     );
     assert!(lines[0].contains("1 of 2 replicas"), "{}", lines[0]);
-    model.press(Key::Char('4'));
+    model.press(KeyCode::Char('4'));
     let screen = shown(&model);
     for part in ["LOST 12 s", "DRAINING", "DOWN redis leased", "REFUSED"] {
         assert!(screen.contains(part), "{part}: {screen}");
@@ -395,7 +395,7 @@ fn problems_are_words_and_not_only_colours() {
 fn without_colour_the_selection_is_a_symbol_and_reversed() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![]));
-    model.press(Key::Down);
+    model.press(KeyCode::Down);
     let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
     terminal
         .draw(|frame| draw(frame, &model, Styles::new(false)))
@@ -417,7 +417,7 @@ fn hostile_and_wide_keys_stay_in_their_columns() {
         "http://a:1",
         state(vec![key(hostile, 9), key(&wide, 8)]),
     );
-    model.press(Key::Char('2'));
+    model.press(KeyCode::Char('2'));
     for width in [80, 81, 120] {
         let (lines, _) = screen(&model, width, 24, true);
         assert!(lines[4].starts_with(">user=\\u{1b}[2J"), "{}", lines[4]);
@@ -439,8 +439,8 @@ fn hostile_and_wide_keys_stay_in_their_columns() {
 fn a_detail_shows_the_rule_and_the_last_decisions() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![key("x", 5)]));
-    model.press(Key::Char('2'));
-    let Some(Effect::Decisions(query)) = model.press(Key::Enter) else {
+    model.press(KeyCode::Char('2'));
+    let Some(Effect::Decisions(query)) = model.press(KeyCode::Enter) else {
         panic!("a detail reads decisions");
     };
     assert_eq!(query.key.as_deref(), Some("user=x"));
@@ -480,7 +480,7 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
-    model.press(Key::Escape);
+    model.press(KeyCode::Esc);
     assert!(shown(&model).contains(">user=x"));
 }
 
@@ -489,24 +489,24 @@ fn a_filter_hides_rows_and_a_pause_keeps_them() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![]));
     for key in [
-        Key::Char('/'),
-        Key::Char('Q'),
-        Key::Char('u'),
-        Key::Char('i'),
-        Key::Char('x'),
+        KeyCode::Char('/'),
+        KeyCode::Char('Q'),
+        KeyCode::Char('u'),
+        KeyCode::Char('i'),
+        KeyCode::Char('x'),
     ] {
         model.press(key);
     }
     assert!(shown(&model).contains(" filter: Quix_"));
-    model.press(Key::Backspace);
-    model.press(Key::Enter);
+    model.press(KeyCode::Backspace);
+    model.press(KeyCode::Enter);
     let screen = shown(&model);
     assert!(
         screen.contains(">edge.quiet") && !screen.contains("edge.user"),
         "{screen}"
     );
-    model.press(Key::Escape);
-    model.press(Key::Char('p'));
+    model.press(KeyCode::Esc);
+    model.press(KeyCode::Char('p'));
     let mut changed = state(vec![]);
     changed.limits.truncate(1);
     live(&mut model, "http://a:1", changed);
@@ -515,7 +515,7 @@ fn a_filter_hides_rows_and_a_pause_keeps_them() {
         screen.contains("PAUSED") && screen.contains("edge.user"),
         "{screen}"
     );
-    model.press(Key::Char('p'));
+    model.press(KeyCode::Char('p'));
     let screen = shown(&model);
     assert!(
         !screen.contains("PAUSED") && !screen.contains("edge.user"),
@@ -527,24 +527,24 @@ fn a_filter_hides_rows_and_a_pause_keeps_them() {
 fn changes_need_a_confirmation() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![key("x", 5)]));
-    model.press(Key::Char('z'));
+    model.press(KeyCode::Char('z'));
     assert!(shown(&model).contains("For 15 minutes, shadow mode for edge.user on 1 replica? y"));
-    assert_eq!(model.press(Key::Char('n')), None);
-    model.press(Key::Char('z'));
-    let effect = model.press(Key::Char('y'));
+    assert_eq!(model.press(KeyCode::Char('n')), None);
+    model.press(KeyCode::Char('z'));
+    let effect = model.press(KeyCode::Char('y'));
     assert!(matches!(effect, Some(Effect::Shadow(it)) if it.for_seconds == Some(900)));
-    model.press(Key::Char('2'));
-    model.press(Key::Char('r'));
+    model.press(KeyCode::Char('2'));
+    model.press(KeyCode::Char('r'));
     assert!(shown(&model).contains("Forget the buckets of user=x in edge on 1 replica? y"));
-    let effect = model.press(Key::Char('y'));
+    let effect = model.press(KeyCode::Char('y'));
     assert!(matches!(effect, Some(Effect::Reset(it)) if it.descriptor == key("x", 5).descriptor));
     // A hashed value cannot be reset from here.
     let mut hashed = state(vec![key("#0123456789abcdef", 5)]);
     hashed.top_refused.values = ValueMode::Hashed;
     live(&mut model, "http://a:1", hashed);
-    assert_eq!(model.press(Key::Char('r')), None);
+    assert_eq!(model.press(KeyCode::Char('r')), None);
     assert!(shown(&model).contains("use: tollgate reset DOMAIN KEY=VALUE"));
-    assert_eq!(model.press(Key::Char('q')), Some(Effect::Quit));
+    assert_eq!(model.press(KeyCode::Char('q')), Some(Effect::Quit));
 }
 
 #[test]
@@ -552,12 +552,12 @@ fn any_size_can_be_drawn() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![key("x", 5)]));
     for view in ['1', '2', '3', '4'] {
-        model.press(Key::Char(view));
+        model.press(KeyCode::Char(view));
         for open in [
             None,
-            Some(Key::Char('?')),
-            Some(Key::Enter),
-            Some(Key::Char('/')),
+            Some(KeyCode::Char('?')),
+            Some(KeyCode::Enter),
+            Some(KeyCode::Char('/')),
         ] {
             if let Some(key) = open {
                 model.press(key);
@@ -565,7 +565,7 @@ fn any_size_can_be_drawn() {
             for (width, height) in [(1, 1), (39, 24), (40, 8), (80, 24), (300, 100)] {
                 screen(&model, width, height, true);
             }
-            model.press(Key::Escape);
+            model.press(KeyCode::Esc);
         }
     }
     assert!(screen(&model, 39, 24, true).0[0].contains("at least 40 columns"));

@@ -65,7 +65,7 @@ fn quotas_of_two_replicas_are_added() {
     let (lines, _) = screen(&model, 80, 24, true);
     let row = " edge.user                     340     580     800 10 per minute    rlqs";
     assert_eq!(lines[4], row.replacen(' ', ">", 1));
-    model.press(Key::Char('5'));
+    model.press(KeyCode::Char('5'));
     let (lines, _) = screen(&model, 80, 24, true);
     assert_eq!(
         lines[2..5],
@@ -75,7 +75,7 @@ fn quotas_of_two_replicas_are_added() {
             ">name=api             300     500     580     340      588       6 moving 12 s",
         ]
     );
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     let detail = shown(&model);
     for part in [
         "rule      edge.name_api",
@@ -85,14 +85,14 @@ fn quotas_of_two_replicas_are_added() {
     ] {
         assert!(detail.contains(part), "{part}: {detail}");
     }
-    model.press(Key::Escape);
+    model.press(KeyCode::Esc);
     // From the last view on, the first one.
-    model.press(Key::Tab);
+    model.press(KeyCode::Tab);
     assert_eq!(model.view, View::Rules);
-    model.press(Key::BackTab);
+    model.press(KeyCode::BackTab);
     assert_eq!(model.view, View::Quotas);
-    model.press(Key::Char('/'));
-    model.press(Key::Char('x'));
+    model.press(KeyCode::Char('/'));
+    model.press(KeyCode::Char('x'));
     let words = "nothing matches the filter";
     assert!(shown(&model).contains(words), "{}", shown(&model));
 }
@@ -106,7 +106,7 @@ fn a_service_that_learns_says_for_how_long() {
     });
     learning.quotas.as_mut().unwrap().learning_seconds = 17.2;
     live(&mut model, "http://a:1", learning);
-    model.press(Key::Char('5'));
+    model.press(KeyCode::Char('5'));
     assert!(shown(&model).contains("learning 17 s"), "{}", shown(&model));
 }
 
@@ -114,9 +114,9 @@ fn a_service_that_learns_says_for_how_long() {
 fn without_rules_of_quotas_there_is_no_view() {
     let mut model = model();
     live(&mut model, "http://a:1", state(vec![]));
-    model.press(Key::Char('5'));
+    model.press(KeyCode::Char('5'));
     assert_eq!(model.view, View::Rules);
     assert!(!shown(&model).contains("Quotas"), "{}", shown(&model));
-    model.press(Key::BackTab);
+    model.press(KeyCode::BackTab);
     assert_eq!(model.view, View::Replicas);
 }

@@ -1,19 +1,21 @@
-//! A stream of server-sent events: `state`, `decision` and `skipped`.
+//! Responses that are streams: of bytes, and of the server-sent events `state`, `decision` and
+//! `skipped`.
 //!
-//! The parser follows the HTML standard as far as the service uses it: lines that end with LF or
-//! CRLF, the fields `event` and `data`, comments, and an empty line at the end of each event.
-//! Events with another name are ignored, so that a newer service can add some.
+//! The parser of events follows the HTML standard as far as the service uses it: lines that end
+//! with LF or CRLF, the fields `event` and `data`, comments, and an empty line at the end of each
+//! event. Events with another name are ignored, so that a newer service can add some.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::{DecisionRecord, SkippedEvent, StateEvent};
-use crate::admin_client::byte_stream::ByteStream;
 use crate::admin_client::error::AdminError;
+use crate::grpc_client::error_chain;
 
 /// Longest event, in bytes.
 const EVENT_BYTES_MAX: usize = 16 << 20;
@@ -28,6 +30,10 @@ pub enum Event {
     /// How many decisions were not sent.
     Skipped(SkippedEvent),
 }
+
+/// The bytes of one response.
+#[derive(Debug)]
+pub struct ByteStream(pub(crate) Incoming);
 
 /// The events of one response.
 #[derive(Debug)]
@@ -46,44 +52,45 @@ struct EventParser {
     complete: VecDeque<(String, String)>,
 }
 
+// === impl ByteStream ===
+
+impl ByteStream {
+    /// The next bytes; none when the service has ended the response. Cancellation loses none.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, AdminError> {
+        while let Some(frame) = self.0.frame().await {
+            let frame = frame.map_err(|error| AdminError::ended(error_chain(&error)))?;
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+}
+
 // === impl EventStream ===
 
 impl EventStream {
     pub(crate) fn new(body: Incoming) -> Self {
         Self {
-            body: ByteStream::new(body),
+            body: ByteStream(body),
             parser: EventParser::default(),
         }
     }
 
-    /// The next event; an error when the stream ends, or is silent for longer than `silence_max`.
-    ///
-    /// Cancellation loses no event.
-    ///
-    /// # Errors
-    ///
-    /// When the stream has ended, or an event is invalid.
-    pub async fn next(&mut self, silence_max: Duration) -> Result<Event, AdminError> {
+    /// The next event; an error when the stream ends, an event is invalid, or the stream is silent
+    /// for longer than `silence_max`. Cancellation loses no event.
+    pub(crate) async fn next(&mut self, silence_max: Duration) -> Result<Event, AdminError> {
         loop {
             while let Some((name, data)) = self.parser.complete.pop_front() {
                 if let Some(event) = Event::parse(&name, &data)? {
                     return Ok(event);
                 }
             }
-            let bytes = tokio::time::timeout(silence_max, self.receive()).await;
-            let bytes = bytes.unwrap_or(Err(AdminError::Deadline {
-                missing: "event",
-                timeout: silence_max,
-            }))?;
-            self.parser.push(&bytes)?;
+            let bytes = tokio::time::timeout(silence_max, self.body.next()).await;
+            let bytes = bytes.map_err(|_| AdminError::deadline("event", silence_max))??;
+            let closed = || AdminError::ended("the service closed it");
+            self.parser.push(&bytes.ok_or_else(closed)?)?;
         }
-    }
-
-    async fn receive(&mut self) -> Result<Bytes, AdminError> {
-        let bytes = self.body.next().await?;
-        bytes.ok_or_else(|| AdminError::Ended {
-            reason: "the service closed it".to_owned(),
-        })
     }
 }
 
@@ -99,10 +106,8 @@ impl EventParser {
             } else {
                 self.line.push(*byte);
             }
-            if self.line.len().saturating_add(self.data.len()) > EVENT_BYTES_MAX {
-                return Err(AdminError::TooLong {
-                    max_bytes: EVENT_BYTES_MAX,
-                });
+            if self.line.len() + self.data.len() > EVENT_BYTES_MAX {
+                return Err(AdminError::too_long(EVENT_BYTES_MAX));
             }
         }
         Ok(())
@@ -139,9 +144,7 @@ impl Event {
     /// The event with this name; none if the name is unknown.
     fn parse(name: &str, data: &str) -> Result<Option<Self>, AdminError> {
         fn read<T: DeserializeOwned>(data: &str) -> Result<T, AdminError> {
-            serde_json::from_str(data).map_err(|error| AdminError::Response {
-                reason: error.to_string(),
-            })
+            serde_json::from_str(data).map_err(AdminError::response)
         }
         Ok(match name {
             "state" => Some(Self::State(Box::new(read(data)?))),
@@ -184,11 +187,8 @@ mod tests {
         let mut parser = EventParser::default();
         let long = vec![b'x'; EVENT_BYTES_MAX];
         assert!(parser.push(&long).is_ok());
-        let error = parser.push(b"xx");
-        assert!(
-            matches!(error, Err(AdminError::TooLong { .. })),
-            "{error:?}"
-        );
+        let error = parser.push(b"xx").unwrap_err().to_string();
+        assert!(error.contains("longer than 16777216 bytes"), "{error}");
     }
 
     #[test]
