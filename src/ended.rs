@@ -119,25 +119,18 @@ pub(crate) fn verdict(code: Code) -> Verdict {
     }
 }
 
-// === impl Ended ===
-
-impl Ended<'_> {
-    /// The answer.
-    pub(crate) fn verdict(&self) -> Verdict {
-        match self.end {
-            End::Decided(matched) => verdict(matched.decision.code),
-            End::Bound(code) => verdict(code),
-            End::Undecided(..) | End::Left(_) | End::Failed(_) => Verdict::Error,
-        }
-    }
-}
-
 // === impl End ===
 
 impl<'a> End<'a> {
+    /// The answer.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.code().map_or(Verdict::Error, verdict)
+    }
+
     /// What it was matched against; none where it was not.
-    pub(crate) fn matched(&self) -> Option<Matched<'a>> {
-        match *self {
+    #[inline]
+    pub(crate) fn matched(&self) -> Option<&Matched<'a>> {
+        match self {
             Self::Decided(matched) | Self::Undecided(matched, _) | Self::Left(matched) => {
                 Some(matched)
             }

@@ -789,7 +789,6 @@ fn one_pipeline_decides_every_request() {
             &[
                 "capture/writer.rs",
                 "decisions/kept_decision.rs",
-                "ended.rs",
                 "pipeline/candidate/decide.rs",
                 "pipeline/debug_lines.rs",
                 "pipeline/end.rs",

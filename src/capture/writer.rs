@@ -233,7 +233,7 @@ fn code_number(code: Code) -> u8 {
 }
 
 /// The checks of a request as they are written.
-fn put_checks(into: &mut Vec<CapturedCheck>, matched: Option<Matched<'_>>) {
+fn put_checks(into: &mut Vec<CapturedCheck>, matched: Option<&Matched<'_>>) {
     into.clear();
     let Some(matched) = matched else {
         return;

@@ -231,7 +231,7 @@ impl KeptDecision {
         self.at = at;
         self.took_us = ended.took_us;
         self.generation = ended.end.matched().map(|matched| matched.generation);
-        self.verdict = ended.verdict();
+        self.verdict = ended.end.verdict();
         self.live_verdict = ended.live_verdict;
         self.domain = self.text.push(ended.request.domain);
         // Most requests have one descriptor; a vector that grows by itself begins with four.

@@ -147,7 +147,7 @@ impl Recorder {
         wanted.taps = taps.can_match(ended.request, &self.shared.values);
         wanted.taps_version = taps.version;
         drop(taps);
-        let verdict = ended.verdict();
+        let verdict = ended.end.verdict();
         self.choose_taps(&mut wanted, verdict, self.shared.clock.now());
         if wanted.taps != 0 {
             let mut decision = KeptDecision::default();

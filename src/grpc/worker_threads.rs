@@ -23,7 +23,7 @@ use tokio::task::{self, JoinSet};
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::net::{Connection, DetachedConnection, ShutdownSignal};
-use crate::pipeline::Batcher;
+use crate::pipeline::{Batcher, Submission};
 
 /// All worker threads. When dropped, the threads and their tasks end.
 pub(crate) struct WorkerThreads(Vec<WorkerThread>);
@@ -98,6 +98,8 @@ impl WorkerThreads {
 impl WorkerThread {
     fn start(number: usize, server: ServerContext) -> io::Result<Self> {
         let (jobs, queue) = mpsc::unbounded_channel();
+        // What is asked before the thread runs waits for it.
+        let submissions = server.pipeline.add_thread();
         let (started, handle) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name(format!("core-{number}"))
@@ -111,7 +113,7 @@ impl WorkerThread {
                     Err(error) => return drop(started.send(Err(error))),
                 };
                 let _ = started.send(Ok(runtime.handle().clone()));
-                runtime.block_on(run(server, queue));
+                runtime.block_on(run(server, submissions, queue));
             })?;
         Ok(Self {
             runtime: handle.recv().map_err(io::Error::other)??,
@@ -122,9 +124,13 @@ impl WorkerThread {
 }
 
 /// Serves connections until all senders of `jobs` are dropped.
-async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
+async fn run(
+    server: ServerContext,
+    submissions: mpsc::Receiver<Submission>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+) {
     let batcher = Rc::new(Batcher::new(&server.pipeline));
-    batcher.spawn();
+    task::spawn_local(Rc::clone(&batcher).serve(submissions));
     let thread = ThreadContext::new(batcher);
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());

@@ -46,9 +46,6 @@ const IDLE_SLOTS_MAX: usize = 4_096;
 /// How many bytes of its last request's message a free slot keeps.
 const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
 
-/// A task's request with a longer message takes turns: it has more than some 16 descriptors.
-const SHORT_REQUEST_BYTES_MAX: usize = 1_024;
-
 /// The batcher of one thread. `R` is how responses of the fast path go out.
 pub(crate) struct Batcher<R> {
     pipeline: Arc<Pipeline>,
@@ -60,6 +57,8 @@ pub(crate) struct Batcher<R> {
     /// Steps of long requests, for the task that runs [`Batcher::run_long`].
     long_steps: RefCell<VecDeque<LongStep>>,
     long_waker: RefCell<Option<Waker>>,
+    /// Whether that task runs.
+    has_long_task: Cell<bool>,
     /// Questions about top keys for this thread, until [`Batcher::answer_questions`] takes them.
     questions: RefCell<Option<mpsc::Receiver<Ask>>>,
     /// The uptime of this turn; none until it is first needed.
@@ -71,6 +70,8 @@ pub(crate) struct Batcher<R> {
 /// The mutable state of a batcher.
 struct BatchState<R> {
     in_flight: InFlight<Request<R>>,
+    /// The request that is being carried on.
+    current: Option<Ticket>,
     /// Answers for tasks, until they are counted.
     answers: Vec<SendAnswer>,
     rules: Option<Rc<SharedRules>>,
@@ -107,6 +108,7 @@ impl<R: Responder + 'static> Batcher<R> {
         let (keys, questions) = pipeline.top_keys().recorder().unzip();
         let state = BatchState {
             in_flight: InFlight::new(pipeline.store.batch_client()),
+            current: None,
             answers: Vec::new(),
             rules: None,
             scratch: Scratch::new(Observers::new(pipeline, keys)),
@@ -118,6 +120,7 @@ impl<R: Responder + 'static> Batcher<R> {
             waker: RefCell::new(None),
             long_steps: RefCell::default(),
             long_waker: RefCell::new(None),
+            has_long_task: Cell::new(false),
             questions: RefCell::new(questions),
             turn_us: Cell::new(None),
             candidates: CandidateBatcher::new(pipeline).map(Rc::new),
@@ -177,8 +180,12 @@ impl<R: Responder + 'static> Batcher<R> {
         caller: Caller<R>,
     ) -> Result<Ticket, Caller<R>> {
         let rules = self.pipeline.shared_rules(&mut state.rules);
+        let ticket = match &caller {
+            Caller::Task(TaskReply::Api(_)) => state.in_flight.take_bare_slot(),
+            _ => state.in_flight.take_slot(usize::MAX),
+        };
         // Streams are bounded far below the number of tickets.
-        let ticket = state.in_flight.take_slot(usize::MAX).unwrap_or_default();
+        let ticket = ticket.unwrap_or_default();
         let Some(slot) = state.in_flight.get(ticket) else {
             return Err(caller);
         };
@@ -187,6 +194,7 @@ impl<R: Responder + 'static> Batcher<R> {
             state.in_flight.free(ticket);
             return Err(caller);
         }
+        slot.pending.is_asked = false;
         slot.pending.commits_later = matches!(caller, Caller::Task(_));
         slot.caller = Some(caller);
         slot.pending.deadline = deadline;
@@ -210,14 +218,9 @@ impl<R: Responder + 'static> Batcher<R> {
         }
     }
 
-    /// Runs the tasks of this thread's batcher, and decides what other tasks of the thread ask.
-    pub(crate) fn spawn(self: &Rc<Self>) {
-        let submissions = self.pipeline.threads.add();
-        task::spawn_local(Rc::clone(self).receive(submissions));
-    }
-
-    /// As [`Batcher::spawn`], and decides what other threads ask until these are gone.
-    pub(super) async fn receive(self: Rc<Self>, mut submissions: mpsc::Receiver<Submission>) {
+    /// Runs the tasks of this thread's batcher, and decides what tasks of the thread ask, and those
+    /// of other threads until these are gone.
+    pub(crate) async fn serve(self: Rc<Self>, mut submissions: mpsc::Receiver<Submission>) {
         let local: Rc<dyn LocalBatcher> = self.clone();
         set_local(&local);
         let batcher = Rc::clone(&self);
@@ -263,8 +266,20 @@ impl<R: Responder + 'static> Batcher<R> {
     /// One turn: sends the batch, and ends requests whose checks have been answered.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Infallible> {
         register(&self.waker, cx);
+        if !self.has_long_task.get() {
+            // A test polls this task alone.
+            while let Some(step) = self.next_long_step() {
+                self.carry_out(step);
+            }
+        }
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
+        if let Some(lost) = state.current.take()
+            && let Some(slot) = state.in_flight.get(lost)
+        {
+            // A panic, which is a defect, lost it. Its slot is not used again: replies may be due.
+            slot.caller = None;
+        }
         loop {
             if self.is_due.replace(false) {
                 state.in_flight.send();
@@ -301,6 +316,13 @@ impl<R: Responder + 'static> Batcher<R> {
 
     /// All checks of a request that were asked are answered.
     fn completed(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
+        state.current = Some(ticket);
+        self.go_on(state, ticket, now_us);
+        state.current = None;
+    }
+
+    #[inline]
+    fn go_on(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
         let Some(slot) = state.in_flight.get(ticket) else {
             return;
         };
@@ -313,6 +335,7 @@ impl<R: Responder + 'static> Batcher<R> {
         }
     }
 
+    /// Ends a request. Nothing is taken for a caller that left before its checks were asked.
     fn end(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
         let Some(slot) = state.in_flight.get(ticket) else {
             return;
@@ -321,7 +344,8 @@ impl<R: Responder + 'static> Batcher<R> {
             return;
         };
         let (pending, scratch) = (&mut slot.pending, &mut state.scratch);
-        let is_left = pending.results.tentative.is_some() && caller.is_cancelled();
+        let may_leave = pending.results.tentative.is_some() || !pending.is_asked;
+        let is_left = may_leave && caller.is_cancelled();
         let pipeline = &self.pipeline;
         match caller {
             Caller::Stream(responder) => {
@@ -345,36 +369,58 @@ impl<R: Responder + 'static> Batcher<R> {
         {
             candidates.put(pending);
         }
+        let is_bare = pending.api.is_some();
         if (ticket as usize) < IDLE_SLOTS_MAX {
             pending.clear(KEPT_MESSAGE_BYTES_MAX);
         } else {
             *pending = PendingRequest::default();
         }
-        state.in_flight.free(ticket);
+        if is_bare {
+            state.in_flight.free_bare(ticket);
+        } else {
+            state.in_flight.free(ticket);
+        }
     }
 
-    /// Decides the steps of long requests, one in a turn of the thread, without end.
+    /// Carries out the steps of long requests, without end. Each has its own place among the steps
+    /// of all that give way on this thread.
     async fn run_long(self: Rc<Self>) -> Infallible {
+        self.has_long_task.set(true);
         loop {
             let step = poll_fn(|cx| {
                 register(&self.long_waker, cx);
-                let step = self.long_steps.borrow_mut().pop_front();
-                step.map_or(Poll::Pending, Poll::Ready)
+                self.next_long_step().map_or(Poll::Pending, Poll::Ready)
             });
-            let step = step.await;
-            give_way().await;
-            let mut state = self.state.borrow_mut();
-            match step {
-                LongStep::Begin(submission) => self.begin_submitted(&mut state, submission),
-                LongStep::Ask(ticket) => self.ask(&mut state, ticket),
-                LongStep::End(ticket) => {
+            let (step, batcher) = (step.await, Rc::clone(&self));
+            task::spawn_local(async move {
+                give_way().await;
+                batcher.carry_out(step);
+            });
+        }
+    }
+
+    fn next_long_step(&self) -> Option<LongStep> {
+        self.long_steps.borrow_mut().pop_front()
+    }
+
+    fn carry_out(&self, step: LongStep) {
+        let mut state = self.state.borrow_mut();
+        match step {
+            LongStep::Begin(submission) => self.begin_submitted(&mut state, submission),
+            LongStep::Ask(ticket) => {
+                let slot = state.in_flight.get(ticket);
+                let caller = slot.and_then(|slot| slot.caller.as_ref());
+                if caller.is_some_and(Caller::is_cancelled) {
                     self.end(&mut state, ticket, self.turn_us());
-                    self.show_answers(&mut state);
+                } else {
+                    self.ask(&mut state, ticket);
                 }
             }
-            drop(state);
-            self.end_turn();
+            LongStep::End(ticket) => self.end(&mut state, ticket, self.turn_us()),
         }
+        self.show_answers(&mut state);
+        drop(state);
+        self.end_turn();
     }
 
     fn later(&self, step: LongStep) {
@@ -390,7 +436,9 @@ impl<R: Responder + 'static> Batcher<R> {
             api,
             deadline,
             parent,
+            submitted_us,
             reply,
+            ..
         } = submission;
         if reply.is_cancelled() {
             return;
@@ -399,7 +447,7 @@ impl<R: Responder + 'static> Batcher<R> {
             message: &message,
             api,
             parent,
-            now_us: self.turn_us(),
+            now_us: submitted_us,
         };
         match self.begin(state, call, deadline, Caller::Task(reply)) {
             Ok(ticket) => {
@@ -433,7 +481,7 @@ impl<R: Responder + 'static> LocalBatcher for Batcher<R> {
     }
 
     fn submit(&self, submission: Submission) {
-        if submission.message.len() > SHORT_REQUEST_BYTES_MAX {
+        if submission.is_long {
             return self.later(LongStep::Begin(submission));
         }
         self.begin_submitted(&mut self.state.borrow_mut(), submission);

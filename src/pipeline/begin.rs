@@ -64,6 +64,7 @@ impl Pipeline {
         let observers = &mut scratch.observers;
         observers.counts.requests = observers.counts.requests.saturating_add(1);
         pending.began_us = call.now_us;
+        pending.noted.wants_texts = false;
         let traces = self.traces.as_ref();
         pending.noted.span = traces
             .and_then(|traces| traces.begin(call.parent, (&request).into(), || self.clock.now()));

@@ -71,7 +71,8 @@ impl Pipeline {
                     None => End::Decided(matched),
                 };
                 let beside = Beside {
-                    noted: std::mem::take(&mut pending.noted),
+                    noted: &mut pending.noted,
+                    chosen: None,
                     rules: Some(&rules),
                     api: pending.api.as_deref(),
                     now_us,
@@ -124,7 +125,8 @@ impl Pipeline {
     ) {
         let took_us = now_us.saturating_sub(pending.began_us);
         let beside = Beside {
-            noted: std::mem::take(&mut pending.noted),
+            noted: &mut pending.noted,
+            chosen: None,
             rules: None,
             api: pending.api.as_deref(),
             now_us,
@@ -140,11 +142,19 @@ impl Pipeline {
         scratch: &mut Scratch,
         took_us: u64,
         end: End<'_>,
-        beside: Beside<'_>,
+        mut beside: Beside<'_>,
     ) {
         let mut request = std::mem::take(&mut scratch.request).recycle();
-        let noted = &beside.noted;
-        if needs_request || noted.wanted.any() || noted.wants_texts || debug_lines::are_enabled() {
+        let noted = &*beside.noted;
+        if noted.wanted.any() && !matches!(end, End::Left(_)) {
+            let decisions = &mut scratch.observers.decisions;
+            beside.chosen = decisions.choose(noted.wanted, end.verdict());
+        }
+        if needs_request
+            || beside.chosen.is_some()
+            || noted.wants_texts
+            || debug_lines::are_enabled()
+        {
             // It was decoded before.
             let _ = decode(message, self.request_policy, &mut request);
         }

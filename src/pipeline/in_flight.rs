@@ -12,6 +12,7 @@ pub(super) struct InFlight<S> {
     client: Box<dyn BatchClient>,
     /// A ticket is an index into this vector.
     slots: Vec<S>,
+    /// Those at the end have memory of their last request.
     free: Vec<Ticket>,
     /// Slots whose checks have all been answered.
     pub(super) complete: VecDeque<Ticket>,
@@ -39,6 +40,19 @@ impl<S: Slot> InFlight<S> {
         if let Some(ticket) = self.free.pop() {
             return Some(ticket);
         }
+        self.add_slot(slots_max)
+    }
+
+    /// A slot for one more request that takes its memory with it.
+    pub(super) fn take_bare_slot(&mut self) -> Option<Ticket> {
+        if self.free.is_empty() {
+            return self.add_slot(usize::MAX);
+        }
+        Some(self.free.remove(0))
+    }
+
+    #[cold]
+    fn add_slot(&mut self, slots_max: usize) -> Option<Ticket> {
         let ticket = Ticket::try_from(self.slots.len()).ok()?;
         (self.slots.len() < slots_max).then(|| {
             self.slots.push(S::default());
@@ -56,13 +70,18 @@ impl<S: Slot> InFlight<S> {
         self.free.push(ticket);
     }
 
+    /// The slot is free, and its request has taken its memory.
+    pub(super) fn free_bare(&mut self, ticket: Ticket) {
+        self.free.insert(0, ticket);
+    }
+
     /// Adds the checks of a request to the next batch: all of them, or those of its next round.
     pub(super) fn ask(&mut self, ticket: Ticket) {
         let Some(slot) = self.slots.get_mut(ticket as usize) else {
             return;
         };
         let pending = slot.pending();
-        pending.replies_due = 0;
+        (pending.is_asked, pending.replies_due) = (true, 0);
         let of_round: Vec<_>;
         let mut checks = pending.checks();
         if let Some(round) = pending.round() {

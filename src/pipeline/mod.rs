@@ -91,6 +91,7 @@ pub use self::reset::{BucketReset, ResetError};
 pub(crate) use self::responder::Responder;
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 pub use self::threads::CallResponse;
+pub(crate) use self::threads::Submission;
 pub use crate::ended::RequestError;
 
 /// Decides requests. There is one for the whole process.

@@ -43,7 +43,9 @@ pub(super) struct Noted {
 
 /// Beside the event: what only some observers need of a request.
 pub(super) struct Beside<'a> {
-    pub(super) noted: Noted,
+    pub(super) noted: &'a mut Noted,
+    /// Which readers get the decision.
+    pub(super) chosen: Option<Wanted>,
     /// The rules, where the request was matched against them.
     pub(super) rules: Option<&'a Generation>,
     /// What a call of the API asks.
@@ -92,6 +94,7 @@ impl Pipeline {
     pub(super) fn observe(&self, observers: &mut Observers, ended: &Ended<'_>, beside: Beside<'_>) {
         let Beside {
             noted,
+            chosen,
             rules,
             api,
             now_us,
@@ -102,25 +105,23 @@ impl Pipeline {
             observers.response_time.observe(ended.took_us as f64 / 1e6);
             self.count(observers, ended, rules, api);
             if let (Some(matched), Some(keys)) = (ended.end.matched(), observers.keys.as_mut()) {
-                self.count_keys(keys, ended, &matched, noted.wants_texts, now_us);
+                self.count_keys(keys, ended, matched, noted.wants_texts, now_us);
             }
         }
-        if let Some(captured) = noted.captured {
+        if let Some(captured) = noted.captured.take() {
             let call = api.map_or_else(Vec::new, ApiCall::recorded);
             let now = || self.clock.now();
             observers.capture.end(captured, ended, &call, now);
         }
-        if !is_left {
-            if debug_lines::are_enabled() {
-                debug_lines::write(ended);
-            }
-            if noted.wanted.any()
-                && let Some(wanted) = observers.decisions.choose(noted.wanted, ended.verdict())
-            {
-                observers.decisions.keep(wanted, ended);
-            }
+        if !is_left && debug_lines::are_enabled() {
+            debug_lines::write(ended);
         }
-        if let (Some(span), Some(traces)) = (noted.span, &self.traces) {
+        if let Some(wanted) = chosen {
+            observers.decisions.keep(wanted, ended);
+        }
+        if let Some(span) = noted.span.take()
+            && let Some(traces) = &self.traces
+        {
             let decision;
             let outcome = match &ended.end {
                 End::Decided(matched) => {
@@ -157,12 +158,12 @@ impl Pipeline {
         let (Some(matched), Some(rules)) = (ended.end.matched(), rules) else {
             return;
         };
-        self.count_outcomes(rules, ended.request, &matched, counts);
+        self.count_outcomes(rules, ended.request, matched, counts);
         let Some(code) = ended.end.code() else {
             // Starts that were decided go back, as if refused.
-            return self.count_reservations(rules, ended.request, &matched, Code::OverLimit);
+            return self.count_reservations(rules, ended.request, matched, Code::OverLimit);
         };
-        self.count_reservations(rules, ended.request, &matched, code);
+        self.count_reservations(rules, ended.request, matched, code);
         // After a look of the API there comes no charge.
         if looks_or_refuses(matched.plan, matched.outcomes) && api.is_none() {
             rules.count_dropped(matched.plan, matched.outcomes, code);

@@ -24,13 +24,13 @@ impl Pipeline {
     #[doc(hidden)]
     pub fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let pipeline = Arc::clone(self);
-        let submissions = pipeline.threads.add();
+        let submissions = pipeline.add_thread();
         let run = move || {
             let mut runtime = runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
             runtime.block_on(async move {
                 let batcher = Rc::new(Batcher::<NoStream>::new(&pipeline));
-                batcher.receive(submissions).await;
+                batcher.serve(submissions).await;
             });
             Ok::<_, io::Error>(())
         };

@@ -44,6 +44,8 @@ pub(crate) struct PendingRequest {
     pub(super) purpose: Purpose,
     /// When the answers to its checks are no longer of use.
     pub(super) deadline: Deadline,
+    /// Whether the store was asked about its checks, or about some.
+    pub(super) is_asked: bool,
     /// How many partial replies of the store are still to come.
     pub(super) replies_due: usize,
     /// Whether the caller commits tentative takes of a request that passes, and not `end`.
@@ -157,10 +159,12 @@ impl PendingRequest {
 
     /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
     pub(crate) fn clear(&mut self, message_bytes_max: usize) {
-        self.stage = Stage::default();
+        // `end` leaves no rules but those of a candidate.
+        if self.live.take().is_some() {
+            self.stage = Stage::default();
+        }
         self.api = None;
-        self.live = None;
-        self.noted = Noted::default();
+        self.noted.span = None;
         self.results.tentative = None;
         self.message.clear();
         if self.message.capacity() > message_bytes_max {
@@ -177,6 +181,7 @@ impl Default for PendingRequest {
             results: CheckResults::default(),
             purpose: Purpose::Decide,
             deadline: Deadline::NEVER,
+            is_asked: false,
             replies_due: 0,
             commits_later: false,
             message: Vec::new(),

@@ -31,6 +31,10 @@ pub(crate) struct Submission {
     pub(crate) api: Option<Box<ApiCall>>,
     pub(crate) deadline: Deadline,
     pub(crate) parent: Option<TraceParent>,
+    /// When it was submitted, in the clock's uptime.
+    pub(crate) submitted_us: u64,
+    /// Whether it takes turns with the other tasks of its thread from the beginning.
+    pub(crate) is_long: bool,
     pub(crate) reply: TaskReply,
 }
 
@@ -147,7 +151,7 @@ impl From<EncodedResponse<'_>> for CallResponse {
 
 impl Threads {
     /// One more thread: what other threads ask it.
-    pub(super) fn add(&self) -> mpsc::Receiver<Submission> {
+    fn add(&self) -> mpsc::Receiver<Submission> {
         let (sender, submissions) = mpsc::channel(WAITING_MAX);
         self.each.rcu(|each| {
             let mut each = each.to_vec();
@@ -179,6 +183,11 @@ impl Threads {
 // === impl Pipeline ===
 
 impl Pipeline {
+    /// One more thread decides: what other threads ask it. Call it before the thread is needed.
+    pub(crate) fn add_thread(&self) -> mpsc::Receiver<Submission> {
+        self.threads.add()
+    }
+
     /// Decides one request, an encoded `RateLimitRequest` that has each field once.
     ///
     /// `timeout_us` is the caller's timeout, if it sent one; `parent` is its trace.
@@ -198,6 +207,8 @@ impl Pipeline {
             api: None,
             deadline: self.deadline_after(timeout_us),
             parent,
+            submitted_us: self.clock.uptime_us(),
+            is_long: false,
             reply: TaskReply::Call(reply),
         };
         self.submit(submission).await?;

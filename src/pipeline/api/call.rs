@@ -26,6 +26,9 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{Deadline, Purpose};
 
+/// A call of more descriptors takes turns from the beginning.
+const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
+
 /// The most bytes of an answer beside its limits and its id.
 const ANSWER_BYTES: usize = 512;
 
@@ -95,6 +98,10 @@ impl Pipeline {
         answer_bytes_max: Option<usize>,
     ) -> Result<ApiAnswer, ApiError> {
         validate(&call).map_err(ApiError::Invalid)?;
+        let is_long = call.request.descriptors().len() > SHORT_CALL_DESCRIPTORS_MAX;
+        if is_long {
+            give_way().await;
+        }
         let is_peek = call.step == ApiStep::Peek;
         let descriptors = call.request.descriptors();
         let peeked = descriptors.map(|one| one.hits).filter(|_| is_peek);
@@ -108,6 +115,8 @@ impl Pipeline {
             api: Some(Box::new(asked)),
             deadline: call.deadline,
             parent: call.parent,
+            submitted_us: self.clock.uptime_us(),
+            is_long,
             reply: TaskReply::Api(reply),
         };
         self.submit(submission).await?;

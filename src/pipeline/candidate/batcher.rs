@@ -38,7 +38,7 @@ const TURN_MAX: usize = 64;
 /// How many bytes of its last request's message a free slot keeps.
 const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
 
-/// Decides the candidate's part of a thread's requests. `G` holds a generation of rules.
+/// Decides the candidate's part of a thread's requests.
 pub(crate) struct CandidateBatcher {
     pipeline: Arc<Pipeline>,
     state: RefCell<State>,
