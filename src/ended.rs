@@ -26,11 +26,11 @@ pub(crate) struct Ended<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
     /// It was matched against rules and decided.
-    Decided(Matched<'a>),
+    Decided(&'a Matched<'a>),
     /// It was matched against rules, and the store did not decide.
-    Undecided(Matched<'a>, &'a RequestError),
+    Undecided(&'a Matched<'a>, &'a RequestError),
     /// It was matched against rules, and its caller left before the answer. Nothing is counted.
-    Left(Matched<'a>),
+    Left(&'a Matched<'a>),
     /// It exceeds a bound, and a setting answered.
     Bound(Code),
     /// It was not matched against rules.
@@ -129,8 +129,8 @@ impl<'a> End<'a> {
 
     /// What it was matched against; none where it was not.
     #[inline]
-    pub(crate) fn matched(&self) -> Option<&Matched<'a>> {
-        match self {
+    pub(crate) fn matched(&self) -> Option<&'a Matched<'a>> {
+        match *self {
             Self::Decided(matched) | Self::Undecided(matched, _) | Self::Left(matched) => {
                 Some(matched)
             }

@@ -240,11 +240,11 @@ impl KeptDecision {
         self.descriptors.reserve_exact(descriptors);
         match ended.end {
             End::Decided(matched) | End::Left(matched) => {
-                self.fill_matched(ended.request, &matched);
+                self.fill_matched(ended.request, matched);
             }
             End::Undecided(matched, error) => {
                 self.set_error(error);
-                self.fill_matched(ended.request, &matched);
+                self.fill_matched(ended.request, matched);
             }
             End::Bound(code) => {
                 let reason = match code {

@@ -66,9 +66,9 @@ impl Pipeline {
                 let error = error.map(RequestError::from);
                 let matched = pending.results.matched(&rules, &plan, &decision);
                 let end = match &error {
-                    _ if is_left => End::Left(matched),
-                    Some(error) => End::Undecided(matched, error),
-                    None => End::Decided(matched),
+                    _ if is_left => End::Left(&matched),
+                    Some(error) => End::Undecided(&matched, error),
+                    None => End::Decided(&matched),
                 };
                 let beside = Beside {
                     noted: &mut pending.noted,

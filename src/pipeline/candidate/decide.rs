@@ -168,7 +168,7 @@ impl Pipeline {
             request: &request,
             message: &pending.message,
             took_us: now_us.saturating_sub(pending.began_us),
-            end: End::Decided(matched),
+            end: End::Decided(&matched),
             live_verdict: Some(if live.refused {
                 Verdict::OverLimit
             } else {
