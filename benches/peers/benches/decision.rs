@@ -30,8 +30,7 @@ use tollgate::clock::{Clock, SystemClock};
 use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
-use tollgate::pipeline::Generations;
-use tollgate::pipeline::{Parts, Pipeline};
+use tollgate::pipeline::{Generations, Parts, Pipeline, local_thread};
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -111,12 +110,19 @@ fn decisions(criterion: &mut Criterion) {
         .map(|key| request(key).encode_to_vec())
         .collect();
     let mut next = requests.iter().cycle();
+    let mut batcher = Box::pin(local_thread(&rate_limit));
     group.bench_function("tollgate, request to answer", |bencher| {
         bencher.iter(|| {
             let request = next.next().expect("a cycle");
             let deciding = rate_limit.call(black_box(request.clone()), None, None);
-            let response = runtime.block_on(deciding).expect("an answer");
-            assert_eq!(response.code, Code::Ok);
+            let response = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    response = deciding => response,
+                    never = &mut batcher => match never {},
+                }
+            });
+            assert_eq!(response.expect("an answer").code, Code::Ok);
         });
     });
     group.finish();
@@ -129,7 +135,7 @@ struct Arguments {
 }
 
 /// A service without ports, with its workers on the same runtime.
-fn service() -> (tokio::runtime::Runtime, Pipeline) {
+fn service() -> (tokio::runtime::Runtime, Arc<Pipeline>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -148,7 +154,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
                     memory_max: 256 << 20,
                     when_full: memory::WhenFull::Share,
                 },
-                capture: tollgate::capture::Capture::new(),
+                recorder: Some(tollgate::capture::Capture::new()),
             },
         )
         .expect("a store in memory");
@@ -174,7 +180,7 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
         top_keys,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
-    (runtime, Pipeline::new(parts, &settings))
+    (runtime, Arc::new(Pipeline::new(parts, &settings)))
 }
 
 fn request(key: &str) -> RateLimitRequest {
