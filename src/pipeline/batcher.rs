@@ -70,7 +70,7 @@ pub(crate) struct Batcher<R> {
 /// The mutable state of a batcher.
 struct BatchState<R> {
     in_flight: InFlight<Request<R>>,
-    /// The request that is being carried on.
+    /// The request whose checks were just answered, while it is decided. A panic leaves it here.
     current: Option<Ticket>,
     /// Answers for tasks, until they are counted.
     answers: Vec<SendAnswer>,
@@ -267,7 +267,7 @@ impl<R: Responder + 'static> Batcher<R> {
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Infallible> {
         register(&self.waker, cx);
         if !self.has_long_task.get() {
-            // A test polls this task alone.
+            // Tests poll this task without the one of long steps.
             while let Some(step) = self.next_long_step() {
                 self.carry_out(step);
             }
@@ -277,7 +277,8 @@ impl<R: Responder + 'static> Batcher<R> {
         if let Some(lost) = state.current.take()
             && let Some(slot) = state.in_flight.get(lost)
         {
-            // A panic, which is a defect, lost it. Its slot is not used again: replies may be due.
+            // The last turn ended in a panic, which is a defect. The caller gets an error. The slot
+            // is not used again, because replies may be due.
             slot.caller = None;
         }
         loop {

@@ -10,7 +10,7 @@ use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::live_verdict::LiveVerdict;
-use crate::pipeline::observers::Beside;
+use crate::pipeline::observers::ObserverContext;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
 use crate::pipeline::{Pipeline, debug_lines, over_limit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -70,7 +70,7 @@ impl Pipeline {
                     Some(error) => End::Undecided(&matched, error),
                     None => End::Decided(&matched),
                 };
-                let beside = Beside {
+                let context = ObserverContext {
                     noted: &mut pending.noted,
                     chosen: None,
                     rules: Some(&rules),
@@ -80,7 +80,7 @@ impl Pipeline {
                 let needs_request = Self::labels_need_request(&plan);
                 let took_us = now_us.saturating_sub(pending.began_us);
                 let message = &pending.message;
-                self.show(message, needs_request, scratch, took_us, end, beside);
+                self.show(message, needs_request, scratch, took_us, end, context);
                 let is_live = error.is_none() && !is_left;
                 if let Some(candidate) = &rules.candidate {
                     let outcomes = &pending.results.outcomes;
@@ -124,14 +124,14 @@ impl Pipeline {
         end: End<'_>,
     ) {
         let took_us = now_us.saturating_sub(pending.began_us);
-        let beside = Beside {
+        let context = ObserverContext {
             noted: &mut pending.noted,
             chosen: None,
             rules: None,
             api: pending.api.as_deref(),
             now_us,
         };
-        self.show(&pending.message, false, scratch, took_us, end, beside);
+        self.show(&pending.message, false, scratch, took_us, end, context);
     }
 
     /// Shows observers how a request ended. Its message is decoded once for all that read it.
@@ -142,16 +142,16 @@ impl Pipeline {
         scratch: &mut Scratch,
         took_us: u64,
         end: End<'_>,
-        mut beside: Beside<'_>,
+        mut context: ObserverContext<'_>,
     ) {
         let mut request = std::mem::take(&mut scratch.request).recycle();
-        let noted = &*beside.noted;
+        let noted = &*context.noted;
         if noted.wanted.any() && !matches!(end, End::Left(_)) {
             let decisions = &mut scratch.observers.decisions;
-            beside.chosen = decisions.choose(noted.wanted, end.verdict());
+            context.chosen = decisions.choose(noted.wanted, end.verdict());
         }
         if needs_request
-            || beside.chosen.is_some()
+            || context.chosen.is_some()
             || noted.wants_texts
             || debug_lines::are_enabled()
         {
@@ -165,7 +165,7 @@ impl Pipeline {
             end,
             live_verdict: None,
         };
-        self.observe(&mut scratch.observers, &ended, beside);
+        self.observe(&mut scratch.observers, &ended, context);
         scratch.request = request.recycle();
     }
 

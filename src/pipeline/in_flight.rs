@@ -12,7 +12,7 @@ pub(super) struct InFlight<S> {
     client: Box<dyn BatchClient>,
     /// A ticket is an index into this vector.
     slots: Vec<S>,
-    /// Those at the end have memory of their last request.
+    /// Free slots. Those at the end still have the memory of their last request.
     free: Vec<Ticket>,
     /// Slots whose checks have all been answered.
     pub(super) complete: VecDeque<Ticket>,
@@ -43,7 +43,7 @@ impl<S: Slot> InFlight<S> {
         self.add_slot(slots_max)
     }
 
-    /// A slot for one more request that takes its memory with it.
+    /// A slot for a request that takes the slot's memory with its answer, as calls of the API do.
     pub(super) fn take_bare_slot(&mut self) -> Option<Ticket> {
         if self.free.is_empty() {
             return self.add_slot(usize::MAX);
@@ -70,7 +70,7 @@ impl<S: Slot> InFlight<S> {
         self.free.push(ticket);
     }
 
-    /// The slot is free, and its request has taken its memory.
+    /// The slot is free, and has lost its memory to its request.
     pub(super) fn free_bare(&mut self, ticket: Ticket) {
         self.free.insert(0, ticket);
     }

@@ -41,8 +41,8 @@ pub(super) struct Noted {
     pub(super) wants_texts: bool,
 }
 
-/// Beside the event: what only some observers need of a request.
-pub(super) struct Beside<'a> {
+/// What only some observers need of a request, in addition to the event.
+pub(super) struct ObserverContext<'a> {
     pub(super) noted: &'a mut Noted,
     /// Which readers get the decision.
     pub(super) chosen: Option<Wanted>,
@@ -91,14 +91,19 @@ impl Observers {
 
 impl Pipeline {
     /// Shows a request that has ended to every observer.
-    pub(super) fn observe(&self, observers: &mut Observers, ended: &Ended<'_>, beside: Beside<'_>) {
-        let Beside {
+    pub(super) fn observe(
+        &self,
+        observers: &mut Observers,
+        ended: &Ended<'_>,
+        context: ObserverContext<'_>,
+    ) {
+        let ObserverContext {
             noted,
             chosen,
             rules,
             api,
             now_us,
-        } = beside;
+        } = context;
         let is_left = matches!(ended.end, End::Left(_));
         if !is_left {
             #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate_limiter::Timestamp;
 
-/// A recording of what partitions do. Whoever records the service implements it.
+/// A recording of what partitions do. `capture` implements it, so that stores need not know it.
 pub trait PartitionRecorder: fmt::Debug + Send + Sync {
     /// Whether a recording runs.
     fn is_running(&self) -> bool;
