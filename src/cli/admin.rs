@@ -8,18 +8,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Exit;
 use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
 use crate::admin_api::{Entry, LimitFigures};
-use crate::admin_client::{ADMIN_URL_DEFAULT, Access, AdminError, AdminUrl, REPLICAS_MAX, Replica};
+use crate::admin_client::{
+    ADMIN_URL_DEFAULT, Access, AdminError, AdminUrl, Event, EventStream, REPLICAS_MAX, Replica,
+};
 use crate::settings::nonzero_duration;
 use crate::visible_text::visible;
 
 /// Pauses between attempts to connect: they double from the least to the longest.
-pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
-pub(super) const PAUSE_MAX: Duration = Duration::from_secs(4);
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
 
 /// Addresses and credentials of admin listeners.
 #[derive(Args, Debug)]
@@ -58,6 +61,14 @@ pub(super) struct DecisionFilters {
     /// Only decisions about a descriptor with these entries, KEY=VALUE,KEY=VALUE
     #[arg(long, value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
     key: Option<DescriptorArgument>,
+}
+
+/// News of the events of a replica.
+pub(super) enum Followed {
+    Connected,
+    Event(Event),
+    /// The connection failed or ended; it is tried again.
+    Lost(AdminError),
 }
 
 /// The answers of all replicas.
@@ -173,6 +184,40 @@ where
     answers.sort_by_key(|(number, ..)| *number);
     let answers = answers.into_iter().map(|(_, name, answer)| (name, answer));
     answers.collect()
+}
+
+/// Follows the events at a path of one replica, and connects again after an end. Ends when nobody
+/// receives the messages.
+pub(super) async fn follow<M>(
+    replica: Replica,
+    path: String,
+    silence_max: Duration,
+    messages: mpsc::Sender<M>,
+    mut message: impl FnMut(Followed) -> Option<M>,
+) {
+    let mut pause = PAUSE_MIN;
+    let mut stream: Option<EventStream> = None;
+    loop {
+        let news = match &mut stream {
+            Some(events) => events.next(silence_max).await.map(Followed::Event),
+            None => replica.events(&path).await.map(|events| {
+                stream = Some(events);
+                pause = PAUSE_MIN;
+                Followed::Connected
+            }),
+        };
+        let is_lost = news.is_err();
+        if let Some(message) = message(news.unwrap_or_else(Followed::Lost))
+            && messages.send(message).await.is_err()
+        {
+            return;
+        }
+        if is_lost {
+            stream = None;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
 }
 
 // === impl Outcomes ===

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 
 use super::Exit;
-use super::output::stderr_is_coloured;
+use super::output::{Reported, stderr_is_coloured};
 use crate::admin_api::parse_entries;
 use crate::grpc_client::ClientTls;
 use crate::rules::path::{ReadError, RulesPath, Source, read_all, read_one};
@@ -79,23 +79,19 @@ pub(super) fn parse_descriptor(text: &str) -> Result<DescriptorArgument, String>
     Ok(DescriptorArgument { text, pairs })
 }
 
-/// Loads rules as `serve` would: the rules, or the exit code after all errors were printed.
-/// Warnings are printed in both cases.
-pub(super) fn load_rules(
-    rules: &Path,
-    settings: &RulesSettings,
-) -> anyhow::Result<Result<Rules, Exit>> {
+/// Loads rules as `serve` would, and prints their warnings, or all errors.
+pub(super) fn load_rules(rules: &Path, settings: &RulesSettings) -> anyhow::Result<Rules> {
     match reload::load(&RulesPath::Path(rules.to_owned()), settings.into()) {
         Ok(rules) => {
             for warning in &rules.loaded.warnings {
                 eprintln!("{}\n", warning.render(stderr_is_coloured()));
             }
-            Ok(Ok(rules))
+            Ok(rules)
         }
         Err(LoadError::Diagnostics(report)) => {
             eprintln!("{}\n", report.render(stderr_is_coloured()));
             eprintln!("error: the rules are invalid");
-            Ok(Err(Exit::Failure))
+            Err(Reported(Exit::Failure).into())
         }
         Err(error) => Err(error.into()),
     }

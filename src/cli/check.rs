@@ -17,7 +17,7 @@ use tollgate_limiter::RuleSet;
 
 use super::Exit;
 use super::arguments::{STDIN, read_file};
-use super::output::stderr_is_coloured;
+use super::output::{counted, stderr_is_coloured};
 use crate::rules::file::{Code, Diagnostic, Edit, Label, Report, Span};
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use crate::rules::reload;
@@ -204,12 +204,6 @@ fn name(paths: &[RulesPath]) -> String {
     }
 }
 
-/// `3 errors`
-fn count(number: usize, one: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{plural}")
-}
-
 // === impl Checked ===
 
 impl Checked {
@@ -247,10 +241,14 @@ impl Checked {
     fn print_summary(&self) {
         let warnings = self.warnings();
         let found = match (self.errors(), warnings) {
-            (errors, 0) => count(errors, "error"),
-            (0, warnings) => count(warnings, "warning"),
+            (errors, 0) => counted(errors, "error"),
+            (0, warnings) => counted(warnings, "warning"),
             (errors, warnings) => {
-                format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
+                format!(
+                    "{}, {}",
+                    counted(errors, "error"),
+                    counted(warnings, "warning")
+                )
             }
         };
         match &self.rules {
@@ -280,10 +278,10 @@ impl Checked {
 
 /// `3 limits in 1 domain`
 fn summary(rules: &RuleSet) -> String {
-    let limits = count(rules.written_rules().count(), "limit");
-    let mut summary = format!("{limits} in {}", count(rules.domain_count(), "domain"));
+    let limits = counted(rules.written_rules().count(), "limit");
+    let mut summary = format!("{limits} in {}", counted(rules.domain_count(), "domain"));
     for table in rules.limit_tables() {
-        let limits = count(table.len(), "limit");
+        let limits = counted(table.len(), "limit");
         // Writing to a string does not fail.
         let _ = write!(summary, "; {limits} from {}", table.source());
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::Exit;
@@ -94,10 +94,8 @@ impl Convert {
         if let Some(rules) = &self.envoy {
             return self.print_actions(rules);
         }
-        let mut sources = Vec::new();
-        for path in &self.files {
-            sources.push(read_file(path)?);
-        }
+        let sources = self.files.iter().map(|path| read_file(path));
+        let sources: Vec<_> = sources.collect::<Result<_, _>>()?;
         let domain = self.domain.as_deref();
         let progress = Progress::working("converting");
         let converted = match self.from {
@@ -124,10 +122,7 @@ impl Convert {
     }
 
     fn print_actions(&self, rules: &Path) -> anyhow::Result<Exit> {
-        let rules = match load_rules(rules, &self.settings)? {
-            Ok(rules) => rules.loaded.rules,
-            Err(exit) => return Ok(exit),
-        };
+        let rules = load_rules(rules, &self.settings)?.loaded.rules;
         let sources = KeySources {
             headers: self.header.clone(),
             absent: self.absent.clone(),
@@ -143,10 +138,7 @@ impl Convert {
         match (&self.out, conversion.rules.as_slice()) {
             (Some(directory), rules) => write_files(directory, rules)?,
             (None, [rules]) => print_line!("{}", rules.text.trim_end()),
-            (None, []) => {
-                eprintln!("error: no limit was converted");
-                return Ok(Exit::Failure);
-            }
+            (None, []) => bail!("no limit was converted"),
             (None, several) => {
                 let count = several.len();
                 let domains: Vec<_> = several.iter().map(|it| it.domain.as_str()).collect();

@@ -71,10 +71,8 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (rules, origins) = match load_rules(&self.rules, &self.settings)? {
-            Ok(rules) => (rules.loaded.rules, rules.loaded.origins),
-            Err(exit) => return Ok(exit),
-        };
+        let loaded = load_rules(&self.rules, &self.settings)?.loaded;
+        let (rules, origins) = (loaded.rules, loaded.origins);
         let (domain, pairs) = (self.domain.as_bytes(), &self.descriptor.pairs);
         let entries = entries_of(pairs);
         let matched = match rules.find(domain, &entries) {
@@ -146,12 +144,11 @@ impl Explain {
             refund: false,
         };
         let asked = super::admin::block_on(async {
-            let tls = self.tls.tls();
-            let client = RateLimitClient::connect(address, tls, self.timeout).await;
-            Ok(match client {
-                Ok(mut client) => client.ask(&question).await,
-                Err(error) => Err(error),
-            })
+            let ask = async {
+                let connected = RateLimitClient::connect(address, self.tls.tls(), self.timeout);
+                connected.await?.ask(&question).await
+            };
+            Ok(ask.await)
         });
         Ok(match asked? {
             Ok(answer) => {

@@ -50,6 +50,7 @@ use tokio::signal::unix::SignalKind;
 
 use self::explain_last::ExplainLast;
 pub use self::output::Exit;
+use self::output::Reported;
 use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.
@@ -232,6 +233,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         }
     };
     let exit = run.unwrap_or_else(|error| {
+        if let Some(Reported(exit)) = error.downcast_ref() {
+            return *exit;
+        }
         let text = match log_format {
             LogFormat::Text => format!("error: {error:#}"),
             LogFormat::Json => format!("{error:#}"),

@@ -30,6 +30,11 @@ pub enum Exit {
     Partial = 6,
 }
 
+/// The error of a command that has printed why it ends.
+#[derive(Debug, thiserror::Error)]
+#[error("the reason was printed")]
+pub(super) struct Reported(pub(super) Exit);
+
 /// Every write to stdout succeeded.
 const OPEN: u8 = 0;
 /// The reader of stdout is gone.
@@ -71,6 +76,12 @@ pub(super) fn exit(exit: Exit) -> Exit {
         Exit::Success if STDOUT.load(Ordering::Relaxed) == FAILED => Exit::Failure,
         exit => exit,
     }
+}
+
+/// A number with its noun: `1 key`, `12 keys`.
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Whether stderr shows colours: only a terminal does, and not with `NO_COLOR`.

@@ -174,16 +174,14 @@ impl Record {
         let count = self.count.map(|count| count.to_string());
         let rate = self.rate.map(|rate| rate.to_string());
         let sample = self.sample.map(|sample| sample.to_string());
+        let refuse_compared = self.hash_refuse_compared.then_some("true");
         let filters = [
             ("count_max", count.as_deref()),
             ("requests_per_second_max", rate.as_deref()),
             ("sample_by", self.sample_by.as_deref()),
             ("sample", sample.as_deref()),
             ("hash", self.hash.then_some("true")),
-            (
-                "hash_refuse_compared",
-                self.hash_refuse_compared.then_some("true"),
-            ),
+            ("hash_refuse_compared", refuse_compared),
         ];
         with_filters(format!("/record?for_seconds={seconds}"), filters)
     }
@@ -212,14 +210,11 @@ impl Session {
                 _ = &mut stop => return Ok(Some("stopped")),
             };
             let silent = || AdminError::deadline("next part of the recording", SILENCE_MAX);
-            let piece = piece.unwrap_or_else(|_| Err(silent()));
-            let piece = piece?;
-            let Some(piece) = piece else {
+            let Some(piece) = piece.unwrap_or_else(|_| Err(silent()))? else {
                 if self.received.ended.is_some() {
                     return Ok(None);
                 }
-                let error = AdminError::ended("the service closed it");
-                return Err(error.into());
+                return Err(AdminError::ended("the service closed it").into());
             };
             let mut written = Ok(());
             let (writer, received) = (&mut self.writer, &mut self.received);
@@ -272,8 +267,7 @@ impl Session {
 
     fn describe(&self, reason: Option<&str>, file: &std::path::Display<'_>) {
         let received = &self.received;
-        let reason = reason.or(received.ended.as_deref());
-        let reason = match reason {
+        let reason = match reason.or(received.ended.as_deref()) {
             Some("time") => "the time was over",
             Some("count") => "the number of requests was reached",
             Some("size") => "the size of the file was reached",
@@ -308,26 +302,19 @@ fn empty(file: &File) -> io::Result<()> {
 
 /// Says what the service did not record.
 fn print_skipped(skipped: &Skipped) {
-    for (count, why) in [
-        (skipped.rate, "exceeded --rate"),
-        (
-            skipped.slow_reader,
-            "were decided faster than this command reads",
-        ),
-        (
-            skipped.without_entry,
-            "do not have the entry of --sample-by",
-        ),
-        (skipped.too_long, "were too long"),
-        (
-            skipped.caller_left,
-            "had no caller any more when they were decided",
-        ),
-    ] {
+    let print = |count: u64, why: &str| {
         if count > 0 {
             eprintln!("not recorded: {count} requests that {why}");
         }
-    }
+    };
+    print(skipped.rate, "exceeded --rate");
+    let slow = "were decided faster than this command reads";
+    print(skipped.slow_reader, slow);
+    let without = "do not have the entry of --sample-by";
+    print(skipped.without_entry, without);
+    print(skipped.too_long, "were too long");
+    let left = "had no caller any more when they were decided";
+    print(skipped.caller_left, left);
 }
 
 /// What stayed plain.
@@ -358,9 +345,7 @@ impl From<AdminError> for Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        Self(
-            Exit::NoAnswer,
-            format!("the service sent no recording: {error}"),
-        )
+        let words = format!("the service sent no recording: {error}");
+        Self(Exit::NoAnswer, words)
     }
 }

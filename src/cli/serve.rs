@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 
+use super::output::counted;
 use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
@@ -173,12 +174,8 @@ fn start_line(
         let addresses = addresses.iter();
         let addresses = addresses.map(|(port, address)| format!("{port} {address}"));
         let addresses = addresses.collect::<Vec<_>>().join(", ");
-        let count = |count, one: &str| match count {
-            1 => format!("1 {one}"),
-            more => format!("{more} {one}s"),
-        };
-        let (sources, domains) = (count(sources, source), count(domains, "domain"));
-        let limits = count(limits, "limit");
+        let (sources, domains) = (counted(sources, source), counted(domains, "domain"));
+        let limits = counted(limits, "limit");
         eprintln!(
             "tollgate {version} listens: {addresses}, rules: {sources}, {domains}, {limits}, store: {store}"
         );

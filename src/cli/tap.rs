@@ -15,12 +15,12 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::admin::{
-    self, AdminOptions, DecisionFilters, PAUSE_MAX, PAUSE_MIN, descriptor_text, json_word,
-    time_of_day, with_filters,
+    self, AdminOptions, DecisionFilters, Followed, descriptor_text, json_word, time_of_day,
+    with_filters,
 };
 use super::{Exit, output};
 use crate::admin_api::{DecisionRecord, DescriptorRecord};
-use crate::admin_client::{AdminError, Event, Replica};
+use crate::admin_client::{Event, Replica};
 use crate::clock::{Clock, SystemClock};
 use crate::visible_text::visible;
 
@@ -108,13 +108,8 @@ pub(super) enum Format {
     Json,
 }
 
-/// What a replica's task sends.
-enum Message {
-    Event(String, Event),
-    /// The connection failed or ended; the task tries again.
-    Lost(String, AdminError),
-    Connected,
-}
+/// A replica, and news of it.
+type Message = (String, Followed);
 
 /// What is printed, and what is left out.
 struct Printer {
@@ -161,10 +156,10 @@ impl Tap {
         }
         drop(sender);
         let mut connected = false;
-        while let Some(message) = messages.recv().await {
-            match message {
-                Message::Connected => connected = true,
-                Message::Lost(name, error) => {
+        while let Some((name, news)) = messages.recv().await {
+            match news {
+                Followed::Connected => connected = true,
+                Followed::Lost(error) => {
                     eprintln!("error: {name}: {error}");
                     waiting = waiting.saturating_sub(1);
                     if !connected && waiting == 0 {
@@ -172,16 +167,16 @@ impl Tap {
                     }
                     eprintln!("{name}: trying again");
                 }
-                Message::Event(name, Event::Decision(decision)) => {
+                Followed::Event(Event::Decision(decision)) => {
                     printer.print(&name, &decision, clock.uptime_us());
                     if printer.printed_total >= self.count.unwrap_or(u64::MAX) {
                         return Ok(Exit::Success);
                     }
                 }
-                Message::Event(name, Event::Skipped(skipped)) => {
+                Followed::Event(Event::Skipped(skipped)) => {
                     printer.report_skipped(Some(&name), skipped.skipped);
                 }
-                Message::Event(_, Event::State(_)) => {}
+                Followed::Event(Event::State(_)) => {}
             }
             if output::is_lost() {
                 return Ok(Exit::Success);
@@ -211,40 +206,17 @@ impl Tap {
     }
 }
 
-/// Sends the events of one replica, and connects again after an end.
+/// Sends the news of one replica.
 async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>) {
-    let name = || replica.name.clone();
-    let mut pause = PAUSE_MIN;
+    let name = replica.name.clone();
     let mut is_lost = false;
-    loop {
-        let error = match replica.events(&path).await {
-            Err(error) => error,
-            Ok(mut events) => {
-                pause = PAUSE_MIN;
-                is_lost = false;
-                if messages.send(Message::Connected).await.is_err() {
-                    return;
-                }
-                loop {
-                    match events.next(SILENCE_MAX).await {
-                        Ok(event) => {
-                            if messages.send(Message::Event(name(), event)).await.is_err() {
-                                return;
-                            }
-                        }
-                        Err(error) => break error,
-                    }
-                }
-            }
-        };
+    admin::follow(replica, path, SILENCE_MAX, messages, |news| {
+        let was_lost = std::mem::replace(&mut is_lost, matches!(news, Followed::Lost(_)));
         // Once for each outage, and not for each attempt.
-        if !is_lost && messages.send(Message::Lost(name(), error)).await.is_err() {
-            return;
-        }
-        is_lost = true;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
+        let is_news = !(was_lost && is_lost);
+        is_news.then(|| (name.clone(), news))
+    })
+    .await;
 }
 
 // === impl Printer ===

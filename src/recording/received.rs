@@ -15,6 +15,9 @@ const REQUEST_KEY: u8 = 3 << 3 | 2;
 /// The key of the field `call` of an item.
 const CALL_KEY: u8 = 9 << 3 | 2;
 
+/// The longest length of an item, in bytes.
+const LENGTH_BYTES_MAX: usize = 10;
+
 /// What was received so far.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -69,28 +72,22 @@ impl Received {
 
     /// The length of the first item and of its length; none when they are not whole.
     fn length(&self, bytes: &[u8]) -> Result<Option<(usize, usize)>, ReadError> {
-        let mut length = 0_u64;
-        for (position, byte) in bytes.iter().take(10).enumerate() {
-            let shift = u32::try_from(position).unwrap_or(0).saturating_mul(7);
-            let bits = u64::from(byte & 0x7f).checked_shl(shift);
-            length |= bits.unwrap_or_default();
-            if *byte < 0x80 {
-                let short = usize::try_from(length).ok();
-                let short = short.filter(|length| *length <= ITEM_BYTES_MAX);
-                let length = short.ok_or(ReadError::TooLong {
-                    item: self.items.saturating_add(1),
-                    bytes: length,
-                })?;
-                return Ok(Some((position.saturating_add(1), length)));
+        let item = self.items.saturating_add(1);
+        let mut rest = bytes;
+        match prost::decode_length_delimiter(&mut rest) {
+            Ok(length) if length <= ITEM_BYTES_MAX => {
+                Ok(Some((bytes.len().saturating_sub(rest.len()), length)))
             }
-        }
-        if bytes.len() >= 10 {
-            return Err(ReadError::Damaged {
-                item: self.items.saturating_add(1),
+            Ok(length) => Err(ReadError::TooLong {
+                item,
+                bytes: length as u64,
+            }),
+            Err(_) if bytes.len() < LENGTH_BYTES_MAX => Ok(None),
+            Err(_) => Err(ReadError::Damaged {
+                item,
                 why: "its length is no number".to_owned(),
-            });
+            }),
         }
-        Ok(None)
     }
 
     fn look_at(&mut self, item: &[u8]) -> Result<(), ReadError> {

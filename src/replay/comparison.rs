@@ -7,7 +7,7 @@ use prost::Message as _;
 use tollgate_limiter::{Code, Key, RuleSet};
 
 use super::engine::Decided;
-use super::report::{Difference, KeyCount, KeyEntry, Recorded, ReplayReport};
+use super::report::{Changes, Difference, KeyCount, KeyEntry, Recorded, SideReport};
 use crate::admin_api::{rule_name, time_text};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Skipped};
@@ -85,22 +85,29 @@ impl Comparison {
         }
     }
 
-    /// Writes the keys, at most `rows_max` on each list.
-    pub(super) fn describe(
+    /// What changes, with at most `rows_max` keys on each list.
+    pub(super) fn changes(
         self,
-        report: &mut ReplayReport,
+        against: SideReport,
         rules: &RuleSet,
-        against: &RuleSet,
+        changed_rules: &RuleSet,
         rows_max: usize,
-    ) {
-        report.newly_refused = Some(self.newly_refused.requests);
-        report.newly_admitted = Some(self.newly_admitted.requests);
-        let (keys, omitted) = self.newly_refused.list(against, rows_max);
-        report.keys_newly_refused = Some(keys);
-        report.keys_newly_refused_omitted = Some(omitted);
-        let (keys, omitted) = self.newly_admitted.list(rules, rows_max);
-        report.keys_newly_admitted = Some(keys);
-        report.keys_newly_admitted_omitted = Some(omitted);
+    ) -> Changes {
+        let (newly_refused, newly_admitted) =
+            (self.newly_refused.requests, self.newly_admitted.requests);
+        let (keys_newly_refused, keys_newly_refused_omitted) =
+            self.newly_refused.list(changed_rules, rows_max);
+        let (keys_newly_admitted, keys_newly_admitted_omitted) =
+            self.newly_admitted.list(rules, rows_max);
+        Changes {
+            against,
+            newly_refused,
+            newly_admitted,
+            keys_newly_refused,
+            keys_newly_refused_omitted,
+            keys_newly_admitted,
+            keys_newly_admitted_omitted,
+        }
     }
 }
 
@@ -264,52 +271,37 @@ fn reasons(events: &dyn Events, rules_hash: u64, not_compared: u64, was_full: bo
     let (header, summary) = (events.header(), events.summary());
     let first = summary.generations.first();
     let lost = lost(&summary.skipped);
-    let reasons: [(bool, &str); 10] = [
-        (
-            first.is_some_and(|first| first.hash != rules_hash),
-            "the rules of --rules are not those that were in force",
-        ),
-        (
-            summary.generations.len() > 1,
-            "the rules changed during the recording",
-        ),
-        (
-            header.buckets_at_start > 0,
-            &format!(
-                "the service had {} buckets when the recording began, and a replay begins with none",
-                header.buckets_at_start
-            ),
-        ),
-        (
-            header.store != "memory" && !header.store.is_empty(),
-            "the limits were shared with other replicas through a store",
-        ),
-        (
-            header.sampling.is_some(),
-            "only some requests were recorded",
-        ),
-        (
-            lost > 0,
-            &format!("{lost} requests were decided and not recorded"),
-        ),
-        (
-            summary.ended.is_none(),
-            "the recording was cut off; its last requests may be incomplete",
-        ),
-        (header.hashed, "values are hashes, and rules compare values"),
-        (
-            not_compared > 0,
-            &format!(
-                "{not_compared} requests were not decided by their buckets alone, for example under overload"
-            ),
-        ),
-        (
-            was_full,
-            "the buckets of the replay needed more memory than --memory-max",
-        ),
-    ];
-    let reasons = reasons.into_iter().filter(|(applies, _)| *applies);
-    reasons.map(|(_, reason)| reason.to_owned()).collect()
+    let buckets = header.buckets_at_start;
+    let is_shared = header.store != "memory" && !header.store.is_empty();
+    let mut reasons = Vec::new();
+    let mut reason = |applies: bool, words: &str| reasons.extend(applies.then(|| words.to_owned()));
+    reason(
+        first.is_some_and(|first| first.hash != rules_hash),
+        "the rules of --rules are not those that were in force",
+    );
+    let changed = summary.generations.len() > 1;
+    reason(changed, "the rules changed during the recording");
+    let words = format!(
+        "the service had {buckets} buckets when the recording began, and a replay begins with none"
+    );
+    reason(buckets > 0, &words);
+    let words = "the limits were shared with other replicas through a store";
+    reason(is_shared, words);
+    let is_sampled = header.sampling.is_some();
+    reason(is_sampled, "only some requests were recorded");
+    let words = format!("{lost} requests were decided and not recorded");
+    reason(lost > 0, &words);
+    let words = "the recording was cut off; its last requests may be incomplete";
+    reason(summary.ended.is_none(), words);
+    let words = "values are hashes, and rules compare values";
+    reason(header.hashed, words);
+    let words = format!(
+        "{not_compared} requests were not decided by their buckets alone, for example under overload"
+    );
+    reason(not_compared > 0, &words);
+    let words = "the buckets of the replay needed more memory than --memory-max";
+    reason(was_full, words);
+    reasons
 }
 
 /// Requests that were decided and are missing.

@@ -194,10 +194,8 @@ impl Engine {
             orders: Vec::new(),
             is_joined: false,
         };
-        let mut planned = match self
-            .simulation
-            .begin_recorded(&request.request, request.call.as_ref())
-        {
+        let (message, call) = (&request.request, request.call.as_ref());
+        let mut planned = match self.simulation.begin_recorded(message, call) {
             Ok(planned) => planned,
             Err(error) => return sink(&decided, &Answer::without(error)),
         };
@@ -240,8 +238,7 @@ impl Engine {
         // Other rules have other checks. One takes the stamp of its descriptor's recorded check.
         let at = Timestamp::from_us(request.time_us);
         let recorded = self.planned_as_recorded(request);
-        let recorded = recorded.map(|mut planned| planned.origins());
-        let recorded = recorded.unwrap_or_default();
+        let recorded = recorded.map_or_else(Vec::new, |mut planned| planned.origins());
         let stamps = recorded_stamps(request, recorded.len());
         let of = |descriptor: usize| {
             let position = recorded.iter().position(|(one, _)| *one == descriptor)?;
@@ -257,9 +254,8 @@ impl Engine {
     fn planned_as_recorded(&mut self, request: &Request) -> Option<PlannedRequest> {
         let planner = self.planner.as_mut()?;
         planner.set_time(Timestamp::from_us(request.time_us));
-        planner
-            .begin_recorded(&request.request, request.call.as_ref())
-            .ok()
+        let (message, call) = (&request.request, request.call.as_ref());
+        planner.begin_recorded(message, call).ok()
     }
 
     /// Whether these rules decided the request when it was recorded.
@@ -314,11 +310,8 @@ impl Engine {
                 self.release_first();
             }
         }
-        self.without_memory = answer
-            .checks
-            .iter()
-            .filter(|check| check.outcome.is_none())
-            .fold(self.without_memory, |count, _| count.saturating_add(1));
+        let without = answer.checks.iter().filter(|it| it.outcome.is_none());
+        self.without_memory = self.without_memory.saturating_add(without.count() as u64);
         sink(&decided, &answer);
     }
 
@@ -328,12 +321,11 @@ impl Engine {
         if request.code() != RecordedCode::OverLimit {
             return Vec::new();
         }
-        let is_whole = self.decided_it(request)
-            || self
-                .planned_as_recorded(request)
-                .is_some_and(|planned| planned.is_all_or_nothing());
-        if !is_whole {
-            return Vec::new();
+        if !self.decided_it(request) {
+            let planned = self.planned_as_recorded(request);
+            if !planned.is_some_and(|planned| planned.is_all_or_nothing()) {
+                return Vec::new();
+            }
         }
         let stamps = recorded_stamps(request, request.check_rules.len());
         let passed = stamps.into_iter().enumerate().filter(|(position, _)| {

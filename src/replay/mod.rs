@@ -196,7 +196,7 @@ pub fn replay(
     };
     replay.decide(events, progress)?;
     let mut report = replay.report(events, options);
-    let sides = 1 + u64::from(report.against.is_some());
+    let sides = 1 + u64::from(report.changes.is_some());
     let decisions = report.recording.requests.saturating_mul(sides);
     report.speed = speed(decisions, clock.uptime_us());
     Ok(report)
@@ -290,17 +290,15 @@ impl Replay {
         };
         report.recording.requests = self.requests;
         self.timeline.describe(&mut report, self.other.is_some());
-        if let Some(other) = &self.other {
-            let base = &self.base.engine.generation.rules;
-            let against = &other.engine.generation.rules;
-            self.comparison
-                .describe(&mut report, base, against, rows_max);
-        }
+        let rules = Arc::clone(&base.generation);
         (report.base, report.undecidable) = self.base.finish(rows_max);
         if let Some(other) = self.other {
+            let changed = Arc::clone(&other.engine.generation);
             let (against, undecidable) = other.finish(rows_max);
-            report.against = Some(against);
             report.undecidable.extend(undecidable);
+            let (rules, changed) = (&rules.rules, &changed.rules);
+            let comparison = self.comparison;
+            report.changes = Some(comparison.changes(against, rules, changed, rows_max));
         }
         report
     }

@@ -17,27 +17,9 @@ pub struct ReplayReport {
     pub over_time: Vec<Point>,
     /// How many seconds a point of `over_time` is long.
     pub point_seconds: u64,
-    /// The result under the rules of `--against`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<SideReport>,
-    /// Requests that `--rules` admits and `--against` refuses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub newly_refused: Option<u64>,
-    /// Requests that `--rules` refuses and `--against` admits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub newly_admitted: Option<u64>,
-    /// The keys of newly refused requests, the most requests first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys_newly_refused: Option<Vec<KeyCount>>,
-    /// How many more keys are newly refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys_newly_refused_omitted: Option<u64>,
-    /// The keys of newly admitted requests, the most requests first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys_newly_admitted: Option<Vec<KeyCount>>,
-    /// How many more keys are newly admitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys_newly_admitted_omitted: Option<u64>,
+    /// What the rules of `--against` change.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
     /// How the answers of `--rules` compare with the recorded ones. None for logs without verdicts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
@@ -45,6 +27,25 @@ pub struct ReplayReport {
     pub undecidable: Vec<Undecidable>,
     /// How fast the replay was.
     pub speed: Speed,
+}
+
+/// What other rules change.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Changes {
+    /// The result under the rules of `--against`.
+    pub against: SideReport,
+    /// Requests that `--rules` admits and `--against` refuses.
+    pub newly_refused: u64,
+    /// Requests that `--rules` refuses and `--against` admits.
+    pub newly_admitted: u64,
+    /// The keys of newly refused requests, the most requests first.
+    pub keys_newly_refused: Vec<KeyCount>,
+    /// How many more keys are newly refused.
+    pub keys_newly_refused_omitted: u64,
+    /// The keys of newly admitted requests, the most requests first.
+    pub keys_newly_admitted: Vec<KeyCount>,
+    /// How many more keys are newly admitted.
+    pub keys_newly_admitted_omitted: u64,
 }
 
 /// A recording.

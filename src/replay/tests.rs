@@ -138,12 +138,12 @@ fn keys_that_only_the_changed_rule_refuses_are_named() {
         Some(&rules("unit: day, requests_per_unit: 12")),
     );
     assert_eq!((report.base.admitted, report.base.refused), (30, 0));
-    assert_eq!(report.newly_refused, Some(4));
-    assert_eq!(report.newly_admitted, Some(0));
-    let keys = report.keys_newly_refused.expect("keys");
+    let changes = report.changes.expect("changes");
+    assert_eq!((changes.newly_refused, changes.newly_admitted), (4, 0));
+    let keys = changes.keys_newly_refused;
     assert_eq!(keys.len(), 1);
     assert_eq!((keys[0].count, &*keys[0].entries[0].value), (4, "bob"));
-    let against = report.against.expect("against");
+    let against = changes.against;
     assert_eq!((against.admitted, against.refused), (26, 4));
     assert_eq!(report.base.by_rule[0].peak_hits, 20);
     assert_eq!(report.base.by_rule[0].smallest_limit, Some(20));

@@ -158,26 +158,14 @@ impl Loader<'_> {
         if self.asks > ASKS_MAX {
             let message = format!("the steps ask {} times in all", self.asks);
             let help = format!("at most {ASKS_MAX} requests fit in one file; lower `times`");
-            self.error(
-                at,
-                Code::TooLarge,
-                at.fields.span_of("tests"),
-                message,
-                help,
-            );
+            self.error(at, "tests", Code::TooLarge, message, help);
         }
         if self.proxy_seconds > PROXY_SECONDS_MAX {
             let message = format!("the proxies play {} seconds in all", self.proxy_seconds);
             let help = format!(
                 "at most {PROXY_SECONDS_MAX} seconds of a proxy fit in one file; lower `for`, or split the file"
             );
-            self.error(
-                at,
-                Code::TooLarge,
-                at.fields.span_of("tests"),
-                message,
-                help,
-            );
+            self.error(at, "tests", Code::TooLarge, message, help);
         }
         Some((rules?, tests))
     }
@@ -243,8 +231,7 @@ impl Loader<'_> {
         parse(text)
             .map_err(|invalid| {
                 let message = format!("`{name}` {}", invalid.message);
-                let span = at.fields.span_of(name);
-                self.error(at, Code::UnknownValue, span, message, invalid.help);
+                self.error(at, name, Code::UnknownValue, message, invalid.help);
             })
             .ok()
     }
@@ -279,8 +266,7 @@ impl Loader<'_> {
         let mut found = Vec::new();
         if items.len() > most {
             let message = format!("more than {most} {name}");
-            let span = at.fields.key_span(name);
-            self.error(at, Code::TooLarge, span, message, "split the file");
+            self.key_error(at, name, Code::TooLarge, message, "split the file");
             return found;
         }
         for (position, item) in items.iter().enumerate() {
@@ -291,37 +277,48 @@ impl Loader<'_> {
 
     /// A text, or a list of texts.
     fn texts(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) -> Option<Vec<String>> {
-        let wrong = match &node.content {
-            Content::Scalar { text, .. } => return Some(vec![text.clone()]),
+        let texts = match &node.content {
+            Content::Scalar { text, .. } => Ok(vec![text.clone()]),
+            Content::Sequence(items) if !self.reader.spend(items, node.span, path) => return None,
             Content::Sequence(items) => {
-                if !self.reader.spend(items, node.span, path) {
-                    return None;
-                }
-                let texts = items.iter().map(|item| item.text().map(str::to_owned));
-                if let Some(texts) = texts.collect() {
-                    return Some(texts);
-                }
-                let wrong = items.iter().find(|item| item.text().is_none());
-                wrong.map_or(node, |item| item)
+                let texts = items.iter().map(|item| item.text().ok_or(&**item));
+                texts.map(|text| text.map(str::to_owned)).collect()
             }
-            Content::Mapping(_) => node,
+            Content::Mapping(_) => Err(node),
         };
-        let message = format!("{name} is not text or a list of texts");
-        let help = format!("write `{name}: TEXT` or `{name}: [TEXT, TEXT]`");
-        self.wrong_type(path, wrong, message, help);
-        None
+        let wrong = |wrong| {
+            let message = format!("{name} is not text or a list of texts");
+            let help = format!("write `{name}: TEXT` or `{name}: [TEXT, TEXT]`");
+            self.wrong_type(path, wrong, message, help);
+        };
+        texts.map_err(wrong).ok()
     }
 
     // Errors.
 
+    /// Reports the value of a field.
     pub(super) fn error(
         &mut self,
         at: &Section<'_>,
+        field: &str,
         code: Code,
-        span: Span,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
+        let span = at.fields.span_of(field);
+        self.reader.error(code, span, &at.path, message, help);
+    }
+
+    /// Reports the key of a field.
+    pub(super) fn key_error(
+        &mut self,
+        at: &Section<'_>,
+        field: &str,
+        code: Code,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let span = at.fields.key_span(field);
         self.reader.error(code, span, &at.path, message, help);
     }
 
@@ -349,7 +346,7 @@ impl Loader<'_> {
         // One mistake, one error: a misspelt key has been reported.
         if is_empty && !at.fields.is_misspelt(name) {
             let message = format!("`{name}` is missing or empty");
-            self.error(at, Code::MissingKey, at.fields.span_of(name), message, help);
+            self.error(at, name, Code::MissingKey, message, help);
         }
     }
 
@@ -357,13 +354,7 @@ impl Loader<'_> {
     pub(super) fn no_effect(&mut self, at: &Section<'_>, name: &str, place: &str, help: &str) {
         if at.fields.given(name).is_some() {
             let message = format!("'{name}' has no effect {place}");
-            self.error(
-                at,
-                Code::MisplacedKey,
-                at.fields.key_span(name),
-                message,
-                help,
-            );
+            self.key_error(at, name, Code::MisplacedKey, message, help);
         }
     }
 
@@ -393,11 +384,9 @@ impl Loader<'_> {
             };
             let given = format!("--{flag}={}", values.join(","));
             match Settings::from_flags([given.as_str()]) {
-                Ok(_) if pair.merged => {
-                    flags.entry(flag.clone()).or_insert(given);
-                }
+                Ok(_) if pair.merged && flags.contains_key(flag) => {}
                 Ok(_) => {
-                    flags.insert(flag.clone(), given);
+                    flags.insert(flag, given);
                 }
                 Err(error) => {
                     let text = error.to_string();
@@ -442,8 +431,7 @@ impl Loader<'_> {
             Err(error) => {
                 let message = format!("the overlay cannot be read: {error}");
                 let help = "name a file, relative to this file";
-                let span = at.fields.span_of("overlay");
-                self.error(at, Code::UnreadableFile, span, message, help);
+                self.error(at, "overlay", Code::UnreadableFile, message, help);
             }
         }
     }
@@ -460,7 +448,7 @@ impl Loader<'_> {
             return rules.clone();
         }
         self.watch(&paths);
-        let rules = self.read_rules(&paths, node.span, at);
+        let rules = self.read_rules(&paths, at, name);
         self.rules.insert(paths, rules.clone());
         rules
     }
@@ -468,8 +456,8 @@ impl Loader<'_> {
     fn read_rules(
         &mut self,
         paths: &[PathBuf],
-        span: Span,
         at: &Section<'_>,
+        name: &str,
     ) -> Option<Arc<RuleFiles>> {
         let mut sources = Vec::new();
         for rules in paths {
@@ -478,7 +466,7 @@ impl Loader<'_> {
                 Err(error) => {
                     let message = format!("the rules cannot be read: {error}");
                     let help = "name a rules file or a directory, relative to this file";
-                    self.error(at, Code::UnreadableFile, span, message, help);
+                    self.error(at, name, Code::UnreadableFile, message, help);
                     return None;
                 }
             }
@@ -502,7 +490,7 @@ impl Loader<'_> {
     }
 
     fn watch(&mut self, paths: &[PathBuf]) {
-        let paths = paths.iter().map(|path| WatchedPath::at(path));
-        self.watched.extend(paths);
+        self.watched
+            .extend(paths.iter().map(|path| WatchedPath::at(path)));
     }
 }

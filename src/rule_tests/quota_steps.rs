@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::quota::play::{BucketId, Offer, Play, STEP_MS};
 use crate::rule_tests::grammar::{EXPECT, OF_QUOTAS, WEIGHT_MAX};
 use crate::rule_tests::load::{Loader, Section};
-use crate::rule_tests::test_file::{ExpectedQuota, QuotaStep, Request, Value};
+use crate::rule_tests::test_file::{ExpectedQuota, QuotaStep, Value};
 use crate::rule_tests::values::{Invalid, duration, rate, rate_range};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{Code, Diagnostic, FieldPath, Span};
@@ -20,7 +21,11 @@ const PROXIES_MAX: usize = 100;
 
 impl Loader<'_> {
     /// Reads a step with `quota`, whose id is in this request.
-    pub(super) fn quota(&mut self, at: &Section<'_>, id: Option<Request>) -> Option<QuotaStep> {
+    pub(super) fn quota(
+        &mut self,
+        at: &Section<'_>,
+        id: Option<RateLimitRequest>,
+    ) -> Option<QuotaStep> {
         self.require(at, "proxies", "add `proxies: { NAME: REQUESTS_A_SECOND }`");
         self.require(at, "for", "add `for: 60s`");
         let offers = self.offers(at);
@@ -32,12 +37,11 @@ impl Loader<'_> {
         let proxies = offers.len().max(1) as u64;
         let seconds = seconds.saturating_add(rest).saturating_mul(proxies);
         self.proxy_seconds = self.proxy_seconds.saturating_add(seconds);
-        let id = id?;
         let help = "write one step for each id";
-        let entries = self.only_entries(at, "quota", &id, "an id", help)?;
+        let descriptor = self.descriptor_alone(at, "quota", &id?, "an id", help)?;
+        let entries = descriptor.entries.iter().cloned();
         let mut pairs: Vec<(Bytes, Bytes)> = entries
-            .iter()
-            .map(|(key, value)| (key.clone().into(), value.clone().into()))
+            .map(|(key, value)| (key.into(), value.into()))
             .collect();
         pairs.sort_unstable();
         let twice = pairs.windows(2).find_map(|pair| match pair {
@@ -47,21 +51,15 @@ impl Loader<'_> {
         if let Some(key) = twice {
             let message = format!("the id has the key '{}' twice", excerpt(&key));
             let help = "an id of a bucket is a map: write each key once";
-            self.error(
-                at,
-                Code::Duplicate,
-                at.fields.span_of("quota"),
-                message,
-                help,
-            );
+            self.error(at, "quota", Code::Duplicate, message, help);
             return None;
         }
         Some(QuotaStep {
             id: BucketId {
-                domain: id.domain,
+                domain: descriptor.domain.clone(),
                 pairs: pairs.into(),
             },
-            entries,
+            descriptor,
             offers,
             steps: steps?,
             restart,
@@ -78,13 +76,7 @@ impl Loader<'_> {
         }
         let message = "a play lasts tenths of a second";
         let help = "write a time such as 60s or 500ms";
-        self.error(
-            at,
-            Code::OutOfRange,
-            at.fields.span_of("for"),
-            message,
-            help,
-        );
+        self.error(at, "for", Code::OutOfRange, message, help);
         None
     }
 
@@ -94,13 +86,7 @@ impl Loader<'_> {
         if rates.len() > PROXIES_MAX {
             let message = format!("{} proxies in one step", rates.len());
             let help = format!("write at most {PROXIES_MAX} proxies");
-            self.error(
-                at,
-                Code::TooLarge,
-                at.fields.key_span("proxies"),
-                message,
-                help,
-            );
+            self.key_error(at, "proxies", Code::TooLarge, message, help);
             return Vec::new();
         }
         let offers = rates.into_iter().map(|(proxy, rate)| Offer {
@@ -172,7 +158,9 @@ impl Loader<'_> {
         let message = format!("`{field}` names the proxy '{}'", excerpt(name));
         let names: Vec<_> = offers.iter().map(|offer| offer.proxy.as_str()).collect();
         let help = format!("the proxies of this step are {}", names.join(", "));
-        self.error(at, Code::UnknownValue, span, message, excerpt(&help));
+        let help = excerpt(&help);
+        self.reader
+            .error(Code::UnknownValue, span, &at.path, message, help);
     }
 
     /// Reads the values of a mapping of names, in the order of the file.

@@ -5,12 +5,13 @@
 
 use prost::Message as _;
 
-use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use crate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor::Entry,
+};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::protobuf_json::Transcoder;
 use crate::rule_tests::load::{Loader, Section};
-use crate::rule_tests::test_file::{Descriptor, Override, Request};
+use crate::rule_tests::test_file::{Ask, Descriptor};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{Code, FieldPath, Span};
 use crate::rules::yaml::{Content, Node};
@@ -20,59 +21,96 @@ use crate::simulation::ReservationStep;
 const NUMBER: &str = "{n}";
 
 /// Parses `DOMAIN KEY=VALUE,KEY=VALUE; KEY=VALUE`.
-pub(super) fn short_form(text: &str) -> Result<Request, String> {
+pub(super) fn short_form(text: &str) -> Result<RateLimitRequest, String> {
     let (domain, descriptors) = text
         .trim()
         .split_once(char::is_whitespace)
         .ok_or("a request needs a domain and a descriptor: `DOMAIN KEY=VALUE,KEY=VALUE`")?;
-    let descriptors = descriptors.split(';').map(descriptor);
-    Ok(Request {
-        domain: domain.to_owned(),
-        descriptors: descriptors.collect::<Result<_, _>>()?,
-        ..Request::default()
-    })
-}
-
-fn descriptor(text: &str) -> Result<Descriptor, String> {
-    let entries = text.split(',').map(str::trim).map(|entry| {
-        let excerpt = excerpt(entry);
-        match entry.split_once('=') {
-            None => Err(format!(
-                "the entry '{excerpt}' has no `=`; write `KEY=` for an empty value"
-            )),
-            Some(("", _)) => Err(format!("the entry '{excerpt}' has no key")),
-            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        }
+    let descriptors = descriptors.split(';').map(|text| {
+        let entries = text.split(',').map(str::trim).map(short_entry);
+        let entries = entries.collect::<Result<_, _>>()?;
+        Ok::<_, String>(RateLimitDescriptor {
+            entries,
+            ..RateLimitDescriptor::default()
+        })
     });
-    Ok(Descriptor {
-        entries: entries.collect::<Result<_, _>>()?,
-        ..Descriptor::default()
+    Ok(RateLimitRequest {
+        domain: domain.to_owned().into(),
+        descriptors: descriptors.collect::<Result<_, _>>()?,
+        ..RateLimitRequest::default()
     })
 }
 
-// === impl Request ===
-
-impl Request {
-    /// A request with one descriptor.
-    pub(super) fn of_one(domain: &str, entries: &[(String, String)]) -> Self {
-        let descriptor = Descriptor {
-            entries: entries.to_vec(),
-            ..Descriptor::default()
-        };
-        Self {
-            domain: domain.to_owned(),
-            descriptors: vec![descriptor],
-            ..Self::default()
-        }
+fn short_entry(entry: &str) -> Result<Entry, String> {
+    let excerpt = excerpt(entry);
+    match entry.split_once('=') {
+        None => Err(format!(
+            "the entry '{excerpt}' has no `=`; write `KEY=` for an empty value"
+        )),
+        Some(("", _)) => Err(format!("the entry '{excerpt}' has no key")),
+        Some((key, value)) => Ok(Entry {
+            key: key.to_owned().into(),
+            value: value.to_owned().into(),
+        }),
     }
+}
 
-    /// The name of the step that sends it.
-    pub(super) fn action(&self) -> &'static str {
-        match &self.call {
-            None if self.is_refund => "refund",
-            None => "ask",
-            Some((_, step)) => step.action(),
+/// Whether the values of a request have its number.
+pub(super) fn is_numbered(request: &RateLimitRequest) -> bool {
+    let mut entries = request.descriptors.iter().flat_map(|one| &one.entries);
+    entries.any(|entry| String::from_utf8_lossy(&entry.value).contains(NUMBER))
+}
+
+/// The domain of a request and the entries of each of its descriptors, as text.
+pub(super) fn descriptors(request: &RateLimitRequest) -> Vec<Descriptor> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let descriptors = request.descriptors.iter().map(|one| Descriptor {
+        domain: text(&request.domain),
+        entries: one
+            .entries
+            .iter()
+            .map(|entry| (text(&entry.key), text(&entry.value)))
+            .collect(),
+    });
+    descriptors.collect()
+}
+
+/// A request in its short form.
+pub(super) fn short_text(request: &RateLimitRequest) -> String {
+    let domain = String::from_utf8_lossy(&request.domain);
+    let descriptors = descriptors(request);
+    let entries = descriptors.iter().map(|one| entries_text(&one.entries));
+    format!("{domain} {}", entries.collect::<Vec<_>>().join("; "))
+}
+
+fn entries_text(entries: &[(String, String)]) -> String {
+    let entries = entries.iter().map(|(key, value)| format!("{key}={value}"));
+    entries.collect::<Vec<_>>().join(",")
+}
+
+// === impl Descriptor ===
+
+impl Descriptor {
+    /// A request with it alone in its short form.
+    pub(super) fn short_text(&self) -> String {
+        format!("{} {}", self.domain, entries_text(&self.entries))
+    }
+}
+
+// === impl Ask ===
+
+impl Ask {
+    /// The request of this number.
+    pub(super) fn request(&self, number: u32) -> RateLimitRequest {
+        let mut request = self.request.clone();
+        if self.is_numbered {
+            let entries = request.descriptors.iter_mut();
+            for entry in entries.flat_map(|one| &mut one.entries) {
+                let value = String::from_utf8_lossy(&entry.value);
+                entry.value = value.replace(NUMBER, &number.to_string()).into();
+            }
         }
+        request
     }
 
     /// What the request of this number does with which reservation; none for a request of Envoy.
@@ -80,109 +118,13 @@ impl Request {
         let (id, step) = self.call.as_ref()?;
         Some((*step, id.replace(NUMBER, &number.to_string())))
     }
-
-    /// Whether each request of a step is another one.
-    pub(super) fn is_numbered(&self) -> bool {
-        let mut entries = self.descriptors.iter().flat_map(|one| &one.entries);
-        entries.any(|(_, value)| value.contains(NUMBER))
-    }
-
-    /// The request with this number.
-    fn numbered(&self, number: u32) -> Self {
-        let mut request = self.clone();
-        let entries = request.descriptors.iter_mut();
-        for (_, value) in entries.flat_map(|one| &mut one.entries) {
-            *value = value.replace(NUMBER, &number.to_string());
-        }
-        request
-    }
-
-    /// The message of the request with this number.
-    pub(super) fn message(&self, number: u32) -> Vec<u8> {
-        if self.is_numbered() {
-            self.numbered(number).encode()
-        } else {
-            self.encode()
-        }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        if let Some(encoded) = &self.encoded {
-            return encoded.clone();
-        }
-        let descriptors = self.descriptors.iter().map(|one| {
-            let entries =
-                one.entries
-                    .iter()
-                    .map(|(key, value)| common::rate_limit_descriptor::Entry {
-                        key: key.clone().into(),
-                        value: value.clone().into(),
-                    });
-            common::RateLimitDescriptor {
-                entries: entries.collect(),
-                limit: one.limit.map(encoded_override),
-                hits_addend: one.hits.or(self.hits).map(u64::from),
-                is_negative_hits: self.is_refund,
-            }
-        });
-        let request = RateLimitRequest {
-            domain: self.domain.clone().into(),
-            descriptors: descriptors.collect(),
-            hits_addend: 0,
-        };
-        request.encode_to_vec()
-    }
-
-    /// The request of this number, as its message has it.
-    pub(super) fn shown(&self, message: &[u8], number: u32) -> Self {
-        if self.encoded.is_none() {
-            return self.numbered(number);
-        }
-        let request = RateLimitRequest::decode(message).unwrap_or_default();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let descriptors = request.descriptors.iter().map(|one| {
-            let entries = one.entries.iter();
-            let entries = entries.map(|entry| (text(&entry.key), text(&entry.value)));
-            Descriptor {
-                entries: entries.collect(),
-                ..Descriptor::default()
-            }
-        });
-        Self {
-            domain: text(&request.domain),
-            descriptors: descriptors.collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Its short form.
-    pub(super) fn text(&self) -> String {
-        let descriptors = self.descriptors.iter().map(|one| {
-            let entries = one.entries.iter();
-            let entries = entries.map(|(key, value)| format!("{key}={value}"));
-            entries.collect::<Vec<_>>().join(",")
-        });
-        let descriptors = descriptors.collect::<Vec<_>>().join("; ");
-        format!("{} {descriptors}", self.domain)
-    }
-}
-
-fn encoded_override(limit: Override) -> common::rate_limit_descriptor::RateLimitOverride {
-    // Envoy has no name for a week, and a file of tests cannot say it.
-    let unit = RateLimitUnit::from_str_name(&limit.unit.name().to_uppercase());
-    let unit = unit.unwrap_or(RateLimitUnit::Unknown);
-    common::rate_limit_descriptor::RateLimitOverride {
-        requests_per_unit: limit.requests_per_unit,
-        unit: unit.into(),
-        unit_multiplier: limit.unit_multiplier,
-    }
 }
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// Reads a request in protobuf JSON, written as YAML.
-    pub(super) fn protobuf_json(&mut self, at: &Section<'_>) -> Option<Request> {
+    pub(super) fn protobuf_json(&mut self, at: &Section<'_>) -> Option<RateLimitRequest> {
         let node = at.fields.given("request")?;
         let mut json = JsonText::default();
         if !self.write_json(node, &at.path, &mut json) {
@@ -192,15 +134,12 @@ impl Loader<'_> {
             Ok(transcoder) => transcoder.decode_request(json.text.as_bytes()),
             Err(error) => {
                 let help = "this is a defect in tollgate";
-                self.error(at, Code::UnknownValue, node.span, error, help);
+                self.error(at, "request", Code::UnknownValue, error, help);
                 return None;
             }
         };
         match decoded {
-            Ok(encoded) => Some(Request {
-                encoded: Some(encoded),
-                ..Request::default()
-            }),
+            Ok(encoded) => RateLimitRequest::decode(&*encoded).ok(),
             Err(error) => {
                 let line = error.line.saturating_sub(1);
                 let span = json.spans.get(line).copied().unwrap_or(node.span);
@@ -209,7 +148,8 @@ impl Loader<'_> {
                 let message = format!("the request is no RateLimitRequest: {message}");
                 let help =
                     "write the fields of Envoy's RateLimitRequest, as protobuf JSON has them";
-                self.error(at, Code::UnknownValue, span, message, help);
+                self.reader
+                    .error(Code::UnknownValue, span, &at.path, message, help);
                 None
             }
         }
@@ -225,9 +165,7 @@ impl Loader<'_> {
                 }
                 json.push("[", node.span);
                 for (position, item) in items.iter().enumerate() {
-                    if position > 0 {
-                        json.push(",", item.span);
-                    }
+                    json.separate(position, item.span);
                     if !self.write_json(item, path, json) {
                         return false;
                     }
@@ -241,9 +179,7 @@ impl Loader<'_> {
                 }
                 json.push("{", node.span);
                 for (position, (key, value)) in pairs.iter().enumerate() {
-                    if position > 0 {
-                        json.push(",", key.span);
-                    }
+                    json.separate(position, key.span);
                     let name = serde_json::Value::from(key.text().unwrap_or_default());
                     json.push(&format!("{name}:"), key.span);
                     if !self.write_json(value, path, json) {
@@ -268,9 +204,15 @@ struct JsonText {
 
 impl JsonText {
     fn push(&mut self, line: &str, span: Span) {
-        self.text.push_str(line);
-        self.text.push('\n');
+        self.text.extend([line, "\n"]);
         self.spans.push(span);
+    }
+
+    /// Adds the comma before all items but the first.
+    fn separate(&mut self, position: usize, span: Span) {
+        if position > 0 {
+            self.push(",", span);
+        }
     }
 }
 

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tollgate_limiter::Code;
 
 use crate::pipeline::Generation;
 use crate::quota::play::{Play, Played, STEP_MS};
 use crate::rule_tests::coverage::Coverage;
 use crate::rule_tests::differences::{Answered, Difference, compare, compare_quota};
+use crate::rule_tests::requests::{descriptors, short_text};
 use crate::rule_tests::test_file::{
-    Action, Ask, QuotaStep, Request, RuleFiles, Step, Test, TestFile,
+    Action, Ask, Descriptor, QuotaStep, RuleFiles, Step, Test, TestFile,
 };
 use crate::rule_tests::values::{Moment, rate_text};
 use crate::rules::file::Span;
-use crate::simulation::{Answer, Simulation, SimulationError};
+use crate::simulation::{Simulation, SimulationError};
 
 /// How many bytes the buckets of one test may take.
 const MEMORY_MAX: usize = 256 << 20;
@@ -180,11 +182,11 @@ impl<'t> Run<'t> {
                 self.play
                     .follow_rules(|id| simulation.quota_rule(id.domain.as_bytes(), &id.pairs));
             }
-            Action::Reset { domain, entries } => {
+            Action::Reset(descriptor) => {
+                let Descriptor { domain, entries } = descriptor;
                 if let Err(error) = self.simulation.reset(domain, entries) {
                     let difference = Difference::of_error("reset", &error, step.span);
-                    let request = Request::of_one(domain, entries);
-                    let action = format!("reset {}", request.text());
+                    let action = format!("reset {}", descriptor.short_text());
                     self.fail(step, number, action, vec![difference]);
                 }
             }
@@ -212,7 +214,7 @@ impl<'t> Run<'t> {
         if differences.is_empty() {
             return;
         }
-        let mut entries = quota.entries.clone();
+        let mut entries = quota.descriptor.entries.clone();
         let explained = self.simulation.rules().map(|rules| {
             // `explain` needs them in the order of the rule's keys.
             if let Some(rule) = index.and_then(|index| rules.rules.rules().get(index)) {
@@ -221,12 +223,11 @@ impl<'t> Run<'t> {
             }
             Explained {
                 rules,
-                domain: id.domain.clone(),
+                domain: quota.id.domain.clone(),
                 entries,
             }
         });
-        let request = Request::of_one(&id.domain, &quota.entries);
-        let action = format!("quota {}", request.text());
+        let action = format!("quota {}", quota.descriptor.short_text());
         if let Some(failure) = self.fail(step, number, action, differences) {
             failure.explained = explained;
             failure.played = Some(played(quota, &result));
@@ -234,9 +235,9 @@ impl<'t> Run<'t> {
     }
 
     fn ask(&mut self, step: &Step, number: usize, ask: &Ask) {
-        let name = ask.request.action();
+        let name = ask.name;
         // One message stands for all, if they are the same.
-        let once = (!ask.request.is_numbered()).then(|| ask.request.message(1));
+        let once = (!ask.is_numbered).then(|| ask.request.encode_to_vec());
         let mut admitted: u32 = 0;
         let mut last = None;
         for time in 1..=ask.times {
@@ -244,8 +245,9 @@ impl<'t> Run<'t> {
                 let later = self.simulation.now().plus_us(ask.every_us);
                 self.simulation.set_time(later);
             }
-            let message = once.clone().unwrap_or_else(|| ask.request.message(time));
-            let decided = match ask.request.call_of(time) {
+            let numbered = || ask.request(time).encode_to_vec();
+            let message = once.clone().unwrap_or_else(numbered);
+            let decided = match ask.call_of(time) {
                 None => self.simulation.decide(&message),
                 Some((step, id)) => self.simulation.decide_step(&message, &id, step),
             };
@@ -258,8 +260,7 @@ impl<'t> Run<'t> {
                 Ok(answer) => answer,
                 Err(error) => {
                     let difference = Difference::of_error("answer", &error, step.span);
-                    let request = ask.request.shown(&message, time);
-                    let action = format!("{name} {}", request.text());
+                    let action = format!("{name} {}", short_text(&ask.request(time)));
                     self.fail(step, number, action, vec![difference]);
                     return;
                 }
@@ -268,9 +269,9 @@ impl<'t> Run<'t> {
                 self.coverage.reach(self.rules, reached.clone());
             }
             admitted += u32::from(answer.code == Ok(Code::Ok));
-            last = Some((answer, message, time));
+            last = Some((answer, time));
         }
-        let Some((answer, message, time)) = last else {
+        let Some((answer, time)) = last else {
             return;
         };
         let Some(rules) = self.simulation.rules() else {
@@ -283,10 +284,17 @@ impl<'t> Run<'t> {
         };
         let differences = compare(&ask.expected, &answered);
         if !differences.is_empty() {
-            let request = ask.request.shown(&message, time);
-            let action = format!("{name} {}", request.text());
+            let request = ask.request(time);
+            let action = format!("{name} {}", short_text(&request));
             if let Some(failure) = self.fail(step, number, action, differences) {
-                failure.explained = explained(&request, &answer, rules);
+                // The descriptor that decided, else the first one.
+                let position = answer.described.unwrap_or(0);
+                let decided = descriptors(&request).into_iter().nth(position);
+                failure.explained = decided.map(|Descriptor { domain, entries }| Explained {
+                    rules,
+                    domain,
+                    entries,
+                });
             }
         }
     }
@@ -319,17 +327,6 @@ impl<'t> Run<'t> {
         });
         result.failures.last_mut()
     }
-}
-
-/// The descriptor that decided, else the first one.
-fn explained(request: &Request, answer: &Answer, rules: Arc<Generation>) -> Option<Explained> {
-    let position = answer.described.unwrap_or(0);
-    let descriptor = request.descriptors.get(position)?;
-    Some(Explained {
-        rules,
-        domain: request.domain.clone(),
-        entries: descriptor.entries.clone(),
-    })
 }
 
 fn played(step: &QuotaStep, result: &Played) -> PlayedProxies {

@@ -5,13 +5,19 @@ use std::ops::RangeInclusive;
 
 use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Unit};
 
+use crate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor,
+    rate_limit_descriptor::{Entry, RateLimitOverride},
+};
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rule_tests::grammar::{
     ACTIONS, ASK, DESCRIPTOR, ENTRY, OF_REQUESTS, OF_SOME, OVERRIDE, REQUESTS, STEP, TIMES_MAX,
     carried_units,
 };
 use crate::rule_tests::load::{Loader, Section};
-use crate::rule_tests::requests::short_form;
-use crate::rule_tests::test_file::{Action, Ask, Descriptor, Override, Request, Step};
+use crate::rule_tests::requests::{descriptors, is_numbered, short_form};
+use crate::rule_tests::test_file::{Action, Ask, Descriptor, Step};
 use crate::rule_tests::values::{duration, moment};
 use crate::rules::file::{Code, Diagnostic, FieldPath};
 use crate::rules::yaml::{Content, Node};
@@ -50,9 +56,7 @@ impl Loader<'_> {
             "reset" => {
                 let request = self.request(at, name)?;
                 let help = "write one step for each descriptor";
-                let entries = self.only_entries(at, name, &request, "a reset", help)?;
-                let domain = request.domain;
-                Action::Reset { domain, entries }
+                Action::Reset(self.descriptor_alone(at, name, &request, "a reset", help)?)
             }
             "quota" => {
                 let request = self.request(at, name);
@@ -78,13 +82,14 @@ impl Loader<'_> {
             }
             _ => {
                 let message = "this step does nothing";
-                self.error(at, Code::MissingKey, at.fields.span, message, help);
+                self.reader
+                    .error(Code::MissingKey, at.fields.span, &at.path, message, help);
             }
         }
     }
 
     /// Reads a step that sends requests.
-    fn ask(&mut self, at: &Section<'_>, name: &str) -> Option<Ask> {
+    fn ask(&mut self, at: &Section<'_>, name: &'static str) -> Option<Ask> {
         let times = self.integer_in(at, "times", 1..=TIMES_MAX).unwrap_or(1);
         let hits = self.integer(at, "hits");
         let every_us = self.parsed(at, "every", duration).unwrap_or(0);
@@ -100,22 +105,29 @@ impl Loader<'_> {
         };
         self.asks = self.asks.saturating_add(u64::from(times));
         let mut request = request?;
-        request.hits = hits;
-        request.is_refund = name == "refund";
-        request.call = self.call(at, name);
+        let call = self.call(at, name);
+        for descriptor in &mut request.descriptors {
+            descriptor.hits_addend = descriptor.hits_addend.or(hits.map(u64::from));
+            descriptor.is_negative_hits |= name == "refund";
+        }
         let count = request.descriptors.len();
         if let Some(descriptors) = &expected.descriptors
-            && request.encoded.is_none()
+            && name != "request"
             && descriptors.value.len() != count
         {
             let expected = descriptors.value.len();
             let message =
                 format!("{expected} descriptors are expected, and the request has {count}");
             let help = "describe each descriptor of the request, in its order";
-            self.error(at, Code::ConflictingKeys, descriptors.span, message, help);
+            let code = Code::ConflictingKeys;
+            self.reader
+                .error(code, descriptors.span, &at.path, message, help);
         }
         Some(Ask {
+            name: if name == "request" { "ask" } else { name },
+            is_numbered: name != "request" && is_numbered(&request),
             request,
+            call,
             times,
             every_us,
             expected,
@@ -136,14 +148,8 @@ impl Loader<'_> {
             .filter(|ms| ms.get() <= EXPIRY_MS_MAX);
         if lasts_us.is_some() && expires_ms.is_none() {
             let message = "a reservation expires after 1ms to 24h";
-            let span = at.fields.span_of("expires");
-            self.error(
-                at,
-                Code::OutOfRange,
-                span,
-                message,
-                "write a time such as 60s",
-            );
+            let help = "write a time such as 60s";
+            self.error(at, "expires", Code::OutOfRange, message, help);
         }
         let words = OnExpiry::ALL.map(OnExpiry::name);
         let on_expiry = self.word(at, "on_expiry", &words, OnExpiry::from_name);
@@ -164,13 +170,13 @@ impl Loader<'_> {
     }
 
     /// Reads a request in its short or long form.
-    fn request(&mut self, at: &Section<'_>, name: &str) -> Option<Request> {
+    fn request(&mut self, at: &Section<'_>, name: &str) -> Option<RateLimitRequest> {
         let node = at.fields.given(name)?;
         match &node.content {
             Content::Scalar { text, .. } => short_form(text)
                 .map_err(|message| {
                     let help = "write `DOMAIN KEY=VALUE,KEY=VALUE`, or the long form with `domain` and `descriptors`";
-                    self.error(at, Code::UnknownValue, node.span, message, help);
+                    self.error(at, name, Code::UnknownValue, message, help);
                 })
                 .ok(),
             Content::Mapping(_) => self.long_form(node, at.path.field(name)),
@@ -183,25 +189,20 @@ impl Loader<'_> {
         }
     }
 
-    fn long_form(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Request> {
+    fn long_form(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitRequest> {
         let at = &self.section(node, path, &ASK)?;
         self.require(at, "domain", "add `domain: NAME`");
         let help = "add `descriptors:`, a list of `- entries: …`";
         self.require(at, "descriptors", help);
-        Some(Request {
-            domain: self.text(at, "domain").to_owned(),
-            descriptors: self.list(
-                at,
-                "descriptors",
-                "- entries: …",
-                usize::MAX,
-                Self::descriptor,
-            ),
-            ..Request::default()
+        let (example, read) = ("- entries: …", Self::descriptor);
+        Some(RateLimitRequest {
+            domain: self.text(at, "domain").to_owned().into(),
+            descriptors: self.list(at, "descriptors", example, usize::MAX, read),
+            hits_addend: 0,
         })
     }
 
-    fn descriptor(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Descriptor> {
+    fn descriptor(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitDescriptor> {
         let at = &self.section(node, path, &DESCRIPTOR)?;
         let hits = self.integer(at, "hits");
         let help = "add `entries:`, a list of `- {key: KEY, value: VALUE}`";
@@ -212,22 +213,24 @@ impl Loader<'_> {
             entries.extend(self.entry(holder, at.path.field("holder")));
         }
         let limit = at.fields.given("limit");
-        let limit = limit.and_then(|limit| self.carried_limit(limit, at.path.field("limit")));
-        Some(Descriptor {
+        Some(RateLimitDescriptor {
             entries,
-            hits,
-            limit,
+            limit: limit.and_then(|limit| self.carried_limit(limit, at.path.field("limit"))),
+            hits_addend: hits.map(u64::from),
+            is_negative_hits: false,
         })
     }
 
-    fn entry(&mut self, node: &Node, path: FieldPath<'_>) -> Option<(String, String)> {
+    fn entry(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Entry> {
         let at = &self.section(node, path, &ENTRY)?;
         self.require(at, "key", "add `key: NAME`");
-        let key = self.text(at, "key").to_owned();
-        Some((key, self.text(at, "value").to_owned()))
+        Some(Entry {
+            key: self.text(at, "key").to_owned().into(),
+            value: self.text(at, "value").to_owned().into(),
+        })
     }
 
-    fn carried_limit(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Override> {
+    fn carried_limit(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitOverride> {
         let at = &self.section(node, path, &OVERRIDE)?;
         self.require(at, "requests_per_unit", "add `requests_per_unit: NUMBER`");
         self.require(at, "unit", "add `unit: minute`");
@@ -235,36 +238,36 @@ impl Loader<'_> {
         let unit_multiplier = self.integer_in(at, "unit_multiplier", 1..=u32::MAX);
         let known: Vec<_> = carried_units().map(Unit::name).collect();
         let unit = self.word(at, "unit", &known, |word| {
-            Unit::from_name(word).filter(|unit| known.contains(&unit.name()))
+            let unit = Unit::from_name(word).filter(|unit| known.contains(&unit.name()));
+            RateLimitUnit::from_str_name(&unit?.name().to_uppercase())
         });
-        Some(Override {
+        Some(RateLimitOverride {
             requests_per_unit: requests_per_unit?,
-            unit: unit?,
+            unit: unit?.into(),
             unit_multiplier,
         })
     }
 
-    /// The entries of what has one descriptor, and no hits and no limit: a reset, or an id.
-    pub(super) fn only_entries(
+    /// The only descriptor of what has no hits and no limit: a reset, or an id.
+    pub(super) fn descriptor_alone(
         &mut self,
         at: &Section<'_>,
         name: &str,
-        request: &Request,
+        request: &RateLimitRequest,
         what: &str,
         help: &str,
-    ) -> Option<Vec<(String, String)>> {
-        let span = at.fields.span_of(name);
+    ) -> Option<Descriptor> {
         let [descriptor] = request.descriptors.as_slice() else {
             let message = format!("{what} of {} descriptors", request.descriptors.len());
-            self.error(at, Code::ConflictingKeys, span, message, help);
+            self.error(at, name, Code::ConflictingKeys, message, help);
             return None;
         };
-        if descriptor.hits.is_some() || descriptor.limit.is_some() {
+        if descriptor.hits_addend.is_some() || descriptor.limit.is_some() {
             let message = format!("{what} has no hits and no limit");
             let help = "remove `hits` and `limit`";
-            self.error(at, Code::ConflictingKeys, span, message, help);
+            self.error(at, name, Code::ConflictingKeys, message, help);
         }
-        Some(descriptor.entries.clone())
+        descriptors(request).pop()
     }
 
     /// A whole number within a range.
@@ -280,7 +283,7 @@ impl Loader<'_> {
         }
         let message = format!("{name} is {number}");
         let help = format!("write a number from {} to {}", range.start(), range.end());
-        self.error(at, Code::OutOfRange, at.fields.span_of(name), message, help);
+        self.error(at, name, Code::OutOfRange, message, help);
         None
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file_stamp::FileStamp;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::quota::play::{BucketId, Offer};
 use crate::rule_tests::values::{Moment, RateRange};
 use crate::rules::file::{Diagnostic, Span};
@@ -73,27 +74,37 @@ pub(super) enum Action {
     At(Moment),
     Reload(Arc<RuleFiles>),
     /// Forgets the buckets of a descriptor.
-    Reset {
-        domain: String,
-        entries: Vec<(String, String)>,
-    },
+    Reset(Descriptor),
 }
 
-/// Requests that are all the same.
+/// Requests that are all the same, but for their numbers.
 #[derive(Debug)]
 pub(super) struct Ask {
-    pub(super) request: Request,
+    /// The name of the step, in failures.
+    pub(super) name: &'static str,
+    pub(super) request: RateLimitRequest,
+    /// Whether values have the number of the request.
+    pub(super) is_numbered: bool,
+    /// The id of a reservation, and what the request does with it; none for a request of Envoy.
+    pub(super) call: Option<(String, ReservationStep)>,
     pub(super) times: u32,
     pub(super) every_us: u64,
     pub(super) expected: Expected,
+}
+
+/// A descriptor alone, as text.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    pub(super) domain: String,
+    pub(super) entries: Vec<(String, String)>,
 }
 
 /// Proxies that offer requests to one bucket.
 #[derive(Debug)]
 pub(super) struct QuotaStep {
     pub(super) id: BucketId,
-    /// The id's entries, in the order of the file.
-    pub(super) entries: Vec<(String, String)>,
+    /// The id in the order of the file.
+    pub(super) descriptor: Descriptor,
     pub(super) offers: Vec<Offer>,
     /// How long, in steps of the play.
     pub(super) steps: u64,
@@ -108,35 +119,6 @@ pub(super) struct ExpectedQuota {
     /// By the name of the field: `passed.PROXY`, `total`, `highest_total`.
     pub(super) rates: Vec<(String, Value<RateRange>)>,
     pub(super) abandoned: Option<Value<bool>>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Request {
-    pub(super) domain: String,
-    pub(super) descriptors: Vec<Descriptor>,
-    /// The hits of descriptors that do not say their own.
-    pub(super) hits: Option<u32>,
-    pub(super) is_refund: bool,
-    /// The id of a reservation, and what the request does with it; none for a request of Envoy.
-    pub(super) call: Option<(String, ReservationStep)>,
-    /// The message of a request that is written as protobuf JSON.
-    pub(super) encoded: Option<Vec<u8>>,
-}
-
-/// A descriptor of a request.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Descriptor {
-    pub(super) entries: Vec<(String, String)>,
-    pub(super) hits: Option<u32>,
-    pub(super) limit: Option<Override>,
-}
-
-/// A limit that a request carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Override {
-    pub(super) requests_per_unit: u32,
-    pub(super) unit: tollgate_limiter::Unit,
-    pub(super) unit_multiplier: Option<u32>,
 }
 
 /// A value that is expected, and its place.

@@ -1,7 +1,7 @@
 //! A report of a day, for the page and its pictures: a morning with a burst, and a lower limit.
 
 use tollgate::replay::report::{
-    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     RuleReport, RulesFacts, SideReport, Speed, Undecidable,
 };
 
@@ -32,13 +32,15 @@ pub(crate) fn two_sets() -> ReplayReport {
         ..SideReport::default()
     };
     ReplayReport {
-        newly_refused: Some(against_refused - sum(|point| point.refused) + 63),
-        newly_admitted: Some(63),
-        keys_newly_admitted: Some(vec![key(77, 61), key(78, 2)]),
-        keys_newly_admitted_omitted: Some(0),
-        keys_newly_refused: Some(keys),
-        keys_newly_refused_omitted: Some(12),
-        against: Some(against),
+        changes: Some(Changes {
+            newly_refused: against_refused - sum(|point| point.refused) + 63,
+            newly_admitted: 63,
+            keys_newly_admitted: vec![key(77, 61), key(78, 2)],
+            keys_newly_admitted_omitted: 0,
+            keys_newly_refused: keys,
+            keys_newly_refused_omitted: 12,
+            against,
+        }),
         over_time: points,
         ..one_set()
     }
@@ -137,11 +139,11 @@ pub(crate) fn hostile(text: &str) -> ReplayReport {
         .entries
         .clone_from(&key.entries);
     report.undecidable[0].why = text();
-    let against = report.against.as_mut().unwrap();
-    against.rules.path = text();
-    against.by_rule.clone_from(&report.base.by_rule);
-    report.keys_newly_refused = Some(vec![key.clone()]);
-    report.keys_newly_admitted = Some(vec![key]);
+    let changes = report.changes.as_mut().unwrap();
+    changes.against.rules.path = text();
+    changes.against.by_rule.clone_from(&report.base.by_rule);
+    changes.keys_newly_refused = vec![key.clone()];
+    changes.keys_newly_admitted = vec![key];
     report
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tollgate::replay::report::{
-    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     ReservationFigures, RuleReport, SideReport, Undecidable,
 };
 use tollgate_test_support::child_process::SpawnTied as _;
@@ -169,13 +169,15 @@ fn whole_report() -> ReplayReport {
         },
         base: side.clone(),
         over_time: vec![point],
-        against: Some(side),
-        newly_refused: Some(1),
-        newly_admitted: Some(1),
-        keys_newly_refused: Some(vec![key.clone()]),
-        keys_newly_refused_omitted: Some(1),
-        keys_newly_admitted: Some(vec![key]),
-        keys_newly_admitted_omitted: Some(1),
+        changes: Some(Changes {
+            against: side,
+            newly_refused: 1,
+            newly_admitted: 1,
+            keys_newly_refused: vec![key.clone()],
+            keys_newly_refused_omitted: 1,
+            keys_newly_admitted: vec![key],
+            keys_newly_admitted_omitted: 1,
+        }),
         recorded: Some(Recorded {
             first_differences: vec![difference],
             why_they_may_differ: vec![String::new()],

@@ -340,14 +340,12 @@ async fn a_replay_shows_what_reserving_would_refuse() {
     let report = replayed(&recording.rest().await, &checks, Some(&reserves));
     let recorded = report.recorded.unwrap();
     assert_eq!((recorded.same, recorded.different), (10, 0));
-    assert_eq!(report.newly_refused, Some(2));
+    let changes = report.changes.unwrap();
+    assert_eq!(changes.newly_refused, 2);
     let before = report.base.by_rule[0].reservations.clone().unwrap();
     assert_eq!((before.reserved, before.settled), (5, 3));
     assert_eq!((before.charged, before.hits_excess), (2, 3 * 249));
-    let after = report.against.unwrap().by_rule[0]
-        .reservations
-        .clone()
-        .unwrap();
+    let after = changes.against.by_rule[0].reservations.clone().unwrap();
     assert_eq!((after.reserved, after.refused, after.settled), (3, 2, 3));
     assert_eq!((after.hits_returned, after.hits_excess), (150, 0));
 }

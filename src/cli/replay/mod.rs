@@ -114,15 +114,9 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 impl ReplayCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         self.check_out()?;
-        let rules = match self.side(&self.rules)? {
-            Ok(side) => side,
-            Err(exit) => return Ok(exit),
-        };
+        let rules = self.side(&self.rules)?;
         let against = self.against.as_deref().map(|path| self.side(path));
-        let against = match against.transpose()?.transpose() {
-            Ok(side) => side,
-            Err(exit) => return Ok(exit),
-        };
+        let against = against.transpose()?;
         let name = || self.recording.display().to_string();
         let mut reader = self.events()?;
         let options = Options {
@@ -197,11 +191,11 @@ impl ReplayCommand {
         }
     }
 
-    /// The rules at this path, or the exit code after their errors were printed.
-    fn side(&self, path: &Path) -> anyhow::Result<Result<Side, Exit>> {
+    /// The rules at this path.
+    fn side(&self, path: &Path) -> anyhow::Result<Side> {
+        let rules = load_rules(path, &self.settings)?;
         let path = path.to_owned();
-        let loaded = load_rules(&path, &self.settings)?;
-        Ok(loaded.map(|rules| Side { path, rules }))
+        Ok(Side { path, rules })
     }
 
     /// The settings of the recording with those of --set.

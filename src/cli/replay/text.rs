@@ -16,20 +16,18 @@ pub(super) fn render(report: &ReplayReport) -> String {
     let mut lines = input_lines(report);
     lines.push(String::new());
     lines.extend(total_lines(report));
-    if report.against.is_some() {
-        let count = report.newly_refused.unwrap_or_default();
-        let keys = report.keys_newly_refused.as_deref().unwrap_or_default();
+    if let Some(changes) = &report.changes {
+        let (count, keys) = (changes.newly_refused, &changes.keys_newly_refused);
         lines.push(String::new());
         lines.push(format!("Newly refused by --against: {count} requests"));
-        lines.extend(key_lines(keys, report.keys_newly_refused_omitted));
-        let count = report.newly_admitted.unwrap_or_default();
-        let keys = report.keys_newly_admitted.as_deref().unwrap_or_default();
+        lines.extend(key_lines(keys, changes.keys_newly_refused_omitted));
+        let (count, keys) = (changes.newly_admitted, &changes.keys_newly_admitted);
         lines.push(format!("Newly admitted by --against: {count} requests"));
-        lines.extend(key_lines(keys, report.keys_newly_admitted_omitted));
+        lines.extend(key_lines(keys, changes.keys_newly_admitted_omitted));
     }
     lines.extend(side_lines("--rules", &report.base));
-    if let Some(against) = &report.against {
-        lines.extend(side_lines("--against", against));
+    if let Some(changes) = &report.changes {
+        lines.extend(side_lines("--against", &changes.against));
     }
     lines.extend(undecidable_lines(&report.undecidable));
     if let Some(recorded) = &report.recorded {
@@ -105,8 +103,9 @@ fn input_lines(report: &ReplayReport) -> Vec<String> {
         note("it was cut off: its end is missing");
     }
     lines.push(rules_line("--rules   ", &report.base.rules));
-    let against = report.against.as_ref();
-    lines.extend(against.map(|against| rules_line("--against ", &against.rules)));
+    if let Some(changes) = &report.changes {
+        lines.push(rules_line("--against ", &changes.against.rules));
+    }
     lines
 }
 
@@ -116,7 +115,7 @@ fn rules_line(name: &str, rules: &RulesFacts) -> String {
 }
 
 fn total_lines(report: &ReplayReport) -> Vec<String> {
-    let against = report.against.as_ref();
+    let against = report.changes.as_ref().map(|changes| &changes.against);
     let heading = against.map_or("", |_| "        --against");
     let mut lines = vec![format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules")];
     let share = |count| share(count, report.recording.requests);
@@ -145,13 +144,13 @@ fn share(count: u64, total: u64) -> String {
     format!("{count} ({:5.1} %)", count as f64 * 100.0 / total as f64)
 }
 
-fn key_lines(keys: &[KeyCount], omitted: Option<u64>) -> Vec<String> {
+fn key_lines(keys: &[KeyCount], omitted: u64) -> Vec<String> {
     let mut lines = Vec::new();
     for key in keys {
         lines.push(format!("{:>10}  {}", key.count, key_text(&key.entries)));
         lines.push(format!("            by {}", shown(&key.rule)));
     }
-    if let Some(omitted) = omitted.filter(|omitted| *omitted > 0) {
+    if omitted > 0 {
         lines.push(format!("            and {omitted} more keys; see --top"));
     }
     lines

@@ -14,7 +14,7 @@ use super::detail::DecisionsQuery;
 use super::model::{Effect, Message, TopQuery};
 use crate::admin_api::{DecisionRecord, Decisions, ResetResponse, ShadowResponse, Top};
 use crate::admin_client::{Access, AdminError, AdminUrl, Event, Replica};
-use crate::cli::admin::{self, PAUSE_MAX, PAUSE_MIN, ask_each, with_filters};
+use crate::cli::admin::{self, Followed, ask_each, with_filters};
 
 /// The path of the stream. Decisions are read on demand.
 const EVENTS: &str = "/events?decisions_per_second_max=0";
@@ -142,35 +142,16 @@ async fn discover(
     }
 }
 
-/// Sends every state of one replica, and connects again after an end.
+/// Sends every state of one replica.
 async fn follow(replica: Replica, messages: mpsc::Sender<Message>) {
-    let mut pause = PAUSE_MIN;
-    loop {
-        let error = match follow_once(&replica, &messages, &mut pause).await {
-            Ok(()) => return,
-            Err(error) => error.to_string(),
-        };
-        send(&messages, Message::Lost(replica.name.clone(), error)).await;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-async fn follow_once(
-    replica: &Replica,
-    messages: &mpsc::Sender<Message>,
-    pause: &mut Duration,
-) -> Result<(), AdminError> {
-    let mut events = replica.events(EVENTS).await?;
-    loop {
-        if let Event::State(state) = events.next(SILENCE_MAX).await? {
-            *pause = PAUSE_MIN;
-            let message = Message::State(replica.name.clone(), state);
-            if messages.send(message).await.is_err() {
-                return Ok(());
-            }
-        }
-    }
+    let name = replica.name.clone();
+    let events = EVENTS.to_owned();
+    admin::follow(replica, events, SILENCE_MAX, messages, |news| match news {
+        Followed::Event(Event::State(state)) => Some(Message::State(name.clone(), state)),
+        Followed::Lost(error) => Some(Message::Lost(name.clone(), error.to_string())),
+        Followed::Connected | Followed::Event(_) => None,
+    })
+    .await;
 }
 
 /// Polls `/top` of every replica while there is a query.

@@ -11,6 +11,7 @@ use crate::admin_api::{
     Top, TopKey, ValueMode, Window,
 };
 use crate::cli::admin::{descriptor_text, json_word, with_filters};
+use crate::cli::output::counted;
 
 /// How long `z` puts a rule in shadow mode, in seconds.
 const SHADOW_SECONDS: u64 = 15 * 60;
@@ -466,7 +467,7 @@ impl Model {
                 "Forget the buckets of {} in {} on {}?",
                 descriptor_text(&key.descriptor),
                 key.domain,
-                self.replica_count()
+                counted(self.replicas.len(), "replica")
             ),
             effect: Effect::Reset(ResetRequest {
                 domain: key.domain,
@@ -480,6 +481,7 @@ impl Model {
         let Some(rule) = self.rules().get(at).map(|row| row.sum.clone()) else {
             return;
         };
+        let replicas = counted(self.replicas.len(), "replica");
         let ends = rule.shadow_until.is_some();
         let verb = if ends {
             "End shadow mode of"
@@ -487,7 +489,7 @@ impl Model {
             "For 15 minutes, shadow mode for"
         };
         self.overlay = Overlay::Confirm {
-            question: format!("{verb} {} on {}?", rule.rule, self.replica_count()),
+            question: format!("{verb} {} on {replicas}?", rule.rule),
             effect: Effect::Shadow(ShadowRequest {
                 domain: rule.domain,
                 rule: rule.rule,
@@ -495,13 +497,6 @@ impl Model {
                 for_seconds: Some(if ends { 0 } else { SHADOW_SECONDS }),
             }),
         };
-    }
-
-    fn replica_count(&self) -> String {
-        match self.replicas.len() {
-            1 => "1 replica".to_owned(),
-            count => format!("{count} replicas"),
-        }
     }
 
     /// Problems, the worst first.

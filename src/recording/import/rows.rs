@@ -111,22 +111,9 @@ impl<R: BufRead> JsonLines<R> {
         }
         self.line = self.line.saturating_add(1);
         if self.buffer.last() != Some(&b'\n') && self.buffer.len() > LINE_BYTES_MAX {
-            self.skip_line()?;
+            self.input.skip_until(b'\n')?;
         }
         Ok(true)
-    }
-
-    /// Skips the rest of a line.
-    fn skip_line(&mut self) -> Result<(), ReadError> {
-        loop {
-            let bytes = self.input.fill_buf()?;
-            let end = bytes.iter().position(|byte| *byte == b'\n');
-            let length = end.map_or(bytes.len(), |end| end.saturating_add(1));
-            self.input.consume(length);
-            if end.is_some() || length == 0 {
-                return Ok(());
-            }
-        }
     }
 }
 
@@ -144,26 +131,16 @@ impl<R: BufRead> Rows for JsonLines<R> {
                 _ if is_long => Err(format!("it is longer than {LINE_BYTES_MAX} bytes")),
                 Ok(object @ Value::Object(_)) => Ok(RowFields::Json(object)),
                 Ok(_) => Err("it is no JSON object".to_owned()),
-                Err(error) => Err(format!(
-                    "it is no JSON: {} at column {}",
-                    reason(&error),
-                    error.column()
-                )),
+                Err(error) => {
+                    let (text, column) = (error.to_string(), error.column());
+                    // The line of the place is always 1.
+                    let reason = text.split_once(" at line ").map_or(&*text, |(it, _)| it);
+                    Err(format!("it is no JSON: {reason} at column {column}"))
+                }
             };
-            return Ok(Some(Row {
-                line: self.line,
-                fields,
-            }));
+            let line = self.line;
+            return Ok(Some(Row { line, fields }));
         }
-    }
-}
-
-/// The error without its place: its line is always 1.
-fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" at line ") {
-        Some((reason, _)) => reason.to_owned(),
-        None => text,
     }
 }
 
@@ -173,10 +150,8 @@ impl<R: Read> CsvRows<R> {
     /// Reads the names of the columns, and checks that those of the mapping exist.
     pub(super) fn new(input: R, mapping: &Mapping) -> Result<Self, ReadError> {
         let mut reader = csv::ReaderBuilder::new().from_reader(BoundedInput { input, read: 0 });
-        let columns = reader
-            .headers()
-            .map_err(|error| read_error(1, error))?
-            .clone();
+        let columns = reader.headers().cloned();
+        let columns = columns.map_err(|error| read_error(1, error))?;
         for field in mapping.fields() {
             if !columns.iter().any(|column| column == field) {
                 return Err(ReadError::NoColumn {

@@ -2,13 +2,13 @@
 
 use super::figures::{Counts, counted, grouped, minute_text, percent};
 use super::html::Html;
-use crate::replay::report::{KeyCount, ReplayReport, SideReport};
+use crate::replay::report::{Changes, ReplayReport, SideReport};
 
 /// The answer in a few words, for the title of the window.
 pub(super) fn short(report: &ReplayReport) -> String {
     let before = refused(&report.base);
-    match &report.against {
-        Some(against) => format!("{} refused instead of {before}", refused(against)),
+    match &report.changes {
+        Some(changes) => format!("{} refused instead of {before}", refused(&changes.against)),
         None => format!("{before} refused"),
     }
 }
@@ -30,46 +30,39 @@ fn refused(side: &SideReport) -> String {
 }
 
 /// All keys, also those that are not listed.
-fn number_of(keys: Option<&Vec<KeyCount>>, omitted: Option<u64>) -> u64 {
-    let listed = keys.map_or(0, Vec::len) as u64;
-    listed.saturating_add(omitted.unwrap_or(0))
+fn keys_newly_refused(changes: &Changes) -> u64 {
+    let listed = changes.keys_newly_refused.len() as u64;
+    changes.keys_newly_refused_omitted.saturating_add(listed)
 }
 
-fn keys_newly_refused(report: &ReplayReport) -> u64 {
-    let keys = report.keys_newly_refused.as_ref();
-    number_of(keys, report.keys_newly_refused_omitted)
+fn keys_newly_admitted(changes: &Changes) -> u64 {
+    let listed = changes.keys_newly_admitted.len() as u64;
+    changes.keys_newly_admitted_omitted.saturating_add(listed)
 }
 
 fn verdict(html: &mut Html, report: &ReplayReport) {
     let before = refused(&report.base);
     let (admitted, refusals) = (report.base.admitted, report.base.refused);
     let decided = admitted.saturating_add(refusals);
-    let newly = report
-        .newly_refused
-        .unwrap_or(0)
-        .max(report.newly_admitted.unwrap_or(0));
-    match &report.against {
+    match &report.changes {
         _ if decided == 0 => html.raw("No request of this recording was decided."),
         None => html.put(
             "These rules refuse <strong>{}</strong> of requests: {} of {}.",
             &[&before, &grouped(refusals), &grouped(decided)],
         ),
-        Some(_) if newly == 0 => html.put(
+        Some(changes) if changes.newly_refused.max(changes.newly_admitted) == 0 => html.put(
             "B decides every request as A does: {} are refused.",
             &[&before],
         ),
-        Some(against) => {
+        Some(changes) => {
+            let keys = match keys_newly_refused(changes) {
+                0 => "no key is".to_owned(),
+                keys => counted(keys, "key is", "keys are"),
+            };
             html.put(
                 "Under B, <strong>{}</strong> of requests would be refused instead of {}; {} newly \
                  refused.",
-                &[
-                    &refused(against),
-                    &before,
-                    &match keys_newly_refused(report) {
-                        0 => "no key is".to_owned(),
-                        keys => counted(keys, "key is", "keys are"),
-                    },
-                ],
+                &[&refused(&changes.against), &before, &keys],
             );
         }
     }
@@ -79,10 +72,10 @@ fn verdict(html: &mut Html, report: &ReplayReport) {
 fn basis(html: &mut Html, report: &ReplayReport) {
     html.raw("<p class=\"muted\">");
     let path = &report.base.rules.path;
-    match &report.against {
-        Some(against) => html.put(
+    match &report.changes {
+        Some(changes) => html.put(
             "A, the rules in force: <code>{}</code>. B, the changed rules: <code>{}</code>. ",
-            &[path, &against.rules.path],
+            &[path, &changes.against.rules.path],
         ),
         None => html.put("The rules: <code>{}</code>. ", &[path]),
     }
@@ -115,11 +108,9 @@ fn warnings(html: &mut Html, report: &ReplayReport) {
             &[&counted(recording.skipped, "request", "requests")],
         );
     }
-    let sides = [Some(&report.base), report.against.as_ref()];
-    let sides = sides.into_iter().flatten();
-    let without_memory = sides
-        .map(|side| side.checks_without_memory)
-        .fold(0, u64::saturating_add);
+    let against = report.changes.as_ref().map(|changes| &changes.against);
+    let against = against.map_or(0, |side| side.checks_without_memory);
+    let without_memory = report.base.checks_without_memory.saturating_add(against);
     if without_memory > 0 {
         html.put(
             "<p class=\"warning\"><strong>{} not decided for lack of memory.</strong> Raise \
@@ -147,24 +138,18 @@ fn warnings(html: &mut Html, report: &ReplayReport) {
 fn figures(html: &mut Html, report: &ReplayReport) {
     html.raw("<dl class=\"facts figures\">");
     let of_requests = |share: String| format!("{share} of requests");
-    if let Some(against) = &report.against {
-        let admitted_keys = report.keys_newly_admitted.as_ref();
-        let admitted_keys = number_of(admitted_keys, report.keys_newly_admitted_omitted);
+    if let Some(changes) = &report.changes {
         for (name, side) in [
             ("Refused under A", &report.base),
-            ("Refused under B", against),
+            ("Refused under B", &changes.against),
         ] {
             figure(html, name, side.refused, &of_requests(refused(side)));
         }
+        let (refused, admitted) = (changes.newly_refused, changes.newly_admitted);
         for (name, requests, keys) in [
-            (
-                "Newly refused",
-                report.newly_refused,
-                keys_newly_refused(report),
-            ),
-            ("Newly admitted", report.newly_admitted, admitted_keys),
+            ("Newly refused", refused, keys_newly_refused(changes)),
+            ("Newly admitted", admitted, keys_newly_admitted(changes)),
         ] {
-            let requests = requests.unwrap_or(0);
             let share = of_requests(percent(requests, report.recording.requests));
             let note = format!("{share}, {}", counted(keys, "key", "keys"));
             figure(html, name, requests, &note);
@@ -176,8 +161,9 @@ fn figures(html: &mut Html, report: &ReplayReport) {
         let note = format!("{without} without a limit");
         figure(html, "Admitted", base.admitted, &note);
     }
-    let against_errors = report.against.as_ref().map_or(0, |against| against.errors);
-    let errors = report.base.errors.max(against_errors);
+    let against = report.changes.as_ref();
+    let against = against.map_or(0, |changes| changes.against.errors);
+    let errors = report.base.errors.max(against);
     if errors > 0 {
         figure(html, "Without an answer", errors, "counted in no share");
     }

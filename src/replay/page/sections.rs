@@ -125,7 +125,7 @@ fn over_time(html: &mut Html, report: &ReplayReport) {
         ("Share under B", "number"),
     ];
     let spans = spans(report);
-    let both = report.against.is_some();
+    let both = report.changes.is_some();
     if spans.is_empty() {
         return paragraph(html, "The recording holds no request.");
     }
@@ -191,22 +191,34 @@ fn share_cells(html: &mut Html, counts: Counts) {
 
 /// Keys that the changed rules refuse and the rules in force do not, and the reverse.
 fn keys(html: &mut Html, report: &ReplayReport) {
-    if let Some(keys) = &report.keys_newly_refused {
-        panel(html, "refused-keys-title", "Keys newly refused", |html| {
-            if keys.is_empty() {
-                return paragraph(html, "B refuses no key that A admits.");
-            }
-            let caption = "Keys with requests that A admits and B refuses";
-            let omitted = report.keys_newly_refused_omitted.unwrap_or(0);
-            key_table(html, caption, "over", keys, omitted);
-        });
-    }
-    let admitted = report.keys_newly_admitted.as_ref();
-    if let Some(keys) = admitted.filter(|keys| !keys.is_empty()) {
+    let Some(changes) = &report.changes else {
+        return;
+    };
+    panel(html, "refused-keys-title", "Keys newly refused", |html| {
+        let keys = &changes.keys_newly_refused;
+        if keys.is_empty() {
+            return paragraph(html, "B refuses no key that A admits.");
+        }
+        let caption = "Keys with requests that A admits and B refuses";
+        key_table(
+            html,
+            caption,
+            "over",
+            keys,
+            changes.keys_newly_refused_omitted,
+        );
+    });
+    let keys = &changes.keys_newly_admitted;
+    if !keys.is_empty() {
         panel(html, "admitted-keys-title", "Keys newly admitted", |html| {
             let caption = "Keys with requests that A refuses and B admits";
-            let omitted = report.keys_newly_admitted_omitted.unwrap_or(0);
-            key_table(html, caption, "use", keys, omitted);
+            key_table(
+                html,
+                caption,
+                "use",
+                keys,
+                changes.keys_newly_admitted_omitted,
+            );
         });
     }
 }
@@ -283,7 +295,7 @@ fn by_rule(html: &mut Html, report: &ReplayReport) {
     let Some(most) = rows.first().map(larger) else {
         return paragraph(html, "No limit applied to a request.");
     };
-    if report.against.is_none() {
+    if report.changes.is_none() {
         let caption = "How often each rule admitted and refused a descriptor";
         return html.table(caption, &ONE, &rows, 0, |html, row| {
             let counts = row.before.unwrap_or_default();
@@ -313,7 +325,8 @@ fn by_rule(html: &mut Html, report: &ReplayReport) {
 /// Every rule of either set, by name. Limits of one rule are added.
 fn rule_rows(report: &ReplayReport) -> Vec<RuleRow<'_>> {
     let mut rows: BTreeMap<(&str, &str), RuleRow<'_>> = BTreeMap::new();
-    let against = report.against.iter().flat_map(|against| &against.by_rule);
+    let against = report.changes.iter();
+    let against = against.flat_map(|changes| &changes.against.by_rule);
     let limits = report.base.by_rule.iter().map(|limit| (limit, false));
     for (limit, changed) in limits.chain(against.map(|limit| (limit, true))) {
         let row = rows.entry((&limit.domain, &limit.rule)).or_insert(RuleRow {
@@ -336,9 +349,9 @@ fn rule_rows(report: &ReplayReport) -> Vec<RuleRow<'_>> {
 /// How far each limit was used.
 fn peaks(html: &mut Html, report: &ReplayReport) {
     let base = &report.base.by_rule;
-    match &report.against {
-        Some(against) => {
-            peak_table(html, "Limits of B", &against.by_rule);
+    match &report.changes {
+        Some(changes) => {
+            peak_table(html, "Limits of B", &changes.against.by_rule);
             html.raw("<details><summary>Limits of A</summary>");
             peak_table(html, "Limits of A", base);
             html.raw("</details>");
@@ -407,9 +420,9 @@ fn meaning(html: &mut Html, limit: &RuleReport) {
 /// The minutes with the most refusals.
 fn worst_minutes(html: &mut Html, report: &ReplayReport) {
     let base = &report.base.worst_minutes;
-    match &report.against {
-        Some(against) => {
-            let of_b = &against.worst_minutes;
+    match &report.changes {
+        Some(changes) => {
+            let of_b = &changes.against.worst_minutes;
             minutes(html, "Minutes in which B refuses the most", of_b);
             minutes(html, "Minutes in which A refuses the most", base);
         }
@@ -532,11 +545,11 @@ fn about(html: &mut Html, report: &ReplayReport) {
             &[key, &grouped(u64::from(one_in))],
         );
     }
-    match &report.against {
+    match &report.changes {
         None => rules(html, "Rules", &report.base.rules),
-        Some(against) => {
+        Some(changes) => {
             rules(html, "Rules A", &report.base.rules);
-            rules(html, "Rules B", &against.rules);
+            rules(html, "Rules B", &changes.against.rules);
         }
     }
     html.raw("</dl>");

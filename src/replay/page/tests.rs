@@ -2,7 +2,7 @@
 
 use super::page;
 use crate::replay::report::{
-    Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     RuleReport, RulesFacts, SideReport, Undecidable,
 };
 
@@ -88,13 +88,15 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
         },
         base: side.clone(),
         over_time: vec![point; number],
-        against: Some(side),
-        newly_refused: Some(u64::MAX),
-        newly_admitted: Some(u64::MAX),
-        keys_newly_refused: Some(keys.clone()),
-        keys_newly_refused_omitted: Some(u64::MAX),
-        keys_newly_admitted: Some(keys),
-        keys_newly_admitted_omitted: Some(u64::MAX),
+        changes: Some(Changes {
+            against: side,
+            newly_refused: u64::MAX,
+            newly_admitted: u64::MAX,
+            keys_newly_refused: keys.clone(),
+            keys_newly_refused_omitted: u64::MAX,
+            keys_newly_admitted: keys,
+            keys_newly_admitted_omitted: u64::MAX,
+        }),
         recorded: Some(Recorded {
             different: u64::MAX,
             first_differences: vec![difference; number.min(300)],
@@ -179,21 +181,24 @@ fn the_answer_says_what_changes() {
         answer(&report),
         "These rules refuse 0.4 % of requests: 4 of 1,000."
     );
-    report.against = Some(SideReport {
-        admitted: 996,
-        refused: 4,
+    let against = |admitted, refused| SideReport {
+        admitted,
+        refused,
         ..SideReport::default()
+    };
+    report.changes = Some(Changes {
+        against: against(996, 4),
+        ..Changes::default()
     });
     let same = "B decides every request as A does: 0.4 % are refused.";
     assert_eq!(answer(&report), same);
-    report.against = Some(SideReport {
-        admitted: 969,
-        refused: 31,
-        ..SideReport::default()
+    report.changes = Some(Changes {
+        against: against(969, 31),
+        newly_refused: 27,
+        keys_newly_refused: vec![KeyCount::default(); 10],
+        keys_newly_refused_omitted: 2,
+        ..Changes::default()
     });
-    (report.newly_refused, report.newly_admitted) = (Some(27), Some(0));
-    report.keys_newly_refused = Some(vec![KeyCount::default(); 10]);
-    report.keys_newly_refused_omitted = Some(2);
     assert_eq!(
         answer(&report),
         "Under B, 3.1 % of requests would be refused instead of 0.4 %; 12 keys are newly refused."
