@@ -17,45 +17,44 @@
 //!
 //! | module | may import | what it is |
 //! | --- | --- | --- |
-//! | `metrics` | | every metric, declared once |
 //! | `admin_api` | | the JSON of the admin listener, for server and commands |
-//! | `answer_memory` | `metrics` | memory of answers that clients have not read |
+//! | `answer_memory` | | memory of answers that clients have not read |
 //! | `value_hash` | `admin_api` | how values of descriptors are shown |
-//! | `tls` | | certificates: files, reloading, names, expiry |
-//! | `settings` | `tls` | flags and variables, one declaration each |
-//! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
-//! | `grpc_client` | `tls` | gRPC client connections, for xDS and `tollgate hit` |
-//! | `xds` | `tls`, `settings`, `grpc_client` | rules from an xDS server |
-//! | `admin_client` | `admin_api`, `tls`, `grpc_client` | HTTP client of the admin listener, for the commands |
-//! | `top_keys` | `metrics`, `admin_api`, `value_hash` | the heaviest keys of each rule |
+//! | `settings` | | flags and variables, one declaration each |
+//! | `net` | | listeners, TLS handshakes, connection limits |
+//! | `grpc_client` | | gRPC client connections, for xDS and `tollgate hit` |
+//! | `xds` | `settings`, `grpc_client` | rules from an xDS server |
+//! | `admin_client` | `admin_api`, `grpc_client` | HTTP client of the admin listener, for the commands |
+//! | `top_keys` | `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `recording` | | recordings of requests in files, logs read like recordings |
-//! | `estimates` | `metrics` | amounts to reserve, learnt from commits |
+//! | `estimates` | | amounts to reserve, learnt from commits |
 //! | `snapshot` | | buckets of the memory store in a file |
-//! | `store` | `metrics`, `snapshot`, `tls` | where buckets live |
+//! | `store` | `snapshot` | where buckets live |
 //! | `ended` | `admin_api`, `store` | how a request ended |
 //! | `capture` | `value_hash`, `store`, `ended` | captures requests for recordings |
-//! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
-//! | `statsd` | `metrics`, `settings` | counters sent to statsd |
-//! | `decisions` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `tracing`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `metrics`, `admin_api`, `settings`, `store`, `tracing`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
-//! | `quota` | `metrics`, `store`, `pipeline` | one limit apportioned over proxies that decide alone |
-//! | `simulation` | `metrics`, `settings`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `decisions` | `admin_api`, `value_hash`, `settings`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `admin_api`, `settings`, `store`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `quota` | `store`, `pipeline` | one limit apportioned over proxies that decide alone |
+//! | `simulation` | `settings`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `settings`, `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `admin_api`, `value_hash`, `settings`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
-//! | `grpc` | `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `metrics`, `tls`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `tracing`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `metrics`, `admin_api`, `value_hash`, `tls`, `settings`, `xds`, `net`, `store`, `tracing`, `statsd`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
-//! | `cli` | `metrics`, `tls`, `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `recording`, `replay` | one file a command |
+//! | `grpc` | `settings`, `net`, `store`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
+//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `store`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
+//! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
-//! The limiter, the HTTP/2 codec, protobuf (`tollgate_wire`), rules files and what all of them ask
-//! of the machine (`tollgate_system`) are crates of their own, in `crates/`.
+//! The limiter, the HTTP/2 codec, protobuf (`tollgate_wire`), rules files, certificates
+//! (`tollgate_tls`), metrics and spans (`tollgate_telemetry`), and what all of them ask of the
+//! machine (`tollgate_system`) are crates of their own, in `crates/`.
 
 pub use tollgate_rules as rules;
 pub use tollgate_system::{
     clock, event_rate, file_stamp, key_map, keyed_hash, regular_file, visible_text,
 };
+pub use tollgate_telemetry::{metrics, statsd, tracing};
+pub use tollgate_tls as tls;
 pub use tollgate_wire::{proto, protobuf_json};
 
 pub mod admin;
@@ -71,7 +70,6 @@ mod ended;
 pub mod estimates;
 pub mod grpc;
 pub mod grpc_client;
-pub mod metrics;
 pub mod net;
 pub mod pipeline;
 pub mod quota;
@@ -81,10 +79,7 @@ pub mod rule_tests;
 pub mod settings;
 pub mod simulation;
 pub mod snapshot;
-pub mod statsd;
 pub mod store;
-pub mod tls;
 pub mod top_keys;
-pub mod tracing;
 pub mod value_hash;
 pub mod xds;

@@ -79,14 +79,14 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tonic",
-        &["grpc", "grpc_client", "xds", "tracing/collector.rs"],
-        "one module serves gRPC, one calls it, and spans are exported over it",
+        &["grpc", "grpc_client", "xds"],
+        "one module serves gRPC, and two call it",
     ),
     ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),
     (
         "tollgate_http2",
-        &["grpc", "metrics/page.rs", "answer_memory.rs"],
-        "one module drives the HTTP/2 codec; a page of metrics lists its errors, and answers share its budget",
+        &["grpc", "answer_memory.rs"],
+        "one module drives the HTTP/2 codec, and answers share its budget",
     ),
     (
         "tikv_jemallocator",
@@ -110,7 +110,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["rule_tests/values.rs", "recording/import/times.rs"],
         "time zones end where a file of tests or a log has times",
     ),
-    ("prometheus", &["metrics"], "every metric once"),
     (
         "redis",
         // In store/mod.rs, `redis::` is our own module.
@@ -120,18 +119,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "rustls",
         &[
-            "tls",
-            "tracing/export_settings.rs",
             "grpc_client",
             "net/tls_acceptor.rs",
             "store/redis/connect",
         ],
         "certificates end where they are read, and TLS below the connection",
-    ),
-    (
-        "webpki",
-        &["tls/client_names.rs"],
-        "one list of names is held against certificates",
     ),
     (
         "tokio_rustls",
@@ -167,23 +159,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "dashmap",
         &["store/redis/denial_cache.rs"],
         "one map is written by every thread",
-    ),
-    (
-        "opentelemetry",
-        &["tracing"],
-        "spans end where they are exported",
-    ),
-    ("opentelemetry_sdk", &["tracing"], "as opentelemetry"),
-    ("opentelemetry_otlp", &["tracing"], "as opentelemetry"),
-    (
-        "opentelemetry_http",
-        &["tracing/collector.rs"],
-        "as opentelemetry",
-    ),
-    (
-        "hyper_rustls",
-        &["tracing/collector.rs"],
-        "one connection uses TLS through it",
     ),
     (
         "sha1_smol",

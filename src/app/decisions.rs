@@ -13,7 +13,6 @@ use crate::settings::{
     DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings, TracingSettings,
 };
 use crate::tracing::LogExport;
-use crate::tracing::export_settings::TraceExport;
 use crate::value_hash::ShownValues;
 
 /// Keeps decisions and writes the decision log as the settings say.
@@ -72,7 +71,7 @@ fn start_log(
 /// The collector of `--decision-log otlp`.
 fn collector(settings: &TracingSettings) -> Result<LogExport, AppError> {
     let invalid = |error: String| AppError::DecisionLog(error);
-    let export = TraceExport::for_logs(settings).map_err(invalid)?;
+    let export = settings.log_export().map_err(invalid)?;
     for warning in &export.warnings {
         tracing::warn!(%warning, "a setting of the collector is ignored");
     }

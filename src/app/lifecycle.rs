@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::net::{ShutdownSignal, UnixSocketFile};
 use crate::pipeline::{Generation, Generations};
 use crate::rules::reload::RulesWatcher;
-use crate::settings::Settings;
+use crate::settings::{Settings, StatsdSettings};
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
@@ -190,7 +190,7 @@ impl RunningService {
             stop_http,
             traces: app.traces,
             decisions: app.decisions,
-            statsd: Statsd::start(&app.settings.statsd, &app.metrics),
+            statsd: start_statsd(&app.settings.statsd, &app.metrics),
             snapshots: app.snapshots,
         })
     }
@@ -286,6 +286,20 @@ fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
         StartError::Random(error) => AppError::Randomness(error),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })
+}
+
+/// Starts the task that sends counters to statsd, if it is configured.
+fn start_statsd(settings: &StatsdSettings, metrics: &Arc<Metrics>) -> Option<Statsd> {
+    let target = settings.target()?;
+    if settings.statsd_port == 0 {
+        tracing::warn!(
+            target: "tollgate::statsd",
+            port = target.port,
+            "STATSD_PORT names no port, and the default is used; if Kubernetes sets it for a Service, set \
+             `enableServiceLinks: false` in the pod"
+        );
+    }
+    Some(Statsd::start(&target, metrics))
 }
 
 /// Spawns the task that reloads the rules, from an xDS server or from files.

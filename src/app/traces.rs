@@ -10,11 +10,10 @@ use std::sync::Arc;
 use crate::metrics::Metrics;
 use crate::settings::TracingSettings;
 use crate::tracing::Traces;
-use crate::tracing::export_settings::TraceExport;
 
 /// The exporter of spans; none if tracing is off or cannot start.
 pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {
-    let export = TraceExport::from_settings(settings).unwrap_or_else(|error| {
+    let export = settings.trace_export().unwrap_or_else(|error| {
         tracing::error!(%error, "running without traces");
         None
     })?;

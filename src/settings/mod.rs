@@ -36,6 +36,7 @@ mod statsd;
 mod store;
 mod tls;
 mod top_keys;
+mod trace_export;
 mod tracing;
 pub mod unknown_variables;
 mod xds;

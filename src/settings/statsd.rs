@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::headings::STATSD;
 use crate::settings::parse::{boolean, nonzero_duration, sink_port};
+use crate::statsd::StatsdTarget;
 use crate::visible_text::Hidden;
 
 /// The default port of a StatsD server.
@@ -90,19 +91,21 @@ fn tags(text: &str) -> Result<Tags, String> {
 // === impl StatsdSettings ===
 
 impl StatsdSettings {
-    /// Where counters are to be sent: host and port; none when nothing says so.
-    pub fn server(&self) -> Option<(&str, u16)> {
+    /// Where counters are to be sent; none when nothing says so.
+    pub fn target(&self) -> Option<StatsdTarget> {
         // What is set to nothing is not set.
         let host = self.statsd_host.as_ref().map(|host| host.0.as_str());
         let host = host.filter(|host| !host.is_empty());
         let said = self.use_statsd.unwrap_or(host.is_some());
-        said.then(|| {
-            let host = host.unwrap_or("localhost");
-            let port = match self.statsd_port {
+        said.then(|| StatsdTarget {
+            host: host.unwrap_or("localhost").to_owned(),
+            port: match self.statsd_port {
                 0 => STATSD_PORT,
                 port => port,
-            };
-            (host, port)
+            },
+            is_udp: self.statsd_protocol == StatsdProtocol::Udp,
+            tags: self.extra_tags.0.clone(),
+            interval: self.stats_flush_interval,
         })
     }
 }
@@ -117,9 +120,9 @@ mod tests {
             let flags = [&["--statsd-port", "tcp://10.0.0.1:9125"], flags].concat();
             crate::settings::Settings::from_flags(flags).unwrap().statsd
         };
-        assert_eq!(settings(&[]).server(), None);
-        let on = settings(&["--statsd-host", "statsd"]);
-        assert_eq!(on.server(), Some(("statsd", 8125)));
+        assert!(settings(&[]).target().is_none());
+        let on = settings(&["--statsd-host", "statsd"]).target().unwrap();
+        assert_eq!((on.host.as_str(), on.port), ("statsd", 8125));
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! program, there are dozens, and one holds secrets. They are read apart
 //! ([`EnvironmentVariables`]), as the reference's Redis variables are.
 //!
-//! What it deliberately does not do: combine them into one configuration
-//! (`tracing/export_settings`).
+//! What it deliberately does not do: combine them into one configuration (`trace_export`).
 
 use clap::{ArgAction, Args, ValueEnum};
 

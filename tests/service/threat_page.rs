@@ -55,7 +55,7 @@ fn every_setting_on_the_page_exists() {
 
 #[test]
 fn every_counter_on_the_page_exists() {
-    let files = fs::read_dir(root().join("src/metrics")).unwrap();
+    let files = fs::read_dir(root().join("crates/telemetry/src/metrics")).unwrap();
     let metrics: String = files
         .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();

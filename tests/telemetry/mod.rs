@@ -5,7 +5,7 @@
 //! OpenTelemetry's protobuf, so that tests can inspect it, delay its answers or stop it.
 //!
 //! What it deliberately does not do: repeat the tests of reading variables
-//! (`src/tracing/export_settings.rs`) or of writing lines (`src/statsd/lines.rs`).
+//! (`src/settings/trace_export.rs`) or of writing lines (`crates/telemetry/src/statsd/lines.rs`).
 
 mod collector;
 mod decision_log;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use tollgate::metrics::Metrics;
 use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
-use tollgate::tracing::export_settings::TraceExport;
 use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
 use tollgate_limiter::Request;
 use tollgate_test_support::grpc_client::request;
@@ -42,9 +41,7 @@ async fn stopped_in_mid_export(protocol: Protocol) {
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some(BATCH.to_string()),
         _ => None,
     });
-    let export = TraceExport::from_settings(&settings)
-        .unwrap()
-        .expect("traces");
+    let export = settings.trace_export().unwrap().expect("traces");
     let metrics = Metrics::new().unwrap();
     let traces = Arc::new(Traces::new(&export, &metrics).unwrap());
     let end_one = || {

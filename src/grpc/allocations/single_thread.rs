@@ -39,7 +39,6 @@ use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
 use crate::top_keys::TopKeys;
-use crate::tracing::export_settings::TraceExport;
 use crate::tracing::{TraceParent, Traces};
 use tollgate_limiter::Timestamp;
 
@@ -157,7 +156,7 @@ impl Bench {
         if let Some(candidate) = candidate {
             generations.take_candidate(loaded(candidate));
         }
-        let export = TraceExport::from_settings(&settings.tracing).unwrap();
+        let export = settings.tracing.trace_export().unwrap();
         let top_keys = TopKeys::of_one_thread(&shared, &metrics);
         let parts = Parts {
             generations,

@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+pub mod metrics;
+pub mod statsd;
+pub mod tracing;

@@ -1,0 +1,114 @@
+//! The tables of `docs/metrics.md`, which are made of the declarations. `make readme` writes them.
+
+use std::fmt::Write as _;
+use std::{fs, path};
+
+use tollgate_http2::Reason;
+
+use super::declaration::STATSD_LIMIT;
+use super::{Declaration, LabelValues, MetricKind, Metrics};
+
+const PAGE: &str = "../../docs/metrics.md";
+const START: &str = "<!-- metrics: make readme -->\n";
+const END: &str = "<!-- /metrics -->";
+
+/// Every error code that ends a connection.
+const HTTP2_REASONS: [Reason; 10] = [
+    Reason::NoError,
+    Reason::Protocol,
+    Reason::Internal,
+    Reason::FlowControl,
+    Reason::StreamClosed,
+    Reason::FrameSize,
+    Reason::RefusedStream,
+    Reason::Cancel,
+    Reason::Compression,
+    Reason::EnhanceYourCalm,
+];
+
+fn table(declarations: impl Iterator<Item = &'static Declaration>) -> String {
+    let mut table = "| name | kind | labels | what | statsd |\n\
+                     | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for declaration in declarations {
+        let kind = match declaration.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let labels = declaration.labels.iter().map(|label| match label.values {
+            LabelValues::OneOf(values) => format!("`{}`: {}", label.name, values.join(", ")),
+            LabelValues::Bounded(bound) => format!("`{}` ({bound})", label.name),
+        });
+        let labels: Vec<String> = labels.collect();
+        let statsd = declaration.statsd_name();
+        let statsd = statsd.map_or("no".to_owned(), |name| format!("`{name}`"));
+        writeln!(
+            table,
+            "| `{}` | {kind} | {} | {} | {statsd} |",
+            declaration.name,
+            labels.join("; "),
+            declaration.help
+        )
+        .unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_page_lists_every_metric() {
+    let path = path::Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(START).unwrap();
+    let (shown, after) = rest.split_once(END).unwrap();
+    let metrics = Metrics::new().unwrap();
+    let expected = table(metrics.declarations());
+    if std::env::var_os("WRITE_README").is_some() {
+        return fs::write(path, format!("{before}{START}{expected}{END}{after}")).unwrap();
+    }
+    assert_eq!(shown, expected, "run `make readme`");
+}
+
+#[test]
+fn a_help_is_one_sentence_in_upper_case_without_a_period() {
+    for declaration in Metrics::new().unwrap().declarations() {
+        let help = declaration.help;
+        let first = help.chars().next().unwrap();
+        assert!(
+            first.is_ascii_uppercase() || help.starts_with("gRPC"),
+            "{}: {help}",
+            declaration.name
+        );
+        assert!(!help.ends_with('.') && !help.contains(". "), "{help}");
+        assert!(!help.contains(['|', '`', '\n']), "{help}");
+    }
+}
+
+fn declared(name: &str, label: &str) -> &'static [&'static str] {
+    let metrics = Metrics::new().unwrap();
+    let mut declarations = metrics.declarations();
+    let declaration = declarations.find(|one| one.name == name).unwrap();
+    let mut labels = declaration.labels.iter();
+    match labels.find(|one| one.name == label).unwrap().values {
+        LabelValues::OneOf(values) => values,
+        LabelValues::Bounded(_) => unreachable!("{name} has a list of values"),
+    }
+}
+
+#[test]
+fn declared_label_values_are_those_of_the_code() {
+    let reasons = HTTP2_REASONS.map(Reason::name);
+    let name = "tollgate_connections_broken_total";
+    assert_eq!(declared(name, "reason"), reasons);
+}
+
+#[test]
+fn the_counters_of_a_limit_have_their_declared_statsd_names() {
+    let metrics = Metrics::new().unwrap();
+    let names = metrics.declarations().filter_map(|one| one.statsd);
+    let mut names: Vec<_> = names.filter(|name| name.contains(STATSD_LIMIT)).collect();
+    let mut sent = super::limit::STATSD_NAMES;
+    names.sort_unstable();
+    sent.sort_unstable();
+    assert_eq!(names, sent);
+}

@@ -1,0 +1,118 @@
+//! Metrics of partitions: what each holds, copied into gauges when metrics are read.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::declaration::{GaugeVec, LabelValues, MetricRegistry, metrics};
+
+const PARTITIONS: LabelValues = LabelValues::Bounded("number of partitions");
+
+metrics! {
+    /// Gauges of partitions.
+    pub(super) struct PartitionGauges {
+        /// Checks in the queue of a partition.
+        GaugeVec "tollgate_mailbox_checks" [partition: PARTITIONS] => mailbox_checks;
+
+        /// Buckets in the table of a partition.
+        GaugeVec "tollgate_buckets" [partition: PARTITIONS] => buckets;
+
+        /// Marks (logged hits, segments, slots) that the buckets of a partition have space for.
+        GaugeVec "tollgate_marks" [partition: PARTITIONS] => marks;
+
+        /// Open reservations in the buckets of a partition; those in a shared store are not
+        /// counted.
+        GaugeVec "tollgate_reservations_open" [partition: PARTITIONS] => reservations_open;
+
+        /// Bytes that the buckets, marks and reserves for growth of a partition use.
+        GaugeVec "tollgate_memory_bytes" [partition: PARTITIONS] => memory_bytes;
+    }
+}
+
+/// The levels of all partitions.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    gauges: PartitionGauges,
+    levels: Mutex<Vec<Arc<PartitionLevels>>>,
+}
+
+/// Gauges of a partition, written by its worker and read when metrics are.
+#[derive(Debug, Default)]
+pub struct PartitionLevels {
+    /// Checks in the queue.
+    pub waiting: AtomicUsize,
+    /// Buckets in the table.
+    pub buckets: AtomicUsize,
+    /// Marks that its buckets have space for.
+    pub marks: AtomicUsize,
+    /// Bytes of the heap that it uses.
+    pub bytes: AtomicUsize,
+    /// Records of reservations: open, settled and refused.
+    pub records: AtomicUsize,
+    /// Open reservations.
+    pub open: AtomicUsize,
+    /// Checks that passed since the start.
+    pub admitted: AtomicU64,
+    /// Checks that were over their limit since the start.
+    pub refused: AtomicU64,
+    /// Buckets removed since the start: idle ones, and those evicted for space.
+    pub evicted: AtomicU64,
+}
+
+// === impl PartitionLevels ===
+
+impl PartitionLevels {
+    /// Sets how many checks were refused and how many passed since the start.
+    #[inline]
+    pub fn set_decided(&self, [refused, admitted]: [u64; 2]) {
+        self.refused.store(refused, Ordering::Relaxed);
+        self.admitted.store(admitted, Ordering::Relaxed);
+    }
+}
+
+/// Counts a check that was refused, or that passed.
+#[inline]
+pub fn count_decided([refused, admitted]: &mut [u64; 2], allowed: bool) {
+    let count = if allowed { admitted } else { refused };
+    *count = count.wrapping_add(1);
+}
+
+// === impl Partitions ===
+
+impl Partitions {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            gauges: PartitionGauges::new(registry)?,
+            levels: Mutex::default(),
+        })
+    }
+
+    /// New levels for the partition of this number.
+    pub(super) fn levels(&self, number: usize) -> Arc<PartitionLevels> {
+        let mut partitions = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let levels = Arc::new(PartitionLevels::default());
+        if partitions.len() <= number {
+            partitions.resize_with(number.saturating_add(1), Arc::default);
+        }
+        if let Some(slot) = partitions.get_mut(number) {
+            *slot = Arc::clone(&levels);
+        }
+        levels
+    }
+
+    /// Copies the levels into the gauges.
+    pub(super) fn publish(&self) {
+        let partitions = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, levels) in partitions.iter().enumerate() {
+            let label = number.to_string();
+            let set = |gauges: &GaugeVec, level: &AtomicUsize| {
+                let level = i64::try_from(level.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+                gauges.with_label_values(&[&label]).set(level);
+            };
+            set(&self.gauges.mailbox_checks, &levels.waiting);
+            set(&self.gauges.buckets, &levels.buckets);
+            set(&self.gauges.marks, &levels.marks);
+            set(&self.gauges.reservations_open, &levels.open);
+            set(&self.gauges.memory_bytes, &levels.bytes);
+        }
+    }
+}
