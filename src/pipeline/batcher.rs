@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -46,6 +47,8 @@ const IDLE_SLOTS_MAX: usize = 4_096;
 /// How many bytes of its last request's message a free slot keeps.
 const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
 
+const LOST_ANSWERS: &str = "this is a defect in tollgate: answers of a worker thread were lost";
+
 /// The batcher of one thread. `R` is how responses of the fast path go out.
 pub(crate) struct Batcher<R> {
     pipeline: Arc<Pipeline>,
@@ -70,7 +73,7 @@ pub(crate) struct Batcher<R> {
 /// The mutable state of a batcher.
 struct BatchState<R> {
     in_flight: InFlight<Request<R>>,
-    /// The request whose checks were just answered, while it is decided. A panic leaves it here.
+    /// The request that is being ended. A panic leaves it here.
     current: Option<Ticket>,
     /// Answers for tasks, until they are counted.
     answers: Vec<SendAnswer>,
@@ -172,6 +175,7 @@ impl<R: Responder + 'static> Batcher<R> {
     }
 
     /// Begins a request in a slot. Gives the caller back where the message cannot be decoded.
+    #[inline]
     fn begin(
         &self,
         state: &mut BatchState<R>,
@@ -202,6 +206,7 @@ impl<R: Responder + 'static> Batcher<R> {
     }
 
     /// Adds the checks of a request to the next batch.
+    #[inline]
     fn ask(&self, state: &mut BatchState<R>, ticket: Ticket) {
         self.is_due.set(true);
         state.in_flight.ask(ticket);
@@ -233,7 +238,7 @@ impl<R: Responder + 'static> Batcher<R> {
             task::spawn_local(again_and_again(move || Rc::clone(&candidates).run()));
         }
         while let Some(submission) = submissions.recv().await {
-            self.submit(submission);
+            self.contain(|| self.submit(submission));
         }
     }
 
@@ -274,13 +279,7 @@ impl<R: Responder + 'static> Batcher<R> {
         }
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        if let Some(lost) = state.current.take()
-            && let Some(slot) = state.in_flight.get(lost)
-        {
-            // The last turn ended in a panic, which is a defect. The caller gets an error. The slot
-            // is not used again, because replies may be due.
-            slot.caller = None;
-        }
+        state.give_up_current();
         loop {
             if self.is_due.replace(false) {
                 state.in_flight.send();
@@ -304,10 +303,13 @@ impl<R: Responder + 'static> Batcher<R> {
     }
 
     /// Counts, and only then replies to tasks: no client sees an answer that is not counted.
+    #[inline]
     fn show_answers(&self, state: &mut BatchState<R>) {
         state.scratch.observers.flush(&self.pipeline.metrics);
-        for answer in state.answers.drain(..) {
-            answer();
+        if !state.answers.is_empty() {
+            for answer in state.answers.drain(..) {
+                answer();
+            }
         }
         if let Some(candidates) = &self.candidates {
             // The connections of this turn's answers are woken already, and run before it.
@@ -395,8 +397,19 @@ impl<R: Responder + 'static> Batcher<R> {
             let (step, batcher) = (step.await, Rc::clone(&self));
             task::spawn_local(async move {
                 give_way().await;
-                batcher.carry_out(step);
+                batcher.contain(|| batcher.carry_out(step));
             });
+        }
+    }
+
+    /// Does something for one request. A panic in it is a defect, which costs this caller the
+    /// answer, and nobody else.
+    fn contain(&self, part: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(part)).is_err() {
+            tracing::error!("{LOST_ANSWERS}");
+            self.state.borrow_mut().give_up_current();
+            self.is_due.set(true);
+            self.end_turn();
         }
     }
 
@@ -412,16 +425,23 @@ impl<R: Responder + 'static> Batcher<R> {
                 let slot = state.in_flight.get(ticket);
                 let caller = slot.and_then(|slot| slot.caller.as_ref());
                 if caller.is_some_and(Caller::is_cancelled) {
-                    self.end(&mut state, ticket, self.turn_us());
+                    self.end_long(&mut state, ticket);
                 } else {
                     self.ask(&mut state, ticket);
                 }
             }
-            LongStep::End(ticket) => self.end(&mut state, ticket, self.turn_us()),
+            LongStep::End(ticket) => self.end_long(&mut state, ticket),
         }
         self.show_answers(&mut state);
         drop(state);
         self.end_turn();
+    }
+
+    fn end_long(&self, state: &mut BatchState<R>, ticket: Ticket) {
+        state.current = Some(ticket);
+        let now_us = self.turn_us();
+        self.end(state, ticket, now_us);
+        state.current = None;
     }
 
     fn later(&self, step: LongStep) {
@@ -509,13 +529,23 @@ fn send<T: 'static>(
 async fn again_and_again<F: Future<Output = Infallible> + 'static>(task: impl Fn() -> F) {
     loop {
         let Err(error) = task::spawn_local(task()).await;
-        tracing::error!(%error, "this is a defect in tollgate: answers of a worker thread were lost");
+        tracing::error!(%error, "{LOST_ANSWERS}");
     }
 }
 
 // === impl BatchState ===
 
 impl<R> BatchState<R> {
+    /// After a panic in the end of a request, its caller gets an error. The slot is not used again,
+    /// because replies may be due.
+    fn give_up_current(&mut self) {
+        if let Some(lost) = self.current.take()
+            && let Some(slot) = self.in_flight.get(lost)
+        {
+            slot.caller = None;
+        }
+    }
+
     fn release_old_rules(&mut self, pipeline: &Pipeline) {
         if let (Some(current), Some(recorder)) =
             (pipeline.current_rules(), self.scratch.observers.keys())

@@ -39,12 +39,11 @@ impl Generation {
             if rule.shadow_mode || !check.can_lose_charges() {
                 continue;
             }
-            let Some(counters) = self.counters.of(rule) else {
-                continue;
-            };
             let lost = match hits {
                 Hits::PEEK => {
-                    counters.add_look();
+                    if let Some(counters) = self.counters.of(rule) {
+                        counters.add_look();
+                    }
                     continue;
                 }
                 Hits::Take(hits) if outcome.allowed => {
@@ -56,7 +55,8 @@ impl Generation {
                 }
                 _ => check.lost_when_refused(outcome),
             };
-            if lost > 0 && counters.add_lost_charge(lost) {
+            let counters = (lost > 0).then(|| self.counters.of(rule)).flatten();
+            if counters.is_some_and(|counters| counters.add_lost_charge(lost)) {
                 let (rule, algorithm) = (rule.full_name(), check.algorithm.name());
                 tracing::warn!(
                     rule,

@@ -2,7 +2,7 @@
 //! respond.
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Status};
+use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, Status};
 
 use crate::admin_api::Reason;
 use crate::ended::{End, Ended, RequestError};
@@ -144,45 +144,60 @@ impl Pipeline {
         end: End<'_>,
         mut context: ObserverContext<'_>,
     ) {
-        let mut request = std::mem::take(&mut scratch.request).recycle();
         let noted = &*context.noted;
         if noted.wanted.any() && !matches!(end, End::Left(_)) {
             let decisions = &mut scratch.observers.decisions;
             context.chosen = decisions.choose(noted.wanted, end.verdict());
         }
-        if needs_request
+        let is_read = needs_request
             || context.chosen.is_some()
             || noted.wants_texts
-            || debug_lines::are_enabled()
-        {
+            || debug_lines::are_enabled();
+        let decoded = is_read.then(|| {
+            let mut request = std::mem::take(&mut scratch.request).recycle();
             // It was decoded before.
             let _ = decode(message, self.request_policy, &mut request);
-        }
+            request
+        });
+        let unread = Request::default();
         let ended = Ended {
-            request: &request,
+            request: decoded.as_ref().unwrap_or(&unread),
             message,
             took_us,
             end,
             live_verdict: None,
         };
         self.observe(&mut scratch.observers, &ended, context);
-        scratch.request = request.recycle();
+        if let Some(request) = decoded {
+            scratch.request = request.recycle();
+        }
     }
 
     /// The decision, or a setting's answer for checks that the store did not decide: the one on
     /// overload or, for the store that replicas share, the one on its failure, which a domain may
     /// override. A check that refuses the request refuses it whatever became of the others. With an
     /// error there is no answer, and the decision is that of the checks that were decided.
+    #[inline]
     fn conclude<'r>(
         &self,
         plan: &Plan<'r>,
         results: &mut CheckResults,
         statuses: Vec<Status<'r>>,
     ) -> (Decision<'r>, Option<StoreError>) {
+        match results.error.take() {
+            None => (self.decide_plan(plan, &results.outcomes, statuses), None),
+            Some(error) => self.conclude_without(plan, results, error),
+        }
+    }
+
+    #[cold]
+    fn conclude_without<'r>(
+        &self,
+        plan: &Plan<'r>,
+        results: &mut CheckResults,
+        error: StoreError,
+    ) -> (Decision<'r>, Option<StoreError>) {
         let outcomes = &results.outcomes;
-        let Some(error) = results.error.take() else {
-            return (self.decide_plan(plan, outcomes, statuses), None);
-        };
         let modes = self.response_policy.modes;
         let verdict = match &error {
             StoreError::DeadlineExceeded => Verdict::Error,
@@ -235,6 +250,7 @@ impl Pipeline {
     }
 
     /// Encodes the fields that only some responses have: headers, a body, dynamic metadata.
+    #[inline]
     fn encode_extras(
         &self,
         message: &[u8],
@@ -242,18 +258,25 @@ impl Pipeline {
         decision: &Decision<'_>,
         into: &mut Vec<u8>,
     ) {
+        into.clear();
+        let policy = &self.response_policy;
+        let over_limit = over_limit::chosen(plan, decision);
+        if over_limit.is_none() && policy.headers.is_none() && !policy.dynamic_metadata {
+            return;
+        }
         let mut extras = RateLimitResponse::default();
-        if let Some(headers) = &self.response_policy.headers {
+        if let Some(headers) = &policy.headers {
             extras.response_headers_to_add = headers.of(decision);
             extras.request_headers_to_add = headers.of_request(decision);
         }
-        over_limit::put(&mut extras, plan, decision);
-        if self.response_policy.dynamic_metadata
+        if let Some((status, over_limit)) = over_limit {
+            over_limit::put(&mut extras, status, over_limit);
+        }
+        if policy.dynamic_metadata
             && let Ok(request) = RateLimitRequest::decode(message)
         {
             extras.dynamic_metadata = Some(dynamic_metadata(&request, plan, decision));
         }
-        into.clear();
         if extras.encoded_len() > 0 {
             // A vector grows as needed.
             let _ = extras.encode(into);

@@ -36,6 +36,7 @@ impl<S: Slot> InFlight<S> {
     }
 
     /// A slot for one more request; none if there are `slots_max`.
+    #[inline]
     pub(super) fn take_slot(&mut self, slots_max: usize) -> Option<Ticket> {
         if let Some(ticket) = self.free.pop() {
             return Some(ticket);
@@ -76,6 +77,7 @@ impl<S: Slot> InFlight<S> {
     }
 
     /// Adds the checks of a request to the next batch: all of them, or those of its next round.
+    #[inline]
     pub(super) fn ask(&mut self, ticket: Ticket) {
         let Some(slot) = self.slots.get_mut(ticket as usize) else {
             return;
@@ -107,6 +109,7 @@ impl<S: Slot> InFlight<S> {
     }
 
     /// Records the replies that have come. The task is woken when there are more.
+    #[inline]
     pub(super) fn take_replies(&mut self, cx: &mut Context<'_>) {
         let (slots, complete) = (&mut self.slots, &mut self.complete);
         self.client.take_replies(cx, &mut |reply| {

@@ -10,19 +10,29 @@ use crate::pipeline::headers::{described_status, header, seconds};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollgate_limiter::{Code, Decision, LimitOrigin, OverLimitResponse, Placeholder, Plan, Status};
 
-/// Adds the `over_limit` body and headers of a limit that refused to the response.
-pub(crate) fn put(response: &mut RateLimitResponse, plan: &Plan<'_>, decision: &Decision<'_>) {
-    if decision.code == Code::Ok {
-        return;
+/// The `over_limit` of a request that is refused, and the status of its limit.
+#[inline]
+pub(crate) fn chosen<'d, 'r>(
+    plan: &Plan<'r>,
+    decision: &'d Decision<'r>,
+) -> Option<(&'d Status<'r>, &'r OverLimitResponse)> {
+    let has_one = |status| over_limit_of(plan, status).is_some();
+    if decision.code == Code::Ok || !decision.statuses.iter().any(has_one) {
+        return None;
     }
     let described = described_status(decision).into_iter();
-    let refused = described
+    let mut refused = described
         .chain(&decision.statuses)
         .filter(|status| status.code == Code::OverLimit);
-    let mut candidates = refused.filter_map(|status| Some((status, over_limit_of(plan, status)?)));
-    let Some((status, over_limit)) = candidates.next() else {
-        return;
-    };
+    refused.find_map(|status| Some((status, over_limit_of(plan, status)?)))
+}
+
+/// Adds the body and the headers of a limit's `over_limit` to the response.
+pub(crate) fn put(
+    response: &mut RateLimitResponse,
+    status: &Status<'_>,
+    over_limit: &OverLimitResponse,
+) {
     let fill = |placeholder| placeholder_value(status, placeholder);
     response.raw_body = over_limit.body.render(fill).into();
     for (name, value) in &over_limit.headers {

@@ -224,3 +224,38 @@ impl Pipeline {
         self.threads.submit(submission).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submission() -> Submission {
+        Submission {
+            message: Vec::new(),
+            api: None,
+            deadline: Deadline::NEVER,
+            parent: None,
+            submitted_us: 0,
+            is_long: false,
+            reply: TaskReply::Call(oneshot::channel().0),
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_threads_to_run_and_pass_by_those_that_ended() {
+        let threads = Threads::default();
+        let (mut first, second) = (threads.add(), threads.add());
+        for _ in 0..4 {
+            threads.submit(submission()).await.unwrap();
+        }
+        assert_eq!((first.len(), second.len()), (2, 2));
+        drop(second);
+        for _ in 0..4 {
+            threads.submit(submission()).await.unwrap();
+        }
+        assert_eq!(first.len(), 6);
+        first.close();
+        let error = threads.submit(submission()).await.unwrap_err();
+        assert!(matches!(error, RequestError::Store(StoreError::Stopped)));
+    }
+}

@@ -20,6 +20,7 @@ mod json;
 mod labels;
 mod limits;
 mod limits_from;
+mod lost_answers;
 mod modes;
 mod overload;
 mod quotas;
