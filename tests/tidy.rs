@@ -129,7 +129,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "tokio_rustls",
         &[
             "net/tls_acceptor.rs",
-            "net/stream.rs",
+            "net/io.rs",
             "grpc_client",
             "store/redis/connection.rs",
         ],
@@ -138,7 +138,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "rustix",
         &[
-            "net/handshake_cpu.rs",
+            "net/handshake_pool.rs",
             "decisions/log/file.rs",
             "snapshot/file.rs",
             "cli/mod.rs",
@@ -147,7 +147,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "thread_priority",
-        &["net/handshake_cpu.rs"],
+        &["net/handshake_pool.rs"],
         "one thread has the idle scheduling class",
     ),
     (

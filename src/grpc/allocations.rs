@@ -24,7 +24,7 @@ mod tests {
     use crate::capture::RecordingOptions;
     use crate::grpc::connection;
     use crate::grpc::context::ThreadContext;
-    use crate::net::{ShutdownSignal, accept_plain};
+    use crate::net::{PortConfig, ShutdownSignal, accept_with};
     use crate::pipeline::Batcher;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -256,8 +256,13 @@ mod tests {
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
-                let port = bench.server.metrics.connections.port("grpc");
-                let (mut connections, run) = accept_plain(listener, 4, 0, port);
+                let config = PortConfig {
+                    connections_max: 4,
+                    preface_bytes: 0,
+                    tls: None,
+                    counters: bench.server.metrics.connections.port("grpc"),
+                };
+                let (mut connections, run) = accept_with(listener.into(), config);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);
                 let server = bench.server.clone();

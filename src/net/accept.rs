@@ -1,23 +1,23 @@
-//! Accept loop: the same for every port, with a limit of open connections.
+//! The accept loop of a port, with its limit of open connections, and a task for each of them.
 //!
 //! Why our own loop: the libraries' accept loops end when the process has no file descriptor left,
 //! and then the whole port is gone. Here an error is counted and the loop retries. A connection
 //! beyond the limit is closed at once, so that its client sees a reset and not a timeout.
 //!
-//! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`).
+//! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`), or
+//! end a connection that ignores the signal to stop; the drain timeout does.
 
-use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::metrics::PortCounters;
-use crate::net::connection::{Connection, DetachedConnection, OpenConnection};
+use crate::net::connection::{Connection, OpenConnection};
 use crate::net::listener::Listener;
-use crate::net::socket::Socket;
-use crate::net::stream::Stream;
 use crate::net::tls_acceptor::TlsAcceptor;
 
 /// How long to wait after an accept error.
@@ -39,34 +39,20 @@ pub struct PortConfig {
     pub counters: PortCounters,
 }
 
+/// Tells the task of a connection when to stop.
+#[derive(Clone, Debug)]
+pub struct ShutdownSignal(watch::Receiver<bool>);
+
 /// Accept loop of one port.
 struct AcceptLoop {
     listener: Listener,
+    preface_bytes: usize,
     counters: PortCounters,
     permits: Arc<Semaphore>,
 }
 
-/// Accepts plain connections, at most `connections_max` at a time, until the receiver is dropped. A
-/// connection that does not send `preface_bytes` in time is closed.
-pub fn accept_plain(
-    listener: impl Into<Listener>,
-    connections_max: usize,
-    preface_bytes: usize,
-    counters: PortCounters,
-) -> (
-    mpsc::Receiver<Connection>,
-    impl Future<Output = ()> + Send + 'static,
-) {
-    let config = PortConfig {
-        connections_max,
-        preface_bytes,
-        tls: None,
-        counters,
-    };
-    accept_with(listener.into(), config)
-}
-
-/// Accepts connections of `listener` until the receiver is dropped.
+/// Accepts connections of `listener`, at most `connections_max` at a time, until the receiver is
+/// dropped. A connection that does not send `preface_bytes` in time is closed.
 pub fn accept_with(
     listener: Listener,
     config: PortConfig,
@@ -75,13 +61,17 @@ pub fn accept_with(
     impl Future<Output = ()> + Send + 'static,
 ) {
     let (sender, receiver) = mpsc::channel(WAITING_CONNECTIONS_MAX);
-    let preface_bytes = config.preface_bytes;
-    let tls = config.tls.clone();
-    let accepts = AcceptLoop::new(listener, config);
+    let permits = config.connections_max.min(Semaphore::MAX_PERMITS);
+    let accepts = AcceptLoop {
+        listener,
+        preface_bytes: config.preface_bytes,
+        counters: config.counters,
+        permits: Arc::new(Semaphore::new(permits)),
+    };
     let run = async move {
-        match tls {
-            None => accepts.run_plain(preface_bytes, &sender).await,
-            Some(tls) => accepts.run_tls(preface_bytes, &tls, &sender).await,
+        match &config.tls {
+            None => accepts.run_plain(&sender).await,
+            Some(tls) => accepts.run_tls(tls, &sender).await,
         }
     };
     (receiver, run)
@@ -90,22 +80,12 @@ pub fn accept_with(
 // === impl AcceptLoop ===
 
 impl AcceptLoop {
-    fn new(listener: Listener, config: PortConfig) -> Self {
-        let permits = config.connections_max.min(Semaphore::MAX_PERMITS);
-        Self {
-            listener,
-            counters: config.counters,
-            permits: Arc::new(Semaphore::new(permits)),
-        }
-    }
-
-    async fn run_plain(self, preface_bytes: usize, sender: &mpsc::Sender<Connection>) {
+    async fn run_plain(self, sender: &mpsc::Sender<Connection>) {
         loop {
-            let (socket, peer, open) = tokio::select! {
+            let connection = tokio::select! {
                 () = sender.closed() => return,
                 accepted = self.next() => accepted,
             };
-            let connection = Connection::new(Stream::Plain(socket), peer, preface_bytes, open);
             if sender.send(connection).await.is_err() {
                 return;
             }
@@ -114,21 +94,16 @@ impl AcceptLoop {
 
     /// Accepts on the thread of the handshakes; connections whose handshake is complete are
     /// attached to the runtime that this runs on.
-    async fn run_tls(
-        self,
-        preface_bytes: usize,
-        tls: &Arc<TlsAcceptor>,
-        sender: &mpsc::Sender<Connection>,
-    ) {
-        let (done, mut handshaken) = mpsc::channel::<DetachedConnection>(WAITING_CONNECTIONS_MAX);
+    async fn run_tls(self, tls: &Arc<TlsAcceptor>, sender: &mpsc::Sender<Connection>) {
+        let (done, mut handshaken) = mpsc::channel(WAITING_CONNECTIONS_MAX);
         let acceptor = Arc::clone(tls);
         tls.spawn(async move {
             loop {
-                let (socket, peer, open) = tokio::select! {
+                let connection = tokio::select! {
                     () = done.closed() => return,
                     accepted = self.next() => accepted,
                 };
-                acceptor.spawn_handshake(socket, peer, preface_bytes, open, &done);
+                acceptor.spawn_handshake(connection, &done);
             }
         });
         loop {
@@ -147,10 +122,10 @@ impl AcceptLoop {
     }
 
     /// Accepts the next connection within the limit.
-    async fn next(&self) -> (Socket, Option<SocketAddr>, OpenConnection) {
+    async fn next(&self) -> Connection {
         let counters = &self.counters;
         loop {
-            let (socket, peer) = match self.listener.accept().await {
+            let (io, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     counters.accept_errors.inc();
@@ -163,7 +138,58 @@ impl AcceptLoop {
                 counters.refused.inc();
                 continue;
             };
-            return (socket, peer, OpenConnection::new(counters, permit));
+            let open = OpenConnection::new(counters, permit);
+            return Connection::new(io, peer, self.preface_bytes, open);
         }
+    }
+}
+
+/// Serves each connection in a task of its own until `shutdown`, then signals all tasks and waits
+/// until they have ended.
+pub async fn serve_each<F>(
+    mut connections: mpsc::Receiver<Connection>,
+    shutdown: impl Future<Output = ()>,
+    serve_one: impl Fn(Connection, ShutdownSignal) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (stop, stopping) = watch::channel(false);
+    let mut open = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = open.join_next() => {}
+            connection = connections.recv() => match connection {
+                Some(connection) => {
+                    open.spawn(serve_one(connection, ShutdownSignal::new(stopping.clone())));
+                    // Otherwise a burst of connections delays the tasks that already run.
+                    yield_now().await;
+                }
+                None => break,
+            },
+        }
+    }
+    // Connections that were accepted and not yet served are served, and signalled as well.
+    connections.close();
+    while let Some(connection) = connections.recv().await {
+        open.spawn(serve_one(connection, ShutdownSignal::new(stopping.clone())));
+    }
+    stop.send_replace(true);
+    while open.join_next().await.is_some() {}
+}
+
+// === impl ShutdownSignal ===
+
+impl ShutdownSignal {
+    /// A signal that fires when the channel holds `true` or its sender is dropped.
+    pub fn new(stop: watch::Receiver<bool>) -> Self {
+        Self(stop)
+    }
+
+    /// Waits for the signal.
+    pub async fn wait(&mut self) {
+        // An error means that the sender was dropped, which is a stop as well.
+        let _ = self.0.wait_for(|stopping| *stopping).await;
     }
 }

@@ -14,15 +14,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
 use crate::metrics::PortCounters;
-use crate::net::stream::{DetachedStream, Stream};
+use crate::net::io::Io;
 
 /// How long a new connection may take to send the first bytes of its protocol.
-pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    pub(super) io: Io,
     /// Address of the client; none on a unix socket.
     pub peer: Option<SocketAddr>,
     /// Deadline of the preface; none once it has arrived.
@@ -30,21 +30,16 @@ pub struct Connection {
     /// Bytes of the preface that have not arrived.
     preface_bytes_left: usize,
     /// Counted as open until this is dropped.
-    open: OpenConnection,
+    _open: OpenConnection,
 }
 
 /// A connection that is registered with no runtime, on its way from one to another.
 #[derive(Debug)]
-pub struct DetachedConnection {
-    pub(super) stream: DetachedStream,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) preface_bytes_left: usize,
-    pub(super) open: OpenConnection,
-}
+pub struct DetachedConnection(Connection);
 
 /// Permit of one connection, which counts as open until dropped.
 #[derive(Debug)]
-pub(crate) struct OpenConnection {
+pub(super) struct OpenConnection {
     counters: PortCounters,
     _permit: OwnedSemaphorePermit,
 }
@@ -53,7 +48,7 @@ pub(crate) struct OpenConnection {
 
 impl OpenConnection {
     /// Counts a connection as accepted and open.
-    pub(crate) fn new(counters: &PortCounters, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(counters: &PortCounters, permit: OwnedSemaphorePermit) -> Self {
         counters.accepted.inc();
         counters.open.inc();
         Self {
@@ -73,25 +68,24 @@ impl Drop for OpenConnection {
 
 impl Connection {
     /// A connection that has [`PREFACE_TIMEOUT`] to send its preface.
-    pub(crate) fn new(
-        stream: Stream,
+    pub(super) fn new(
+        io: Io,
         peer: Option<SocketAddr>,
         preface_bytes_left: usize,
         open: OpenConnection,
     ) -> Self {
-        let waits = preface_bytes_left > 0;
         Self {
-            stream,
+            io,
             peer,
-            deadline: waits.then(|| Box::pin(sleep(PREFACE_TIMEOUT))),
+            deadline: preface_deadline(preface_bytes_left),
             preface_bytes_left,
-            open,
+            _open: open,
         }
     }
 
     /// The client's certificate in DER, if TLS has verified one.
     pub fn client_certificate(&self) -> Option<&[u8]> {
-        self.stream.client_certificate()
+        self.io.client_certificate()
     }
 
     /// Deregisters the connection from its runtime.
@@ -99,14 +93,15 @@ impl Connection {
     /// # Errors
     ///
     /// When the socket cannot be deregistered.
-    pub fn detach(self) -> io::Result<DetachedConnection> {
-        Ok(DetachedConnection {
-            stream: self.stream.detach()?,
-            peer: self.peer,
-            preface_bytes_left: self.preface_bytes_left,
-            open: self.open,
-        })
+    pub fn detach(mut self) -> io::Result<DetachedConnection> {
+        self.deadline = None;
+        self.io = self.io.detach()?;
+        Ok(DetachedConnection(self))
     }
+}
+
+fn preface_deadline(bytes_left: usize) -> Option<Pin<Box<Sleep>>> {
+    (bytes_left > 0).then(|| Box::pin(sleep(PREFACE_TIMEOUT)))
 }
 
 impl AsyncRead for Connection {
@@ -116,7 +111,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if let Some(deadline) = &mut self.deadline {
             let expired = deadline.as_mut().poll(cx).is_ready();
             let bytes = buffer.filled().len().saturating_sub(before);
@@ -137,15 +132,15 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -153,11 +148,11 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+        Pin::new(&mut self.io).poll_write_vectored(cx, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.io.is_write_vectored()
     }
 }
 
@@ -170,12 +165,9 @@ impl DetachedConnection {
     ///
     /// When the socket cannot be registered.
     pub fn attach(self) -> io::Result<Connection> {
-        let stream = self.stream.attach()?;
-        Ok(Connection::new(
-            stream,
-            self.peer,
-            self.preface_bytes_left,
-            self.open,
-        ))
+        let Self(mut connection) = self;
+        connection.io = connection.io.attach()?;
+        connection.deadline = preface_deadline(connection.preface_bytes_left);
+        Ok(connection)
     }
 }

@@ -9,7 +9,15 @@
 //! How: every handshake is queued on the idle thread, in the order in which the `ClientHello`
 //! messages arrived. If that thread completes nothing for [`STARVED_AFTER`], the job is queued on
 //! the backup thread as well, which has a low priority of the normal class. Whichever thread is
-//! first runs the job. Each thread is limited to the same share of a core ([`CpuThrottle`]).
+//! first runs the job.
+//!
+//! Each thread is limited to the same share of a core, because clients decide how many handshakes
+//! there are: after each piece of work it reads its own CPU clock. When it has worked for a
+//! millisecond or more, it sleeps until its share is right again: at 25 percent, three milliseconds
+//! for each. The share therefore does not depend on keys or machines, and a flood does not raise
+//! it. Unused time is not saved: a burst after a quiet hour has the same share.
+//!
+//! Threads that write snapshots use the same scheduling.
 //!
 //! What it deliberately does not do: read the `ClientHello` or wait for clients (`tls_acceptor`).
 
@@ -21,15 +29,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::metrics::Counter;
-use crate::net::handshake_cpu::{self, CpuThrottle};
+
+/// Work before a pause, in microseconds of CPU time; a sleep is hardly finer.
+const WORK_BEFORE_PAUSE_US: u64 = 1_000;
+
+/// Longest pause; it bounds the pause when the share is small and one piece of work was long.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Nice value of the backup thread. Ten is about a tenth of a fully busy core, so that new clients
+/// still get in.
+const NICE: i32 = 10;
 
 /// How long the idle thread may complete nothing before a job is also given to the backup thread.
 /// Longer than the longest pause of [`CpuThrottle`].
-const STARVED_AFTER: Duration = handshake_cpu::PAUSE_MAX.saturating_add(Duration::from_millis(50));
+const STARVED_AFTER: Duration = PAUSE_MAX.saturating_add(Duration::from_millis(50));
 
 /// Most jobs that one thread queues, whatever the limit of concurrent handshakes is.
 const QUEUED_JOBS_MAX: usize = 65_536;
@@ -58,6 +80,44 @@ struct Job(Arc<Mutex<Option<JobFn>>>);
 /// Cancels a job that has not started when dropped.
 struct CancelOnDrop(Job);
 
+/// Limits one thread to a share of a core.
+#[derive(Debug)]
+struct CpuThrottle {
+    percent: u64,
+    /// CPU time since the last pause.
+    worked_us: u64,
+}
+
+/// Lowers the priority of the calling thread, if the system allows it.
+pub(crate) fn lower_priority() {
+    // Without a process id, Linux applies this to the calling thread.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "cannot lower the priority of a thread");
+    }
+}
+
+/// Moves the calling thread to the idle scheduling class, if the system allows it: any thread that
+/// wakes preempts it at once. A lower priority alone is weaker: such a thread runs until its time
+/// slice ends, some milliseconds.
+pub(crate) fn use_idle_scheduling() {
+    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
+    if let Err(error) = set {
+        tracing::debug!(?error, "cannot move a thread to the idle scheduling class");
+        lower_priority();
+    }
+}
+
+/// CPU time of the calling thread, in microseconds.
+fn thread_cpu_us() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000)
+        .saturating_add(nanoseconds / 1_000)
+}
+
 /// Runs jobs until the queue is closed.
 fn run_jobs(
     jobs: &Receiver<Job>,
@@ -74,9 +134,9 @@ fn run_jobs(
         let Some(job) = queued.or_else(|| jobs.recv().ok()) else {
             return;
         };
-        let began_us = handshake_cpu::thread_cpu_us();
+        let began_us = thread_cpu_us();
         job.run();
-        let work_us = handshake_cpu::thread_cpu_us().saturating_sub(began_us);
+        let work_us = thread_cpu_us().saturating_sub(began_us);
         completed.fetch_add(1, Ordering::Relaxed);
         let pause = throttle.pause_after(work_us);
         paused = pause.is_some();
@@ -112,8 +172,8 @@ impl HandshakePool {
             Ok::<_, io::Error>(thread)
         };
         Ok(Self {
-            idle: start("handshakes-idle", handshake_cpu::use_idle_scheduling)?,
-            backup: start("handshakes-busy", handshake_cpu::lower_priority)?,
+            idle: start("handshakes-idle", use_idle_scheduling)?,
+            backup: start("handshakes-busy", lower_priority)?,
         })
     }
 
@@ -182,6 +242,32 @@ impl Job {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         drop(self.0.take());
+    }
+}
+
+// === impl CpuThrottle ===
+
+impl CpuThrottle {
+    /// Limits to `percent` of a core.
+    fn new(percent: u8) -> Self {
+        Self {
+            percent: u64::from(percent),
+            worked_us: 0,
+        }
+    }
+
+    /// Records `work_us` of CPU time and returns the pause that is due, if any.
+    fn pause_after(&mut self, work_us: u64) -> Option<Duration> {
+        self.worked_us = self.worked_us.saturating_add(work_us);
+        if self.worked_us < WORK_BEFORE_PAUSE_US {
+            return None;
+        }
+        let rest_percent = 100_u64.saturating_sub(self.percent);
+        let us = self.worked_us.saturating_mul(rest_percent);
+        let us = us.checked_div(self.percent).unwrap_or(u64::MAX);
+        self.worked_us = 0;
+        let pause = Duration::from_micros(us).min(PAUSE_MAX);
+        (!pause.is_zero()).then_some(pause)
     }
 }
 
@@ -266,5 +352,27 @@ mod tests {
         while pool.backup.submit(&job).is_some() {}
         assert_eq!(pool.run(|| ()).await, None);
         drop((busy, too_busy));
+    }
+
+    #[test]
+    fn pauses_keep_the_share() {
+        let pause = |us, percent| CpuThrottle::new(percent).pause_after(us);
+        assert_eq!(pause(1_000, 25), Some(Duration::from_millis(3)));
+        assert_eq!(pause(1_000, 50), Some(Duration::from_millis(1)));
+        assert_eq!(pause(7_000, 100), None);
+        assert_eq!(pause(1_000_000, 1), Some(PAUSE_MAX));
+        assert_eq!(pause(1_000, 0), Some(PAUSE_MAX));
+    }
+
+    #[test]
+    fn small_pieces_of_work_add_up() {
+        let mut throttle = CpuThrottle::new(50);
+        assert_eq!(throttle.pause_after(400), None);
+        assert_eq!(throttle.pause_after(500), None);
+        assert_eq!(
+            throttle.pause_after(300),
+            Some(Duration::from_micros(1_200))
+        );
+        assert_eq!(throttle.pause_after(500), None);
     }
 }

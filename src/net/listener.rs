@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener, lookup_host};
 
-use crate::net::socket::Socket;
+use crate::net::io::Io;
 
 /// Length of the accept queue. The system has a bound of its own, often 4,096. When the queue is
 /// full the system drops new connections and the clients retry a second later, so it is long enough
@@ -114,18 +114,18 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 // === impl Listener ===
 
 impl Listener {
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+    pub(super) async fn accept(&self) -> io::Result<(Io, Option<SocketAddr>)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
-                Ok((Socket::Tcp(stream), Some(peer)))
+                Ok((Io::Tcp(stream), Some(peer)))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Socket::Unix(stream), None))
+                Ok((Io::Unix(stream), None))
             }
         }
     }

@@ -17,7 +17,7 @@
 //! TLS.
 
 use std::io;
-use std::net::SocketAddr;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -33,11 +33,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
 use crate::metrics::{HandshakeCounters, HandshakeFailure};
-use crate::net::connection::{DetachedConnection, OpenConnection};
-use crate::net::handshake_cpu;
-use crate::net::handshake_pool::HandshakePool;
-use crate::net::socket::Socket;
-use crate::net::stream::Stream;
+use crate::net::connection::{Connection, DetachedConnection};
+use crate::net::handshake_pool::{HandshakePool, lower_priority};
+use crate::net::io::Io;
 
 /// TLS acceptor of one port. Dropping it ends its thread and all pending handshakes.
 #[derive(Debug)]
@@ -64,9 +62,9 @@ pub struct HandshakeLimits {
 
 /// State of a handshake after the `ClientHello` was answered.
 enum HandshakeStep {
-    Complete(Box<TlsStream<Socket>>),
+    Complete(Box<TlsStream<Io>>),
     /// Waits for the client's next message.
-    InProgress(Box<Accept<Socket>>),
+    InProgress(Box<Accept<Io>>),
 }
 
 /// Permit of one handshake, which counts as in progress until dropped.
@@ -91,7 +89,7 @@ impl TlsAcceptor {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("handshakes")
-            .on_thread_start(handshake_cpu::lower_priority)
+            .on_thread_start(lower_priority)
             .enable_all()
             .build()?;
         let permits = limits.concurrent_max.min(Semaphore::MAX_PERMITS);
@@ -123,10 +121,7 @@ impl TlsAcceptor {
     /// the thread of this acceptor.
     pub(super) fn spawn_handshake(
         self: &Arc<Self>,
-        socket: Socket,
-        peer: Option<SocketAddr>,
-        preface_bytes: usize,
-        open: OpenConnection,
+        connection: Connection,
         to: &mpsc::Sender<DetachedConnection>,
     ) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
@@ -142,21 +137,15 @@ impl TlsAcceptor {
         tokio::spawn(async move {
             let result = tokio::select! {
                 () = to.closed() => return,
-                result = timeout(acceptor.timeout, acceptor.handshake(socket)) => result,
+                result = timeout(acceptor.timeout, acceptor.handshake(connection)) => result,
             };
             let failure = match result {
                 Err(_) => HandshakeFailure::TooSlow,
                 Ok(Err(error)) => classify_failure(&error),
-                Ok(Ok(stream)) => {
+                Ok(Ok(connection)) => {
                     acceptor.counters.done.inc();
                     drop(permit);
-                    if let Ok(stream) = Stream::Tls(Box::new(stream)).detach() {
-                        let connection = DetachedConnection {
-                            stream,
-                            peer,
-                            preface_bytes_left: preface_bytes,
-                            open,
-                        };
+                    if let Ok(connection) = connection.detach() {
                         // The receiver is gone when the service stops.
                         let _ = to.send(connection).await;
                     }
@@ -167,23 +156,26 @@ impl TlsAcceptor {
         });
     }
 
-    async fn handshake(self: &Arc<Self>, socket: Socket) -> io::Result<TlsStream<Socket>> {
+    async fn handshake(self: &Arc<Self>, mut connection: Connection) -> io::Result<Connection> {
+        let socket = mem::replace(&mut connection.io, Io::Moved);
         // Waits for the complete `ClientHello`.
         let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
         let acceptor = Arc::clone(self);
         let step = self.pool.run(move || acceptor.answer_hello(hello)).await;
         // Full queues are not the client's fault, so this counts as too many handshakes.
-        match step.ok_or(io::ErrorKind::ResourceBusy)?? {
-            HandshakeStep::Complete(stream) => Ok(*stream),
+        let stream = match step.ok_or(io::ErrorKind::ResourceBusy)?? {
+            HandshakeStep::Complete(stream) => stream,
             // The rest of the handshake is not queued again: it is cheap for us, costs the client
             // as much, and would time out behind all new `ClientHello` messages.
-            HandshakeStep::InProgress(accept) => accept.await,
-        }
+            HandshakeStep::InProgress(accept) => Box::new(accept.await?),
+        };
+        connection.io = Io::Tls(stream);
+        Ok(connection)
     }
 
     /// Answers a `ClientHello`. The handshake is complete if the client's reply has already
     /// arrived.
-    fn answer_hello(&self, hello: StartHandshake<Socket>) -> io::Result<HandshakeStep> {
+    fn answer_hello(&self, hello: StartHandshake<Io>) -> io::Result<HandshakeStep> {
         if hello.io.is_read_closed() {
             // A client that has closed its side cannot complete the handshake.
             return Err(io::ErrorKind::UnexpectedEof.into());

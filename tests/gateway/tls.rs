@@ -424,7 +424,7 @@ async fn handshakes_stay_within_their_cpu_share() {
             .unwrap();
         assert_eq!(asked, Ok(Code::Ok));
     }
-    // How long each pause is: `src/net/handshake_cpu.rs`.
+    // How long each pause is: `src/net/handshake_pool.rs`.
     let paced = tollgate.metric("tollgate_tls_handshakes_paced_total{port=\"grpc\"}");
     assert!(paced > 0);
 }
