@@ -95,10 +95,10 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "grpc/protocol", "grpc_client"],
+        &["admin", "grpc_client"],
         "two modules layer HTTP, and one builds a client connection",
     ),
-    ("axum", &["admin"], "one module routes HTTP"),
+    ("axum", &["admin", "grpc/layers.rs"], "one module routes HTTP, and one file layers gRPC"),
     (
         "anyhow",
         &["cli", "main.rs"],

@@ -22,8 +22,7 @@ mod tests {
     use super::single_thread::{Bench, RULES, descriptor, framed, kinds};
     use crate::admin_api::{RankBy, Window};
     use crate::capture::RecordingOptions;
-    use crate::grpc::connection;
-    use crate::grpc::context::ThreadContext;
+    use crate::grpc::connection::{self, ThreadContext};
     use crate::net::{PortConfig, ShutdownSignal, accept_with};
     use crate::pipeline::Batcher;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;

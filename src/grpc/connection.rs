@@ -8,10 +8,14 @@
 //! calls. A call for tonic costs as much as a whole turn. Then the connection yields to the others
 //! of its thread.
 //!
+//! Connections are many, and few of them have bytes in a buffer at the same moment. So those of one
+//! thread share a buffer for input, which is handled in the turn in which it is read, and a pool
+//! for output. An idle connection keeps no buffer.
+//!
 //! What it deliberately does not do: interpret frames (`tollgate_http2`), decode messages, limit
-//! the number of connections.
+//! the number of connections, or bound what one of them writes.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -21,25 +25,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::Semaphore;
 use tokio::task::{self, AbortHandle};
 use tokio::time::{Sleep, sleep, timeout};
 use tollgate_http2::{
-    Call, Config, ConnectionError, Event, FRAME_BYTES_MAX, LimitCounts, Request, ServerConnection,
+    BufferPool, Call, Config, ConnectionError, Event, FRAME_BYTES_MAX, LimitCounts, Reason,
+    Request, ServerConnection,
 };
 use tonic::Status as GrpcStatus;
 
 use crate::answer_memory::ConnectionAnswers;
-use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::supervise;
-use crate::grpc::context::{ServerContext, ThreadContext};
-use crate::grpc::http_types::{self, fields};
-use crate::grpc::responder::StreamResponder;
+use crate::grpc::context::{ServerContext, yield_to_others};
+use crate::grpc::layers::{ConnectionCalls, SHOULD_RATE_LIMIT};
 use crate::grpc::services::{is_client_streaming, is_streaming};
-use crate::grpc::slow_path::{RequestBodies, UnsentBodies, forward};
-use crate::grpc::streaming::ConnectionCalls;
-use crate::grpc::yielding::yield_to_others;
+use crate::grpc::slow_path::{
+    RequestBodies, UnsentBodies, fields, forward, header_map, http_request,
+};
 use crate::net::{Connection, ShutdownSignal};
-use crate::pipeline::{Batcher, FRAME_HEAD_BYTES};
+use crate::pipeline::{Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder};
 use crate::tracing::TraceParent;
 
 /// Maximum number of calls that a connection starts before it yields.
@@ -48,8 +52,8 @@ const CALLS_PER_TURN_MAX: usize = 256;
 /// Maximum number of reads in a turn.
 const READS_PER_TURN_MAX: usize = 4;
 
-/// Path of the method on the fast path.
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// How many bytes are read from a connection at once.
+const READ_BYTES: usize = 64 * 1024;
 
 /// Cost of the frames before [`Event::Yield`], in calls.
 const CALLS_PER_YIELD: usize = 17;
@@ -65,6 +69,30 @@ const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The error message for a call whose body exceeds the memory budget.
 const BODY_REFUSED: &str = "this connection holds too many unfinished request bodies; send fewer large requests at a time, or raise --body-memory-max";
 
+/// State that the connections of one thread share.
+#[derive(Clone)]
+pub(crate) struct ThreadContext {
+    pub(crate) batcher: Rc<Batcher<StreamResponder>>,
+    buffers: Rc<Buffers>,
+    /// Held by the connection that resets late calls: one at a time.
+    resetting: Rc<Semaphore>,
+}
+
+/// The buffers of one worker thread.
+#[derive(Default)]
+struct Buffers {
+    input: Cell<Vec<u8>>,
+    output: Rc<BufferPool>,
+}
+
+/// A stream of a connection, to which the response to a call of the fast path is written. The
+/// stream is reset if this is dropped without a response, which only a defect causes.
+pub(crate) struct StreamResponder {
+    http2: Rc<RefCell<ServerConnection>>,
+    stream: u32,
+    pending: bool,
+}
+
 /// The state of one connection.
 struct ConnectionTask {
     connection: Connection,
@@ -75,8 +103,7 @@ struct ConnectionTask {
     has_whole_frames: bool,
     /// The output buffer is full; reading is paused.
     output_full: bool,
-    batcher: Rc<Batcher<StreamResponder>>,
-    buffers: Rc<Buffers>,
+    thread: ThreadContext,
     server: ServerContext,
     /// Channels to the request bodies that tonic reads.
     bodies: RequestBodies,
@@ -121,11 +148,6 @@ pub(crate) async fn serve(
     thread: ThreadContext,
     server: ServerContext,
 ) {
-    let ThreadContext {
-        batcher,
-        buffers,
-        resetting,
-    } = thread;
     let bounds = server.limits;
     let config = Config {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
@@ -139,8 +161,9 @@ pub(crate) async fn serve(
         header_list_hint: ", or raise --header-list-size-max",
     };
     let bodies = Arc::clone(&server.bodies);
-    let http2 = ServerConnection::new(config, Rc::clone(&buffers.output), bodies);
+    let http2 = ServerConnection::new(config, Rc::clone(&thread.buffers.output), bodies);
     let http2 = Rc::new(RefCell::new(http2));
+    let resetting = Rc::clone(&thread.resetting);
     let supervisor = supervise(Rc::clone(&http2), stopping, server.clone(), resetting);
     let _supervisor = AbortOnDrop(task::spawn_local(supervisor).abort_handle());
     let mut task = ConnectionTask {
@@ -149,8 +172,7 @@ pub(crate) async fn serve(
         unprocessed: Vec::new(),
         has_whole_frames: false,
         output_full: false,
-        batcher,
-        buffers,
+        thread,
         server,
         bodies: RequestBodies::default(),
         answers: OnceCell::new(),
@@ -177,7 +199,7 @@ impl ConnectionTask {
         self.http2.borrow_mut().begin_turn(cx.waker());
         let polled = self.run_turn(cx);
         self.http2.borrow_mut().end_turn();
-        self.batcher.end_turn();
+        self.thread.batcher.end_turn();
         polled
     }
 
@@ -236,9 +258,9 @@ impl ConnectionTask {
                 yield_to_others(cx);
                 return Ok(Poll::Pending);
             }
-            let mut buffer = self.buffers.take_input(READ_BYTES + FRAME_BYTES_MAX);
+            let mut buffer = self.thread.buffers.take_input(READ_BYTES + FRAME_BYTES_MAX);
             let read = self.read_once(cx, &mut buffer, &mut calls_left);
-            self.buffers.put_input(buffer);
+            self.thread.buffers.put_input(buffer);
             match read? {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(true) => {}
@@ -330,7 +352,7 @@ impl ConnectionTask {
                 Ok(0)
             }
             Event::Trailers { stream, headers } => {
-                if let Some(trailers) = http_types::header_map(&headers) {
+                if let Some(trailers) = header_map(&headers) {
                     self.bodies.trailers(stream, trailers);
                 } else {
                     self.bodies.close(stream);
@@ -350,10 +372,14 @@ impl ConnectionTask {
     /// Starts a call in the batcher, or in tonic if the batcher does not support it.
     fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         if let Some(message) = message_of(&call.body, self.server.message_size_max) {
-            let caller = StreamResponder::new(Rc::clone(&self.http2), call.stream);
+            let caller = StreamResponder {
+                http2: Rc::clone(&self.http2),
+                stream: call.stream,
+                pending: true,
+            };
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
-            let batcher = &self.batcher;
+            let batcher = &self.thread.batcher;
             if batcher
                 .start(message, call.timeout_us, parent, caller)
                 .is_ok()
@@ -371,15 +397,16 @@ impl ConnectionTask {
     /// Forwards a request to tonic, which costs as much as all calls of a turn.
     fn forward(&self, request: &Request<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         let stream = request.stream;
-        let Some(mut head) = http_types::request(&request.head) else {
+        let Some(mut head) = http_request(&request.head) else {
             self.http2.borrow_mut().reset_malformed(stream, now_us)?;
             return Ok(1);
         };
         if is_streaming(head.uri().path()) {
             let calls_max = self.server.limits.streaming_calls_max;
-            self.streaming
-                .get_or_init(|| ConnectionCalls::new(calls_max))
-                .put_into(&mut head);
+            let calls = self
+                .streaming
+                .get_or_init(|| ConnectionCalls::new(calls_max));
+            head.extensions_mut().insert(calls.clone());
         }
         let forwarded = self
             .bodies
@@ -476,5 +503,162 @@ impl Drop for ConnectionTask {
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+// === impl ThreadContext ===
+
+impl ThreadContext {
+    /// The context of a thread that decides checks with `batcher`.
+    pub(crate) fn new(batcher: Rc<Batcher<StreamResponder>>) -> Self {
+        Self {
+            batcher,
+            buffers: Rc::default(),
+            resetting: Rc::new(Semaphore::new(1)),
+        }
+    }
+}
+
+// === impl Buffers ===
+
+impl Buffers {
+    /// Takes the buffer to read into, of at least this length. Put it back in the same turn.
+    fn take_input(&self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.input.take();
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        buffer
+    }
+
+    fn put_input(&self, buffer: Vec<u8>) {
+        self.input.set(buffer);
+    }
+}
+
+// === impl StreamResponder ===
+
+impl Drop for StreamResponder {
+    fn drop(&mut self) {
+        if self.pending
+            && let Ok(mut http2) = self.http2.try_borrow_mut()
+        {
+            http2.send_reset(self.stream, Reason::Internal);
+        }
+    }
+}
+
+impl Responder for StreamResponder {
+    fn respond(mut self, response: Result<EncodedResponse<'_>, RequestError>) {
+        self.pending = false;
+        let mut http2 = self.http2.borrow_mut();
+        match response {
+            Ok(response) => {
+                let bytes = response.frame_bytes();
+                http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
+            }
+            Err(error) => {
+                let response = GrpcStatus::from(error).into_http::<()>();
+                let status = response.status().as_u16();
+                http2.send_response(self.stream, status, fields(response.headers()), true);
+            }
+        }
+    }
+
+    fn release(mut self) {
+        self.pending = false;
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.http2.borrow().is_closed(self.stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_http2::{ByteBudget, Config, Event};
+    use tollgate_limiter::{Code, Decision};
+
+    use super::*;
+
+    const PATH: &str = "/s/m";
+
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    }
+
+    /// Headers and data of a call on a stream.
+    fn call(stream: u8) -> Vec<u8> {
+        let mut block = vec![0x83, 0x86];
+        for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
+            block.push(0);
+            for text in [name, value] {
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend_from_slice(text.as_bytes());
+            }
+        }
+        [frame(1, 4, stream, &block), frame(0, 1, stream, b"ask")].concat()
+    }
+
+    #[test]
+    fn a_responder_dropped_without_a_response_resets_the_stream() {
+        let config = Config {
+            unary_path: Some(PATH),
+            ..Config::default()
+        };
+        let bodies = Arc::new(ByteBudget::new(1_000_000));
+        let mut http2 = ServerConnection::new(config, Rc::default(), bodies);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        bytes.extend([call(1), call(3), call(5)].concat());
+        let mut input = &bytes[..];
+        for stream in [1, 3, 5] {
+            let Ok(Some(Event::Call(call))) = http2.receive(&mut input, 0) else {
+                panic!("a call on stream {stream}");
+            };
+            assert_eq!(call.stream, stream);
+        }
+        let before = http2.output().len();
+        http2.consume_output(before);
+        let http2 = Rc::new(RefCell::new(http2));
+        let caller = |stream| StreamResponder {
+            http2: Rc::clone(&http2),
+            stream,
+            pending: true,
+        };
+        drop(caller(1));
+        caller(3).release();
+        let decision = Decision::of_code(Code::Ok);
+        let response = EncodedResponse::new(&decision, &[3]);
+        let answer = response.message();
+        caller(5).respond(Ok(response));
+        let http2 = http2.borrow();
+        let reset = frame(3, 0, 1, &Reason::Internal.code().to_be_bytes());
+        assert!(http2.output().starts_with(&reset));
+        assert!(http2.is_closed(1));
+        assert!(!http2.is_closed(3));
+        assert!(http2.is_closed(5));
+        let head = [0, 0, 0, 0, u8::try_from(answer.len()).unwrap()];
+        let data = frame(0, 0, 5, &[&head[..], &answer].concat());
+        let output = http2.output();
+        assert!(output.windows(data.len()).any(|part| part == data));
+    }
+
+    #[test]
+    fn the_input_buffer_is_reused_and_long_enough() {
+        let buffers = Buffers::default();
+        let first = buffers.take_input(100);
+        assert_eq!(first.len(), 100);
+        let address = first.as_ptr();
+        buffers.put_input(first);
+        let again = buffers.take_input(50);
+        assert_eq!((again.as_ptr(), again.len()), (address, 100));
+        buffers.put_input(again);
+        assert_eq!(buffers.take_input(1_000).len(), 1_000);
     }
 }

@@ -15,8 +15,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tollgate_http2::ServerConnection;
 
-use crate::grpc::connection_limits::ConnectionLimits;
-use crate::grpc::context::ServerContext;
+use crate::grpc::context::{ConnectionLimits, ServerContext};
 use crate::net::ShutdownSignal;
 
 /// How many calls are reset before the task yields.

@@ -8,34 +8,22 @@
 mod allocations;
 #[doc(hidden)]
 pub mod bench_harness;
-mod buffers;
 mod connection;
-mod connection_limits;
 mod connection_supervisor;
 mod context;
-mod error;
-mod health;
-mod http_types;
-mod message_size;
-mod protocol;
-mod quota_thread;
-mod responder;
+mod layers;
 mod server;
 mod service;
 mod services;
 mod slow_path;
-mod status;
-mod streaming;
 mod worker_threads;
-mod yielding;
 
 #[doc(hidden)]
 pub use self::bench_harness::BenchHarness;
-pub use self::error::StartError;
-pub use self::health::Health;
 pub use self::server::GrpcServer;
 #[doc(hidden)]
 pub use self::server::{Routes, routes};
+pub use self::service::{Health, StartError};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use self::services::withstand_quota_reports;

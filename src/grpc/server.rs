@@ -1,26 +1,31 @@
 //! The gRPC server: worker threads that serve connections, and the routes behind their fast path.
 //!
+//! The quota service has two threads of its own: one decodes reports and encodes assignments, the
+//! other plans shares. Why not the worker threads: a report can name thousands of buckets, and no
+//! request of a client waits for it, but checks would. Their priority is lower, so that checks go
+//! first where CPU cores are few; beside fully busy ones each has a tenth of a core. Why two: plans
+//! are made in many short turns, and between two of them the reports of all streams would have
+//! theirs.
+//!
 //! What it deliberately does not do: accept connections or know whether they are TLS (`net`).
 
+use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::runtime::{self, Handle};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tollgate_http2::ByteBudget;
 #[doc(hidden)]
 pub use tonic::service::Routes;
 
-use crate::grpc::connection_limits::ConnectionLimits;
-use crate::grpc::context::ServerContext;
-use crate::grpc::error::StartError;
-use crate::grpc::health::Health;
-use crate::grpc::quota_thread::QuotaThread;
-use crate::grpc::service::ServiceContext;
+use crate::grpc::context::{ConnectionLimits, ServerContext};
+use crate::grpc::service::{Health, ServiceContext, StartError};
 use crate::grpc::services;
-use crate::grpc::streaming::StreamingCalls;
 use crate::grpc::worker_threads::WorkerThreads;
 use crate::metrics::Metrics;
-use crate::net::{Connection, serve_each};
+use crate::net::{Connection, lower_priority, serve_each};
 use crate::pipeline::Pipeline;
 use crate::quota::bucket::QuotaTimes;
 use crate::quota::registry::{QuotaBounds, QuotaRegistry};
@@ -42,12 +47,15 @@ pub struct GrpcServer {
     _quota_streams: QuotaThread,
 }
 
+/// One thread of the quota service. When dropped, it ends with its tasks.
+struct QuotaThread {
+    runtime: Handle,
+    /// Nothing is ever sent: the drop is the signal.
+    _running: oneshot::Sender<Infallible>,
+}
+
 /// How many bytes unfinished request bodies may hold. A connection may hold as much as is free, so
 /// anything below two messages would refuse the first one.
-///
-/// # Errors
-///
-/// [`StartError::BodyMemory`] when the setting is below that.
 fn body_memory_max(settings: &Settings) -> Result<u64, StartError> {
     let bytes_min = (settings.message_size_max as u64).saturating_mul(2);
     let Some(bytes) = settings.body_memory_max else {
@@ -97,9 +105,9 @@ impl GrpcServer {
                 pipeline,
                 settings,
                 health,
-                streaming: StreamingCalls::new(settings, metrics),
+                metrics,
                 quotas: &quotas,
-                quota_thread: Some(quota_streams.handle()),
+                quota_thread: Some(&quota_streams.runtime),
             })?,
             limits: ConnectionLimits::new(settings),
             metrics: Arc::clone(metrics),
@@ -117,7 +125,7 @@ impl GrpcServer {
 
     /// Spawns the tasks that move the shares of quotas and keep their leases.
     pub fn spawn_quotas(&self, tasks: &mut JoinSet<()>) {
-        let thread = self.quota_plans.handle();
+        let thread = &self.quota_plans.runtime;
         tasks.spawn_on(Arc::clone(&self.quotas).run(), thread);
         tasks.spawn_on(Arc::clone(&self.quotas).keep_leases(), thread);
     }
@@ -174,7 +182,7 @@ pub fn routes(
         pipeline,
         settings,
         health,
-        streaming: StreamingCalls::new(settings, metrics),
+        metrics,
         quotas: &quotas(pipeline, settings)?,
         quota_thread: None,
     })
@@ -195,4 +203,28 @@ fn quotas(pipeline: &Pipeline, settings: &Settings) -> Result<Arc<QuotaRegistry>
     };
     let parts = pipeline.quota_parts();
     Ok(Arc::new(QuotaRegistry::new(parts, times, bounds, replica)))
+}
+
+// === impl QuotaThread ===
+
+impl QuotaThread {
+    /// Starts it, with this name.
+    fn start(name: &str) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (running, ended) = oneshot::channel();
+        let run = move || {
+            lower_priority();
+            let _ = runtime.block_on(ended);
+        };
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)?;
+        Ok(Self {
+            runtime: handle,
+            _running: running,
+        })
+    }
 }

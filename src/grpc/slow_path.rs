@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
-use tollgate_http2::{Reason, ServerConnection};
+use tollgate_http2::{HeaderList, Reason, RequestHead, ServerConnection};
 use tonic::body::Body as TonicBody;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::grpc::http_types::fields;
 use crate::metrics::Counter;
 
 /// Parts of responses up to this length are sent without counting them: probes of health are
@@ -77,6 +77,46 @@ pub(crate) struct UnsentBodies {
     pub(crate) connection: Arc<ConnectionAnswers>,
     /// Counts responses that are reset because there is none.
     pub(crate) unread: Counter,
+}
+
+/// The head as a request. None if a part of it is invalid.
+///
+/// An invalid authority is left out, since no method depends on it. gRPC's C core sends one for a
+/// target with several addresses: `127.0.0.1:1,127.0.0.1:2`.
+pub(crate) fn http_request(head: &RequestHead) -> Option<Request<()>> {
+    let mut request = Request::new(());
+    *request.version_mut() = Version::HTTP_2;
+    *request.method_mut() = Method::from_bytes(head.method()).ok()?;
+    let mut uri = http::uri::Parts::default();
+    if let Some(authority) = head.authority() {
+        uri.authority = Authority::try_from(authority).ok();
+    }
+    if request.method() != Method::CONNECT {
+        let scheme = head.scheme().map(Scheme::try_from).transpose().ok()?;
+        uri.path_and_query = Some(PathAndQuery::try_from(head.path()?).ok()?);
+        uri.scheme = scheme.filter(|_| uri.authority.is_some());
+    }
+    *request.uri_mut() = Uri::from_parts(uri).ok()?;
+    *request.headers_mut() = header_map(head.headers())?;
+    Some(request)
+}
+
+/// The list as a map. None if it has too many headers or an invalid one.
+pub(crate) fn header_map(list: &HeaderList) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in list.iter() {
+        let name = HeaderName::from_lowercase(name).ok()?;
+        let value = HeaderValue::from_bytes(value).ok()?;
+        headers.try_append(name, value).ok()?;
+    }
+    Some(headers)
+}
+
+/// The name and the value of each header.
+pub(crate) fn fields(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers
+        .iter()
+        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
 /// Answers a request with `routes`.

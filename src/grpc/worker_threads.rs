@@ -20,8 +20,8 @@ use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet};
 
-use crate::grpc::connection;
-use crate::grpc::context::{ServerContext, ThreadContext};
+use crate::grpc::connection::{self, ThreadContext};
+use crate::grpc::context::ServerContext;
 use crate::net::{Connection, DetachedConnection, ShutdownSignal};
 use crate::pipeline::{Batcher, Submission};
 

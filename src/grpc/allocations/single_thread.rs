@@ -19,8 +19,7 @@ use tonic::service::Routes;
 use crate::capture::Capture;
 use crate::clock::{Clock, ManualClock};
 use crate::decisions::Decisions;
-use crate::grpc::connection_limits::ConnectionLimits;
-use crate::grpc::context::ServerContext;
+use crate::grpc::context::{ConnectionLimits, ServerContext};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{

@@ -1,17 +1,43 @@
-//! What the calls of tollgate's API and of Kuadrant's have in common: their caller and durations.
+//! What the calls of tollgate's API and of Kuadrant's have in common: their caller, and why a call
+//! has no answer: a gRPC status with the standard details of `google.rpc`.
+//!
+//! | detail | where |
+//! | --- | --- |
+//! | `ErrorInfo` | always: a reason, and the domain `tollgate` |
+//! | `BadRequest` | a field is invalid |
+//! | `ResourceInfo` | a reservation is not known |
+//! | `RetryInfo` | UNAVAILABLE |
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use prost_types::Duration as Sent;
 use tokio::time::timeout;
 use tollgate_http2::grpc;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::api_error::deadline_exceeded;
-use crate::pipeline::Pipeline;
-use crate::store::Deadline;
+use crate::answer_memory::AnswerMemoryFull;
+use crate::pipeline::{ApiError, Pipeline, RequestError};
+use crate::store::{Deadline, StoreError};
 use crate::tracing::TraceParent;
+
+/// The domain of the reasons.
+const DOMAIN: &str = "tollgate";
+
+/// The type of the resource that is not known.
+const RESERVATION: &str = "tollgate.v1.Reservation";
+
+/// How long a caller should wait before it sends a call again that tollgate cannot decide now.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest id that is repeated in an error, in characters.
+const SHOWN_ID_CHARS_MAX: usize = 256;
+
+/// Fields that errors of the pipeline begin with.
+const FIELDS: [&str; 5] = ["domain", "descriptors", "hits", "reservation", "expires"];
 
 /// Who made a call, as its metadata says.
 #[derive(Clone, Copy)]
@@ -35,6 +61,94 @@ pub(super) fn expiry_ms(sent: &Sent) -> Result<NonZeroU32, &'static str> {
         .saturating_add(nanos.div_ceil(1_000_000));
     let ms = u32::try_from(ms).unwrap_or(u32::MAX);
     NonZeroU32::new(ms).ok_or("is 0; send 1 ms to a day")
+}
+
+/// A field of a call is invalid.
+pub(super) fn invalid_field(field: &str, why: &str) -> Status {
+    let message = format!("{field} {why}");
+    let mut details = info("INVALID_FIELD");
+    details.add_bad_request_violation(field, why);
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// The call is not what the service needs.
+pub(super) fn invalid_call(why: impl Into<String>) -> Status {
+    Status::with_error_details(Code::InvalidArgument, why, info("INVALID_CALL"))
+}
+
+/// The deadline of a stream has passed.
+pub(super) fn deadline_exceeded() -> Status {
+    api_status(StoreError::DeadlineExceeded.into(), "")
+}
+
+/// There is no memory for an answer.
+pub(super) fn answer_memory_full(error: AnswerMemoryFull) -> Status {
+    Status::with_error_details(
+        Code::ResourceExhausted,
+        error.to_string(),
+        info("ANSWER_MEMORY_FULL"),
+    )
+}
+
+/// tollgate has a defect, or the system does.
+pub(super) fn internal(why: impl Into<String>) -> Status {
+    Status::with_error_details(Code::Internal, why, info("INTERNAL"))
+}
+
+/// The status of a call for the reservation of this id.
+pub(super) fn api_status(error: ApiError, id: &str) -> Status {
+    let message = error.to_string();
+    match error {
+        ApiError::Invalid(why) => invalid(why),
+        ApiError::Unknown(why) => {
+            let mut details = info("UNKNOWN_RESERVATION");
+            let id: String = id.chars().take(SHOWN_ID_CHARS_MAX).collect();
+            details.set_resource_info(RESERVATION, id, "", why);
+            Status::with_error_details(Code::NotFound, message, details)
+        }
+        ApiError::Request(error) => request_status(error, message),
+    }
+}
+
+fn request_status(error: RequestError, message: String) -> Status {
+    let reason = match &error {
+        RequestError::EmptyDomain => {
+            return invalid_field("domain", "is empty; send the domain of the rules");
+        }
+        RequestError::NoDescriptors => {
+            return invalid_field("descriptors", "is empty; send at least one");
+        }
+        RequestError::Invalid(_) => return invalid(message),
+        RequestError::Malformed(_) => "MALFORMED",
+        RequestError::TooManyDescriptors { .. } => "TOO_MANY_DESCRIPTORS",
+        RequestError::TooManyEntries { .. } => "TOO_MANY_ENTRIES",
+        RequestError::TooManyMatchingSteps => "TOO_MANY_MATCHING_STEPS",
+        RequestError::AnswerTooLarge { .. } => "ANSWER_TOO_LARGE",
+        RequestError::NoRules => "NO_RULES",
+        RequestError::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
+        RequestError::Store(StoreError::Overloaded { .. }) => "OVERLOADED",
+        RequestError::Store(StoreError::Full { .. }) => "MEMORY_FULL",
+        RequestError::Store(_) => "STORE_UNAVAILABLE",
+    };
+    let code = Status::from(error).code();
+    let mut details = info(reason);
+    if code == Code::Unavailable {
+        details.set_retry_info(Some(RETRY_AFTER));
+    }
+    Status::with_error_details(code, message, details)
+}
+
+/// The status of a message that may begin with a field.
+fn invalid(message: String) -> Status {
+    let field = message.split_once(' ');
+    match field.filter(|(field, _)| FIELDS.contains(field)) {
+        Some((field, why)) => invalid_field(field, why),
+        None => invalid_call(message),
+    }
+}
+
+fn info(reason: &str) -> ErrorDetails {
+    ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new())
 }
 
 // === impl Caller ===
@@ -65,6 +179,34 @@ impl Caller {
             Some(time) => timeout(time, call)
                 .await
                 .unwrap_or_else(|_| Err(deadline_exceeded())),
+        }
+    }
+}
+
+// === impl ApiError ===
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::Request(RequestError::Store(error))
+    }
+}
+
+// === impl Status ===
+
+impl From<RequestError> for Status {
+    fn from(error: RequestError) -> Self {
+        let words = error.to_string();
+        match error {
+            RequestError::Malformed(_) => Self::internal(words),
+            RequestError::EmptyDomain | RequestError::NoDescriptors | RequestError::Invalid(_) => {
+                Self::invalid_argument(words)
+            }
+            RequestError::TooManyDescriptors { .. }
+            | RequestError::TooManyEntries { .. }
+            | RequestError::TooManyMatchingSteps
+            | RequestError::AnswerTooLarge { .. } => Self::resource_exhausted(words),
+            RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
+            RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
         }
     }
 }

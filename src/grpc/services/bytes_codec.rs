@@ -5,40 +5,42 @@
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{
+    Codec, CompressionEncoding, DecodeBuf, Decoder, EnabledCompressionEncodings, EncodeBuf, Encoder,
+};
+use tonic::server::Grpc;
 
 /// Messages are received as bytes, and sent as bytes.
 #[derive(Debug, Default)]
 pub(super) struct BytesCodec;
 
-/// Copies an encoded message.
-#[derive(Debug)]
-pub(super) struct EncodedMessages;
-
-/// Takes the bytes of a message.
-#[derive(Debug)]
-pub(super) struct WaitingMessages;
+/// Serves methods whose messages are bytes, and whose requests may be compressed.
+pub(super) fn bytes_methods(message_size_max: usize) -> Grpc<BytesCodec> {
+    let mut accepted = EnabledCompressionEncodings::default();
+    accepted.enable(CompressionEncoding::Gzip);
+    Grpc::new(BytesCodec)
+        .apply_compression_config(accepted, EnabledCompressionEncodings::default())
+        .apply_max_message_size_config(Some(message_size_max), None)
+}
 
 // === impl BytesCodec ===
 
 impl Codec for BytesCodec {
     type Encode = Bytes;
     type Decode = Bytes;
-    type Encoder = EncodedMessages;
-    type Decoder = WaitingMessages;
+    type Encoder = Self;
+    type Decoder = Self;
 
-    fn encoder(&mut self) -> EncodedMessages {
-        EncodedMessages
+    fn encoder(&mut self) -> Self {
+        Self
     }
 
-    fn decoder(&mut self) -> WaitingMessages {
-        WaitingMessages
+    fn decoder(&mut self) -> Self {
+        Self
     }
 }
 
-// === impl EncodedMessages ===
-
-impl Encoder for EncodedMessages {
+impl Encoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -48,9 +50,7 @@ impl Encoder for EncodedMessages {
     }
 }
 
-// === impl WaitingMessages ===
-
-impl Decoder for WaitingMessages {
+impl Decoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 

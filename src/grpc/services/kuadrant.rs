@@ -10,8 +10,7 @@ use tollgate_limiter::{Code, Entry, Hits, Otherwise, Request as LimiterRequest};
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
-use super::api_call::{Caller, expiry_ms};
-use super::api_error::{api_status, internal, invalid_field};
+use super::api_call::{Caller, api_status, expiry_ms, internal, invalid_field};
 use crate::grpc::service::GrpcService;
 use crate::pipeline::{
     API_HITS_MAX, ApiAnswer, ApiRequest, ApiStep, Pipeline, RESERVATION_ID_BYTES_MAX,

@@ -1,25 +1,26 @@
-//! Every gRPC service behind the fast path, one file each and one line in [`SERVICES`].
+//! Every gRPC service behind the fast path, one file each and one line in [`SERVICES`]. Those that
+//! tonic brings, health and reflection, are here.
 
 mod api_call;
-mod api_error;
 mod bytes_codec;
-mod health;
 mod kuadrant;
 mod quota;
 #[cfg(any(test, fuzzing))]
 mod quota_fuzz;
 mod rate_limit;
 mod rate_limits;
-mod reflection;
 
+use tonic::codec::CompressionEncoding;
 use tonic::service::{Routes, RoutesBuilder};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
+use tonic_reflection::server::Builder;
 
 #[cfg(fuzzing)]
 pub use self::quota_fuzz::withstand_quota_reports;
-use crate::grpc::error::StartError;
-use crate::grpc::protocol::require_grpc;
-use crate::grpc::service::{GrpcService, ServiceContext};
-use crate::grpc::streaming::StreamingMethods;
+use crate::grpc::layers::{StreamingMethods, layered};
+use crate::grpc::service::{GrpcService, ServiceContext, StartError};
+use crate::proto::PUBLISHED_DESCRIPTORS;
 
 /// The table of services.
 static SERVICES: &[GrpcService] = &[
@@ -27,10 +28,57 @@ static SERVICES: &[GrpcService] = &[
     rate_limits::SERVICE,
     kuadrant::SERVICE,
     quota::SERVICE,
-    health::SERVICE,
-    reflection::V1,
-    reflection::V1ALPHA,
+    HEALTH,
+    REFLECTION,
 ];
+
+/// The largest request of health and reflection, in bytes: a name, and many calls may be open.
+const NAME_BYTES_MAX: usize = 16 * 1024;
+
+/// `grpc.health.v1.Health`, for the whole server and for the rate limit service.
+const HEALTH: GrpcService = GrpcService {
+    streaming: &[StreamingMethods {
+        path_prefix: "/grpc.health.v1.Health/Watch",
+        requests_stream: false,
+    }],
+    add: |routes, context| {
+        let service = HealthService::from_health_reporter(context.health.0.clone());
+        let server = HealthServer::new(service)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(NAME_BYTES_MAX);
+        routes.add_service(server);
+        Ok(())
+    },
+};
+
+/// `grpc.reflection`, in both of its versions: tools such as grpcurl read the services from it, and
+/// older ones use the alpha.
+const REFLECTION: GrpcService = GrpcService {
+    streaming: &[StreamingMethods {
+        path_prefix: "/grpc.reflection.",
+        requests_stream: true,
+    }],
+    add: |routes, _| {
+        let v1 = published()
+            .build_v1()?
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(NAME_BYTES_MAX);
+        let v1alpha = published()
+            .build_v1alpha()?
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(NAME_BYTES_MAX);
+        routes.add_service(v1).add_service(v1alpha);
+        Ok(())
+    },
+};
+
+fn published() -> Builder<'static> {
+    Builder::configure()
+        .register_encoded_file_descriptor_set(PUBLISHED_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // Details of errors, which tools decode by reflection.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+}
 
 /// tonic's routes to all services.
 ///
@@ -42,20 +90,31 @@ pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError>
     for service in SERVICES {
         (service.add)(&mut routes, context)?;
     }
-    Ok(require_grpc(routes.routes(), is_client_streaming).prepare())
+    let (pipeline, settings, metrics) = (context.pipeline, context.settings, context.metrics);
+    Ok(layered(
+        routes.routes(),
+        pipeline,
+        settings,
+        metrics,
+        streaming_methods,
+    )
+    .prepare())
 }
 
 /// Whether a path is one of a streaming method.
 pub(crate) fn is_streaming(path: &str) -> bool {
-    streaming_methods().any(|methods| methods.contain(path.as_bytes()))
+    streaming_methods(path).is_some()
 }
 
 /// Whether a path is one of a method whose requests stream: their bodies may go on as long as the
 /// client likes.
 pub(crate) fn is_client_streaming(path: &[u8]) -> bool {
-    streaming_methods().any(|methods| methods.requests_stream && methods.contain(path))
+    let methods = std::str::from_utf8(path).ok().and_then(streaming_methods);
+    methods.is_some_and(|methods| methods.requests_stream)
 }
 
-fn streaming_methods() -> impl Iterator<Item = &'static StreamingMethods> {
-    SERVICES.iter().flat_map(|service| service.streaming)
+/// The streaming methods that a path is one of.
+fn streaming_methods(path: &str) -> Option<&'static StreamingMethods> {
+    let mut methods = SERVICES.iter().flat_map(|service| service.streaming);
+    methods.find(|methods| path.starts_with(methods.path_prefix))
 }

@@ -9,7 +9,7 @@ use tollgate_http2::grpc;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
-use crate::grpc::message_size::{Decoded, MessageSizeLimit};
+use crate::grpc::layers::Decoded;
 use crate::grpc::service::GrpcService;
 use crate::pipeline::Pipeline;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
@@ -23,12 +23,10 @@ use crate::tracing::TraceParent;
 pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[],
     add: |routes, context| {
-        let settings = context.settings;
         let server = RateLimitServiceServer::new(UnusualCalls(Arc::clone(context.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(settings.message_size_max);
-        let pipeline = Arc::clone(context.pipeline);
-        routes.add_service(MessageSizeLimit::new(server, pipeline));
+            .max_decoding_message_size(context.settings.message_size_max);
+        routes.add_service(server);
         Ok(())
     },
 };

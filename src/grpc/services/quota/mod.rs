@@ -9,14 +9,10 @@
 //!
 //! What it deliberately does not do: apportion (`quota`).
 
-mod assignments;
-mod codec;
 mod exchange;
 mod waiting_report;
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -25,19 +21,17 @@ use http::{Request as HttpRequest, Response as HttpResponse};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tonic::body::Body;
-use tonic::codec::{CompressionEncoding, EnabledCompressionEncodings};
-use tonic::codegen::Service;
+use tonic::codegen::{BoxFuture, Service};
 use tonic::metadata::MetadataMap;
-use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::server::{NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
-use self::assignments::Assignments;
-use self::exchange::Exchange;
+use self::exchange::{Assignments, Exchange};
 #[cfg(any(test, fuzzing))]
 pub(super) use self::waiting_report::WaitingReport;
-use super::bytes_codec::BytesCodec;
+use super::bytes_codec::bytes_methods;
+use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
-use crate::grpc::streaming::StreamingMethods;
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_server::SERVICE_NAME;
 use crate::quota::registry::QuotaRegistry;
 
@@ -53,21 +47,19 @@ const ENCODED_WAITING_MAX: usize = 1;
 const METHOD: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
-const STREAMING: &[StreamingMethods] = &[StreamingMethods {
-    path_prefix: "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/",
-    requests_stream: true,
-}];
-
 /// Envoy's quota service.
 pub(super) const SERVICE: GrpcService = GrpcService {
-    streaming: STREAMING,
+    streaming: &[StreamingMethods {
+        path_prefix: "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/",
+        requests_stream: true,
+    }],
     add: |routes, context| {
         let quotas = Quotas {
             registry: Arc::clone(context.quotas),
             thread: context.quota_thread.cloned(),
             message_size_max: context.settings.message_size_max,
         };
-        routes.add_service(context.streaming.bound(quotas, STREAMING));
+        routes.add_service(quotas);
         Ok(())
     },
 };
@@ -146,7 +138,7 @@ impl StreamingService<Bytes> for Quotas {
 impl Service<HttpRequest<Body>> for Quotas {
     type Response = HttpResponse<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse<Body>, Infallible>> + Send>>;
+    type Future = BoxFuture<HttpResponse<Body>, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -159,12 +151,8 @@ impl Service<HttpRequest<Body>> for Quotas {
         }
         let quotas = self.clone();
         Box::pin(async move {
-            let mut compression = EnabledCompressionEncodings::default();
-            compression.enable(CompressionEncoding::Gzip);
-            let mut grpc = Grpc::new(BytesCodec)
-                .apply_compression_config(compression, EnabledCompressionEncodings::default())
-                .apply_max_message_size_config(Some(quotas.message_size_max), None);
-            Ok(grpc.streaming(quotas, request).await)
+            let mut methods = bytes_methods(quotas.message_size_max);
+            Ok(methods.streaming(quotas, request).await)
         })
     }
 }

@@ -5,7 +5,6 @@
 //! carried out. Now and then the other tasks of the thread run.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,14 +12,13 @@ use bytes::Bytes;
 use http::{Request as HttpRequest, Response as HttpResponse};
 use prost::Message as _;
 use tonic::body::Body;
-use tonic::codec::{CompressionEncoding, EnabledCompressionEncodings};
-use tonic::codegen::Service;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::{NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 
 use super::carry_out::{ApiCalls, CallSize};
-use crate::grpc::services::api_error::invalid_field;
-use crate::grpc::services::bytes_codec::BytesCodec;
+use crate::grpc::services::api_call::invalid_field;
+use crate::grpc::services::bytes_codec::bytes_methods;
 use crate::pipeline::fields::{Fields, Value};
 use crate::pipeline::{API_CALLS_MAX, give_way};
 use crate::proto::tollgate::v1 as proto;
@@ -152,11 +150,9 @@ impl ApiCalls {
     }
 }
 
-pub(super) type AnswerFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
-
 impl UnaryService<Bytes> for ApiCalls {
     type Response = Bytes;
-    type Future = AnswerFuture<Response<Bytes>, Status>;
+    type Future = BoxFuture<Response<Bytes>, Status>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         Box::pin(self.clone().batch(request))
@@ -176,7 +172,7 @@ where
 {
     type Response = HttpResponse<Body>;
     type Error = Infallible;
-    type Future = AnswerFuture<HttpResponse<Body>, Infallible>;
+    type Future = BoxFuture<HttpResponse<Body>, Infallible>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(cx)
@@ -189,15 +185,11 @@ where
         }
         let (calls, message_size_max) = (self.calls.clone(), self.message_size_max);
         Box::pin(async move {
-            let mut compression = EnabledCompressionEncodings::default();
-            compression.enable(CompressionEncoding::Gzip);
-            let mut grpc = Grpc::new(BytesCodec)
-                .apply_compression_config(compression, EnabledCompressionEncodings::default())
-                .apply_max_message_size_config(Some(message_size_max), None);
+            let mut methods = bytes_methods(message_size_max);
             Ok(if is_batch {
-                grpc.unary(calls, request).await
+                methods.unary(calls, request).await
             } else {
-                grpc.streaming(calls, request).await
+                methods.streaming(calls, request).await
             })
         })
     }

@@ -3,8 +3,7 @@
 use tollgate_limiter::{Entry, Hits, OnExpiry, Otherwise, Request};
 use tonic::Status;
 
-use crate::grpc::services::api_call::expiry_ms;
-use crate::grpc::services::api_error::{internal, invalid_field};
+use crate::grpc::services::api_call::{expiry_ms, internal, invalid_field};
 use crate::pipeline::{ApiStep, new_reservation_id};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;

@@ -1,16 +1,16 @@
-//! Carries out one call, for unary methods, batches and streams.
+//! Carries out one call, for unary methods, batches and streams, and makes the message of its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
+use tollgate_limiter::{Code, ReservationOutcome};
 use tonic::{Request, Status};
 
-use super::answers::{answer, failure};
 use super::calls::{descriptors_of, fill_id, id_of, read};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::grpc::services::api_call::Caller;
-use crate::grpc::services::api_error::{answer_memory_full, api_status, invalid_call};
-use crate::pipeline::{ApiRequest, BatchProgress, Pipeline};
+use crate::grpc::services::api_call::{Caller, answer_memory_full, api_status, invalid_call};
+use crate::pipeline::{ApiAnswer, ApiLimit, ApiRequest, BatchProgress, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -20,7 +20,7 @@ const TAGGED_BYTES: usize = 24;
 
 /// The service over the pipeline. Clones share it.
 #[derive(Clone)]
-pub(super) struct ApiCalls(Arc<Pipeline>);
+pub(super) struct ApiCalls(pub(super) Arc<Pipeline>);
 
 /// How much memory calls need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,106 @@ pub(super) struct CallSize {
     descriptors: u64,
     /// What they need themselves.
     pub(super) request_bytes: u64,
+}
+
+/// The answer to a call.
+fn answer(call: Call, answer: ApiAnswer) -> Answer {
+    let verdict = verdict(answer.verdict);
+    let reset = answer.reset_us.map(duration);
+    let retry_after = answer.retry_us.map(duration);
+    let expires = answer
+        .expires_ms
+        .map(|ms| duration(u64::from(ms).saturating_mul(1_000)));
+    let passed = answer.verdict == Code::Ok;
+    let limits = answer.limits.into_iter().map(limit).collect();
+    let remaining = answer.remaining;
+    let settle = |reservation, settled: bool| {
+        Answer::Settle(proto::SettleResponse {
+            reservation,
+            reserved: if settled { answer.settled.reserved } else { 0 },
+            committed: if settled { answer.settled.committed } else { 0 },
+            repeated: answer.reservation == ReservationOutcome::SettledBefore,
+            remaining,
+            reset,
+            expires: if settled { None } else { expires },
+            limits: Vec::new(),
+        })
+    };
+    let mut made = match call {
+        Call::Check(_) | Call::Peek(_) => Answer::Check(proto::CheckResponse {
+            verdict,
+            remaining,
+            reset,
+            retry_after,
+            limits: Vec::new(),
+        }),
+        Call::Reserve(call) => Answer::Reserve(proto::ReserveResponse {
+            verdict,
+            reservation: if passed {
+                call.reservation
+            } else {
+                String::new()
+            },
+            hits: answer.hits,
+            expires: expires.filter(|_| passed),
+            remaining,
+            reset,
+            retry_after,
+            limits: Vec::new(),
+        }),
+        Call::Extend(call) => settle(call.reservation, false),
+        Call::Commit(call) => settle(call.reservation, true),
+        Call::Release(call) => settle(call.reservation, true),
+    };
+    match &mut made {
+        Answer::Check(answer) => answer.limits = limits,
+        Answer::Reserve(answer) => answer.limits = limits,
+        Answer::Settle(answer) => answer.limits = limits,
+        Answer::Failure(_) => {}
+    }
+    made
+}
+
+/// The answer to a call that failed: the fields of its status.
+pub(super) fn failure(status: &Status) -> Answer {
+    let details = tonic_types::pb::Status::decode(status.details());
+    Answer::Failure(proto::Failure {
+        code: i32::from(status.code()),
+        message: status.message().to_owned(),
+        // They were encoded by this process.
+        details: details.map(|status| status.details).unwrap_or_default(),
+    })
+}
+
+fn limit(limit: ApiLimit) -> proto::LimitStatus {
+    proto::LimitStatus {
+        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        name: limit.name,
+        rule: limit.rule.to_string(),
+        requests_per_unit: limit.requests_per_unit,
+        window: limit.window,
+        verdict: verdict(limit.verdict),
+        remaining: limit.remaining,
+        reset: Some(duration(limit.reset_us)),
+        retry_after: limit.retry_us.map(duration),
+    }
+}
+
+fn verdict(code: Code) -> i32 {
+    let verdict = match code {
+        Code::Ok => proto::Verdict::Ok,
+        Code::OverLimit => proto::Verdict::OverLimit,
+    };
+    verdict.into()
+}
+
+/// A duration to the microsecond.
+fn duration(us: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        // At most 2^64 / 10^6.
+        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
+    }
 }
 
 // === impl CallSize ===
@@ -60,10 +160,6 @@ impl CallSize {
 // === impl ApiCalls ===
 
 impl ApiCalls {
-    pub(super) fn new(pipeline: Arc<Pipeline>) -> Self {
-        Self(pipeline)
-    }
-
     /// Carries out one call that came alone. Its answer holds memory until it is sent.
     pub(super) async fn alone<T>(
         &self,

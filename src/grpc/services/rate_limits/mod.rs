@@ -3,49 +3,125 @@
 //! | file | what |
 //! | --- | --- |
 //! | `calls` | messages of calls |
-//! | `answers` | messages of answers |
-//! | `carry_out` | carries out one call |
-//! | `service` | the methods |
+//! | `carry_out` | carries out one call, and its answer |
 //! | `batch` | the calls of one message |
 //! | `stream` | the calls of one stream, several at once |
 
-mod answers;
 mod batch;
 mod calls;
 mod carry_out;
-mod service;
 mod stream;
 
 use std::sync::Arc;
 
+use tokio_stream::Empty;
 use tonic::codec::CompressionEncoding;
+use tonic::{Request, Response, Status, Streaming};
 
 use self::batch::WithBatches;
 use self::carry_out::ApiCalls;
+use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
-use crate::grpc::streaming::StreamingMethods;
-use crate::proto::tollgate::v1::rate_limits_server::RateLimitsServer;
-
-const STREAMING: &[StreamingMethods] = &[StreamingMethods {
-    path_prefix: "/tollgate.v1.RateLimits/Stream",
-    requests_stream: true,
-}];
+use crate::grpc::services::api_call::internal;
+use crate::proto::tollgate::v1 as proto;
+use crate::proto::tollgate::v1::answer::Answer;
+use crate::proto::tollgate::v1::call::Call;
+use crate::proto::tollgate::v1::rate_limits_server::{RateLimits, RateLimitsServer};
 
 /// tollgate's own API.
 pub(super) const SERVICE: GrpcService = GrpcService {
-    streaming: STREAMING,
+    streaming: &[StreamingMethods {
+        path_prefix: "/tollgate.v1.RateLimits/Stream",
+        requests_stream: true,
+    }],
     add: |routes, context| {
-        let calls = ApiCalls::new(Arc::clone(context.pipeline));
+        let calls = ApiCalls(Arc::clone(context.pipeline));
         let message_size_max = context.settings.message_size_max;
         let service = RateLimitsServer::new(calls.clone())
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(message_size_max);
-        let server = WithBatches {
+        routes.add_service(WithBatches {
             service,
             calls,
             message_size_max,
-        };
-        routes.add_service(context.streaming.bound(server, STREAMING));
+        });
         Ok(())
     },
 };
+
+/// The result of a call that came alone. Each call has one kind of answer.
+macro_rules! alone {
+    ($service:expr, $request:expr, $call:ident, $kind:ident) => {{
+        let (answered, permit) = $service.alone($request, Call::$call).await?;
+        let Answer::$kind(answer) = answered else {
+            return Err(internal("the answer is of another kind"));
+        };
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(permit);
+        Ok(response)
+    }};
+}
+
+// === impl ApiCalls ===
+
+/// The methods, except `Batch` (`batch`) and `Stream` (`stream`).
+#[tonic::async_trait]
+impl RateLimits for ApiCalls {
+    async fn check(
+        &self,
+        request: Request<proto::CheckRequest>,
+    ) -> Result<Response<proto::CheckResponse>, Status> {
+        alone!(self, request, Check, Check)
+    }
+
+    async fn peek(
+        &self,
+        request: Request<proto::CheckRequest>,
+    ) -> Result<Response<proto::CheckResponse>, Status> {
+        alone!(self, request, Peek, Check)
+    }
+
+    async fn reserve(
+        &self,
+        request: Request<proto::ReserveRequest>,
+    ) -> Result<Response<proto::ReserveResponse>, Status> {
+        alone!(self, request, Reserve, Reserve)
+    }
+
+    async fn extend(
+        &self,
+        request: Request<proto::ExtendRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        alone!(self, request, Extend, Settle)
+    }
+
+    async fn commit(
+        &self,
+        request: Request<proto::CommitRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        alone!(self, request, Commit, Settle)
+    }
+
+    async fn release(
+        &self,
+        request: Request<proto::ReleaseRequest>,
+    ) -> Result<Response<proto::SettleResponse>, Status> {
+        alone!(self, request, Release, Settle)
+    }
+
+    async fn batch(
+        &self,
+        _: Request<proto::BatchRequest>,
+    ) -> Result<Response<proto::BatchResponse>, Status> {
+        Err(internal("another service carries out batches"))
+    }
+
+    type StreamStream = Empty<Result<proto::Answer, Status>>;
+
+    async fn stream(
+        &self,
+        _: Request<Streaming<proto::Call>>,
+    ) -> Result<Response<Self::StreamStream>, Status> {
+        Err(internal("another service carries out streams"))
+    }
+}

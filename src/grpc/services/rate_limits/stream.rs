@@ -6,7 +6,7 @@
 //! in memory. Answers wait encoded. After each start the other tasks of the thread run.
 
 use std::convert::Infallible;
-use std::future::ready;
+use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,13 +20,11 @@ use tokio_stream::Stream;
 use tonic::server::StreamingService;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::answers::failure;
-use super::batch::{AnswerFuture, malformed};
-use super::carry_out::{ApiCalls, CallSize};
+use super::batch::malformed;
+use super::carry_out::{ApiCalls, CallSize, failure};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::grpc::services::api_call::Caller;
-use crate::grpc::services::api_error::{deadline_exceeded, internal};
-use crate::grpc::yielding::yield_to_others;
+use crate::grpc::context::yield_to_others;
+use crate::grpc::services::api_call::{Caller, deadline_exceeded, internal};
 use crate::proto::tollgate::v1::{Answer, Call};
 
 /// Most calls in progress, with those whose answers were not sent yet.
@@ -147,7 +145,7 @@ impl Answers {
 impl StreamingService<Bytes> for ApiCalls {
     type Response = Bytes;
     type ResponseStream = Answers;
-    type Future = AnswerFuture<Response<Answers>, Status>;
+    type Future = Ready<Result<Response<Answers>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
         let (caller, connection) = (self.caller(&request), self.connection(&request));
@@ -156,7 +154,7 @@ impl StreamingService<Bytes> for ApiCalls {
         let answers = Answers::new(self.clone(), caller, connection, request.into_inner());
         let mut response = Response::new(answers);
         response.extensions_mut().insert(Arc::new(permit));
-        Box::pin(ready(Ok(response)))
+        ready(Ok(response))
     }
 }
 
