@@ -96,9 +96,13 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "tower",
         &["admin", "grpc_client"],
-        "two modules layer HTTP, and one builds a client connection",
+        "one module layers HTTP, and one builds a client connection",
     ),
-    ("axum", &["admin", "grpc/layers.rs"], "one module routes HTTP, and one file layers gRPC"),
+    (
+        "axum",
+        &["admin", "grpc/layers.rs"],
+        "one module routes HTTP, and one file layers gRPC",
+    ),
     (
         "anyhow",
         &["cli", "main.rs"],
@@ -152,7 +156,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "subtle",
-        &["admin/token.rs"],
+        &["admin/guard.rs"],
         "one secret is compared with a client's input",
     ),
     (

@@ -1,14 +1,29 @@
-//! Bodies of `POST /reset` and `POST /shadow`: bounded in size, number and time, and parsed
-//! strictly.
+//! `POST /reset` forgets the buckets of one descriptor, `POST /shadow` keeps one rule in shadow
+//! mode until a time.
+//!
+//! Their bodies are bounded in size, number and time, and parsed strictly. Each request for a
+//! change is one log line of the audit and one count.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use axum::Extension;
 use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::response::Response;
 use tokio::time::timeout;
 
 use super::AdminState;
-use super::failure::ApiFailure;
+use super::http::{Client, ClientConnection};
+use super::query::{ApiFailure, json_response};
+use crate::admin_api::{
+    Entry, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
+    ValueMode, parse_time, time_text,
+};
+use crate::metrics::AUDIT_LOG;
+use crate::pipeline::{BucketReset, ResetError, SHADOW_SECONDS_MAX, Shadow, ShadowError};
+use tollgate_limiter::Timestamp;
 
 /// Largest body, in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -21,6 +36,181 @@ pub(super) const BODIES_MAX: usize = 256;
 
 /// Changes in progress.
 pub(super) const CHANGES_MAX: usize = 16;
+
+const RESET_FORM: &str = r#"{"domain":"DOMAIN","descriptor":[{"key":"KEY","value":"VALUE"}]}"#;
+
+const SHADOW_FORM: &str =
+    r#"{"domain":"DOMAIN","rule":"RULE","for_seconds":SECONDS}, or "until":"2030-01-01T00:00:00Z""#;
+
+/// Longest text of a field that a client sent, in bytes.
+const FIELD_BYTES_MAX: usize = 1_024;
+
+/// A request for a change.
+pub(super) struct Change<'a> {
+    /// `reset` or `shadow`.
+    pub(super) name: &'static str,
+    /// The client.
+    pub(super) client: &'a ClientConnection,
+    /// What was asked for, in words.
+    pub(super) what: String,
+}
+
+pub(super) async fn reset(
+    State(state): State<AdminState>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, ApiFailure> {
+    let mut change = Change {
+        name: "reset",
+        client: &client,
+        what: String::new(),
+    };
+    let outcome = match read_json::<ResetRequest>(&state, body, RESET_FORM).await {
+        Err(failure) => Err(failure),
+        Ok(request) => {
+            change.what = descriptor_words(&state, &request.domain, &request.descriptor);
+            reset_buckets(&state, request).await
+        }
+    };
+    change.record(&state, &outcome, |resets| {
+        let existed = resets.iter().filter(|reset| reset.existed).count();
+        format!("{existed} of {} buckets existed", resets.len())
+    });
+    let buckets = outcome?.into_iter().map(|reset| ResetBucket {
+        rule: reset.rule,
+        existed: reset.existed,
+    });
+    let response = ResetResponse {
+        instance: state.api.instance.to_string(),
+        at: time_text(state.api.clock.now()),
+        reset: buckets.collect(),
+    };
+    Ok(json_response(StatusCode::OK, &response))
+}
+
+async fn reset_buckets(
+    state: &AdminState,
+    request: ResetRequest,
+) -> Result<Vec<BucketReset>, ApiFailure> {
+    if request.domain.is_empty() || request.descriptor.is_empty() {
+        let why = format!("the domain or the descriptor is empty; send {RESET_FORM}");
+        return Err(ApiFailure::invalid(why));
+    }
+    let entries = request.descriptor.into_iter();
+    let entries: Vec<_> = entries.map(|entry| (entry.key, entry.value)).collect();
+    let _permit = state.api.changes.acquire().await;
+    let reset = state.api.pipeline.reset(&request.domain, &entries).await;
+    reset.map_err(|error| {
+        let status = match &error {
+            ResetError::NoRules | ResetError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ResetError::UnknownDomain(_) | ResetError::NoLimit => StatusCode::NOT_FOUND,
+            ResetError::Excess(_) => StatusCode::BAD_REQUEST,
+        };
+        ApiFailure::new(status, error.to_string())
+    })
+}
+
+/// The list as the API shows it.
+pub(super) fn shadowed_rules(shadows: Vec<Shadow>) -> Vec<ShadowedRule> {
+    let shadows = shadows.into_iter().map(|shadow| ShadowedRule {
+        domain: shadow.domain,
+        rule: shadow.rule,
+        until: time_text(shadow.until),
+    });
+    shadows.collect()
+}
+
+pub(super) async fn shadow(
+    State(state): State<AdminState>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, ApiFailure> {
+    let mut change = Change {
+        name: "shadow",
+        client: &client,
+        what: String::new(),
+    };
+    let outcome = match read_json::<ShadowRequest>(&state, body, SHADOW_FORM).await {
+        Err(failure) => Err(failure),
+        Ok(request) => {
+            change.what = format!("{}: {}", request.domain, request.rule);
+            set_shadow(&state, request).await
+        }
+    };
+    change.record(&state, &outcome, |(until, _)| match until {
+        Some(until) => format!("in shadow mode until {}", time_text(*until)),
+        None => "no longer in shadow mode by POST /shadow".to_owned(),
+    });
+    let (_, shadows) = outcome?;
+    let response = ShadowResponse {
+        instance: state.api.instance.to_string(),
+        at: time_text(state.api.clock.now()),
+        shadowed: shadowed_rules(shadows),
+    };
+    Ok(json_response(StatusCode::OK, &response))
+}
+
+/// Changes the list; returns the end that was asked for, and the list.
+async fn set_shadow(
+    state: &AdminState,
+    request: ShadowRequest,
+) -> Result<(Option<Timestamp>, Vec<Shadow>), ApiFailure> {
+    let until = end_of(&request, state.api.clock.now())?;
+    let _permit = state.api.changes.acquire().await;
+    let generations = Arc::clone(&state.generations);
+    // It copies the rules.
+    let set = tokio::task::spawn_blocking(move || {
+        generations.set_shadow(&request.domain, &request.rule, until)
+    });
+    let set = set
+        .await
+        .map_err(|error| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    match set {
+        Ok(shadows) => Ok((until, shadows)),
+        Err(error) => {
+            let status = match error {
+                ShadowError::NoRules => StatusCode::SERVICE_UNAVAILABLE,
+                ShadowError::UnknownRule => StatusCode::NOT_FOUND,
+                ShadowError::TooMany => StatusCode::BAD_REQUEST,
+            };
+            Err(ApiFailure::new(status, error.to_string()))
+        }
+    }
+}
+
+/// When the shadow mode ends; none for now.
+fn end_of(request: &ShadowRequest, now: Timestamp) -> Result<Option<Timestamp>, ApiFailure> {
+    if request.domain.is_empty() || request.rule.is_empty() {
+        let why = format!("the domain or the rule is empty; send {SHADOW_FORM}");
+        return Err(ApiFailure::invalid(why));
+    }
+    let latest = now.plus_us(SHADOW_SECONDS_MAX.saturating_mul(1_000_000));
+    let until = match (&request.until, request.for_seconds) {
+        (None, Some(0)) => return Ok(None),
+        (None, Some(seconds)) => now.plus_us(seconds.saturating_mul(1_000_000)),
+        (Some(until), None) => parse_time(until).ok_or_else(|| {
+            ApiFailure::invalid(format!(
+                "until {until:?} is invalid; use RFC 3339 in UTC, such as 2030-01-01T00:00:00Z"
+            ))
+        })?,
+        _ => {
+            let why =
+                format!("exactly one of until and for_seconds must be set; send {SHADOW_FORM}");
+            return Err(ApiFailure::invalid(why));
+        }
+    };
+    if until <= now {
+        let why = "until is not in the future; set \"for_seconds\": 0 to end a shadow mode";
+        return Err(ApiFailure::invalid(why));
+    }
+    if until > latest {
+        let why = format!(
+            "the end is more than {SHADOW_SECONDS_MAX} seconds from now, which is 7 days; choose an earlier one"
+        );
+        return Err(ApiFailure::invalid(why));
+    }
+    Ok(Some(until))
+}
 
 /// Reads and parses a body; `form` is an example of a good one.
 pub(super) async fn read_json<T: serde::de::DeserializeOwned>(
@@ -47,4 +237,68 @@ pub(super) async fn read_json<T: serde::de::DeserializeOwned>(
     })?;
     serde_json::from_slice(&body)
         .map_err(|error| ApiFailure::invalid(format!("the body is invalid: {error}; send {form}")))
+}
+
+/// A text of bounded length.
+fn bounded(text: &str) -> &str {
+    let mut end = text.len().min(FIELD_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// A descriptor as it may be logged: values are hashed, except where they are shown as sent.
+pub(super) fn descriptor_words(state: &AdminState, domain: &str, entries: &[Entry]) -> String {
+    let values = &state.api.values;
+    let entries = entries.iter().map(|entry| {
+        let value = match values.mode() {
+            ValueMode::Plain => entry.value.clone(),
+            ValueMode::Hashed | ValueMode::Off => values.hashed(entry.value.as_bytes()),
+        };
+        format!("{}={value}", entry.key)
+    });
+    let entries: Vec<_> = entries.collect();
+    format!("{domain}: {}", entries.join(","))
+}
+
+// === impl Change ===
+
+impl Change<'_> {
+    /// Logs and counts the result of a change; `done` says what it was, in words.
+    pub(super) fn record<T>(
+        &self,
+        state: &AdminState,
+        outcome: &Result<T, ApiFailure>,
+        done: impl FnOnce(&T) -> String,
+    ) {
+        let (result, details) = match outcome {
+            Ok(value) => ("done", done(value)),
+            Err(failure) => {
+                let result = match failure.status {
+                    StatusCode::NOT_FOUND => "not_found",
+                    status if status.is_server_error() => "failed",
+                    _ => "invalid",
+                };
+                // The reader's words may quote what the body has, such as a value.
+                let details = if self.what.is_empty() {
+                    "the body is not what this endpoint reads".to_owned()
+                } else {
+                    failure.message.clone()
+                };
+                (result, details)
+            }
+        };
+        let at = time_text(state.api.clock.now());
+        let who = state.api.who(self.client);
+        let peer = self.client.peer.map(tracing::field::display);
+        let (change, what) = (self.name, bounded(&self.what));
+        let details = bounded(&details);
+        tracing::info!(
+            target: AUDIT_LOG,
+            who, peer, at, change, what, result, details,
+            "admin change"
+        );
+        state.metrics.admin.changed(self.name, result);
+    }
 }

@@ -1,7 +1,8 @@
-//! `GET /events`: a stream of server-sent events.
+//! `GET /events`: a stream of server-sent events; and `GET /decisions`: the last decisions, by the
+//! same filter.
 //!
 //! Each stream is a task that sends one piece at a time. A client that reads slowly misses events
-//! and gets `skipped` with their number; one that does not read at all is closed (`streamed`). The
+//! and gets `skipped` with their number; one that does not read at all is closed (`http`). The
 //! number of streams is bounded.
 
 use std::future::ready;
@@ -18,14 +19,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::AdminState;
-use super::decisions::filter;
-use super::failure::ApiFailure;
-use super::http::Client;
-use super::query::Query;
+use super::http::{BodySender, Client};
+use super::query::{ApiFailure, Query, json_response};
 use super::state::{StateFrame, StateWatcher, event_bytes};
-use super::streamed::BodySender;
-use crate::admin_api::SkippedEvent;
-use crate::decisions::{CandidateFilter, DecisionFilter, PER_SECOND_MAX, Subscription};
+use crate::admin_api::{Entry, Reason, SkippedEvent, Verdict};
+use crate::decisions::{
+    CandidateFilter, DecisionFilter, PER_SECOND_MAX, RECENT_MAX, RecentQuery, Subscription,
+};
 use crate::metrics::Gauge;
 
 /// How often a stream reports what it skipped.
@@ -64,6 +64,70 @@ const CANDIDATES: [(&str, CandidateFilter); 4] = [
     ("only", CandidateFilter::Only),
     ("none", CandidateFilter::None),
 ];
+
+/// How many decisions a response has if the query does not say.
+const COUNT_DEFAULT: u64 = 100;
+
+const VERDICTS: [(&str, Verdict); 3] = [
+    ("OK", Verdict::Ok),
+    ("OVER_LIMIT", Verdict::OverLimit),
+    ("ERROR", Verdict::Error),
+];
+
+const REASONS: [(&str, Reason); 19] = [
+    ("within_limit", Reason::WithinLimit),
+    ("over_limit", Reason::OverLimit),
+    ("unknown_domain", Reason::UnknownDomain),
+    ("no_rule", Reason::NoRule),
+    ("no_limit", Reason::NoLimit),
+    ("replaced", Reason::Replaced),
+    ("unlimited", Reason::Unlimited),
+    ("shadow_mode", Reason::ShadowMode),
+    ("global_shadow_mode", Reason::GlobalShadowMode),
+    ("quota", Reason::Quota),
+    ("over_limit_cache", Reason::OverLimitCache),
+    ("store_failure_allowed", Reason::StoreFailureAllowed),
+    ("store_failure_denied", Reason::StoreFailureDenied),
+    ("store_failure_local", Reason::StoreFailureLocal),
+    ("overload_allowed", Reason::OverloadAllowed),
+    ("overload_denied", Reason::OverloadDenied),
+    ("excess_allowed", Reason::ExcessAllowed),
+    ("excess_denied", Reason::ExcessDenied),
+    ("error", Reason::Error),
+];
+
+pub(super) async fn decisions(
+    State(state): State<AdminState>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiFailure> {
+    let allowed = &["domain", "rule", "key", "verdict", "reason", "n"];
+    let query = Query::parse(query.as_deref(), allowed)?;
+    let count = query.number("n", RECENT_MAX as u64)?;
+    let query = RecentQuery {
+        filter: filter(&query)?,
+        count: usize::try_from(count.unwrap_or(COUNT_DEFAULT)).unwrap_or(RECENT_MAX),
+    };
+    let decisions = state.api.decisions.clone();
+    // It reads thousands of decisions.
+    let recent = tokio::task::spawn_blocking(move || decisions.recent(&query)).await;
+    let recent = recent
+        .map_err(|error| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(json_response(StatusCode::OK, &recent))
+}
+
+/// The decisions that a query asks for.
+fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
+    let entries = query.entries("key")?.unwrap_or_default().into_iter();
+    Ok(DecisionFilter {
+        domain: query.text("domain").map(str::to_owned),
+        rule: query.text("rule").map(str::to_owned),
+        entries: entries.map(|(key, value)| Entry { key, value }).collect(),
+        verdict: query.choice("verdict", &VERDICTS)?,
+        reason: query.choice("reason", &REASONS)?,
+        // Kept decisions are answers.
+        candidates: CandidateFilter::default(),
+    })
+}
 
 /// An open stream, counted until it is dropped.
 struct OpenStream {
@@ -342,6 +406,16 @@ mod tests {
         for _ in 0..3 {
             let piece = body.next().await.unwrap().unwrap();
             assert_eq!(piece, ": keep-alive\n\n");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for (name, verdict) in VERDICTS {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), name);
+        }
+        for (name, reason) in REASONS {
+            assert_eq!(serde_json::to_value(reason).unwrap(), name);
         }
     }
 }

@@ -8,24 +8,36 @@
 //! A client certificate is sent by a browser on its own: then only the Host rule is not needed,
 //! because the certificate of this listener has no name that an attacker owns.
 //!
-//! What it deliberately does not do: verify certificates (`tls`), or decide who may do what.
+//! The token file is read for each request, which are few, so that a replaced token takes effect at
+//! once. If it cannot be read, or holds no token, the last one stays in use. Tokens are compared in
+//! constant time.
+//!
+//! What it deliberately does not do: verify certificates (`tls`), users and roles.
 
+use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use subtle::ConstantTimeEq as _;
 
-use super::failure::ApiFailure;
 use super::http::Client;
 use super::page;
-use super::token::AdminToken;
+use super::query::ApiFailure;
 use crate::metrics::{AdminMetrics, AdminRefusal};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Shortest token, in bytes.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// Bytes of the file that are read.
+const TOKEN_BYTES_MAX: u64 = 4 << 10;
 
 /// The rules of access of one admin listener.
 #[derive(Clone, Debug)]
@@ -50,6 +62,23 @@ pub struct GuardRules {
 struct Refusal {
     reason: AdminRefusal,
     failure: ApiFailure,
+}
+
+/// Token that requests must carry.
+#[derive(Clone, Debug)]
+pub struct AdminToken(Arc<TokenFile>);
+
+struct TokenFile {
+    path: PathBuf,
+    last: Mutex<LastRead>,
+}
+
+/// Result of reading the file.
+struct LastRead {
+    /// The last good token.
+    token: Vec<u8>,
+    /// The last read failed, and that was logged.
+    failed: bool,
 }
 
 // === impl Guard ===
@@ -202,7 +231,7 @@ fn check_site(is_page: bool, headers: &HeaderMap) -> Result<(), Refusal> {
             .get(SEC_FETCH_MODE)
             .is_some_and(|mode| mode == "navigate");
     let sites = headers.get_all(SEC_FETCH_SITE);
-    let is_own = |site: &::http::HeaderValue| site == "same-origin" || site == "none";
+    let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
     if is_link || sites.iter().all(is_own) {
         return Ok(());
     }
@@ -275,6 +304,91 @@ pub(super) async fn require_access(
         return ([(header::WWW_AUTHENTICATE, "Bearer")], response).into_response();
     }
     response
+}
+
+// === impl AdminToken ===
+
+impl AdminToken {
+    /// Reads the token of a file.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or holds no token.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let token = read_token(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+        Ok(Self(Arc::new(TokenFile {
+            path: path.to_owned(),
+            last: Mutex::new(LastRead {
+                token,
+                failed: false,
+            }),
+        })))
+    }
+
+    /// The current token.
+    async fn current(&self) -> Vec<u8> {
+        let file = Arc::clone(&self.0);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
+            match read_token(&file.path) {
+                Ok(token) => {
+                    last.token = token;
+                    if std::mem::take(&mut last.failed) {
+                        // At the level of the failure.
+                        tracing::warn!(path = %file.path.display(), "the admin token was read again");
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut last.failed, true) {
+                        tracing::warn!(path = %file.path.display(), %error, "cannot read the admin token; the last one stays in use");
+                    }
+                }
+            }
+            last.token.clone()
+        });
+        // An empty token matches no request.
+        read.await.unwrap_or_default()
+    }
+
+    /// Whether the headers carry the token.
+    pub(super) async fn matches(&self, headers: &HeaderMap) -> bool {
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .map(HeaderValue::as_bytes);
+        let split = given.and_then(|given| given.split_at_checked(b"Bearer ".len()));
+        let Some((scheme, given)) = split else {
+            return false;
+        };
+        let token = self.current().await;
+        scheme.eq_ignore_ascii_case(b"Bearer ")
+            && token.len() >= TOKEN_BYTES_MIN
+            && bool::from(given.ct_eq(&token))
+    }
+}
+
+impl std::fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a token, without surrounding white space.
+fn read_token(path: &Path) -> io::Result<Vec<u8>> {
+    use io::Read as _;
+    let mut bytes = Vec::new();
+    crate::regular_file::open(path)?
+        .take(TOKEN_BYTES_MAX)
+        .read_to_end(&mut bytes)?;
+    let token = bytes.trim_ascii();
+    if token.len() < TOKEN_BYTES_MIN {
+        let words = format!("the file holds no token of at least {TOKEN_BYTES_MIN} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+    }
+    Ok(token.to_vec())
 }
 
 #[cfg(test)]

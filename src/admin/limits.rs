@@ -1,6 +1,7 @@
-//! `GET /limits`: every rule, its limit, its hits and their rates.
+//! `GET /limits`: every rule, its limit, its hits and their rates; and the candidate, which `state`
+//! events have too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ::http::StatusCode;
@@ -9,17 +10,16 @@ use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 
 use super::AdminState;
-use super::candidate::{CandidateLimits, candidate_state};
-use super::failure::{ApiFailure, JSON_HEADERS, json_bytes};
-use super::http::Client;
-use super::query::Query;
+use super::http::{Client, in_pieces};
+use super::query::{ApiFailure, JSON_HEADERS, Query, json_bytes};
 use super::quotas::RuleSums;
 use super::rates::LimitCounts;
-use super::streamed::in_pieces;
 use crate::admin_api::{
-    LimitFigures, LimitState, Limits, LimitsFrom, ReserveFigures, rule_name, time_text,
+    CandidateCounts, CandidateLimit, CandidateOrigin, CandidateRule, CandidateState, LimitFigures,
+    LimitState, Limits, LimitsFrom, ReserveFigures, rule_name, time_text,
 };
-use crate::pipeline::Shadow;
+use crate::metrics::ResultCounts;
+use crate::pipeline::{CandidateRules, CandidateSource, Generation, Shadow};
 use tollgate_limiter::{Allowance, Cost, LimitTable, Rule, Timestamp};
 
 /// How many rules one response has.
@@ -27,6 +27,15 @@ const LIMITS_MAX: usize = 10_000;
 
 /// Until when rules are in shadow mode, by domain and name.
 pub(super) struct ShadowEnds(HashMap<(String, String), Timestamp>);
+
+/// How many rules that only the candidate has are listed.
+const NEW_RULES_MAX: usize = 1_000;
+
+/// The candidate's rules by domain and name.
+pub(super) struct CandidateLimits<'g> {
+    rules: &'g CandidateRules,
+    by_name: HashMap<(&'g str, &'g str), usize>,
+}
 
 // === impl ShadowEnds ===
 
@@ -144,4 +153,122 @@ pub(super) fn limit_state(
         domain: rule.domain.to_string(),
         rule: name,
     }
+}
+
+// === impl CandidateLimits ===
+
+impl<'g> CandidateLimits<'g> {
+    /// None without a candidate.
+    pub(super) fn new(generation: &'g Generation) -> Option<Self> {
+        let rules = generation.candidate.as_deref()?;
+        let named = rules.rules.written_rules();
+        let named = named.filter_map(|(rule, _)| Some((rule, rules.names.get(rule.index)?)));
+        let by_name = named.map(|(rule, name)| ((&*rule.domain, &**name), rule.index));
+        Some(Self {
+            rules,
+            by_name: by_name.collect(),
+        })
+    }
+
+    /// The candidate of the rule with this name.
+    pub(super) fn of(&self, domain: &str, rule: &str) -> Option<CandidateLimit> {
+        let index = *self.by_name.get(&(domain, rule))?;
+        let rule = self.rules.rules.rules().get(index)?;
+        Some(CandidateLimit {
+            limit: figures(rule),
+            counts: self.counts(index),
+        })
+    }
+
+    fn counts(&self, index: usize) -> CandidateCounts {
+        let counters = self.rules.of_rule(index);
+        counts_of(
+            counters
+                .map(|counters| counters.counts())
+                .unwrap_or_default(),
+        )
+    }
+
+    /// Its rules that the rules in force do not have.
+    fn new_rules(&self, live: &Generation) -> Vec<CandidateRule> {
+        let live: HashSet<(&str, String)> = live
+            .rules
+            .rules()
+            .iter()
+            .map(|rule| (&*rule.domain, rule_name(rule)))
+            .collect();
+        let named = self.rules.rules.written_rules();
+        let named = named.map(|(rule, table)| (rule, rule_name(rule), table));
+        let new = named.filter(|(rule, name, table)| {
+            // A rule that only keeps what it replaces has no limit in the candidate.
+            let is_counted = table.is_some() || rule.allowance != Allowance::Unlimited;
+            is_counted && !live.contains(&(&*rule.domain, name.clone()))
+        });
+        let new = new
+            .take(NEW_RULES_MAX)
+            .map(|(rule, name, _)| CandidateRule {
+                domain: rule.domain.to_string(),
+                rule: name,
+                limit: figures(rule),
+                counts: self.counts(rule.index),
+            });
+        new.collect()
+    }
+}
+
+/// The state of the candidate; none if none is tried and none was refused.
+pub(super) fn candidate_state(
+    state: &AdminState,
+    generation: Option<&Arc<Generation>>,
+) -> Option<CandidateState> {
+    let limits = generation.and_then(|generation| CandidateLimits::new(generation));
+    let error = state.generations.candidate_refused();
+    if limits.is_none() && error.is_none() {
+        return None;
+    }
+    let metrics = &state.metrics.candidates;
+    let skipped = [
+        &metrics.skipped_queue_full,
+        &metrics.skipped_memory_full,
+        &metrics.skipped_no_verdict,
+        &metrics.skipped_matching_steps,
+    ];
+    let skipped = skipped.iter().map(|counter| counter.get());
+    let rules = limits.as_ref().map(|limits| limits.rules);
+    Some(CandidateState {
+        source: match rules.map(|rules| rules.source) {
+            Some(CandidateSource::Fields) => CandidateOrigin::Fields,
+            Some(CandidateSource::Files) | None => CandidateOrigin::Files,
+        },
+        hash: rules.map(|rules| format!("{:012x}", rules.hash)),
+        since: rules.and_then(|rules| rules.since).map(time_text),
+        error: error.map(|error| error.to_string()),
+        counts: counts_of(rules.map(CandidateRules::counts).unwrap_or_default()),
+        skipped: skipped.fold(0, u64::saturating_add),
+        memory_bytes: metrics.memory_bytes.value(),
+        memory_max_bytes: u64::try_from(metrics.memory_max_bytes.get()).unwrap_or_default(),
+        new_rules: match (&limits, generation) {
+            (Some(limits), Some(generation)) => limits.new_rules(generation),
+            _ => Vec::new(),
+        },
+    })
+}
+
+fn figures(rule: &Rule) -> Option<LimitFigures> {
+    match &rule.allowance {
+        // Limits by value are many.
+        Allowance::Limited { .. } if rule.lines.is_some() => None,
+        Allowance::Unlimited => None,
+        Allowance::Limited { limit, algorithm } => Some(LimitFigures::of(limit, *algorithm)),
+    }
+}
+
+/// Each request counts in one of the four results.
+fn counts_of([admitted, refused, newly_refused, newly_admitted]: ResultCounts) -> CandidateCounts {
+    CandidateCounts::new(
+        admitted.saturating_add(newly_admitted),
+        refused.saturating_add(newly_refused),
+        newly_refused,
+        newly_admitted,
+    )
 }

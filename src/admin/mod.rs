@@ -7,22 +7,21 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `http`, `bodies`, `streamed` | connections, bodies, and bodies in pieces |
-//! | `guard`, `token` | who may use port 6070 |
+//! | `http` | connections, bodies, and bodies in pieces |
+//! | `guard` | who may use port 6070 |
 //! | `api` | what the endpoints of port 6070 share |
+//! | `query` | parameters and errors |
 //! | `limits`, `rates` | `GET /limits`, and hits a second |
-//! | `top` | `GET /top` |
-//! | `partitions` | `GET /partitions` |
 //! | `quotas` | `GET /quotas` |
-//! | `decisions` | `GET /decisions` |
-//! | `events`, `state` | `GET /events`, and its `state` |
-//! | `reset`, `shadow`, `changes`, `audit` | `POST /reset`, `POST /shadow`, their bodies and audit |
-//! | `record`, `record_options` | `POST /record` |
-//! | `query`, `failure` | parameters and errors |
-//! | `json`, `json_service` | `/json` |
+//! | `state` | `GET /partitions`, `GET /top`, and the `state` event |
+//! | `events` | `GET /events`, `GET /decisions` |
+//! | `changes` | `POST /reset`, `POST /shadow`, their bodies and audit |
+//! | `record` | `POST /record` |
+//! | `json` | `/json` |
 //! | `v1` | `/v1` |
 //! | `readiness` | readiness and its report |
 //! | `rlconfig` | the rules in the reference's format |
+//! | `page` | the live page, and the list of paths |
 //!
 //! `docs/admin.md` describes the endpoints.
 //!
@@ -30,33 +29,20 @@
 //! (`metrics`).
 
 mod api;
-mod audit;
-mod bodies;
-mod candidate;
 mod changes;
-mod decisions;
 mod events;
-mod failure;
 mod guard;
 mod http;
 mod json;
-mod json_service;
 mod limits;
 mod page;
-mod partitions;
 mod query;
 mod quotas;
 mod rates;
 mod readiness;
 mod record;
-mod record_options;
-mod reset;
 mod rlconfig;
-mod shadow;
 mod state;
-mod streamed;
-mod token;
-mod top;
 mod v1;
 
 use std::future::ready;
@@ -72,15 +58,13 @@ use axum::routing::{any, get, post, put};
 use axum::{Extension, Router};
 
 pub use self::api::{AdminApi, AdminParts};
-use self::bodies::send_long_in_pieces;
-pub use self::guard::{Guard, GuardRules};
+pub use self::guard::{AdminToken, Guard, GuardRules};
 pub use self::http::serve;
-pub use self::json_service::JsonService;
+use self::http::{in_pieces, send_long_in_pieces};
+pub use self::json::JsonService;
 pub use self::readiness::Readiness;
 pub use self::record::RecordingSetup;
 pub use self::state::run_states;
-use self::streamed::in_pieces;
-pub use self::token::AdminToken;
 pub(crate) use self::v1::OPENAPI;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
@@ -171,14 +155,14 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
         .route("/limits", get(limits::limits))
-        .route("/top", get(top::top))
-        .route("/partitions", get(partitions::partitions))
+        .route("/top", get(state::top))
+        .route("/partitions", get(state::partitions))
         .route("/quotas", get(quotas::quotas))
-        .route("/decisions", get(decisions::decisions))
+        .route("/decisions", get(events::decisions))
         .route("/events", get(events::events))
         .route("/record", post(record::record))
-        .route("/reset", post(reset::reset))
-        .route("/shadow", post(shadow::shadow))
+        .route("/reset", post(changes::reset))
+        .route("/shadow", post(changes::shadow))
         .merge(page::router())
         .with_state(state)
         .layer(middleware::from_fn_with_state(guard, guard::require_access))

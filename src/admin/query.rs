@@ -1,14 +1,84 @@
 //! Parameters of a URL, strictly: an unknown, repeated or malformed one is an error that says what
-//! is allowed.
+//! is allowed. And errors of the admin API: a status, and a body that says what is wrong and what
+//! to do.
 
-use super::failure::ApiFailure;
-use crate::admin_api::parse_entries;
+use ::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::admin_api::{ApiError, parse_entries};
 
 /// Parameters of one request, decoded.
 #[derive(Debug)]
 pub(super) struct Query {
     allowed: &'static [&'static str],
     parameters: Vec<(&'static str, String)>,
+}
+
+/// A request that was not carried out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct ApiFailure {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+}
+
+/// Headers of a response in JSON, which no cache may keep.
+pub(super) const JSON_HEADERS: [(HeaderName, &str); 3] = [
+    (header::CONTENT_TYPE, "application/json"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+];
+
+/// A value as one line of JSON.
+pub(super) fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    let mut bytes = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// A response in JSON.
+pub(super) fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
+    match json_bytes(value) {
+        Ok(body) => (status, JSON_HEADERS, body).into_response(),
+        Err(error) => {
+            tracing::error!(error, "cannot write a response of the admin listener");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+fn list(allowed: &[&str]) -> String {
+    if allowed.is_empty() {
+        return "this path has no parameters".to_owned();
+    }
+    format!("the parameters are {}", allowed.join(", "))
+}
+
+/// Decodes `%XX` and `+`.
+fn decode(text: &str) -> Result<String, ApiFailure> {
+    let invalid = || {
+        ApiFailure::invalid(format!(
+            "the query has {text:?}; encode it as UTF-8 with %XX, such as %26 for &"
+        ))
+    };
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || {
+                    let digit = char::from(bytes.next()?).to_digit(16)?;
+                    u8::try_from(digit).ok()
+                };
+                let high = digit().ok_or_else(invalid)?;
+                let low = digit().ok_or_else(invalid)?;
+                high << 4 | low
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).map_err(|_| invalid())
 }
 
 // === impl Query ===
@@ -96,38 +166,34 @@ impl Query {
     }
 }
 
-fn list(allowed: &[&str]) -> String {
-    if allowed.is_empty() {
-        return "this path has no parameters".to_owned();
+// === impl ApiFailure ===
+
+impl ApiFailure {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
     }
-    format!("the parameters are {}", allowed.join(", "))
+
+    /// The request is invalid.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// It cannot be done now.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
 }
 
-/// Decodes `%XX` and `+`.
-fn decode(text: &str) -> Result<String, ApiFailure> {
-    let invalid = || {
-        ApiFailure::invalid(format!(
-            "the query has {text:?}; encode it as UTF-8 with %XX, such as %26 for &"
-        ))
-    };
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || {
-                    let digit = char::from(bytes.next()?).to_digit(16)?;
-                    u8::try_from(digit).ok()
-                };
-                let high = digit().ok_or_else(invalid)?;
-                let low = digit().ok_or_else(invalid)?;
-                high << 4 | low
-            }
-            byte => byte,
-        });
+impl IntoResponse for ApiFailure {
+    fn into_response(self) -> Response {
+        let error = ApiError {
+            error: self.message,
+        };
+        json_response(self.status, &error)
     }
-    String::from_utf8(decoded).map_err(|_| invalid())
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use super::AdminState;
-use super::failure::{ApiFailure, json_response};
-use super::query::Query;
+use super::query::{ApiFailure, Query, json_response};
 use crate::admin_api::{
     Entry, QuotaBucket, QuotaFigures, QuotaRule, QuotaStream, Quotas, rule_name, time_text,
 };

@@ -20,6 +20,7 @@
 //!
 //! What it deliberately does not do: open files.
 
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,20 +35,19 @@ use prost::Message as _;
 use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
-use super::audit::Change;
-use super::failure::ApiFailure;
-use super::http::Client;
-use super::record_options::RecordQuery;
+use super::changes::Change;
+use super::http::{BodySender, Client};
+use super::query::{ApiFailure, Query};
 use super::state::StateWatcher;
-use super::streamed::BodySender;
 use crate::capture::{
-    ComparedKeys, Recording, Window, encode_end_item, encode_header_item, encode_rules_item,
-    hash_values,
+    ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
+    encode_header_item, encode_rules_item, hash_values,
 };
 use crate::metrics::Gauge;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
 use crate::settings::RecordingValues;
+use crate::value_hash::ShownValues;
 
 /// How often what was captured is sent.
 const TICK: Duration = Duration::from_millis(50);
@@ -58,6 +58,20 @@ const JOINED_BYTES_MAX: usize = 16 << 10;
 /// How many generations' compared keys are kept: requests of older ones have long ended.
 const GENERATIONS_MAX: usize = 8;
 
+const SECONDS_MAX: u64 = 86_400;
+const SECONDS_DEFAULT: u64 = 60;
+
+const PARAMETERS: &[&str] = &[
+    "for_seconds",
+    "count_max",
+    "bytes_max",
+    "requests_per_second_max",
+    "sample_by",
+    "sample",
+    "hash",
+    "hash_refuse_compared",
+];
+
 /// What a recording may have, and what its header says of the service.
 #[derive(Clone, Debug)]
 pub struct RecordingSetup {
@@ -65,6 +79,16 @@ pub struct RecordingSetup {
     pub values: RecordingValues,
     /// The settings that verdicts depend on, as flags.
     pub flags: Vec<String>,
+}
+
+/// What a request asks for.
+pub(super) struct RecordQuery {
+    pub(super) lasts: Duration,
+    pub(super) count_max: u64,
+    pub(super) bytes_max: u64,
+    pub(super) options: RecordingOptions,
+    pub(super) is_hashed: bool,
+    pub(super) refuses_compared: bool,
 }
 
 pub(super) async fn record(
@@ -357,4 +381,58 @@ fn plain_keys(compared: &ComparedKeys) -> Vec<format::PlainKey> {
         which: if key.all { "all" } else { "values" }.to_owned(),
     });
     keys.collect()
+}
+
+// === impl RecordQuery ===
+
+impl RecordQuery {
+    pub(super) fn parse(query: Option<&str>, state: &AdminState) -> Result<Self, ApiFailure> {
+        let query = &Query::parse(query, PARAMETERS)?;
+        let flag = |name| query.choice(name, &[("true", true), ("false", false)]);
+        let seconds = query.number("for_seconds", SECONDS_MAX)?;
+        let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
+        if seconds == 0 {
+            return Err(ApiFailure::invalid(
+                "for_seconds=0 is invalid; use a whole number from 1 to 86400",
+            ));
+        }
+        let rate = query.number("requests_per_second_max", u64::from(u32::MAX))?;
+        let rate = rate.and_then(|rate| u32::try_from(rate).ok());
+        let refuses_compared = flag("hash_refuse_compared")?.unwrap_or(false);
+        let must_hash = state.api.recordings.values == RecordingValues::Hashed;
+        Ok(Self {
+            lasts: Duration::from_secs(seconds),
+            count_max: query.number("count_max", u64::MAX)?.unwrap_or(u64::MAX),
+            bytes_max: query.number("bytes_max", u64::MAX)?.unwrap_or(u64::MAX),
+            options: RecordingOptions {
+                sampling: sampling(query, state.api.values)?,
+                per_second_max: rate.and_then(NonZeroU32::new),
+            },
+            is_hashed: must_hash || refuses_compared || flag("hash")?.unwrap_or(false),
+            refuses_compared,
+        })
+    }
+
+    /// What was asked for, for the audit.
+    pub(super) fn words(&self) -> String {
+        let values = if self.is_hashed { "hashed" } else { "plain" };
+        let seconds = self.lasts.as_secs();
+        format!("a recording of at most {seconds} s has begun, values are {values}")
+    }
+}
+
+fn sampling(query: &Query, values: ShownValues) -> Result<Option<Sampling>, ApiFailure> {
+    let one_in = query.number("sample", u64::from(u32::MAX))?;
+    let one_in = one_in.and_then(|one_in| NonZeroU32::new(u32::try_from(one_in).ok()?));
+    match (query.text("sample_by"), one_in) {
+        (None, None) => Ok(None),
+        (Some(key), one_in) => Ok(Some(Sampling {
+            key: key.as_bytes().to_vec(),
+            one_in: one_in.unwrap_or(NonZeroU32::MIN),
+            values,
+        })),
+        (None, Some(_)) => Err(ApiFailure::invalid(
+            "sample needs sample_by; say the key of the entry whose values are sampled",
+        )),
+    }
 }

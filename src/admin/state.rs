@@ -1,29 +1,46 @@
-//! The `state` event of `GET /events`: made once a second for all streams, while there are any.
+//! `GET /partitions`: the store and the partitions of this process; `GET /top`: the heaviest keys;
+//! and the `state` event of `GET /events`, which has both. It is made once a second for all
+//! streams, while there are any.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ::http::StatusCode;
 use axum::body::Bytes;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::AdminState;
-use super::candidate::{CandidateLimits, candidate_state};
-use super::limits::{ShadowEnds, limit_state};
-use super::partitions::partitions_of;
+use super::changes::shadowed_rules;
+use super::limits::{CandidateLimits, ShadowEnds, candidate_state, limit_state};
+use super::query::{ApiFailure, Query, json_response};
 use super::quotas::{RuleSums, quotas_for_state};
-use super::shadow::shadowed_rules;
-use super::top::top_for_state;
-use crate::admin_api::{LimitState, RankBy, RulesState, StateEvent, time_text};
+use crate::admin_api::{
+    Entry, LeaseState, LimitState, NodeState, PartitionState, Partitions, RankBy, RulesState,
+    StateEvent, StoreState, Top, Window, time_text,
+};
+use crate::metrics::PartitionLevels;
 use crate::net::ShutdownSignal;
 use crate::pipeline::Generation;
+use crate::store::{StoreInspection, StoreNode};
+use crate::top_keys::{KEYS_MAX, TopQuery};
 
 /// How often the state is made.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many rules a state has.
 const LIMITS_MAX: usize = 100;
+
+/// How many keys a response has if the query does not say, and a `state` event.
+const KEYS_DEFAULT: usize = 20;
+
+const RANKS: [(&str, RankBy); 2] = [("refused", RankBy::Refused), ("asked", RankBy::Asked)];
+
+const WINDOWS: [(&str, Window); 2] = [("1m", Window::Minute), ("1h", Window::Hour)];
 
 /// One `state` event as bytes, for all streams.
 #[derive(Clone, Debug, Default)]
@@ -270,4 +287,118 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         ..limit_state((rule, *table), &counts, &ends, candidates.as_ref())
     });
     (heaviest.collect(), omitted as u64)
+}
+
+pub(super) async fn partitions(
+    State(state): State<AdminState>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiFailure> {
+    Query::parse(query.as_deref(), &[])?;
+    Ok(json_response(StatusCode::OK, &partitions_of(&state)))
+}
+
+/// The store and the partitions now.
+fn partitions_of(state: &AdminState) -> Partitions {
+    let api = &state.api;
+    let store = api.store.inspect();
+    let partitions = (0..).zip(&store.partitions);
+    Partitions {
+        instance: api.instance.to_string(),
+        at: time_text(api.clock.now()),
+        partitions: partitions
+            .map(|(number, levels)| partition_state(number, levels))
+            .collect(),
+        store: store_state(state, store),
+    }
+}
+
+fn store_state(state: &AdminState, store: StoreInspection) -> StoreState {
+    let health = state.api.store.health();
+    let gauge = |value: i64| u64::try_from(value).unwrap_or_default();
+    let is_shared = health.is_some();
+    let leases = store.is_leased.then(|| LeaseState {
+        leases: sum(&store, |levels| levels.buckets.load(Relaxed)),
+        hits_held: gauge(state.metrics.leases.hits_held.get()),
+    });
+    StoreState {
+        kind: store.kind.to_owned(),
+        mode: is_shared.then(|| {
+            let mode = if store.is_leased { "leased" } else { "exact" };
+            mode.to_owned()
+        }),
+        healthy: health.as_ref().is_none_or(|health| health.healthy),
+        message: health.map_or_else(
+            || "buckets are in memory".to_owned(),
+            |health| health.message,
+        ),
+        memory_max_bytes: (!is_shared).then(|| gauge(state.metrics.buckets.memory_max_bytes.get())),
+        denied_keys: store.denied_keys.map(|keys| keys as u64),
+        leases,
+        nodes: store.nodes.into_iter().map(node_state).collect(),
+    }
+}
+
+fn sum(store: &StoreInspection, level: impl Fn(&PartitionLevels) -> usize) -> u64 {
+    let levels = store.partitions.iter();
+    levels.map(|levels| level(levels) as u64).sum()
+}
+
+fn node_state(node: StoreNode) -> NodeState {
+    NodeState {
+        address: node.address,
+        healthy: node.healthy,
+        queue_checks: node.queue_checks as u64,
+    }
+}
+
+fn partition_state(partition: u64, levels: &PartitionLevels) -> PartitionState {
+    PartitionState {
+        partition,
+        buckets: levels.buckets.load(Relaxed) as u64,
+        marks: levels.marks.load(Relaxed) as u64,
+        memory_bytes: levels.bytes.load(Relaxed) as u64,
+        queue_checks: levels.waiting.load(Relaxed) as u64,
+        admitted: levels.admitted.load(Relaxed),
+        refused: levels.refused.load(Relaxed),
+        evicted: levels.evicted.load(Relaxed),
+    }
+}
+
+pub(super) async fn top(
+    State(state): State<AdminState>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiFailure> {
+    let allowed = &["by", "window", "n", "domain", "rule", "descriptor"];
+    let query = Query::parse(query.as_deref(), allowed)?;
+    let count = query.number("n", KEYS_MAX as u64)?;
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    let entries = query.entries("descriptor")?.unwrap_or_default().into_iter();
+    let query = TopQuery {
+        by: query.choice("by", &RANKS)?.unwrap_or_default(),
+        window: query.choice("window", &WINDOWS)?.unwrap_or_default(),
+        n: count.unwrap_or(KEYS_DEFAULT),
+        domain: query.text("domain").map(str::to_owned),
+        rule: query.text("rule").map(str::to_owned),
+        descriptor: entries.map(|(key, value)| Entry { key, value }).collect(),
+    };
+    Ok(json_response(
+        StatusCode::OK,
+        &top_keys(&state, &query).await,
+    ))
+}
+
+/// The heaviest keys of the last minute, for `state` events.
+async fn top_for_state(state: &AdminState, by: RankBy) -> Top {
+    let query = TopQuery {
+        by,
+        n: KEYS_DEFAULT,
+        ..TopQuery::default()
+    };
+    top_keys(state, &query).await
+}
+
+async fn top_keys(state: &AdminState, query: &TopQuery) -> Top {
+    let generation = state.generations.current();
+    let rules = generation.as_ref().map(|generation| &generation.rules);
+    state.api.top_keys.query(query, rules).await
 }

@@ -2,8 +2,8 @@
 //! on streaming calls, and the answer to a message that is too large to be decoded.
 //!
 //! **Protocol.** tonic leaves the method, the content type, a malformed timeout and a second message
-//! of a unary call unchecked. A request that is not gRPC gets an HTTP status. Source: the protocol's
-//! specification, `doc/PROTOCOL-HTTP2.md` of grpc/grpc.
+//! of a unary call unchecked. A request that is not gRPC gets an HTTP status. Source: the
+//! protocol's specification, `doc/PROTOCOL-HTTP2.md` of grpc/grpc.
 //!
 //! **Streaming calls** (RateLimits/Stream, reflection, quotas, and the Watch method of health) stay
 //! open as long as their client likes, so `--body-wait` does not apply to them, and each holds some

@@ -1,5 +1,5 @@
-//! A gRPC service of this server: how it joins tonic's routes, which of its methods stream, and what
-//! it is built from.
+//! A gRPC service of this server: how it joins tonic's routes, which of its methods stream, and
+//! what it is built from.
 
 use std::io;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! and then the whole port is gone. Here an error is counted and the loop retries. A connection
 //! beyond the limit is closed at once, so that its client sees a reset and not a timeout.
 //!
-//! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`), or
-//! end a connection that ignores the signal to stop; the drain timeout does.
+//! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`),
+//! or end a connection that ignores the signal to stop; the drain timeout does.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Requests that exceed a bound of the settings: counted, logged once a minute, and answered by
 //! `--on-excess`.
 //!
-//! What it deliberately does not do: find them (`begin`, and `grpc::message_size`).
+//! What it deliberately does not do: find them (`begin`, and `grpc::layers`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,7 +4,7 @@ use ::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::admin::failure::json_response;
+use crate::admin::query::json_response;
 use crate::pipeline::{ApiError, RequestError};
 use crate::store::StoreError;
 

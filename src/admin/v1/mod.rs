@@ -36,8 +36,8 @@ use tokio::time::timeout;
 use self::failure::{CallFailure, ErrorCode};
 use self::service::{Answered, CallService, Endpoint, respond};
 use super::AdminState;
-use super::bodies::{self, BodyFault, NO_MEMORY};
-use super::failure::JSON_HEADERS;
+use super::http::{self, BodyFault, NO_MEMORY};
+use super::query::JSON_HEADERS;
 use crate::answer_memory::AnswerMemory;
 use crate::metrics::Counter;
 use crate::pipeline::Pipeline;
@@ -144,7 +144,7 @@ impl Endpoints {
             Err(CallFailure::new(ErrorCode::Unavailable, why))
         };
         let mut arriving = connection.request();
-        let body = match bodies::read(&mut body, BODY_BYTES_MAX, &mut arriving).await {
+        let body = match http::read_body(&mut body, BODY_BYTES_MAX, &mut arriving).await {
             Ok(body) => body,
             Err(BodyFault::Incomplete) => {
                 let why = "the body is incomplete; send it whole";
@@ -190,7 +190,7 @@ impl ParsedBytes {
 
 /// Reads what is left of a body and drops it, within the bounds of a body.
 async fn drain(body: Body) {
-    bodies::drain(body, BODY_BYTES_MAX, REQUEST_WAIT_MAX).await;
+    http::drain(body, BODY_BYTES_MAX, REQUEST_WAIT_MAX).await;
 }
 
 /// The failure of a request that did not end in time.

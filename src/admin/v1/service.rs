@@ -12,7 +12,7 @@ use super::calls::{CallKind, SentCall};
 use super::failure::{CallFailure, ErrorCode};
 use super::fields::Fields;
 use super::strict_json::parse;
-use crate::admin::failure::{JSON_HEADERS, json_response};
+use crate::admin::query::{JSON_HEADERS, json_response};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, Pipeline, new_reservation_id};
 use crate::rules::file::nearest;

@@ -1,4 +1,5 @@
-//! Carries out one call, for unary methods, batches and streams, and makes the message of its answer.
+//! Carries out one call, for unary methods, batches and streams, and makes the message of its
+//! answer.
 
 use std::sync::Arc;
 use std::time::Duration;
