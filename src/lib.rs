@@ -35,12 +35,13 @@
 //! | `capture` | `value_hash`, `store`, `ended` | captures requests for recordings |
 //! | `decisions` | `admin_api`, `value_hash`, `settings`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
 //! | `pipeline` | `admin_api`, `settings`, `store`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `api_calls` | `pipeline` | calls of the API as messages, and what the pipeline carries out for each |
 //! | `quota` | `store`, `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `settings`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `settings`, `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
 //! | `replay` | `admin_api`, `value_hash`, `settings`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
-//! | `grpc` | `settings`, `net`, `store`, `top_keys`, `pipeline`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `decisions`, `pipeline`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `grpc` | `settings`, `net`, `store`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
+//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `store`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
 //! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
@@ -61,6 +62,7 @@ pub mod admin;
 pub mod admin_api;
 pub mod admin_client;
 mod answer_memory;
+mod api_calls;
 pub mod app;
 pub mod capture;
 pub mod cli;

@@ -43,8 +43,8 @@ pub(super) struct BodyReader {
 
 /// Answers requests in JSON.
 pub struct JsonService {
-    pipeline: Arc<Pipeline>,
-    transcoder: Transcoder,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) transcoder: Transcoder,
 }
 
 /// Reads the body of a request for `/json`, which only then counts as in progress.

@@ -109,10 +109,8 @@ pub fn public_router(state: AdminState) -> Router {
         wait_max: WORK_WAIT_MAX,
         shed: shed.clone(),
     };
-    let api = state.json.as_ref().map(|_| {
-        let pipeline = Arc::clone(&state.api.pipeline);
-        v1::router(pipeline, shed.clone())
-    });
+    let api = state.json.clone();
+    let api = api.map(|json| v1::router(json, shed.clone()));
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |uri: Uri, _: BoxError| {
             shed.inc();

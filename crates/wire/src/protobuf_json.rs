@@ -5,7 +5,8 @@
 //! values are text.
 
 use prost::Message as _;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+pub use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
 use crate::proto::PUBLISHED_DESCRIPTORS;
 
@@ -13,6 +14,7 @@ use crate::proto::PUBLISHED_DESCRIPTORS;
 pub struct Transcoder {
     request: MessageDescriptor,
     response: MessageDescriptor,
+    calls: MessageDescriptor,
 }
 
 /// Why a text is not the JSON of a request.
@@ -35,14 +37,19 @@ impl Transcoder {
     pub fn new() -> Result<Self, String> {
         let pool = DescriptorPool::decode(PUBLISHED_DESCRIPTORS).map_err(|e| e.to_string())?;
         let message = |name: &str| {
-            let name = format!("envoy.service.ratelimit.v3.{name}");
-            pool.get_message_by_name(&name)
+            pool.get_message_by_name(name)
                 .ok_or(format!("{name} is not among the published descriptors"))
         };
         Ok(Self {
-            request: message("RateLimitRequest")?,
-            response: message("RateLimitResponse")?,
+            request: message("envoy.service.ratelimit.v3.RateLimitRequest")?,
+            response: message("envoy.service.ratelimit.v3.RateLimitResponse")?,
+            calls: message("tollgate.v1.Call")?,
         })
+    }
+
+    /// The descriptor of a call of tollgate's API, whose JSON `/v1` reads.
+    pub fn calls(&self) -> &MessageDescriptor {
+        &self.calls
     }
 
     /// The encoded request that this JSON describes.

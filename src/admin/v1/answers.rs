@@ -1,13 +1,16 @@
 //! Bodies of responses. Numbers are numbers, durations are text in seconds, and what does not apply
-//! is left out.
+//! is left out. A call that has no answer has an error: a code, and a sentence.
 
+use ::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tollgate_limiter::{Code, ReservationOutcome};
 
-use super::calls::CallKind;
-use super::duration::seconds_text;
-use super::failure::ErrorBody;
-use crate::pipeline::{ApiAnswer, ApiLimit};
+use crate::admin::query::json_response;
+use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, RequestError};
+use crate::proto::tollgate::v1 as proto;
+use crate::proto::tollgate::v1::call::Call;
+use crate::store::StoreError;
 
 /// Whether a call or a limit passes.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -17,59 +20,20 @@ pub(super) enum Verdict {
     OverLimit,
 }
 
-/// The answer to any call.
+/// The answer to a call.
 #[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum CallAnswer {
-    Check(CheckAnswer),
-    Reserve(ReserveAnswer),
-    Settle(SettleAnswer),
-}
-
-/// The answer to a check or a peek.
-#[derive(Debug, Serialize)]
-pub(super) struct CheckAnswer {
-    verdict: Verdict,
-    #[serde(flatten)]
-    level: Level,
-}
-
-/// The answer to a reservation.
-#[derive(Debug, Serialize)]
-pub(super) struct ReserveAnswer {
+pub(super) struct CallAnswer {
     verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<String>,
-    hits: u64,
+    /// What a reservation has taken.
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
-    #[serde(flatten)]
-    level: Level,
-}
-
-/// The answer to a commit, a release, or an extension.
-#[derive(Debug, Serialize)]
-pub(super) struct SettleAnswer {
-    verdict: Verdict,
-    reservation: String,
+    hits: Option<u64>,
+    /// Of a commit or a release.
     #[serde(flatten)]
     settled: Option<Settled>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
-    #[serde(flatten)]
-    level: Level,
-}
-
-#[derive(Debug, Serialize)]
-struct Settled {
-    reserved: u64,
-    committed: u64,
-    repeated: bool,
-}
-
-/// What is left.
-#[derive(Debug, Serialize)]
-struct Level {
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +41,13 @@ struct Level {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<String>,
     limits: Vec<LimitAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Settled {
+    reserved: u64,
+    committed: u64,
+    repeated: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,78 +76,110 @@ pub(super) struct TaggedAnswer {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OneAnswer {
-    Check(CheckAnswer),
-    Reserve(ReserveAnswer),
-    Settle(SettleAnswer),
-    Error(ErrorBody),
+    Check(CallAnswer),
+    Reserve(CallAnswer),
+    Settle(CallAnswer),
+    Error(CallFailure),
 }
 
-// === impl CallAnswer ===
+/// A call that was not carried out.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(super) struct CallFailure {
+    pub(super) code: ErrorCode,
+    pub(super) message: String,
+}
 
-impl CallAnswer {
-    /// The answer to a call with this id of a reservation.
-    pub(super) fn of(kind: CallKind, id: String, answer: ApiAnswer) -> Self {
-        let verdict = answer.verdict.into();
-        let expires = answer
-            .expires_ms
-            .map(|ms| seconds_text(u64::from(ms).saturating_mul(1_000)));
-        let settled = answer.settled;
-        let repeated = answer.reservation == ReservationOutcome::SettledBefore;
-        let (passed, hits) = (answer.verdict == Code::Ok, answer.hits);
-        let level = Level::of(answer);
-        match kind {
-            CallKind::Check | CallKind::Peek => Self::Check(CheckAnswer { verdict, level }),
-            CallKind::Reserve => Self::Reserve(ReserveAnswer {
-                verdict,
-                reservation: passed.then_some(id),
-                hits,
-                expires: expires.filter(|_| passed),
-                level,
-            }),
-            CallKind::Extend => Self::Settle(SettleAnswer {
-                verdict,
-                reservation: id,
-                settled: None,
-                expires,
-                level,
-            }),
-            CallKind::Commit | CallKind::Release => Self::Settle(SettleAnswer {
-                verdict,
-                reservation: id,
-                settled: Some(Settled {
-                    reserved: settled.reserved,
-                    committed: settled.committed,
-                    repeated,
-                }),
-                expires: None,
-                level,
-            }),
-        }
+/// The kinds of errors. Names are those of gRPC where it has one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum ErrorCode {
+    /// The body is not understood, or asks for what a limit cannot do.
+    InvalidArgument,
+    /// The request exceeds a bound of the settings.
+    ResourceExhausted,
+    /// The id of the reservation is not known.
+    NotFound,
+    /// The path is not known.
+    Unimplemented,
+    /// The path takes another method.
+    MethodNotAllowed,
+    /// The body is too large.
+    TooLarge,
+    /// The body is not JSON.
+    UnsupportedMediaType,
+    /// tollgate has a defect.
+    Internal,
+    /// There are no rules yet, or the store did not decide.
+    Unavailable,
+    /// A deadline passed before the decision.
+    DeadlineExceeded,
+}
+
+#[derive(Debug, Serialize)]
+struct FailedBody {
+    error: CallFailure,
+}
+
+/// A duration as text in seconds, such as `12.5s`.
+fn seconds_text(us: u64) -> String {
+    let (seconds, rest) = (us / 1_000_000, us % 1_000_000);
+    if rest == 0 {
+        return format!("{seconds}s");
     }
+    let decimals = format!("{rest:06}");
+    format!("{seconds}.{}s", decimals.trim_end_matches('0'))
 }
 
-impl From<CallAnswer> for OneAnswer {
-    fn from(answer: CallAnswer) -> Self {
-        match answer {
-            CallAnswer::Check(answer) => Self::Check(answer),
-            CallAnswer::Reserve(answer) => Self::Reserve(answer),
-            CallAnswer::Settle(answer) => Self::Settle(answer),
-        }
-    }
-}
+// === impl OneAnswer ===
 
-// === impl Level ===
-
-impl Level {
-    fn of(answer: ApiAnswer) -> Self {
-        Self {
+impl OneAnswer {
+    pub(super) fn of(call: Call, answer: ApiAnswer) -> Self {
+        let passed = answer.verdict == Code::Ok;
+        let hits = answer.hits;
+        let settled = Settled {
+            reserved: answer.settled.reserved,
+            committed: answer.settled.committed,
+            repeated: answer.reservation == ReservationOutcome::SettledBefore,
+        };
+        let expires_ms = answer.expires_ms.map(u64::from);
+        let expires = expires_ms.map(|ms| seconds_text(ms.saturating_mul(1_000)));
+        let checked = CallAnswer {
+            verdict: answer.verdict.into(),
+            reservation: None,
+            hits: None,
+            settled: None,
+            expires: None,
             remaining: answer.remaining,
             reset: answer.reset_us.map(seconds_text),
             retry_after: answer.retry_us.map(seconds_text),
             limits: answer.limits.into_iter().map(LimitAnswer::of).collect(),
+        };
+        match call {
+            Call::Check(_) | Call::Peek(_) => Self::Check(checked),
+            Call::Reserve(call) => Self::Reserve(CallAnswer {
+                reservation: passed.then_some(call.reservation),
+                hits: Some(hits),
+                expires: expires.filter(|_| passed),
+                ..checked
+            }),
+            Call::Extend(call) => Self::Settle(CallAnswer {
+                reservation: Some(call.reservation),
+                expires,
+                ..checked
+            }),
+            Call::Commit(proto::CommitRequest { reservation, .. })
+            | Call::Release(proto::ReleaseRequest { reservation, .. }) => {
+                Self::Settle(CallAnswer {
+                    reservation: Some(reservation),
+                    settled: Some(settled),
+                    ..checked
+                })
+            }
         }
     }
 }
+
+// === impl LimitAnswer ===
 
 impl LimitAnswer {
     fn of(limit: ApiLimit) -> Self {
@@ -199,6 +202,92 @@ impl From<Code> for Verdict {
         match code {
             Code::Ok => Self::Ok,
             Code::OverLimit => Self::OverLimit,
+        }
+    }
+}
+
+// === impl ErrorCode ===
+
+impl ErrorCode {
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidArgument | Self::ResourceExhausted => StatusCode::BAD_REQUEST,
+            Self::NotFound | Self::Unimplemented => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+// === impl CallFailure ===
+
+impl CallFailure {
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// The call is not understood.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+}
+
+impl From<ApiError> for CallFailure {
+    fn from(error: ApiError) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            ApiError::Invalid(_) => ErrorCode::InvalidArgument,
+            ApiError::Unknown(_) => ErrorCode::NotFound,
+            ApiError::Request(error) => match error {
+                RequestError::Malformed(_)
+                | RequestError::Invalid(_)
+                | RequestError::EmptyDomain
+                | RequestError::NoDescriptors => ErrorCode::InvalidArgument,
+                RequestError::TooManyDescriptors { .. }
+                | RequestError::TooManyEntries { .. }
+                | RequestError::TooManyMatchingSteps
+                | RequestError::AnswerTooLarge { .. } => ErrorCode::ResourceExhausted,
+                RequestError::Store(StoreError::DeadlineExceeded) => ErrorCode::DeadlineExceeded,
+                RequestError::NoRules | RequestError::Store(_) => ErrorCode::Unavailable,
+            },
+        };
+        Self { code, message }
+    }
+}
+
+impl IntoResponse for CallFailure {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        tracing::debug!(
+            status = status.as_u16(),
+            error = self.message,
+            "/v1 refused a request"
+        );
+        json_response(status, &FailedBody { error: self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds_text;
+
+    #[test]
+    fn seconds_have_no_more_decimals_than_they_need() {
+        for (us, text) in [
+            (0, "0s"),
+            (1, "0.000001s"),
+            (12_500_000, "12.5s"),
+            (60_000_000, "60s"),
+            (u64::MAX, "18446744073709.551615s"),
+        ] {
+            assert_eq!(seconds_text(us), text);
         }
     }
 }

@@ -2,45 +2,46 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `strict_json` | JSON without repeated fields |
-//! | `fields`, `duration` | fields of an object, with errors that say what to change |
-//! | `calls` | bodies of requests |
+//! | `body` | bodies of requests, as messages |
 //! | `answers` | bodies of responses |
-//! | `failure` | why a call has no answer |
-//! | `service` | carries out calls, one or many |
 //!
 //! `openapi.json` describes it. `docs/api.md` explains it.
 //!
-//! What it deliberately does not do: decide (`pipeline`).
+//! What it deliberately does not do: decide (`pipeline`), or know what a call needs (`api_calls`).
 
 mod answers;
-mod calls;
-mod duration;
-mod failure;
-mod fields;
-mod service;
-mod strict_json;
+mod body;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, Method, StatusCode, header};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use prost::Message as _;
+use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tollgate_limiter::{Code, EXPIRY_MS_MAX};
 
-use self::failure::{CallFailure, ErrorCode};
-use self::service::{Answered, CallService, Endpoint, respond};
+use self::answers::{CallFailure, ErrorCode, OneAnswer, TaggedAnswer};
 use super::AdminState;
 use super::http::{self, BodyFault, NO_MEMORY};
-use super::query::JSON_HEADERS;
-use crate::answer_memory::AnswerMemory;
+use super::json::JsonService;
+use super::query::{JSON_HEADERS, json_response};
+use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
+use crate::api_calls::{self, Fault, InvalidField};
 use crate::metrics::Counter;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, ApiStep, Pipeline};
+use crate::proto::tollgate::v1 as proto;
+use crate::proto::tollgate::v1::call::Call;
+use crate::protobuf_json::{FieldDescriptor, MessageDescriptor};
+use crate::rules::file::nearest;
+use crate::store::Deadline;
+use crate::tracing::TraceParent;
 
 /// Most requests in progress, whose bodies have arrived; further ones get 503 at once.
 const REQUESTS_MAX: usize = 128;
@@ -58,13 +59,21 @@ const PARSED_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// Bodies up to this length never wait: the bound on requests is enough for them.
 const SMALL_BODY_BYTES: usize = 4 << 10;
 
+/// The name of the path that takes many calls.
+const BATCH: &str = "batch";
+
+/// How the body of a batch begins.
+const BATCH_START: &[u8] = br#"{"answers":["#;
+
+/// How it ends.
+const BATCH_END: &[u8] = b"]}\n";
+
 /// The description of the API.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 /// Requests in progress, and what carries them out.
 struct Endpoints {
-    calls: CallService,
-    memory: Arc<AnswerMemory>,
+    json: Arc<JsonService>,
     in_progress: Semaphore,
     parsed: ParsedBytes,
     shed: Counter,
@@ -73,13 +82,38 @@ struct Endpoints {
 /// The bytes of the large bodies that are JSON values now.
 struct ParsedBytes(Semaphore);
 
+/// A path below `/v1`.
+enum Endpoint {
+    /// The field of a `Call` that has the call.
+    One(FieldDescriptor),
+    Batch,
+}
+
+/// What a request gets, and the memory for it.
+struct Answered {
+    answer: Answer,
+    permit: AnswerPermit,
+}
+
+enum Answer {
+    One(CallResult),
+    /// The body.
+    Batch(Vec<u8>),
+}
+
+/// A call's answer, and the status and headers that it would have alone.
+struct CallResult {
+    status: StatusCode,
+    answer: OneAnswer,
+    headers: Vec<(String, String)>,
+}
+
 /// Endpoints of the API.
-pub(super) fn router(pipeline: Arc<Pipeline>, shed: Counter) -> Router<AdminState> {
+pub(super) fn router(json: Arc<JsonService>, shed: Counter) -> Router<AdminState> {
     let endpoints = Arc::new(Endpoints {
-        memory: Arc::clone(pipeline.answer_memory()),
-        calls: CallService::new(pipeline),
+        json,
         in_progress: Semaphore::new(REQUESTS_MAX),
-        parsed: ParsedBytes::new(),
+        parsed: ParsedBytes(Semaphore::new(PARSED_BYTES_MAX)),
         shed,
     });
     let answer = move |request| {
@@ -102,9 +136,86 @@ async fn openapi(request: Request) -> Response {
     }
 }
 
+/// The path with that name.
+fn endpoint(calls: &MessageDescriptor, name: &str) -> Result<Endpoint, CallFailure> {
+    if name == BATCH {
+        return Ok(Endpoint::Batch);
+    }
+    let mut fields = call_fields(calls);
+    if let Some(field) = fields.find(|field| field.name() == name) {
+        return Ok(Endpoint::One(field));
+    }
+    let fields: Vec<_> = call_fields(calls).collect();
+    let mut names: Vec<_> = fields.iter().map(FieldDescriptor::name).collect();
+    names.push(BATCH);
+    let why = match nearest(name, names.iter().copied()) {
+        Some(near) => format!("there is no such path; did you mean /v1/{near}?"),
+        None => format!("there is no such path; below /v1/ are {}", names.join(", ")),
+    };
+    Err(CallFailure::new(ErrorCode::Unimplemented, why))
+}
+
+/// The calls that a `Call` can be.
+fn call_fields(calls: &MessageDescriptor) -> impl Iterator<Item = FieldDescriptor> {
+    let fields = calls.fields();
+    fields.filter(|field| field.containing_oneof().is_some())
+}
+
+/// The response to a request.
+fn respond(answered: Result<Answered, CallFailure>) -> Response {
+    let Answered { answer, permit } = match answered {
+        Err(failure) => return failure.into_response(),
+        Ok(answered) => answered,
+    };
+    let mut response = match answer {
+        Answer::Batch(body) => (StatusCode::OK, JSON_HEADERS, body).into_response(),
+        Answer::One(result) => {
+            let mut response = match result.answer {
+                OneAnswer::Check(answer)
+                | OneAnswer::Reserve(answer)
+                | OneAnswer::Settle(answer) => json_response(result.status, &answer),
+                OneAnswer::Error(failure) => failure.into_response(),
+            };
+            for (name, value) in result.headers {
+                // The settings can name a header that is none.
+                if let (Ok(name), Ok(value)) =
+                    (HeaderName::try_from(name), HeaderValue::try_from(value))
+                {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            response
+        }
+    };
+    response.extensions_mut().insert(Arc::new(permit));
+    response
+}
+
+/// How many calls a body has, and how many descriptors they have.
+fn count(endpoint: &Endpoint, body: &Value) -> (u64, u64) {
+    let descriptors = |call: &Value| {
+        let descriptors = call.get("descriptors").and_then(Value::as_array);
+        descriptors.map_or(0, Vec::len) as u64
+    };
+    match endpoint {
+        Endpoint::One(_) => (1, descriptors(body)),
+        Endpoint::Batch => {
+            let calls = body.get("calls").and_then(Value::as_array);
+            let calls = calls.map_or(&[][..], Vec::as_slice);
+            let objects = calls.iter().filter_map(Value::as_object);
+            let descriptors = objects.flat_map(Map::values).map(descriptors).sum();
+            (calls.len() as u64, descriptors)
+        }
+    }
+}
+
 // === impl Endpoints ===
 
 impl Endpoints {
+    fn pipeline(&self) -> &Arc<Pipeline> {
+        &self.json.pipeline
+    }
+
     /// Answers one request. The body of one that is refused is read all the same: where a response
     /// comes before the body was sent, the client can see a reset instead.
     async fn answer(&self, request: Request) -> Response {
@@ -112,9 +223,12 @@ impl Endpoints {
         let path = head.uri.path();
         let name = path.strip_prefix("/v1").unwrap_or(path);
         let name = name.strip_prefix('/').unwrap_or(name);
-        let Some(endpoint) = service::endpoint(name) else {
-            drain(body).await;
-            return service::unknown_endpoint(name).into_response();
+        let endpoint = match endpoint(self.json.transcoder.calls(), name) {
+            Ok(endpoint) => endpoint,
+            Err(failure) => {
+                drain(body).await;
+                return failure.into_response();
+            }
         };
         if head.method != Method::POST {
             drain(body).await;
@@ -124,7 +238,7 @@ impl Endpoints {
             drain(body).await;
             return failure.into_response();
         }
-        let carried_out = self.carry_out(endpoint, &head.headers, body);
+        let carried_out = self.carry_out(&endpoint, &head.headers, body);
         let answered = timeout(REQUEST_WAIT_MAX, carried_out).await;
         respond(answered.unwrap_or_else(|_| {
             self.shed.inc();
@@ -134,11 +248,11 @@ impl Endpoints {
 
     async fn carry_out(
         &self,
-        endpoint: Endpoint,
+        endpoint: &Endpoint,
         headers: &HeaderMap,
         mut body: Body,
     ) -> Result<Answered, CallFailure> {
-        let connection = self.memory.connection();
+        let connection = self.pipeline().answer_memory().connection();
         let unavailable = |why| {
             self.shed.inc();
             Err(CallFailure::new(ErrorCode::Unavailable, why))
@@ -165,18 +279,203 @@ impl Endpoints {
             return unavailable("too many requests are in progress; try again later");
         };
         let _parsed = self.parsed.take(body.len()).await;
-        let memory = &connection;
-        self.calls.answer(endpoint, headers, &body, memory).await
+        self.carry_out_body(endpoint, headers, &body, &connection)
+            .await
     }
+
+    /// Carries out the request with this body.
+    async fn carry_out_body(
+        &self,
+        endpoint: &Endpoint,
+        headers: &HeaderMap,
+        body: &[u8],
+        memory: &Arc<ConnectionAnswers>,
+    ) -> Result<Answered, CallFailure> {
+        let body = body::parse(body).map_err(CallFailure::invalid)?;
+        let pipeline = self.pipeline();
+        let bytes_max = pipeline.answer_bytes_max();
+        let (calls, descriptors) = count(endpoint, &body);
+        let answer_bytes = pipeline.answers_bytes_max(calls, descriptors);
+        let answer_bytes = answer_bytes.min(bytes_max as u64);
+        let permit = memory.reserve(answer_bytes, 0).await.map_err(|error| {
+            let why = error.to_string();
+            CallFailure::new(ErrorCode::Unavailable, why)
+        })?;
+        let parent = pipeline.is_tracing().then(|| TraceParent::of(headers));
+        let parent = parent.flatten();
+        let answer = match endpoint {
+            Endpoint::One(field) => {
+                Answer::One(self.call(field, &body, "", parent, bytes_max).await?)
+            }
+            Endpoint::Batch => Answer::Batch(self.batch(&body, parent).await?),
+        };
+        Ok(Answered { answer, permit })
+    }
+
+    async fn call(
+        &self,
+        field: &FieldDescriptor,
+        body: &Value,
+        path: &str,
+        parent: Option<TraceParent>,
+        answer_bytes_max: usize,
+    ) -> Result<CallResult, CallFailure> {
+        let mut message = Vec::new();
+        body::encode_field(field, body, path, &mut message).map_err(CallFailure::invalid)?;
+        let call = proto::Call::decode(&*message).map_err(internal)?.call;
+        let mut call = call.ok_or_else(|| internal("the body is no call"))?;
+        api_calls::fill_id(&mut call).map_err(internal)?;
+        let (request, step) = read(&call).map_err(|invalid| {
+            let at = body::field_path(path, &invalid.path);
+            CallFailure::invalid(format!("{at} {}", invalid.fault.json_text()))
+        })?;
+        let sent = ApiRequest {
+            request,
+            step,
+            deadline: Deadline::NEVER,
+            parent,
+        };
+        let answered = self
+            .pipeline()
+            .call_api_within(sent, Some(answer_bytes_max));
+        let mut answer = answered.await?;
+        let is_refused = answer.verdict == Code::OverLimit;
+        let status = match call {
+            Call::Check(_) | Call::Reserve(_) if is_refused => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::OK,
+        };
+        let headers = std::mem::take(&mut answer.headers);
+        Ok(CallResult {
+            status,
+            answer: OneAnswer::of(call, answer),
+            headers,
+        })
+    }
+
+    /// Carries out the calls of a batch, one after the other, and writes their answers. A call that
+    /// fails does not end it, nor does one whose answer would be too large, which is not carried
+    /// out. Now and then the other tasks of the thread run.
+    async fn batch(
+        &self,
+        body: &Value,
+        parent: Option<TraceParent>,
+    ) -> Result<Vec<u8>, CallFailure> {
+        let calls = batch_calls(body).map_err(CallFailure::invalid)?;
+        let mut progress = self.pipeline().begin_batch(calls.len())?;
+        let mut written = BATCH_START.to_vec();
+        for (position, call) in calls.iter().enumerate() {
+            let path = format!("calls[{position}]");
+            let begun = written.len();
+            let left = progress.next_bytes_max(begun.saturating_add(BATCH_END.len()));
+            let (tag, answered) = match tagged_call(self.json.transcoder.calls(), call, &path) {
+                Err(why) => (0, Err(CallFailure::invalid(why))),
+                Ok((tag, field, call)) => {
+                    let path = format!("{path}.{}", field.name());
+                    (tag, self.call(&field, call, &path, parent, left).await)
+                }
+            };
+            let failed = answered.is_err();
+            write_tagged(&mut written, tag, answered)?;
+            if failed && written.len().saturating_sub(begun) > left {
+                written.truncate(begun);
+                let why = ApiError::from(self.pipeline().answer_too_large());
+                write_tagged(&mut written, tag, Err(why.into()))?;
+            }
+            progress.give_way(written.len()).await;
+        }
+        written.extend_from_slice(BATCH_END);
+        Ok(written)
+    }
+}
+
+/// The request and the step of a call. The pipeline would refuse the last two faults as well, with
+/// other texts.
+fn read(call: &Call) -> Result<(tollgate_limiter::Request<'_>, ApiStep<'_>), InvalidField> {
+    let (request, step) = api_calls::read(call)?;
+    let has_id = !matches!(call, Call::Check(_) | Call::Peek(_));
+    if has_id && api_calls::id_of(call).is_empty() {
+        return Err(Fault::NoReservation.at("reservation"));
+    }
+    match step {
+        ApiStep::Reserve {
+            expires_ms: Some(ms),
+            ..
+        }
+        | ApiStep::Extend { expires_ms: ms, .. }
+            if ms.get() > EXPIRY_MS_MAX =>
+        {
+            Err(Fault::ExpiryTooLong.at("expires"))
+        }
+        _ => Ok((request, step)),
+    }
+}
+
+/// Writes the answer to one call of a batch.
+fn write_tagged(
+    written: &mut Vec<u8>,
+    tag: u64,
+    answered: Result<CallResult, CallFailure>,
+) -> Result<(), CallFailure> {
+    let (status, answer) = match answered {
+        Ok(result) => (result.status, result.answer),
+        Err(failure) => (failure.code.status(), OneAnswer::Error(failure)),
+    };
+    if written.len() > BATCH_START.len() {
+        written.push(b',');
+    }
+    let answer = TaggedAnswer {
+        tag,
+        status: status.as_u16(),
+        answer,
+    };
+    serde_json::to_writer(written, &answer).map_err(internal)
+}
+
+fn batch_calls(body: &Value) -> Result<&[Value], String> {
+    let fields = body::object(body, "", &["calls"])?;
+    let calls = body::get(fields, "calls");
+    let calls = calls.ok_or(r#"calls is missing; send [{"check": {…}}, {"commit": {…}}]"#)?;
+    let calls = body::list(calls, "calls")?;
+    if calls.len() > API_CALLS_MAX {
+        let count = calls.len();
+        return Err(format!(
+            "calls has {count} calls; send at most {API_CALLS_MAX}"
+        ));
+    }
+    Ok(calls)
+}
+
+/// One call of a batch: its tag, its field of a `Call`, and its body.
+fn tagged_call<'v>(
+    calls: &MessageDescriptor,
+    call: &'v Value,
+    path: &str,
+) -> Result<(u64, FieldDescriptor, &'v Value), String> {
+    let fields: Vec<_> = calls.fields().collect();
+    let known: Vec<_> = fields.iter().map(FieldDescriptor::name).collect();
+    let object = body::object(call, path, &known)?;
+    let tag = body::get(object, "tag");
+    let tag = tag.map(|tag| body::number(tag, &format!("{path}.tag"), u64::MAX));
+    let tag = tag.transpose()?.unwrap_or_default();
+    let mut sent =
+        call_fields(calls).filter_map(|field| Some((body::get(object, field.name())?, field)));
+    if let (Some((call, field)), None) = (sent.next(), sent.next()) {
+        return Ok((tag, field, call));
+    }
+    let (first, names) = known.split_first().unwrap_or((&"", &[]));
+    let names = names.join(", ");
+    Err(format!(
+        "{path} needs one of {names}, and may have a {first}"
+    ))
+}
+
+fn internal(why: impl ToString) -> CallFailure {
+    CallFailure::new(ErrorCode::Internal, why.to_string())
 }
 
 // === impl ParsedBytes ===
 
 impl ParsedBytes {
-    fn new() -> Self {
-        Self(Semaphore::new(PARSED_BYTES_MAX))
-    }
-
     /// Waits until a body of this length may become a value. None for a small one.
     async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes <= SMALL_BODY_BYTES {
@@ -235,15 +534,16 @@ fn require_json(headers: &HeaderMap) -> Result<(), CallFailure> {
 #[cfg(test)]
 mod tests {
     use ::http::StatusCode;
+    use tokio::sync::Semaphore;
 
-    use super::failure::CallFailure;
+    use super::answers::CallFailure;
     use super::{PARSED_BYTES_MAX, ParsedBytes, SMALL_BODY_BYTES, took_too_long};
     use crate::pipeline::{ApiError, RequestError};
     use crate::store::StoreError;
 
     #[tokio::test]
     async fn a_large_body_waits_while_others_are_values_and_a_small_one_does_not() {
-        let parsed = ParsedBytes::new();
+        let parsed = ParsedBytes(Semaphore::new(PARSED_BYTES_MAX));
         let held = parsed.take(PARSED_BYTES_MAX).await;
         assert!(held.is_some());
         assert!(parsed.take(SMALL_BODY_BYTES).await.is_none());

@@ -9,10 +9,8 @@
 //! | `RetryInfo` | UNAVAILABLE |
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use prost_types::Duration as Sent;
 use tokio::time::timeout;
 use tollgate_http2::grpc;
 use tonic::metadata::MetadataMap;
@@ -20,6 +18,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::answer_memory::AnswerMemoryFull;
+use crate::api_calls::{Fault, InvalidField};
 use crate::pipeline::{ApiError, Pipeline, RequestError};
 use crate::store::{Deadline, StoreError};
 use crate::tracing::TraceParent;
@@ -48,27 +47,17 @@ pub(super) struct Caller {
     pub(super) parent: Option<TraceParent>,
 }
 
-/// An expiry, rounded up to milliseconds. Longer ones than a day are for the pipeline to refuse.
-pub(super) fn expiry_ms(sent: &Sent) -> Result<NonZeroU32, &'static str> {
-    let (Ok(seconds), Ok(nanos)) = (u64::try_from(sent.seconds), u64::try_from(sent.nanos)) else {
-        return Err("is negative; send 1 ms to a day");
-    };
-    if nanos > 999_999_999 {
-        return Err("has a second or more in nanos; send at most 999999999");
-    }
-    let ms = seconds
-        .saturating_mul(1_000)
-        .saturating_add(nanos.div_ceil(1_000_000));
-    let ms = u32::try_from(ms).unwrap_or(u32::MAX);
-    NonZeroU32::new(ms).ok_or("is 0; send 1 ms to a day")
-}
-
 /// A field of a call is invalid.
 pub(super) fn invalid_field(field: &str, why: &str) -> Status {
     let message = format!("{field} {why}");
     let mut details = info("INVALID_FIELD");
     details.add_bad_request_violation(field, why);
     Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// A field of a call has a fault.
+pub(super) fn field_status(invalid: InvalidField) -> Status {
+    invalid_field(&invalid.path, invalid.fault.grpc_text())
 }
 
 /// The call is not what the service needs.
@@ -112,11 +101,9 @@ pub(super) fn api_status(error: ApiError, id: &str) -> Status {
 
 fn request_status(error: RequestError, message: String) -> Status {
     let reason = match &error {
-        RequestError::EmptyDomain => {
-            return invalid_field("domain", "is empty; send the domain of the rules");
-        }
+        RequestError::EmptyDomain => return field_status(Fault::NoDomain.at("domain")),
         RequestError::NoDescriptors => {
-            return invalid_field("descriptors", "is empty; send at least one");
+            return field_status(Fault::NoDescriptors.at("descriptors"));
         }
         RequestError::Invalid(_) => return invalid(message),
         RequestError::Malformed(_) => "MALFORMED",
@@ -207,38 +194,6 @@ impl From<RequestError> for Status {
             | RequestError::AnswerTooLarge { .. } => Self::resource_exhausted(words),
             RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
             RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expiries_are_rounded_up_and_never_negative() {
-        let sent = |seconds, nanos| Sent { seconds, nanos };
-        for (seconds, nanos, ms) in [
-            (60, 0, 60_000),
-            (0, 1, 1),
-            (1, 500_000_001, 1_501),
-            (315_576_000_000, 0, u32::MAX),
-            (i64::MAX, 999_999_999, u32::MAX),
-        ] {
-            let read = expiry_ms(&sent(seconds, nanos)).map(NonZeroU32::get);
-            assert_eq!(read, Ok(ms), "{seconds} {nanos}");
-        }
-        for (seconds, nanos) in [
-            (-1, 0),
-            (0, -1),
-            (i64::MIN, i32::MIN),
-            (0, 0),
-            (1, i32::MAX),
-        ] {
-            assert!(
-                expiry_ms(&sent(seconds, nanos)).is_err(),
-                "{seconds} {nanos}"
-            );
         }
     }
 }

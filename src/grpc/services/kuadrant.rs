@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Entry, Hits, Otherwise, Request as LimiterRequest};
+use tollgate_limiter::{Code, EXPIRY_MS_MAX, Otherwise, Request as LimiterRequest};
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
-use super::api_call::{Caller, api_status, expiry_ms, internal, invalid_field};
+use super::api_call::{Caller, api_status, field_status, internal, invalid_field};
+use crate::api_calls::{Fault, expiry_ms, limiter_request};
 use crate::grpc::service::GrpcService;
 use crate::pipeline::{
     API_HITS_MAX, ApiAnswer, ApiRequest, ApiStep, Pipeline, RESERVATION_ID_BYTES_MAX,
@@ -40,22 +41,17 @@ pub(super) const SERVICE: GrpcService = GrpcService {
 struct KuadrantCalls(Arc<Pipeline>);
 
 /// A request with so many hits for each descriptor, by those of its own.
-fn limiter_request<'c>(
+fn envoy_request<'c>(
     domain: &'c [u8],
     descriptors: &'c [RateLimitDescriptor],
     hits: impl Fn(Option<u64>) -> u64,
 ) -> LimiterRequest<'c> {
-    let mut request = LimiterRequest::new(domain);
-    for descriptor in descriptors {
-        for entry in &descriptor.entries {
-            request.push_entry(Entry {
-                key: &entry.key,
-                value: &entry.value,
-            });
-        }
-        request.finish_descriptor(Hits::Take(hits(descriptor.hits_addend)), None);
-    }
-    request
+    let descriptors = descriptors.iter().map(|descriptor| {
+        let entries = descriptor.entries.iter();
+        let entries = entries.map(|entry| (&*entry.key, &*entry.value));
+        (hits(descriptor.hits_addend), entries)
+    });
+    limiter_request(domain, descriptors)
 }
 
 /// Refuses an amount beyond the bound by the name of its field.
@@ -108,7 +104,7 @@ impl KuadrantCalls {
         let caller = Caller::of(request.metadata(), &self.0);
         let call = request.get_ref();
         let of_request = u64::from(call.hits_addend.max(1));
-        let request = limiter_request(&call.domain, &call.descriptors, |own| match step {
+        let request = envoy_request(&call.domain, &call.descriptors, |own| match step {
             ApiStep::Report => own.unwrap_or(of_request).max(1),
             _ => own.unwrap_or(of_request),
         });
@@ -141,16 +137,12 @@ impl RateLimitService for KuadrantCalls {
         require_amount("amount", call.amount)?;
         let ttl = call.ttl.as_ref();
         let ttl = ttl.filter(|ttl| (ttl.seconds, ttl.nanos) != (0, 0));
-        let expires_ms = ttl
-            .map(expiry_ms)
-            .transpose()
-            .map_err(|why| invalid_field("ttl", why))?;
-        if expires_ms.is_some_and(|ms| ms.get() > tollgate_limiter::EXPIRY_MS_MAX) {
-            return Err(invalid_field(
-                "ttl",
-                "is longer than a day; send at most a day",
-            ));
-        }
+        let expires_ms = ttl.map(expiry_ms).transpose();
+        let expires_ms = match expires_ms {
+            Ok(Some(ms)) if ms.get() > EXPIRY_MS_MAX => Err(Fault::ExpiryTooLong),
+            expires_ms => expires_ms,
+        };
+        let expires_ms = expires_ms.map_err(|fault| field_status(fault.at("ttl")))?;
         let id = new_reservation_id().map_err(internal)?;
         let step = ApiStep::Reserve {
             id: id.as_bytes(),
@@ -158,7 +150,7 @@ impl RateLimitService for KuadrantCalls {
             on_expiry: None,
             uses_rule_amount: false,
         };
-        let limits = limiter_request(&call.domain, &call.descriptors, |_| call.amount);
+        let limits = envoy_request(&call.domain, &call.descriptors, |_| call.amount);
         let answer = self.call(limits, step, caller).await?;
         let (code, reservation_id) = match answer.verdict {
             Code::Ok => (EnvoyCode::Ok, id),
@@ -187,7 +179,7 @@ impl RateLimitService for KuadrantCalls {
             id: call.reservation_id.as_bytes(),
             otherwise: Otherwise::ChargeOnce,
         };
-        let limits = limiter_request(&call.domain, &call.descriptors, |_| call.actual_amount);
+        let limits = envoy_request(&call.domain, &call.descriptors, |_| call.actual_amount);
         self.call(limits, step, caller).await?;
         Ok(Response::new(proto::CommitResponse {}))
     }

@@ -8,9 +8,11 @@ use prost::Message as _;
 use tollgate_limiter::{Code, ReservationOutcome};
 use tonic::{Request, Status};
 
-use super::calls::{descriptors_of, fill_id, id_of, read};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::grpc::services::api_call::{Caller, answer_memory_full, api_status, invalid_call};
+use crate::api_calls::{descriptors_of, fill_id, id_of, read};
+use crate::grpc::services::api_call::{
+    Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
+};
 use crate::pipeline::{ApiAnswer, ApiLimit, ApiRequest, BatchProgress, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
@@ -183,8 +185,8 @@ impl ApiCalls {
         caller: Caller,
         answer_bytes_max: usize,
     ) -> Result<Answer, Status> {
-        fill_id(&mut call)?;
-        let (request, step) = read(&call)?;
+        fill_id(&mut call).map_err(internal)?;
+        let (request, step) = read(&call).map_err(field_status)?;
         let sent = ApiRequest {
             request,
             step,

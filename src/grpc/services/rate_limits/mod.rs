@@ -2,13 +2,11 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `calls` | messages of calls |
 //! | `carry_out` | carries out one call, and its answer |
 //! | `batch` | the calls of one message |
 //! | `stream` | the calls of one stream, several at once |
 
 mod batch;
-mod calls;
 mod carry_out;
 mod stream;
 
