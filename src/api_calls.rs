@@ -1,5 +1,5 @@
-//! Calls of tollgate's API as messages, and what the pipeline carries out for each: for gRPC, for the
-//! JSON of `/v1`, and in part for Kuadrant's API.
+//! Calls of tollgate's API as messages, and what the pipeline carries out for each: for gRPC, for
+//! the JSON of `/v1`, and in part for Kuadrant's API.
 //!
 //! What it deliberately does not do: decode messages (`grpc`, `admin::v1`), or check bounds
 //! (`pipeline`).

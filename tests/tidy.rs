@@ -61,6 +61,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "grpc",
             "grpc_client",
             "admin/record.rs",
+            "admin/v1",
             "rule_tests",
             "xds",
             "recording",
@@ -74,7 +75,13 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost_types",
-        &["pipeline", "grpc/services", "xds"],
+        &[
+            "pipeline",
+            "api_calls.rs",
+            "grpc/services",
+            "admin/v1",
+            "xds",
+        ],
         "as prost",
     ),
     (

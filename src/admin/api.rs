@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::changes::{BODIES_MAX, CHANGES_MAX};
 use super::http::ClientConnection;
+use super::query::ApiFailure;
 use super::rates::LimitRates;
 use super::record::RecordingSetup;
 use super::state::StateHub;
@@ -37,7 +38,7 @@ pub struct AdminApi {
     /// Open streams of events.
     pub(super) streams: Arc<Semaphore>,
     /// Long responses in progress.
-    pub(super) responses: Arc<Semaphore>,
+    responses: Arc<Semaphore>,
     /// Scrapes in progress: of a port that everybody may reach, so that they do not stop others.
     pub(super) scrapes: Arc<Semaphore>,
     /// Requests for a change whose body is being read.
@@ -105,6 +106,13 @@ impl AdminApi {
             recordings: parts.recordings,
             has_token: parts.has_token,
         }
+    }
+
+    /// Takes the place of a long response.
+    pub(super) fn long_response(&self) -> Result<OwnedSemaphorePermit, ApiFailure> {
+        let permit = Arc::clone(&self.responses).try_acquire_owned();
+        let why = "too many long responses are in progress; try again later";
+        permit.map_err(|_| ApiFailure::unavailable(why))
     }
 
     /// Samples the rates of rules for ever.

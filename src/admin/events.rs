@@ -10,23 +10,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{StatusCode, header};
+use ::http::StatusCode;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::AdminState;
-use super::http::{BodySender, Client};
-use super::query::{ApiFailure, Query, json_response};
+use super::http::{BodySender, Client, OpenStream};
+use super::query::{ApiFailure, Query, json_response, uncached};
 use super::state::{StateFrame, StateWatcher, event_bytes};
 use crate::admin_api::{Entry, Reason, SkippedEvent, Verdict};
 use crate::decisions::{
     CandidateFilter, DecisionFilter, PER_SECOND_MAX, RECENT_MAX, RecentQuery, Subscription,
 };
-use crate::metrics::Gauge;
 
 /// How often a stream reports what it skipped.
 const SKIPPED_INTERVAL: Duration = Duration::from_secs(1);
@@ -129,18 +127,6 @@ fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
     })
 }
 
-/// An open stream, counted until it is dropped.
-struct OpenStream {
-    open: Gauge,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.open.dec();
-    }
-}
-
 pub(super) async fn events(
     State(state): State<AdminState>,
     Extension(client): Extension<Client>,
@@ -155,11 +141,7 @@ pub(super) async fn events(
             "too many streams of events are open; close one, or raise --event-streams-max",
         ));
     };
-    metrics.event_streams.inc();
-    let open = OpenStream {
-        open: metrics.event_streams.clone(),
-        _permit: permit,
-    };
+    let open = OpenStream::count(&metrics.event_streams);
     let per_second = decisions_per_second(&query)?;
     let decisions = subscribe(&state, &query, per_second)?;
     client.set_streaming();
@@ -178,14 +160,9 @@ pub(super) async fn events(
     };
     tokio::spawn(async move {
         stream.run().await;
-        drop(open);
+        drop((open, permit));
     });
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    Ok((StatusCode::OK, headers, body).into_response())
+    Ok((StatusCode::OK, uncached("text/event-stream"), body).into_response())
 }
 
 /// How many decisions a second a query asks for; none if it asks for none.

@@ -58,10 +58,10 @@ pub struct GuardRules {
     pub metrics: AdminMetrics,
 }
 
-/// A request that is refused.
+/// Why a request is refused.
 struct Refusal {
     reason: AdminRefusal,
-    failure: ApiFailure,
+    message: String,
 }
 
 /// Token that requests must carry.
@@ -106,16 +106,13 @@ impl Guard {
         {
             return Err(Refusal::new(
                 AdminRefusal::Token,
-                StatusCode::UNAUTHORIZED,
-                "this listener needs a token; send the header `authorization: Bearer TOKEN`"
-                    .to_owned(),
+                "this listener needs a token; send the header `authorization: Bearer TOKEN`",
             ));
         }
         if method == Method::POST && !is_json(headers) {
             return Err(Refusal::new(
                 AdminRefusal::ContentType,
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "a POST must be JSON; send the header `content-type: application/json`".to_owned(),
+                "a POST must be JSON; send the header `content-type: application/json`",
             ));
         }
         Ok(())
@@ -141,18 +138,13 @@ impl GuardRules {
         let host = hosts.next().and_then(|host| host.to_str().ok());
         let authority = uri.authority().map(::http::uri::Authority::as_str);
         let is_one = host.is_some() && hosts.next().is_none();
-        let names = host.into_iter().chain(authority);
-        let mut all_known = is_one;
-        for name in names {
-            all_known &= self.is_known(name);
-        }
-        if all_known {
+        let mut names = host.into_iter().chain(authority);
+        if is_one && names.all(|name| self.is_known(name)) {
             return Ok(());
         }
         let shown = host.unwrap_or_default();
         Err(Refusal::new(
             AdminRefusal::Host,
-            StatusCode::FORBIDDEN,
             format!(
                 "the Host header {shown:?} is not a name of this listener; use localhost, 127.0.0.1 or [::1], or \
                  allow the name with --admin-host"
@@ -217,7 +209,6 @@ fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         AdminRefusal::Origin,
-        StatusCode::FORBIDDEN,
         format!(
             "the Origin header {origin:?} is not that of this listener; open its own page, or send no Origin header"
         ),
@@ -237,9 +228,7 @@ fn check_site(is_page: bool, headers: &HeaderMap) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         AdminRefusal::Site,
-        StatusCode::FORBIDDEN,
-        "a page of another site made this request; open the page of this listener at /live"
-            .to_owned(),
+        "a page of another site made this request; open the page of this listener at /live",
     ))
 }
 
@@ -269,10 +258,18 @@ fn is_json(headers: &HeaderMap) -> bool {
 // === impl Refusal ===
 
 impl Refusal {
-    fn new(reason: AdminRefusal, status: StatusCode, message: String) -> Self {
+    fn new(reason: AdminRefusal, message: impl Into<String>) -> Self {
         Self {
             reason,
-            failure: ApiFailure::new(status, message),
+            message: message.into(),
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self.reason {
+            AdminRefusal::Token => StatusCode::UNAUTHORIZED,
+            AdminRefusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            AdminRefusal::Host | AdminRefusal::Origin | AdminRefusal::Site => StatusCode::FORBIDDEN,
         }
     }
 }
@@ -291,16 +288,15 @@ pub(super) async fn require_access(
         Err(refusal) => refusal,
     };
     guard.0.metrics.refused(refusal.reason);
+    let (status, message) = (refusal.status(), refusal.message);
     let client = request.extensions().get::<Client>();
     tracing::debug!(
         peer = ?client.and_then(|client| client.peer),
-        status = refusal.failure.status.as_u16(),
-        "the admin listener refused a request: {}",
-        refusal.failure.message
+        status = status.as_u16(),
+        "the admin listener refused a request: {message}",
     );
-    let needs_token = refusal.failure.status == StatusCode::UNAUTHORIZED;
-    let response = refusal.failure.into_response();
-    if needs_token {
+    let response = ApiFailure::new(status, message).into_response();
+    if status == StatusCode::UNAUTHORIZED {
         return ([(header::WWW_AUTHENTICATE, "Bearer")], response).into_response();
     }
     response

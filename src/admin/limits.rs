@@ -64,10 +64,7 @@ pub(super) async fn limits(
 ) -> Result<Response, ApiFailure> {
     let query = Query::parse(query.as_deref(), &["domain", "rule"])?;
     state.api.rates.look();
-    let Ok(permit) = Arc::clone(&state.api.responses).try_acquire_owned() else {
-        let why = "too many long responses are in progress; try again later";
-        return Err(ApiFailure::unavailable(why));
-    };
+    let permit = state.api.long_response()?;
     // On a blocking thread: the text may be megabytes, and the threads here also decide.
     let written = tokio::task::spawn_blocking(move || json_bytes(&limits_of(&state, &query)));
     let written = written.await.unwrap_or_else(|error| Err(error.to_string()));

@@ -22,12 +22,17 @@ pub(super) struct ApiFailure {
     pub(super) message: String,
 }
 
-/// Headers of a response in JSON, which no cache may keep.
-pub(super) const JSON_HEADERS: [(HeaderName, &str); 3] = [
-    (header::CONTENT_TYPE, "application/json"),
-    (header::CACHE_CONTROL, "no-store"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-];
+/// Headers of a response in JSON.
+pub(super) const JSON_HEADERS: [(HeaderName, &str); 3] = uncached("application/json");
+
+/// Headers of a response that no cache may keep.
+pub(super) const fn uncached(content_type: &'static str) -> [(HeaderName, &'static str); 3] {
+    [
+        (header::CONTENT_TYPE, content_type),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ]
+}
 
 /// A value as one line of JSON.
 pub(super) fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, String> {

@@ -46,10 +46,7 @@ pub(super) async fn quotas(
     let (domain, rule) = (query.text("domain"), query.text("rule"));
     let asked = query.entries("id")?;
     let count = query.number("n", BUCKETS_MAX)?.unwrap_or(BUCKETS_DEFAULT);
-    let Ok(_permit) = state.api.responses.try_acquire() else {
-        let why = "too many long responses are in progress; try again later";
-        return Err(ApiFailure::unavailable(why));
-    };
+    let _permit = state.api.long_response()?;
     let values = state.api.values;
     let is_asked = |of: &[u8], name: &str, id: &BucketPairs| {
         domain.is_none_or(|domain| domain.as_bytes() == of)

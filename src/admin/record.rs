@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::http::{StatusCode, header};
+use ::http::StatusCode;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
@@ -36,14 +36,13 @@ use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
 use super::changes::Change;
-use super::http::{BodySender, Client};
-use super::query::{ApiFailure, Query};
+use super::http::{BodySender, Client, OpenStream};
+use super::query::{ApiFailure, Query, uncached};
 use super::state::StateWatcher;
 use crate::capture::{
     ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
     encode_header_item, encode_rules_item, hash_values,
 };
-use crate::metrics::Gauge;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
 use crate::settings::RecordingValues;
@@ -108,12 +107,7 @@ pub(super) async fn record(
     let (sender, body) = BodySender::pair(Arc::clone(&client));
     let stream = RecordStream::new(state, asked, recording, sender);
     tokio::spawn(stream.run());
-    let headers = [
-        (header::CONTENT_TYPE, "application/octet-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    Ok((StatusCode::OK, headers, body).into_response())
+    Ok((StatusCode::OK, uncached("application/octet-stream"), body).into_response())
 }
 
 /// Starts a recording.
@@ -158,11 +152,8 @@ struct RecordStream {
     requests: u64,
     bytes: u64,
     /// Dropped last.
-    _running: RunningGauge,
+    _running: OpenStream,
 }
-
-/// Shows that a recording runs, until it is dropped.
-struct RunningGauge(Gauge);
 
 // === impl RecordStream ===
 
@@ -173,8 +164,7 @@ impl RecordStream {
         recording: Recording,
         sender: BodySender,
     ) -> Self {
-        let running = RunningGauge(state.metrics.recordings.running.clone());
-        running.0.set(1);
+        let running = OpenStream::count(&state.metrics.recordings.running);
         Self {
             stopping: state.api.states.watch(false),
             ends: Box::pin(sleep(asked.lasts)),
@@ -351,12 +341,6 @@ impl RecordStream {
             self.generations.remove(0);
         }
         bytes
-    }
-}
-
-impl Drop for RunningGauge {
-    fn drop(&mut self) {
-        self.0.set(0);
     }
 }
 

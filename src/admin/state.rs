@@ -153,12 +153,10 @@ pub async fn run_states(state: AdminState, mut stopping: ShutdownSignal) {
         }
         while hub.is_watched() {
             number = number.saturating_add(1);
-            let bytes = state_bytes(&state).await;
-            let is_last = false;
             hub.publish(Some(StateFrame {
                 number,
-                bytes,
-                is_last,
+                bytes: state_bytes(&state).await,
+                is_last: false,
             }));
             tokio::select! {
                 () = stopping.wait() => break,

@@ -1,8 +1,8 @@
 //! What tonic's routes leave to this server, as one layer over all of them: gRPC's protocol, bounds
 //! on streaming calls, and the answer to a message that is too large to be decoded.
 //!
-//! **Protocol.** tonic leaves the method, the content type, a malformed timeout and a second message
-//! of a unary call unchecked. A request that is not gRPC gets an HTTP status. Source: the
+//! **Protocol.** tonic leaves the method, the content type, a malformed timeout and a second
+//! message of a unary call unchecked. A request that is not gRPC gets an HTTP status. Source: the
 //! protocol's specification, `doc/PROTOCOL-HTTP2.md` of grpc/grpc.
 //!
 //! **Streaming calls** (RateLimits/Stream, reflection, quotas, and the Watch method of health) stay
