@@ -129,11 +129,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "rustls",
-        &[
-            "grpc_client",
-            "net/tls_acceptor.rs",
-            "store/redis/connect",
-        ],
+        &["grpc_client", "net/tls_acceptor.rs", "store/redis/connect"],
         "certificates end where they are read, and TLS below the connection",
     ),
     (

@@ -31,6 +31,8 @@ pub struct ByteBudget {
 pub(crate) struct BodyAccount {
     budget: Arc<ByteBudget>,
     held_bytes: u64,
+    /// Streams whose incomplete bodies need more of the budget; settled at the end of a turn.
+    pub(crate) unsettled: Vec<u32>,
 }
 
 // === impl ByteBudget ===
@@ -87,6 +89,7 @@ impl BodyAccount {
         Self {
             budget,
             held_bytes: 0,
+            unsettled: Vec::new(),
         }
     }
 

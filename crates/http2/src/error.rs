@@ -39,12 +39,28 @@ pub struct ConnectionError {
     pub(crate) message: &'static str,
 }
 
-/// A result that is this error.
-pub(crate) fn connection_error<T>(
-    reason: Reason,
-    message: &'static str,
-) -> Result<T, ConnectionError> {
-    Err(ConnectionError { reason, message })
+/// A rule of the protocol is broken.
+pub(crate) const fn protocol(message: &'static str) -> ConnectionError {
+    error(Reason::Protocol, message)
+}
+
+/// A frame has the wrong length.
+pub(crate) const fn frame_size(message: &'static str) -> ConnectionError {
+    error(Reason::FrameSize, message)
+}
+
+/// A window is exceeded.
+pub(crate) const fn flow_control(message: &'static str) -> ConnectionError {
+    error(Reason::FlowControl, message)
+}
+
+/// A limit is exceeded.
+pub(crate) const fn too_much(message: &'static str) -> ConnectionError {
+    error(Reason::EnhanceYourCalm, message)
+}
+
+const fn error(reason: Reason, message: &'static str) -> ConnectionError {
+    ConnectionError { reason, message }
 }
 
 // === impl Reason ===
@@ -98,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_happened_and_its_code() {
-        let error = connection_error::<()>(Reason::Protocol, "DATA on stream 0").unwrap_err();
+        let error = protocol("DATA on stream 0");
         assert_eq!(error.to_string(), "DATA on stream 0 (Protocol)");
     }
 }

@@ -4,7 +4,7 @@
 //! and a server something each. A connection that exceeds a limit is closed with
 //! ENHANCE_YOUR_CALM. Requests are not limited here.
 
-use crate::error::{ConnectionError, Reason, connection_error};
+use crate::error::{ConnectionError, too_much};
 
 /// Length of the window in which frames are counted.
 pub(crate) const SECOND_US: u64 = 1_000_000;
@@ -13,32 +13,33 @@ pub(crate) const SECOND_US: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct FloodLimits {
     started_us: u64,
-    resets: Count,
-    control_frames: Count,
-}
-
-#[derive(Debug)]
-struct Count {
-    count: u32,
-    max: u32,
+    resets: u32,
+    resets_max: u32,
+    control_frames: u32,
+    control_frames_max: u32,
 }
 
 // === impl FloodLimits ===
 
 impl FloodLimits {
     pub(crate) fn new(resets_max: u32, control_frames_max: u32) -> Self {
-        let count = |max| Count { count: 0, max };
         Self {
             started_us: 0,
-            resets: count(resets_max),
-            control_frames: count(control_frames_max),
+            resets: 0,
+            resets_max,
+            control_frames: 0,
+            control_frames_max,
         }
     }
 
     /// Counts a stream that the client reset, or that was reset for its mistake.
     pub(crate) fn reset(&mut self, now_us: u64) -> Result<(), ConnectionError> {
         self.roll(now_us);
-        self.resets.add(1, "too many streams reset in a second")
+        self.resets = self.resets.saturating_add(1);
+        if self.resets > self.resets_max {
+            return Err(too_much("too many streams reset in a second"));
+        }
+        Ok(())
     }
 
     /// Counts a frame that carries no part of a request.
@@ -54,34 +55,26 @@ impl FloodLimits {
     ) -> Result<(), ConnectionError> {
         self.roll(now_us);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.control_frames
-            .add(count, "too many control frames in a second")
+        self.control_frames = self.control_frames.saturating_add(count);
+        if self.control_frames > self.control_frames_max {
+            return Err(too_much("too many control frames in a second"));
+        }
+        Ok(())
     }
 
     fn roll(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.started_us) >= SECOND_US {
             self.started_us = now_us;
-            self.resets.count = 0;
-            self.control_frames.count = 0;
+            self.resets = 0;
+            self.control_frames = 0;
         }
-    }
-}
-
-// === impl Count ===
-
-impl Count {
-    fn add(&mut self, count: u32, message: &'static str) -> Result<(), ConnectionError> {
-        self.count = self.count.saturating_add(count);
-        if self.count > self.max {
-            return connection_error(Reason::EnhanceYourCalm, message);
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Reason;
 
     #[test]
     fn each_kind_has_its_own_limit_which_every_second_renews() {

@@ -98,12 +98,10 @@
 #![deny(missing_docs)]
 
 mod body_budget;
-mod buffer_pool;
 mod config;
 mod connection;
 mod error;
 mod event;
-mod field_kind;
 mod flood_limits;
 mod frame;
 pub mod grpc;
@@ -112,12 +110,11 @@ mod header_list;
 mod hpack;
 
 pub use self::body_budget::ByteBudget;
-pub use self::buffer_pool::BufferPool;
 pub use self::config::Config;
 #[cfg(any(test, feature = "fuzz-harness"))]
 #[doc(hidden)]
 pub use self::connection::fuzz_harness;
-pub use self::connection::{LimitCounts, ServerConnection, Stalled};
+pub use self::connection::{BufferPool, LimitCounts, ServerConnection, Stalled};
 pub use self::error::{ConnectionError, Reason};
 pub use self::event::{Call, CapturedValue, Event, Request};
 pub use self::header_list::{HeaderList, RequestHead};

@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
+use super::ServerConnection;
+use super::flow::WINDOW_RETURNED_BYTES_MIN;
 use super::receive::Received;
 use super::stream::StreamState;
-use super::{ServerConnection, WINDOW_RETURNED_BYTES_MIN};
-use crate::error::connection_error;
+use crate::error::{flow_control, protocol};
 use crate::frame::{self, FrameHead};
 use crate::{Event, Reason};
 
@@ -36,17 +37,18 @@ impl ServerConnection {
     ) -> Received<'b> {
         let id = head.stream;
         if id == 0 || id > self.last_stream {
-            return connection_error(Reason::Protocol, "DATA on an idle stream");
+            return Err(protocol("DATA on an idle stream"));
         }
         // A frame is never as long.
         let length = u32::try_from(head.length).unwrap_or(u32::MAX);
-        let Some(window) = self.receive_window.checked_sub(length) else {
-            return connection_error(Reason::FlowControl, "DATA exceeds the connection's window");
-        };
-        self.receive_window = window;
-        let Some(data) = frame::without_padding(head, payload) else {
-            return connection_error(Reason::Protocol, "padding is longer than its frame");
-        };
+        let window = self
+            .flow
+            .receive_window
+            .checked_sub(length)
+            .ok_or(flow_control("DATA exceeds the connection's window"))?;
+        self.flow.receive_window = window;
+        let data = frame::without_padding(head, payload)
+            .ok_or(protocol("padding is longer than its frame"))?;
         let end_stream = head.has(frame::END_STREAM);
         let short = data.len() < DATA_BYTES_MIN && !end_stream;
         let Some(stream) = self.streams.get_mut(id) else {
@@ -80,7 +82,7 @@ impl ServerConnection {
                 expected_bytes = partial_body.needed_bytes();
                 if expected_bytes > partial_body.held_bytes && !partial_body.unsettled {
                     partial_body.unsettled = true;
-                    self.unsettled.push(id);
+                    self.bodies.unsettled.push(id);
                 }
             }
         }
@@ -187,18 +189,15 @@ impl ServerConnection {
         {
             let owed = std::mem::take(&mut request.receive_window_owed);
             request.receive_window = request.receive_window.saturating_add(owed);
-            self.write_window_update(id, owed);
+            self.outbox.write_window_update(id, owed);
         }
     }
 
     /// Returns bytes of the connection's window, and sends WINDOW_UPDATE once there are enough.
     #[inline]
     pub(super) fn return_window(&mut self, bytes: u32) {
-        self.receive_window_owed = self.receive_window_owed.saturating_add(bytes);
-        if self.receive_window_owed >= WINDOW_RETURNED_BYTES_MIN {
-            let owed = std::mem::take(&mut self.receive_window_owed);
-            self.receive_window = self.receive_window.saturating_add(owed);
-            self.write_window_update(0, owed);
+        if let Some(owed) = self.flow.return_window(bytes) {
+            self.outbox.write_window_update(0, owed);
         }
     }
 
@@ -210,7 +209,8 @@ impl ServerConnection {
     /// by then is never refused.
     pub fn settle_body_budget(&mut self) -> Vec<u32> {
         let mut refused = Vec::new();
-        for id in self.unsettled.drain(..) {
+        let mut unsettled = std::mem::take(&mut self.bodies.unsettled);
+        for id in unsettled.drain(..) {
             let Some(stream) = self.streams.get_mut(id) else {
                 continue;
             };
@@ -227,7 +227,8 @@ impl ServerConnection {
             }
         }
         // The list keeps its memory, but not that of a flood.
-        self.unsettled.shrink_to(UNSETTLED_KEPT_MAX);
+        unsettled.shrink_to(UNSETTLED_KEPT_MAX);
+        self.bodies.unsettled = unsettled;
         refused
     }
 }

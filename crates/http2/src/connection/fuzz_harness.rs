@@ -9,8 +9,9 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::ServerConnection;
+use super::flow::WINDOW_BYTES;
 use super::stream::StreamState;
-use super::{ServerConnection, WINDOW_BYTES};
 use crate::frame::{self, FrameHead, HEAD_BYTES, PREFACE};
 use crate::{ByteBudget, Config, Event, FRAME_BYTES_MAX};
 
@@ -156,7 +157,7 @@ fn check_sums(connection: &mut ServerConnection) -> Result<(), Fault> {
             }
         }
     }
-    let sum = connection.receive_window + connection.receive_window_owed + withheld;
+    let sum = connection.flow.receive_window + connection.flow.receive_window_owed + withheld;
     if sum != WINDOW_BYTES {
         return Err(Fault(format!("the window has {sum} bytes")));
     }

@@ -7,27 +7,11 @@ use std::borrow::Cow;
 
 use super::receive::Received;
 use super::stream::{PartialBody, RequestStream, Stream, StreamState};
-use super::{Goaway, HeaderBlock, ServerConnection};
-use crate::error::connection_error;
-use crate::frame::{self, FrameHead, PAYLOAD_BYTES_MAX};
-use crate::head::{ParsedHead, ParsedTrailers};
+use super::{Goaway, ServerConnection};
+use crate::error::{frame_size, protocol};
+use crate::frame::{self, FrameHead};
+use crate::head::{INVALID_BLOCK, ParsedHead, ParsedTrailers};
 use crate::{Call, ConnectionError, Event, Reason, Request};
-
-const INVALID_BLOCK: &str = "a header block cannot be decoded";
-
-/// The longest header block that is read at all, in bytes. A block longer than a connection keeps
-/// is skipped as it arrives, up to here; beyond it the connection is closed.
-const BLOCK_BYTES_MAX: usize = 1024 * 1024;
-
-/// A block may arrive in this many frames however short, and in one more for each of so many bytes.
-const BLOCK_FRAMES_MIN: usize = 8;
-const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
-
-/// How many bytes a block may have whose list is within its limit: its encoded form may be a little
-/// longer than the list's size.
-fn kept_block_bytes_max(header_list_bytes_max: usize) -> usize {
-    header_list_bytes_max.saturating_add(PAYLOAD_BYTES_MAX)
-}
 
 // === impl ServerConnection ===
 
@@ -39,32 +23,20 @@ impl ServerConnection {
         now_us: u64,
     ) -> Received<'b> {
         if head.stream == 0 {
-            return connection_error(Reason::Protocol, "HEADERS on stream 0");
+            return Err(protocol("HEADERS on stream 0"));
         }
-        let Some(mut block) = frame::without_padding(head, payload) else {
-            return connection_error(Reason::Protocol, "padding is longer than its frame");
-        };
+        let mut block = frame::without_padding(head, payload)
+            .ok_or(protocol("padding is longer than its frame"))?;
         if head.has(frame::HAS_PRIORITY) {
-            let Some(rest) = block.get(5..) else {
-                return connection_error(
-                    Reason::FrameSize,
-                    "HEADERS are too short for their priority",
-                );
-            };
-            block = rest;
+            block = block
+                .get(5..)
+                .ok_or(frame_size("HEADERS are too short for their priority"))?;
         }
         let end_stream = head.has(frame::END_STREAM);
         if head.has(frame::END_HEADERS) {
             return self.header_block(head.stream, Some(block), end_stream, now_us);
         }
-        self.header_block = Some(HeaderBlock {
-            stream: head.stream,
-            end_stream,
-            bytes: block.to_vec(),
-            skipped: false,
-            received_bytes: block.len(),
-            frames: 1,
-        });
+        self.headers.begin_block(head.stream, end_stream, block);
         Ok(None)
     }
 
@@ -74,47 +46,11 @@ impl ServerConnection {
         payload: &[u8],
         now_us: u64,
     ) -> Received<'b> {
-        let Some(mut block) = self.header_block.take() else {
-            return connection_error(Reason::Protocol, "CONTINUATION without HEADERS");
+        let Some(block) = self.headers.continue_block(head, payload)? else {
+            return Ok(None);
         };
-        if block.stream != head.stream {
-            return connection_error(Reason::Protocol, "CONTINUATION of another stream");
-        }
-        block.frames = block.frames.saturating_add(1);
-        block.received_bytes = block.received_bytes.saturating_add(payload.len());
-        let frames_max =
-            BLOCK_FRAMES_MIN.saturating_add(block.received_bytes / BYTES_PER_BLOCK_FRAME);
-        if block.received_bytes > BLOCK_BYTES_MAX || block.frames > frames_max {
-            return connection_error(
-                Reason::EnhanceYourCalm,
-                "a header block is too long or in too many frames",
-            );
-        }
-        if !self.keep_or_skip(&mut block, payload) {
-            return connection_error(Reason::Compression, INVALID_BLOCK);
-        }
-        if head.has(frame::END_HEADERS) {
-            let bytes = (!block.skipped).then_some(&block.bytes[..]);
-            return self.header_block(block.stream, bytes, block.end_stream, now_us);
-        }
-        self.header_block = Some(block);
-        Ok(None)
-    }
-
-    /// Keeps what has arrived of a block, or skips all of it once it is too long. False if it
-    /// cannot be decoded.
-    fn keep_or_skip(&mut self, block: &mut HeaderBlock, payload: &[u8]) -> bool {
-        if block.skipped {
-            return self.head_reader.skip_part(payload).is_some();
-        }
-        block.bytes.extend_from_slice(payload);
-        if block.bytes.len() <= kept_block_bytes_max(self.config.header_list_bytes_max) {
-            return true;
-        }
-        block.skipped = true;
-        self.head_reader.begin_to_skip();
-        let bytes = std::mem::take(&mut block.bytes);
-        self.head_reader.skip_part(&bytes).is_some()
+        let bytes = (!self.headers.is_skipping()).then_some(&block.bytes[..]);
+        self.header_block(block.stream, bytes, block.end_stream, now_us)
     }
 
     /// Handles a whole block; none if it was too long to be kept.
@@ -126,28 +62,23 @@ impl ServerConnection {
         now_us: u64,
     ) -> Received<'b> {
         if stream.is_multiple_of(2) {
-            return connection_error(
-                Reason::Protocol,
-                "a client's stream identifiers must be odd",
-            );
+            return Err(protocol("a client's stream identifiers must be odd"));
         }
         if stream <= self.last_stream {
             return self.trailers(stream, block, end_stream, now_us);
         }
         let head = match block {
-            Some(block) => self.head_reader.read(block),
-            None => self.head_reader.end_skipped(),
+            Some(block) => self.headers.read(block),
+            None => self.headers.end_skipped(),
         };
-        let Some(head) = head else {
-            return connection_error(Reason::Compression, INVALID_BLOCK);
-        };
+        let head = head.ok_or(INVALID_BLOCK)?;
         self.last_stream = stream;
-        if matches!(self.goaway, Goaway::Final(_)) {
+        if matches!(self.ending.goaway, Goaway::Final(_)) {
             return Ok(None);
         }
         if self.streams.open() >= self.config.streams_max {
             self.flood_limits.reset(now_us)?;
-            self.write_reset(stream, Reason::RefusedStream);
+            self.outbox.write_reset(stream, Reason::RefusedStream);
             return Ok(None);
         }
         self.open_stream(stream, head, end_stream, now_us)
@@ -170,36 +101,47 @@ impl ServerConnection {
         let partial_body = (!end_stream && !streams)
             .then(|| PartialBody::new(now_us, content_length, self.config.message_bytes_max));
         let body_is_missing = end_stream && content_length.is_some_and(|bytes| bytes > 0);
-        match head {
-            ParsedHead::Malformed => self.refuse_malformed(stream, now_us)?,
-            _ if body_is_missing => self.refuse_malformed(stream, now_us)?,
+        let (state, request) = match head {
+            ParsedHead::Malformed => return self.refuse_malformed(stream, now_us),
+            _ if body_is_missing => return self.refuse_malformed(stream, now_us),
             ParsedHead::TooLong { grpc } => {
                 self.flood_limits.reset(now_us)?;
                 self.refuse_header_list(stream, grpc, end_stream);
+                return Ok(None);
             }
             ParsedHead::Call(call) => {
+                let (body, padding) = (Vec::new(), 0);
                 let state = StreamState::CallArriving {
                     call,
-                    body: Vec::new(),
-                    padding: 0,
+                    body,
+                    padding,
                 };
-                self.add_stream(stream, state, content_length, partial_body, end_stream);
-                if end_stream {
-                    return Ok(self.call_arrived(stream, Cow::Borrowed(&[])));
-                }
+                (state, None)
             }
             ParsedHead::Request(head, _) => {
                 let state = StreamState::Request(Box::new(RequestStream::new()));
-                self.add_stream(stream, state, content_length, partial_body, end_stream);
-                return Ok(Some(Event::Request(Request {
-                    stream,
-                    head,
-                    body: Cow::Borrowed(&[]),
-                    end_stream,
-                })));
+                (state, Some(head))
             }
+        };
+        let opened = Stream {
+            state,
+            send_window: self.flow.initial_send_window,
+            received: end_stream,
+            body_left: content_length,
+            partial_body,
+            unread_since_us: None,
+        };
+        self.streams.push(stream, opened);
+        match request {
+            Some(head) => Ok(Some(Event::Request(Request {
+                stream,
+                head,
+                body: Cow::Borrowed(&[]),
+                end_stream,
+            }))),
+            None if end_stream => Ok(self.call_arrived(stream, Cow::Borrowed(&[]))),
+            None => Ok(None),
         }
-        Ok(None)
     }
 
     /// Refuses a request whose header list is too long, on its stream alone: with the status that
@@ -220,39 +162,20 @@ impl ServerConnection {
                 (b"grpc-status", b"8"),
                 (b"grpc-message", message.as_bytes()),
             ];
-            self.write_head(stream, 200, headers, true);
+            self.outbox.write_head(stream, 200, headers, true);
         } else {
-            self.write_head(stream, 431, [], true);
+            self.outbox.write_head(stream, 431, [], true);
         }
         if !end_stream {
             // The response is complete, so the rest of the request is not needed.
-            self.write_reset(stream, Reason::NoError);
+            self.outbox.write_reset(stream, Reason::NoError);
         }
     }
 
-    fn refuse_malformed(&mut self, stream: u32, now_us: u64) -> Result<(), ConnectionError> {
+    fn refuse_malformed<'b>(&mut self, stream: u32, now_us: u64) -> Received<'b> {
         self.flood_limits.reset(now_us)?;
-        self.write_reset(stream, Reason::Protocol);
-        Ok(())
-    }
-
-    fn add_stream(
-        &mut self,
-        id: u32,
-        state: StreamState,
-        body_left: Option<u64>,
-        partial_body: Option<PartialBody>,
-        received: bool,
-    ) {
-        let stream = Stream {
-            state,
-            send_window: self.initial_send_window,
-            received,
-            body_left,
-            partial_body,
-            unread_since_us: None,
-        };
-        self.streams.push(id, stream);
+        self.outbox.write_reset(stream, Reason::Protocol);
+        Ok(None)
     }
 
     /// Handles the block behind a body.
@@ -266,15 +189,13 @@ impl ServerConnection {
         // gRPC clients send none.
         self.flood_limits.control_frame(now_us)?;
         let trailers = match block {
-            Some(block) => self.head_reader.read_trailers(block),
-            None => self
-                .head_reader
-                .end_skipped()
-                .map(|_| ParsedTrailers::Malformed),
+            Some(block) => self.headers.read_trailers(block),
+            None => {
+                let skipped = self.headers.end_skipped();
+                skipped.map(|_| ParsedTrailers::Malformed)
+            }
         };
-        let Some(trailers) = trailers else {
-            return connection_error(Reason::Compression, INVALID_BLOCK);
-        };
+        let trailers = trailers.ok_or(INVALID_BLOCK)?;
         let Some(stream) = self.streams.get_mut(id) else {
             return self.frame_of_closed_stream(id, now_us);
         };
@@ -306,10 +227,10 @@ impl ServerConnection {
     /// and the frame is ignored (RFC 9113, section 5.1).
     pub(super) fn frame_of_closed_stream<'b>(&mut self, id: u32, now_us: u64) -> Received<'b> {
         self.flood_limits.control_frame(now_us)?;
-        let ignored = matches!(self.goaway, Goaway::Final(last) if id > last)
-            || self.reset_streams.iter().rev().any(|reset| *reset == id);
+        let ignored = matches!(self.ending.goaway, Goaway::Final(last) if id > last)
+            || self.outbox.was_reset(id);
         if !ignored {
-            self.write_reset(id, Reason::StreamClosed);
+            self.outbox.write_reset(id, Reason::StreamClosed);
         }
         Ok(None)
     }
@@ -340,7 +261,7 @@ impl ServerConnection {
         let StreamState::CallPending(head) = &stream.state else {
             return None;
         };
-        let head = self.head_reader.request_of(head);
+        let head = self.headers.request_of(head);
         // All of its body has arrived, and no receive window matters any more.
         stream.state = StreamState::Request(Box::new(RequestStream::new()));
         Some(Request {
@@ -363,7 +284,7 @@ impl ServerConnection {
         else {
             return None;
         };
-        let head = self.head_reader.request_of(call);
+        let head = self.headers.request_of(call);
         let mut request = RequestStream::new();
         let mut body = std::mem::take(body);
         body.extend_from_slice(data);

@@ -5,53 +5,46 @@
 //! | `receive` | frames from the client, and what control frames do |
 //! | `header_frames` | header blocks: requests and trailers begin here |
 //! | `data` | request bodies and the windows that they use |
-//! | `send` | responses, as far as windows allow, and control frames |
-//! | `shutdown` | GOAWAY, keepalive pings, the end |
-//! | `stalled` | streams that make no progress |
+//! | `send` | responses, as far as windows allow |
+//! | `shutdown` | GOAWAY, keepalive pings, stalled streams, the end |
+//! | `flow` | the connection's windows |
+//! | `outbox` | output, as frames are written into it |
 //! | `stream` | state of one stream |
 //! | `stream_map` | the open streams by identifier |
 
 mod data;
+mod flow;
 #[cfg(any(test, feature = "fuzz-harness"))]
 pub mod fuzz_harness;
 mod header_frames;
+mod outbox;
 mod receive;
 mod send;
 mod shutdown;
-mod stalled;
 mod stream;
 mod stream_map;
 #[cfg(test)]
 mod tests;
-mod windows;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-pub use self::stalled::Stalled;
+use self::flow::Flow;
+pub use self::outbox::BufferPool;
+use self::outbox::Outbox;
+pub use self::shutdown::Stalled;
 use self::stream::Stream;
 use self::stream_map::StreamMap;
-use self::windows::{DEFAULT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_RETURNED_BYTES_MIN};
 use crate::body_budget::BodyAccount;
 use crate::flood_limits::FloodLimits;
-use crate::frame;
-use crate::head::HeadReader;
-use crate::hpack::Encoder;
-use crate::{BufferPool, ByteBudget, Config};
-
-/// How many bytes of output may wait before nothing more is read.
-const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+use crate::head::HeaderDecoder;
+use crate::{ByteBudget, Config};
 
 /// How many bytes of responses may wait for a client in all, in output and in streams. A response
 /// beyond that is dropped.
 const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// How many streams that were reset here are remembered, so that frames which their client had
-/// already sent draw no second RST_STREAM.
-const RESET_STREAMS_REMEMBERED_MAX: usize = 1_024;
 
 /// A server's side of one HTTP/2 connection.
 ///
@@ -59,47 +52,22 @@ const RESET_STREAMS_REMEMBERED_MAX: usize = 1_024;
 /// It does not pass between threads, and one thread's connections share a [`BufferPool`].
 pub struct ServerConnection {
     config: Config,
+    handshake: Handshake,
     streams: StreamMap<Stream>,
     /// The newest stream that the client has opened.
     last_stream: u32,
-    // Input.
-    head_reader: HeadReader,
-    handshake: Handshake,
-    /// A header block whose end has not arrived.
-    header_block: Option<HeaderBlock>,
-    /// Frames read since a request was complete or others had a chance to run.
-    frames_read: usize,
-    receive_window: u32,
-    /// How much of that window was used and is not yet returned.
-    receive_window_owed: u32,
+    headers: HeaderDecoder,
+    flow: Flow,
     /// What the incomplete bodies of this connection hold of the budget.
     bodies: BodyAccount,
-    /// Streams whose incomplete bodies need more of the budget; settled at the end of a turn.
-    unsettled: Vec<u32>,
-    /// Streams that were reset here, the newest last.
-    reset_streams: VecDeque<u32>,
     flood_limits: FloodLimits,
-    // Output.
-    encoder: Encoder,
-    output: Vec<u8>,
-    /// How much of the output the socket has taken.
-    output_sent: usize,
+    /// Frames read since a request was complete or others had a chance to run.
+    frames_read: usize,
+    outbox: Outbox,
     /// How many bytes of responses wait in streams for a window.
     waiting_bytes: usize,
     counts: LimitCounts,
-    buffers: Rc<BufferPool>,
-    send_window: i64,
-    /// The same when the client last widened it.
-    send_window_granted: i64,
-    /// Send window of a new stream.
-    initial_send_window: i64,
-    /// The client's SETTINGS_MAX_FRAME_SIZE.
-    send_payload_bytes_max: usize,
-    // The end.
-    goaway: Goaway,
-    aborted: bool,
-    client_leaves: bool,
-    keepalive_acknowledged: bool,
+    ending: Ending,
     driver: Driver,
 }
 
@@ -119,9 +87,20 @@ enum Handshake {
     Complete,
 }
 
+/// How far a connection is on its way to its end.
+#[derive(Default)]
+struct Ending {
+    goaway: Goaway,
+    aborted: bool,
+    client_leaves: bool,
+    /// A keepalive ping was sent that the client has not acknowledged.
+    awaits_keepalive: bool,
+}
+
 /// Progress of a graceful shutdown.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Goaway {
+    #[default]
     NotSent,
     /// GOAWAY was sent; streams that the client opened before it read that are served.
     Sent,
@@ -139,59 +118,32 @@ pub struct LimitCounts {
     pub header_lists_refused: u64,
 }
 
-/// A header block whose end has not arrived.
-struct HeaderBlock {
-    stream: u32,
-    end_stream: bool,
-    /// What has arrived; empty while it is skipped.
-    bytes: Vec<u8>,
-    /// It is too long to be kept: it is read for the changes of the dynamic table alone.
-    skipped: bool,
-    received_bytes: usize,
-    frames: usize,
-}
-
 // === impl ServerConnection ===
 
 impl ServerConnection {
     /// A new connection. Its SETTINGS are ready in [`ServerConnection::output`].
     #[must_use]
     pub fn new(config: Config, buffers: Rc<BufferPool>, bodies: Arc<ByteBudget>) -> Self {
-        let mut connection = Self {
+        let (resets_max, control_frames_max) = (
+            config.resets_per_second_max,
+            config.control_frames_per_second_max,
+        );
+        Self {
             config,
+            handshake: Handshake::AwaitsPreface,
             streams: StreamMap::default(),
             last_stream: 0,
-            head_reader: HeadReader::new(&config),
-            handshake: Handshake::AwaitsPreface,
-            header_block: None,
-            frames_read: 0,
-            receive_window: WINDOW_BYTES,
-            receive_window_owed: 0,
+            headers: HeaderDecoder::new(&config),
+            flow: Flow::new(),
             bodies: BodyAccount::new(bodies),
-            unsettled: Vec::new(),
-            reset_streams: VecDeque::new(),
-            flood_limits: FloodLimits::new(
-                config.resets_per_second_max,
-                config.control_frames_per_second_max,
-            ),
-            encoder: Encoder::default(),
-            output: Vec::new(),
-            output_sent: 0,
+            flood_limits: FloodLimits::new(resets_max, control_frames_max),
+            frames_read: 0,
+            outbox: Outbox::new(&config, buffers),
             waiting_bytes: 0,
             counts: LimitCounts::default(),
-            buffers,
-            send_window: i64::from(DEFAULT_WINDOW_BYTES),
-            send_window_granted: i64::from(DEFAULT_WINDOW_BYTES),
-            initial_send_window: i64::from(DEFAULT_WINDOW_BYTES),
-            send_payload_bytes_max: frame::PAYLOAD_BYTES_MAX,
-            goaway: Goaway::NotSent,
-            aborted: false,
-            client_leaves: false,
-            keepalive_acknowledged: true,
+            ending: Ending::default(),
             driver: Driver::default(),
-        };
-        connection.write_settings();
-        connection
+        }
     }
 
     /// Begins a turn of the task that drives the connection: until the turn ends it is not woken.
@@ -243,7 +195,7 @@ impl fmt::Debug for ServerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerConnection")
             .field("handshake", &self.handshake)
-            .field("goaway", &self.goaway)
+            .field("goaway", &self.ending.goaway)
             .field("last_stream", &self.last_stream)
             .field("open_streams", &self.streams.open())
             .field("output_bytes", &self.output().len())

@@ -5,7 +5,7 @@
 //! resets that stream.
 
 use super::{Handshake, ServerConnection};
-use crate::error::connection_error;
+use crate::error::{flow_control, frame_size, protocol};
 use crate::frame::{self, FrameHead, HEAD_BYTES, PAYLOAD_BYTES_MAX, PREFACE};
 use crate::{ConnectionError, Event, Reason};
 
@@ -47,10 +47,7 @@ impl ServerConnection {
                 return Ok(None);
             };
             if head.length > PAYLOAD_BYTES_MAX {
-                return connection_error(
-                    Reason::FrameSize,
-                    "a frame is longer than SETTINGS_MAX_FRAME_SIZE",
-                );
+                return Err(frame_size("a frame is longer than SETTINGS_MAX_FRAME_SIZE"));
             }
             let rest = input.get(HEAD_BYTES..).unwrap_or_default();
             let Some((payload, rest)) = rest.split_at_checked(head.length) else {
@@ -71,10 +68,7 @@ impl ServerConnection {
     fn read_preface(&mut self, input: &mut &[u8]) -> Result<bool, ConnectionError> {
         let known = input.len().min(PREFACE.len());
         if input.get(..known) != PREFACE.get(..known) {
-            return connection_error(
-                Reason::Protocol,
-                "the connection preface is not that of HTTP/2",
-            );
+            return Err(protocol("the connection preface is not that of HTTP/2"));
         }
         let whole = known == PREFACE.len();
         if whole {
@@ -85,14 +79,13 @@ impl ServerConnection {
     }
 
     fn frame<'b>(&mut self, head: FrameHead, payload: &'b [u8], now_us: u64) -> Received<'b> {
-        if self.header_block.is_some() != (head.kind == frame::CONTINUATION) {
-            return connection_error(
-                Reason::Protocol,
+        if self.headers.is_in_block() != (head.kind == frame::CONTINUATION) {
+            return Err(protocol(
                 "a header block is interrupted, or CONTINUATION without one",
-            );
+            ));
         }
         if self.handshake == Handshake::AwaitsSettings && head.kind != frame::SETTINGS {
-            return connection_error(Reason::Protocol, "SETTINGS must be the first frame");
+            return Err(protocol("SETTINGS must be the first frame"));
         }
         match head.kind {
             frame::DATA => return self.data(head, payload, now_us),
@@ -106,20 +99,15 @@ impl ServerConnection {
                     frame::SETTINGS => self.settings(head, payload, now_us)?,
                     frame::PING => self.ping(head, payload)?,
                     frame::GOAWAY if head.stream != 0 => {
-                        return connection_error(Reason::Protocol, "GOAWAY on a stream");
+                        return Err(protocol("GOAWAY on a stream"));
                     }
                     frame::GOAWAY if head.length < 8 => {
-                        return connection_error(
-                            Reason::FrameSize,
-                            "GOAWAY of less than eight bytes",
-                        );
+                        return Err(frame_size("GOAWAY of less than eight bytes"));
                     }
-                    frame::GOAWAY => self.client_leaves = true,
-                    frame::PUSH_PROMISE => {
-                        return connection_error(Reason::Protocol, "PUSH_PROMISE from a client");
-                    }
+                    frame::GOAWAY => self.ending.client_leaves = true,
+                    frame::PUSH_PROMISE => return Err(protocol("PUSH_PROMISE from a client")),
                     frame::PRIORITY if head.stream == 0 => {
-                        return connection_error(Reason::Protocol, "PRIORITY on stream 0");
+                        return Err(protocol("PRIORITY on stream 0"));
                     }
                     frame::PRIORITY if head.length != 5 && head.stream <= self.last_stream => {
                         return Ok(self.reset_and_report(head.stream, Reason::FrameSize));
@@ -139,15 +127,17 @@ impl ServerConnection {
         now_us: u64,
     ) -> Received<'b> {
         if payload.len() != 4 {
-            return connection_error(Reason::FrameSize, "RST_STREAM must have four bytes");
+            return Err(frame_size("RST_STREAM must have four bytes"));
         }
         if head.stream == 0 || head.stream > self.last_stream {
-            return connection_error(Reason::Protocol, "RST_STREAM on an idle stream");
+            return Err(protocol("RST_STREAM on an idle stream"));
         }
         self.flood_limits.reset(now_us)?;
         let Some(stream) = self.remove(head.stream) else {
             // Now the client knows that the stream has ended: a later frame is its mistake.
-            self.reset_streams.retain(|reset| *reset != head.stream);
+            self.outbox
+                .reset_streams
+                .retain(|reset| *reset != head.stream);
             return Ok(None);
         };
         Ok(stream.is_request().then_some(Event::Reset {
@@ -177,34 +167,34 @@ impl ServerConnection {
 
     fn window_update<'b>(&mut self, head: FrameHead, payload: &[u8], now_us: u64) -> Received<'b> {
         let (4, Some(bytes)) = (payload.len(), frame::leading_u32(payload)) else {
-            return connection_error(Reason::FrameSize, "WINDOW_UPDATE must have four bytes");
+            return Err(frame_size("WINDOW_UPDATE must have four bytes"));
         };
         let bytes = i64::from(bytes & frame::MAX_31_BITS);
         if head.stream == 0 {
             if bytes == 0 {
-                return connection_error(Reason::Protocol, "WINDOW_UPDATE of 0 bytes");
+                return Err(protocol("WINDOW_UPDATE of 0 bytes"));
             }
-            let before = self.send_window;
+            let before = self.flow.send_window;
             // One for each response is fair, and many clients do so.
-            if before >= self.send_window_granted {
+            if before >= self.flow.send_window_granted {
                 self.flood_limits.control_frame(now_us)?;
             }
             // All streams that wait are visited.
             if before <= 0 && bytes < WINDOW_UPDATE_BYTES_MIN {
                 self.count_visit(now_us)?;
             }
-            self.send_window = before.saturating_add(bytes);
-            if self.send_window > i64::from(frame::MAX_31_BITS) {
-                return connection_error(Reason::FlowControl, "a window exceeds 2^31-1 bytes");
+            self.flow.send_window = before.saturating_add(bytes);
+            if self.flow.send_window > i64::from(frame::MAX_31_BITS) {
+                return Err(flow_control("a window exceeds 2^31-1 bytes"));
             }
-            self.send_window_granted = self.send_window;
+            self.flow.send_window_granted = self.flow.send_window;
             if before <= 0 {
                 self.send_waiting();
             }
             return Ok(None);
         }
         if head.stream > self.last_stream {
-            return connection_error(Reason::Protocol, "WINDOW_UPDATE on an idle stream");
+            return Err(protocol("WINDOW_UPDATE on an idle stream"));
         }
         self.flood_limits.control_frame(now_us)?;
         let Some(stream) = self.streams.get_mut(head.stream) else {
@@ -234,71 +224,61 @@ impl ServerConnection {
         now_us: u64,
     ) -> Result<(), ConnectionError> {
         if head.stream != 0 {
-            return connection_error(Reason::Protocol, "SETTINGS on a stream");
+            return Err(protocol("SETTINGS on a stream"));
         }
         if head.has(frame::ACK) {
             return match payload {
                 [] => Ok(()),
-                _ => connection_error(Reason::FrameSize, "SETTINGS acknowledgement with a payload"),
+                _ => Err(frame_size("SETTINGS acknowledgement with a payload")),
             };
         }
         let (settings, []) = payload.as_chunks::<6>() else {
-            return connection_error(
-                Reason::FrameSize,
-                "SETTINGS must have six bytes for each setting",
-            );
+            return Err(frame_size("SETTINGS must have six bytes for each setting"));
         };
         // The last of several counts, and streams are visited once.
         let mut window_bytes = None;
         for [n0, n1, v0, v1, v2, v3] in settings {
             let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
             match u16::from_be_bytes([*n0, *n1]) {
-                frame::HEADER_TABLE_SIZE => self.encoder.set_client_table_bytes(value as usize),
+                frame::HEADER_TABLE_SIZE => {
+                    self.outbox.encoder.set_client_table_bytes(value as usize)
+                }
                 frame::ENABLE_PUSH if value > 1 => {
-                    return connection_error(
-                        Reason::Protocol,
-                        "SETTINGS_ENABLE_PUSH must be 0 or 1",
-                    );
+                    return Err(protocol("SETTINGS_ENABLE_PUSH must be 0 or 1"));
                 }
                 frame::INITIAL_WINDOW_SIZE => {
                     if value > frame::MAX_31_BITS {
-                        return connection_error(
-                            Reason::FlowControl,
-                            "a window exceeds 2^31-1 bytes",
-                        );
+                        return Err(flow_control("a window exceeds 2^31-1 bytes"));
                     }
                     window_bytes = Some(value);
                 }
                 frame::MAX_FRAME_SIZE => {
                     if !(16_384..=0xff_ffff).contains(&value) {
-                        return connection_error(
-                            Reason::Protocol,
-                            "SETTINGS_MAX_FRAME_SIZE is out of range",
-                        );
+                        return Err(protocol("SETTINGS_MAX_FRAME_SIZE is out of range"));
                     }
-                    self.send_payload_bytes_max = value as usize;
+                    self.flow.send_payload_bytes_max = value as usize;
                 }
                 _ => {}
             }
         }
         if let Some(bytes) = window_bytes
-            && i64::from(bytes) != self.initial_send_window
+            && i64::from(bytes) != self.flow.initial_send_window
         {
             self.count_visit(now_us)?;
             self.resize_windows(bytes)?;
         }
         self.handshake = Handshake::Complete;
-        self.write_frame(frame::SETTINGS, frame::ACK, 0, &[]);
+        self.outbox.write_frame(frame::SETTINGS, frame::ACK, 0, &[]);
         Ok(())
     }
 
     fn resize_windows(&mut self, bytes: u32) -> Result<(), ConnectionError> {
-        let wider = i64::from(bytes).saturating_sub(self.initial_send_window);
-        self.initial_send_window = i64::from(bytes);
+        let wider = i64::from(bytes).saturating_sub(self.flow.initial_send_window);
+        self.flow.initial_send_window = i64::from(bytes);
         for (_, stream) in self.streams.iter_mut() {
             stream.send_window = stream.send_window.saturating_add(wider);
             if stream.send_window > i64::from(frame::MAX_31_BITS) {
-                return connection_error(Reason::FlowControl, "a window exceeds 2^31-1 bytes");
+                return Err(flow_control("a window exceeds 2^31-1 bytes"));
             }
         }
         if wider > 0 {
@@ -309,15 +289,15 @@ impl ServerConnection {
 
     fn ping(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), ConnectionError> {
         if head.stream != 0 {
-            return connection_error(Reason::Protocol, "PING on a stream");
+            return Err(protocol("PING on a stream"));
         }
         if payload.len() != 8 {
-            return connection_error(Reason::FrameSize, "PING must have eight bytes");
+            return Err(frame_size("PING must have eight bytes"));
         }
         if head.has(frame::ACK) {
             self.ping_acknowledged(payload);
         } else {
-            self.write_frame(frame::PING, frame::ACK, 0, payload);
+            self.outbox.write_frame(frame::PING, frame::ACK, 0, payload);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! How a connection ends, and whether the client is still there.
+//! How a connection ends, whether the client is still there, and streams that make no progress:
+//! bodies that do not arrive, and responses that are not read.
 
 use super::stream::StreamState;
 use super::{Goaway, Handshake, ServerConnection};
@@ -11,6 +12,18 @@ pub(super) const GOAWAY_PING: [u8; 8] = *b"goodbye!";
 /// Payload of keepalive pings.
 pub(super) const KEEPALIVE_PING: [u8; 8] = *b"hello? !";
 
+/// What [`ServerConnection::reset_stalled`] has reset.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Stalled {
+    /// Requests that did not arrive in full.
+    pub requests: usize,
+    /// Responses that waited for a window.
+    pub responses: usize,
+    /// There may be more of them.
+    pub more: bool,
+}
+
 // === impl ServerConnection ===
 
 impl ServerConnection {
@@ -20,11 +33,12 @@ impl ServerConnection {
     /// 6.8); [`ServerConnection::is_finished`] once they have ended. A connection that is not
     /// established sends nothing: close it.
     pub fn graceful_shutdown(&mut self) {
-        if self.goaway == Goaway::NotSent {
-            self.goaway = Goaway::Sent;
+        if self.ending.goaway == Goaway::NotSent {
+            self.ending.goaway = Goaway::Sent;
             if self.handshake == Handshake::Complete {
-                self.write_goaway(frame::MAX_31_BITS, Reason::NoError);
-                self.write_frame(frame::PING, 0, 0, &GOAWAY_PING);
+                self.outbox
+                    .write_goaway(frame::MAX_31_BITS, Reason::NoError);
+                self.outbox.write_frame(frame::PING, 0, 0, &GOAWAY_PING);
             }
             self.wake();
         }
@@ -33,13 +47,13 @@ impl ServerConnection {
     /// Whether a graceful shutdown has begun.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.goaway != Goaway::NotSent
+        self.ending.goaway != Goaway::NotSent
     }
 
     /// Asks the task that drives the connection to close it at once, and wakes it.
     pub fn abort(&mut self) {
-        if !self.aborted {
-            self.aborted = true;
+        if !self.ending.aborted {
+            self.ending.aborted = true;
             self.wake();
         }
     }
@@ -47,30 +61,30 @@ impl ServerConnection {
     /// Whether [`ServerConnection::abort`] was called.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        self.aborted
+        self.ending.aborted
     }
 
     /// Sends GOAWAY with this reason. Write the output, then close the socket.
     pub fn abrupt_shutdown(&mut self, reason: Reason) {
-        let last_stream = match self.goaway {
+        let last_stream = match self.ending.goaway {
             Goaway::Final(last_stream) => last_stream,
             Goaway::NotSent | Goaway::Sent => self.last_stream,
         };
-        self.write_goaway(last_stream, reason);
+        self.outbox.write_goaway(last_stream, reason);
     }
 
     /// Whether the connection is to be closed once the output is written: a shutdown has begun, or
     /// the client leaves, and all streams have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let leaving = matches!(self.goaway, Goaway::Final(_)) || self.client_leaves;
-        leaving && self.streams.open() == 0 && self.header_block.is_none()
+        let leaving = matches!(self.ending.goaway, Goaway::Final(_)) || self.ending.client_leaves;
+        leaving && self.streams.open() == 0 && !self.headers.is_in_block()
     }
 
     /// The client has closed its side of the socket: requests that are incomplete end.
     pub fn receive_eof(&mut self) {
-        self.client_leaves = true;
-        self.header_block = None;
+        self.ending.client_leaves = true;
+        self.headers.drop_block();
         let incomplete: Vec<u32> = self
             .streams
             .iter_mut()
@@ -92,40 +106,62 @@ impl ServerConnection {
                 self.bodies.release(body.held_bytes);
             }
         }
-        self.buffers.put(std::mem::take(&mut self.output));
-        self.output_sent = 0;
+        self.outbox.free();
         self.driver.waker = None;
     }
 
     /// Sends a PING that [`ServerConnection::is_keepalive_acknowledged`] tells of.
     pub fn send_keepalive_ping(&mut self) {
-        self.keepalive_acknowledged = false;
-        self.write_frame(frame::PING, 0, 0, &KEEPALIVE_PING);
+        self.ending.awaits_keepalive = true;
+        self.outbox.write_frame(frame::PING, 0, 0, &KEEPALIVE_PING);
         self.wake();
     }
 
     /// Whether the client has acknowledged the last keepalive ping.
     #[must_use]
     pub fn is_keepalive_acknowledged(&self) -> bool {
-        self.keepalive_acknowledged
+        !self.ending.awaits_keepalive
     }
 
     /// The client acknowledged a PING.
     pub(super) fn ping_acknowledged(&mut self, payload: &[u8]) {
         if payload == GOAWAY_PING {
-            if self.goaway == Goaway::Sent {
-                self.goaway = Goaway::Final(self.last_stream);
-                self.write_goaway(self.last_stream, Reason::NoError);
+            if self.ending.goaway == Goaway::Sent {
+                self.ending.goaway = Goaway::Final(self.last_stream);
+                self.outbox.write_goaway(self.last_stream, Reason::NoError);
             }
         } else if payload == KEEPALIVE_PING {
-            self.keepalive_acknowledged = true;
+            self.ending.awaits_keepalive = false;
         }
     }
 
-    fn write_goaway(&mut self, last_stream: u32, reason: Reason) {
-        let [l0, l1, l2, l3] = last_stream.to_be_bytes();
-        let [r0, r1, r2, r3] = reason.code().to_be_bytes();
-        let payload = [l0, l1, l2, l3, r0, r1, r2, r3];
-        self.write_frame(frame::GOAWAY, 0, 0, &payload);
+    /// Resets at most `streams_max` streams that make no progress for longer than `wait_us`.
+    ///
+    /// These are requests that began longer ago and are incomplete, and responses that an earlier
+    /// call of this function saw waiting for a window as long ago. Requests that stream
+    /// ([`crate::Config::is_client_streaming`]) may be incomplete for ever.
+    pub fn reset_stalled(&mut self, now_us: u64, wait_us: u64, streams_max: usize) -> Stalled {
+        let is_over = |since_us: u64| now_us.saturating_sub(since_us) > wait_us;
+        let (mut stalled, mut ids) = (Stalled::default(), Vec::new());
+        for (id, stream) in self.streams.iter_mut() {
+            if ids.len() >= streams_max {
+                stalled.more = true;
+                break;
+            }
+            let partial_body = stream.partial_body.as_ref();
+            if partial_body.is_some_and(|body| is_over(body.since_us)) {
+                stalled.requests = stalled.requests.saturating_add(1);
+                ids.push(id);
+            } else if !stream.waits_for_window() {
+                stream.unread_since_us = None;
+            } else if is_over(*stream.unread_since_us.get_or_insert(now_us)) {
+                stalled.responses = stalled.responses.saturating_add(1);
+                ids.push(id);
+            }
+        }
+        for id in ids {
+            self.reset(id, Reason::Cancel);
+        }
+        stalled
     }
 }

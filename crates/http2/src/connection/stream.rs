@@ -2,7 +2,7 @@
 
 use std::task::{Context, Waker};
 
-use super::windows::WINDOW_BYTES;
+use super::flow::WINDOW_BYTES;
 use crate::grpc::MESSAGE_HEAD_BYTES;
 use crate::head::CallHead;
 

@@ -1,8 +1,8 @@
 //! What the fields of a request's header block say.
 
 use crate::event::CapturedValue;
-use crate::field_kind::FieldKind;
 use crate::grpc::{CONTENT_TYPES, TIMEOUT_BYTES_MAX, timeout_us};
+use crate::header_list::FieldKind;
 
 /// What is kept of the headers of a call on the fast path.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -11,10 +11,11 @@ mod fields;
 pub(crate) use self::fields::CallHead;
 use self::fields::HeadFields;
 use crate::config::Config;
+use crate::error::{ConnectionError, Reason, protocol, too_much};
 use crate::event::CapturedValue;
-use crate::field_kind::FieldKind;
+use crate::frame::{self, FrameHead, PAYLOAD_BYTES_MAX};
 use crate::grpc::CONTENT_TYPES;
-use crate::header_list::{HeaderList, RequestHead};
+use crate::header_list::{FieldKind, HeaderList, RequestHead};
 use crate::hpack::{BlockSkipper, Decoder, Fields};
 
 /// The longest block that is kept and compared with the next, in bytes.
@@ -23,9 +24,23 @@ const CACHED_BLOCK_BYTES_MAX: usize = 512;
 /// How much memory of a header list is kept for the next, in bytes.
 const KEPT_TEXT_BYTES_MAX: usize = 4_096;
 
+/// The longest header block that is read at all, in bytes. A block longer than a connection keeps
+/// is skipped as it arrives, up to here; beyond it the connection is closed.
+const BLOCK_BYTES_MAX: usize = 1024 * 1024;
+
+/// A block may arrive in this many frames however short, and in one more for each of so many bytes.
+const BLOCK_FRAMES_MIN: usize = 8;
+const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
+
+/// A header block cannot be decoded.
+pub(crate) const INVALID_BLOCK: ConnectionError = ConnectionError {
+    reason: Reason::Compression,
+    message: "a header block cannot be decoded",
+};
+
 /// Reads the header blocks of one connection.
 #[derive(Debug)]
-pub(crate) struct HeadReader {
+pub(crate) struct HeaderDecoder {
     decoder: Decoder,
     fields: Fields,
     unary_path: Option<&'static str>,
@@ -34,8 +49,25 @@ pub(crate) struct HeadReader {
     cached_block: Vec<u8>,
     cached_call: CallHead,
     cached_version: u64,
-    /// Set while a block is read that is too long to be kept.
+    /// The block whose end has not arrived.
+    block: Option<HeaderBlock>,
+    /// How many bytes a block may have whose list is within its limit: its encoded form may be a
+    /// little longer than the list's size.
+    kept_block_bytes_max: usize,
+    /// Set while a block is too long to be kept: it is read for the changes of the dynamic table
+    /// alone.
     skipper: Option<Box<BlockSkipper>>,
+}
+
+/// A header block in several frames.
+#[derive(Debug)]
+pub(crate) struct HeaderBlock {
+    pub(crate) stream: u32,
+    pub(crate) end_stream: bool,
+    /// What has arrived; empty while it is skipped.
+    pub(crate) bytes: Vec<u8>,
+    received_bytes: usize,
+    frames: usize,
 }
 
 /// What a header block means.
@@ -59,9 +91,9 @@ pub(crate) enum ParsedTrailers {
     Malformed,
 }
 
-// === impl HeadReader ===
+// === impl HeaderDecoder ===
 
-impl HeadReader {
+impl HeaderDecoder {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             decoder: Decoder::default(),
@@ -71,6 +103,10 @@ impl HeadReader {
             cached_block: Vec::new(),
             cached_call: CallHead::default(),
             cached_version: 0,
+            block: None,
+            kept_block_bytes_max: config
+                .header_list_bytes_max
+                .saturating_add(PAYLOAD_BYTES_MAX),
             skipper: None,
         }
     }
@@ -99,20 +135,84 @@ impl HeadReader {
         Some(head)
     }
 
-    /// Begins to skip a block that is too long to be kept.
-    pub(crate) fn begin_to_skip(&mut self) {
-        self.fields.clear();
-        self.skipper = Some(Box::default());
+    /// Whether the end of a block has not arrived.
+    #[inline]
+    pub(crate) fn is_in_block(&self) -> bool {
+        self.block.is_some()
     }
 
-    /// Reads a part of such a block for what it changes in the dynamic table. None if it is
+    /// Whether the last block is too long to be kept.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.skipper.is_some()
+    }
+
+    /// Keeps the first part of a block.
+    pub(crate) fn begin_block(&mut self, stream: u32, end_stream: bool, part: &[u8]) {
+        self.skipper = None;
+        self.block = Some(HeaderBlock {
+            stream,
+            end_stream,
+            bytes: part.to_vec(),
+            received_bytes: part.len(),
+            frames: 1,
+        });
+    }
+
+    /// The end of a block will not arrive.
+    pub(crate) fn drop_block(&mut self) {
+        self.block = None;
+    }
+
+    /// Handles CONTINUATION. Returns the block if that is its end.
+    pub(crate) fn continue_block(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+    ) -> Result<Option<HeaderBlock>, ConnectionError> {
+        let mut block = self
+            .block
+            .take()
+            .ok_or(protocol("CONTINUATION without HEADERS"))?;
+        if block.stream != head.stream {
+            return Err(protocol("CONTINUATION of another stream"));
+        }
+        block.frames = block.frames.saturating_add(1);
+        block.received_bytes = block.received_bytes.saturating_add(payload.len());
+        let frames_max =
+            BLOCK_FRAMES_MIN.saturating_add(block.received_bytes / BYTES_PER_BLOCK_FRAME);
+        if block.received_bytes > BLOCK_BYTES_MAX || block.frames > frames_max {
+            return Err(too_much("a header block is too long or in too many frames"));
+        }
+        self.keep_or_skip(&mut block, payload)
+            .ok_or(INVALID_BLOCK)?;
+        if head.has(frame::END_HEADERS) {
+            return Ok(Some(block));
+        }
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    /// Keeps what has arrived of a block, or skips all of it once it is too long. None if it is
     /// invalid, and the connection must end.
-    pub(crate) fn skip_part(&mut self, part: &[u8]) -> Option<()> {
+    fn keep_or_skip(&mut self, block: &mut HeaderBlock, payload: &[u8]) -> Option<()> {
+        if self.skipper.is_some() {
+            return self.skip_part(payload);
+        }
+        block.bytes.extend_from_slice(payload);
+        if block.bytes.len() <= self.kept_block_bytes_max {
+            return Some(());
+        }
+        self.fields.clear();
+        self.skipper = Some(Box::default());
+        self.skip_part(&std::mem::take(&mut block.bytes))
+    }
+
+    fn skip_part(&mut self, part: &[u8]) -> Option<()> {
         let skipper = self.skipper.as_mut()?;
         skipper.skip_part(part, &mut self.decoder, &mut self.fields)
     }
 
-    /// Ends such a block. None if it is cut off.
+    /// Ends a block that was too long to be kept. None if it is cut off.
     pub(crate) fn end_skipped(&mut self) -> Option<ParsedHead> {
         let skipper = self.skipper.take()?;
         skipper.is_between_fields().then(|| {
@@ -190,196 +290,4 @@ impl HeadReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A block of literal fields whose first byte says whether they are indexed.
-    fn block(headers: &[(&str, &str)], first: u8) -> Vec<u8> {
-        let mut block = Vec::new();
-        for (name, value) in headers {
-            block.push(first);
-            for text in [name, value] {
-                assert!(text.len() < 127);
-                block.push(u8::try_from(text.len()).unwrap());
-                block.extend_from_slice(text.as_bytes());
-            }
-        }
-        block
-    }
-
-    const PATH: &str = "/echo.Echo/Echo";
-
-    fn reader() -> HeadReader {
-        HeadReader::new(&Config {
-            header_list_bytes_max: 1_000,
-            unary_path: Some(PATH),
-            captured_header: Some("traceparent"),
-            ..Config::default()
-        })
-    }
-
-    fn parsed(headers: &[(&str, &str)]) -> ParsedHead {
-        reader().read(&block(headers, 0)).unwrap()
-    }
-
-    const CALL: [(&str, &str); 5] = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", PATH),
-        (":authority", "test"),
-        ("content-type", "application/grpc"),
-    ];
-
-    fn call_with(more: &[(&'static str, &'static str)]) -> ParsedHead {
-        parsed(&[&CALL[..], more].concat())
-    }
-
-    #[test]
-    fn a_call_is_recognised_by_its_head() {
-        let ParsedHead::Call(call) = call_with(&[("grpc-timeout", "20m"), ("content-length", "7")])
-        else {
-            panic!("a call");
-        };
-        assert_eq!(call.timeout.unwrap().us, 20_000);
-        assert_eq!(call.content_length, Some(7));
-        let head = reader().request_of(&call);
-        assert_eq!(head.method(), b"POST");
-        assert_eq!(head.path(), Some(PATH.as_bytes()));
-        assert_eq!(head.headers().get(b"grpc-timeout"), Some(&b"20m"[..]));
-        for more in [
-            ("grpc-encoding", "identity"),
-            ("content-type", "text/plain"),
-            ("grpc-timeout", "20"),
-            ("grpc-timeout", ""),
-        ] {
-            assert!(
-                matches!(call_with(&[more]), ParsedHead::Request(..)),
-                "{more:?}"
-            );
-        }
-        let no_fast_path = HeadReader::new(&Config::default()).read(&block(&CALL, 0));
-        assert!(matches!(no_fast_path, Some(ParsedHead::Request(..))));
-    }
-
-    #[test]
-    fn one_header_is_captured_if_it_occurs_once() {
-        const HERE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let captured = |more: &[(&'static str, &'static str)]| {
-            let ParsedHead::Call(call) = call_with(more) else {
-                panic!("a call");
-            };
-            // A declined call has the same.
-            let head = reader().request_of(&call);
-            let value = head.headers().get(b"traceparent").map(<[u8]>::to_vec);
-            assert_eq!(
-                value.as_deref(),
-                call.captured.as_ref().map(CapturedValue::as_bytes)
-            );
-            value
-        };
-        let once = captured(&[("traceparent", HERE)]);
-        assert_eq!(once.as_deref(), Some(HERE.as_bytes()));
-        assert_eq!(captured(&[]), None);
-        assert_eq!(
-            captured(&[("traceparent", HERE), ("traceparent", HERE)]),
-            None
-        );
-    }
-
-    #[test]
-    fn heads_that_are_no_request_are_malformed() {
-        for more in [
-            (":path", "/"),
-            (":method", "POST"),
-            (":status", "200"),
-            ("te", "gzip"),
-            ("connection", "close"),
-            ("content-length", "-1"),
-            ("content-length", "+1"),
-            ("X", "y"),
-        ] {
-            assert!(
-                matches!(call_with(&[more]), ParsedHead::Malformed),
-                "{more:?}"
-            );
-        }
-        for missing in 0..3 {
-            let mut headers = CALL.to_vec();
-            headers.remove(missing);
-            assert!(
-                matches!(parsed(&headers), ParsedHead::Malformed),
-                "{missing}"
-            );
-        }
-        // A pseudo-header behind a header.
-        let mut headers = CALL.to_vec();
-        headers.rotate_left(1);
-        assert!(matches!(parsed(&headers), ParsedHead::Malformed));
-        let two = call_with(&[("content-length", "1"), ("content-length", "2")]);
-        assert!(matches!(two, ParsedHead::Malformed));
-    }
-
-    #[test]
-    fn any_other_request_keeps_all_headers() {
-        let ParsedHead::Request(head, _) = parsed(&[
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":path", "/a?b=c"),
-            (":authority", "test:8081"),
-            ("x", "1"),
-            ("x", "2"),
-        ]) else {
-            panic!("a request");
-        };
-        assert_eq!(head.method(), b"GET");
-        assert_eq!(head.scheme(), Some(&b"https"[..]));
-        assert_eq!(head.path(), Some(&b"/a?b=c"[..]));
-        assert_eq!(head.authority(), Some(&b"test:8081"[..]));
-        assert_eq!(head.headers().iter().count(), 2);
-        let connect = parsed(&[(":method", "CONNECT"), (":authority", "test:1")]);
-        assert!(matches!(connect, ParsedHead::Request(..)));
-    }
-
-    #[test]
-    fn equal_blocks_mean_the_same_only_while_the_table_is_unchanged() {
-        let mut reader = reader();
-        // Indexed: 62 is the last of them.
-        let with_timeout = [&CALL[..], &[("grpc-timeout", "20m")]].concat();
-        let is_call = |head: Option<ParsedHead>| matches!(head, Some(ParsedHead::Call(_)));
-        assert!(is_call(reader.read(&block(&with_timeout, 0x40))));
-        let by_index = [67, 66, 65, 63, 62].map(|index: u8| 0x80 | index);
-        for _ in 0..3 {
-            let Some(ParsedHead::Call(call)) = reader.read(&by_index) else {
-                panic!("a call");
-            };
-            assert_eq!(call.timeout.unwrap().us, 20_000);
-        }
-        assert_eq!(reader.cached_block, by_index);
-        // One more field is indexed, and all indexes mean something else.
-        reader.read_trailers(&block(&[("x", "y")], 0x40)).unwrap();
-        assert!(matches!(
-            reader.read(&by_index),
-            Some(ParsedHead::Malformed)
-        ));
-    }
-
-    #[test]
-    fn a_list_that_exceeds_its_limit_is_no_request() {
-        let long = "x".repeat(100);
-        let headers: Vec<_> = (0..10).map(|_| ("x", long.as_str())).collect();
-        assert!(matches!(parsed(&headers), ParsedHead::TooLong { .. }));
-    }
-
-    #[test]
-    fn trailers_have_no_pseudo_headers() {
-        let mut reader = reader();
-        let mut read = |headers: &[(&str, &str)]| reader.read_trailers(&block(headers, 0)).unwrap();
-        let ParsedTrailers::Valid(trailers) = read(&[("x", "y")]) else {
-            panic!("valid");
-        };
-        assert_eq!(trailers.get(b"x"), Some(&b"y"[..]));
-        for header in [(":path", "/"), ("connection", "close")] {
-            assert!(matches!(read(&[header]), ParsedTrailers::Malformed));
-        }
-    }
-}
+mod tests;

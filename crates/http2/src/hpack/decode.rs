@@ -6,8 +6,7 @@
 
 use super::huffman;
 use super::table::{DynamicTable, TableField, list_size};
-use crate::field_kind::FieldKind;
-use crate::header_list::{FieldSpan, HeaderList};
+use crate::header_list::{FieldKind, FieldSpan, HeaderList};
 
 /// Decoder of one connection, with its dynamic table.
 #[derive(Debug, Default)]
@@ -18,8 +17,7 @@ pub(crate) struct Decoder {
 /// Fields of one block.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    text: Vec<u8>,
-    spans: Vec<FieldSpan>,
+    list: HeaderList,
     list_bytes: usize,
     list_bytes_max: usize,
 }
@@ -43,15 +41,15 @@ impl Decoder {
     pub(crate) fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Option<()> {
         fields.clear();
         // The table's size may change only before the first field.
-        self.decode_fields(block, &mut true, fields)
+        self.decode_fields(block, &mut false, fields)
     }
 
-    /// Decodes whole fields and adds them to `fields`. `at_start` says whether they are the block's
-    /// first.
+    /// Decodes whole fields and adds them to `fields`. `has_begun` says whether others came
+    /// before them.
     pub(super) fn decode_fields(
         &mut self,
         block: &[u8],
-        at_start: &mut bool,
+        has_begun: &mut bool,
         fields: &mut Fields,
     ) -> Option<()> {
         let mut rest = block;
@@ -67,14 +65,14 @@ impl Decoder {
             } else if first & 0xe0 == 0x20 {
                 let (bytes_max, after) = number(rest, 5)?;
                 rest = after;
-                (*at_start).then(|| self.table.resize(bytes_max))??;
+                (!*has_begun).then(|| self.table.resize(bytes_max))??;
                 continue;
             } else {
                 let index_it = first & 0x40 != 0;
                 let (index, after) = number(rest, if index_it { 6 } else { 4 })?;
                 rest = self.literal(index, after, index_it, fields)?;
             }
-            *at_start = false;
+            *has_begun = true;
         }
         Some(())
     }
@@ -92,16 +90,19 @@ impl Decoder {
         index_it: bool,
         fields: &mut Fields,
     ) -> Option<Rest<'b>> {
-        let start = fields.text.len();
+        let start = fields.list.text.len();
         let rest = if name == 0 {
-            string(rest, &mut fields.text)?
+            string(rest, &mut fields.list.text)?
         } else {
-            fields.text.extend_from_slice(self.table.get(name)?.name);
+            fields
+                .list
+                .text
+                .extend_from_slice(self.table.get(name)?.name);
             rest
         };
-        let name_bytes = fields.text.len().saturating_sub(start);
-        let rest = string(rest, &mut fields.text)?;
-        let both = fields.text.get(start..)?;
+        let name_bytes = fields.list.text.len().saturating_sub(start);
+        let rest = string(rest, &mut fields.list.text)?;
+        let both = fields.list.text.get(start..)?;
         let (name, value) = both.split_at_checked(name_bytes)?;
         let kind = FieldKind::of(name, value);
         if index_it {
@@ -131,8 +132,8 @@ impl Fields {
 
     /// Removes all fields.
     pub(crate) fn clear(&mut self) {
-        self.spans.clear();
-        self.text.clear();
+        self.list.fields.clear();
+        self.list.text.clear();
         self.list_bytes = 0;
     }
 
@@ -149,33 +150,26 @@ impl Fields {
 
     /// Each field's kind, name and value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FieldKind, &[u8], &[u8])> {
-        self.spans.iter().filter_map(|span| {
-            let (name, value) = span.read(&self.text)?;
-            Some((span.kind, name, value))
-        })
+        self.list.each()
     }
 
     /// A copy that outlives the block.
     pub(crate) fn to_list(&self) -> HeaderList {
-        HeaderList {
-            text: self.text.clone(),
-            fields: self.spans.clone(),
-        }
+        self.list.clone()
     }
 
     /// Frees the memory of a long list.
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
-        if self.text.capacity() > bytes_max {
-            self.text = Vec::new();
-            self.spans = Vec::new();
+        if self.list.text.capacity() > bytes_max {
+            self.list = HeaderList::default();
         }
     }
 
     fn push_from_table(&mut self, header: TableField<'_>) {
-        let start = self.text.len();
+        let start = self.list.text.len();
         if !self.is_too_long() {
-            self.text.extend_from_slice(header.name);
-            self.text.extend_from_slice(header.value);
+            self.list.text.extend_from_slice(header.name);
+            self.list.text.extend_from_slice(header.value);
         }
         self.push(FieldSpan {
             kind: header.kind,
@@ -189,9 +183,9 @@ impl Fields {
         let bytes = list_size(span.name_bytes, span.value_bytes);
         self.list_bytes = self.list_bytes.saturating_add(bytes);
         if self.is_too_long() {
-            self.text.truncate(span.start);
+            self.list.text.truncate(span.start);
         } else {
-            self.spans.push(span);
+            self.list.fields.push(span);
         }
     }
 }
@@ -333,7 +327,7 @@ mod tests {
         decoder.decode(&block, &mut fields).unwrap();
         assert!(fields.is_too_long());
         assert_eq!(fields.iter().count(), 2);
-        assert_eq!(fields.text.len(), 4);
+        assert_eq!(fields.list.text.len(), 4);
         let seen = decoded(&mut decoder, &hex("be bf c0")).unwrap();
         assert_eq!(seen, ["e=f", "c=d", "a=b"]);
         decoder.decode(&hex("be"), &mut fields).unwrap();
@@ -350,7 +344,7 @@ mod tests {
         assert!(decoder.decode(&[0xbe; 1_000], &mut fields).is_some());
         assert!(fields.is_too_long());
         assert!(decoder.decode(&[0xbe; 2_000], &mut fields).is_none());
-        assert!(fields.text.len() <= 1_000);
+        assert!(fields.list.text.len() <= 1_000);
         // The same where each is added to the table.
         let anew = [&name[..], &[0x7e, 0].repeat(2_000)].concat();
         assert!(Decoder::default().decode(&anew, &mut fields).is_none());

@@ -19,7 +19,7 @@ const STRING_BYTES_MAX: usize = TABLE_BYTES_MAX * 4;
 const INTEGER_BYTES_MAX: usize = 5;
 
 /// Reads one block and keeps nothing but its changes to the table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BlockSkipper {
     /// The beginning of a field whose rest has not arrived.
     left: Vec<u8>,
@@ -27,7 +27,8 @@ pub(crate) struct BlockSkipper {
     skipped_bytes: usize,
     /// The value of a field whose name was too long comes next.
     value_next: bool,
-    at_start: bool,
+    /// A field has been read: the table's size may not change any more.
+    has_begun: bool,
 }
 
 /// The first field of some bytes.
@@ -48,17 +49,6 @@ enum FirstField {
 }
 
 // === impl BlockSkipper ===
-
-impl Default for BlockSkipper {
-    fn default() -> Self {
-        Self {
-            left: Vec::new(),
-            skipped_bytes: 0,
-            value_next: false,
-            at_start: true,
-        }
-    }
-}
 
 impl BlockSkipper {
     /// Reads the next part of the block. None if it is invalid.
@@ -87,7 +77,7 @@ impl BlockSkipper {
                 FirstField::Part => break,
                 FirstField::Field(length) => {
                     let (field, after) = rest.split_at_checked(length)?;
-                    decoder.decode_fields(field, &mut self.at_start, fields)?;
+                    decoder.decode_fields(field, &mut self.has_begun, fields)?;
                     rest = after;
                 }
                 FirstField::Long {
@@ -98,7 +88,7 @@ impl BlockSkipper {
                     if index_it {
                         decoder.clear_table();
                     }
-                    self.at_start = false;
+                    self.has_begun = true;
                     self.value_next = name;
                     fields.count_skipped(end);
                     rest = self.skip(rest, end);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::field_kind::FieldKind;
+use crate::header_list::{FieldKind, FieldSpan};
 
 /// The largest dynamic table in bytes: the initial value of SETTINGS_HEADER_TABLE_SIZE, which the
 /// server leaves as it is.
@@ -87,21 +87,12 @@ pub(super) const STATIC: [(&str, &str); 61] = [
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// Newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<FieldSpan>,
     text: Vec<u8>,
     bytes: usize,
     bytes_max: usize,
     /// Changes with every change of the table.
     version: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    kind: FieldKind,
-    /// Where its name begins; its value follows.
-    start: usize,
-    name_bytes: usize,
-    value_bytes: usize,
 }
 
 /// A field of either table.
@@ -124,20 +115,14 @@ impl DynamicTable {
     pub(super) fn get(&self, index: usize) -> Option<TableField<'_>> {
         if let Some(position) = index.checked_sub(FIRST_DYNAMIC) {
             let entry = self.entries.get(position)?;
-            let text = self.text.get(entry.start..)?;
-            let (name, rest) = text.split_at_checked(entry.name_bytes)?;
-            return Some(TableField {
-                kind: entry.kind,
-                name,
-                value: rest.get(..entry.value_bytes)?,
-            });
+            let (name, value) = entry.read(&self.text)?;
+            let kind = entry.kind;
+            return Some(TableField { kind, name, value });
         }
         let (name, value) = STATIC.get(index.checked_sub(1)?)?;
-        Some(TableField {
-            kind: FieldKind::of(name.as_bytes(), value.as_bytes()),
-            name: name.as_bytes(),
-            value: value.as_bytes(),
-        })
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        let kind = FieldKind::of(name, value);
+        Some(TableField { kind, name, value })
     }
 
     /// Adds a field and evicts the oldest for it. A field larger than the table empties it
@@ -150,7 +135,7 @@ impl DynamicTable {
             return;
         }
         self.reclaim();
-        self.entries.push_front(Entry {
+        self.entries.push_front(FieldSpan {
             kind,
             start: self.text.len(),
             name_bytes: name.len(),

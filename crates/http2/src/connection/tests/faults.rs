@@ -245,7 +245,7 @@ fn frames_behind_a_reset_of_the_server_are_ignored() {
         client.send(&head(u32::try_from(number * 2 + 1).unwrap()));
     }
     assert_eq!(
-        client.connection.reset_streams.len(),
+        client.connection.outbox.reset_streams.len(),
         RESET_STREAMS_REMEMBERED_MAX
     );
 }

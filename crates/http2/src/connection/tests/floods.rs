@@ -87,7 +87,7 @@ fn frames_that_visit_all_streams_count_by_their_number() {
         .collect();
     let settings = frame(frame::SETTINGS, 0, 0, &many);
     client.send(&settings);
-    assert_eq!(client.connection.initial_send_window, 1);
+    assert_eq!(client.connection.flow.initial_send_window, 1);
     client.send(&settings);
     let other = setting(frame::INITIAL_WINDOW_SIZE, 9);
     assert_eq!(client.breaks(&other), Reason::EnhanceYourCalm);
@@ -97,10 +97,10 @@ fn frames_that_visit_all_streams_count_by_their_number() {
     for number in 0..1_500 {
         client.send(&head(number * 2 + 1));
     }
-    client.connection.send_window = 0;
-    client.connection.send_window_granted = 1;
+    client.connection.flow.send_window = 0;
+    client.connection.flow.send_window_granted = 1;
     client.send(&window(0, 1));
-    client.connection.send_window = 0;
+    client.connection.flow.send_window = 0;
     assert_eq!(client.breaks(&window(0, 1)), Reason::EnhanceYourCalm);
 }
 

@@ -73,7 +73,7 @@ fn a_header_block_far_too_long_refuses_its_call_and_no_other() {
         // DATA that the client had sent before it knew is ignored.
         client.send(&body(stream, b"message"));
         assert_eq!(client.frames(), []);
-        assert!(client.connection.header_block.is_none());
+        assert!(!client.connection.headers.is_in_block());
     }
     assert_eq!(
         client.connection.take_limit_counts().header_lists_refused,

@@ -14,10 +14,12 @@ mod windows;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::flow::{DEFAULT_WINDOW_BYTES, WINDOW_BYTES};
+use super::outbox::{OUTPUT_BYTES_MAX, RESET_STREAMS_REMEMBERED_MAX};
 use super::shutdown::{GOAWAY_PING, KEEPALIVE_PING};
 use super::stream::StreamState;
 use super::*;
-use crate::frame::{FrameHead, HEAD_BYTES, PAYLOAD_BYTES_MAX, PREFACE};
+use crate::frame::{self, FrameHead, HEAD_BYTES, PAYLOAD_BYTES_MAX, PREFACE};
 use crate::hpack::{Decoder, Fields};
 use crate::{ConnectionError, Event, Reason};
 

@@ -146,7 +146,7 @@ fn output_that_is_not_read_stops_input() {
     client.connection.consume_output(left);
     assert!(client.connection.output().is_empty());
     assert_eq!(
-        client.connection.output.capacity(),
+        client.connection.outbox.bytes.capacity(),
         0,
         "the buffer is back in the pool"
     );
