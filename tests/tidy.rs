@@ -107,8 +107,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "axum",
-        &["admin", "grpc/layers.rs"],
-        "one module routes HTTP, and one file layers gRPC",
+        &["admin", "grpc/layers.rs", "grpc/services"],
+        "one module routes HTTP, and the routes of tonic are those of axum",
     ),
     (
         "anyhow",

@@ -66,19 +66,14 @@ struct Refusal {
 
 /// Token that requests must carry.
 #[derive(Clone, Debug)]
-pub struct AdminToken(Arc<TokenFile>);
+pub struct AdminToken(Arc<Mutex<TokenFile>>);
 
 struct TokenFile {
     path: PathBuf,
-    last: Mutex<LastRead>,
-}
-
-/// Result of reading the file.
-struct LastRead {
     /// The last good token.
     token: Vec<u8>,
     /// The last read failed, and that was logged.
-    failed: bool,
+    has_failed: bool,
 }
 
 // === impl Guard ===
@@ -314,35 +309,33 @@ impl AdminToken {
         let token = read_token(path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
-        Ok(Self(Arc::new(TokenFile {
+        Ok(Self(Arc::new(Mutex::new(TokenFile {
             path: path.to_owned(),
-            last: Mutex::new(LastRead {
-                token,
-                failed: false,
-            }),
-        })))
+            token,
+            has_failed: false,
+        }))))
     }
 
     /// The current token.
     async fn current(&self) -> Vec<u8> {
         let file = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || {
-            let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let file = &mut *file.lock().unwrap_or_else(PoisonError::into_inner);
             match read_token(&file.path) {
                 Ok(token) => {
-                    last.token = token;
-                    if std::mem::take(&mut last.failed) {
+                    file.token = token;
+                    if std::mem::take(&mut file.has_failed) {
                         // At the level of the failure.
                         tracing::warn!(path = %file.path.display(), "the admin token was read again");
                     }
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut last.failed, true) {
+                    if !std::mem::replace(&mut file.has_failed, true) {
                         tracing::warn!(path = %file.path.display(), %error, "cannot read the admin token; the last one stays in use");
                     }
                 }
             }
-            last.token.clone()
+            file.token.clone()
         });
         // An empty token matches no request.
         read.await.unwrap_or_default()

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tonic::service::RoutesBuilder;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -20,7 +20,7 @@ pub(crate) struct GrpcService {
     /// Methods whose calls stay open as long as the client likes. They are bounded in number.
     pub(crate) streaming: &'static [StreamingMethods],
     /// Adds the service to the routes.
-    pub(crate) add: fn(&mut RoutesBuilder, &ServiceContext<'_>) -> Result<(), StartError>,
+    pub(crate) add: fn(Routes, &ServiceContext<'_>) -> Result<Routes, StartError>,
 }
 
 /// What services are built from.

@@ -334,6 +334,8 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use tollgate_limiter::EXPIRY_MS_MAX;
 
     use super::*;
@@ -392,7 +394,7 @@ mod tests {
             ("86400.000s", 86_400_000),
         ] {
             let read = expiry_ms(&read_duration(text).unwrap());
-            assert_eq!(read.map(|read| read.get()), Ok(ms), "{text}");
+            assert_eq!(read.map(NonZeroU32::get), Ok(ms), "{text}");
         }
     }
 

@@ -469,6 +469,7 @@ fn tagged_call<'v>(
     ))
 }
 
+#[allow(clippy::needless_pass_by_value)] // for `map_err`
 fn internal(why: impl ToString) -> CallFailure {
     CallFailure::new(ErrorCode::Internal, why.to_string())
 }

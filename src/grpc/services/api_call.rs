@@ -57,7 +57,8 @@ pub(super) fn invalid_field(field: &str, why: &str) -> Status {
 
 /// A field of a call has a fault.
 pub(super) fn field_status(invalid: InvalidField) -> Status {
-    invalid_field(&invalid.path, invalid.fault.grpc_text())
+    let InvalidField { path, fault } = invalid;
+    invalid_field(&path, fault.grpc_text())
 }
 
 /// The call is not what the service needs.

@@ -3,19 +3,53 @@
 //!
 //! What it deliberately does not do: bound them (tonic and the services do).
 
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::{MethodRouter, any};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{
     Codec, CompressionEncoding, DecodeBuf, Decoder, EnabledCompressionEncodings, EncodeBuf, Encoder,
 };
-use tonic::server::Grpc;
+use tonic::server::{Grpc, StreamingService, UnaryService};
 
 /// Messages are received as bytes, and sent as bytes.
 #[derive(Debug, Default)]
 pub(super) struct BytesCodec;
 
-/// Serves methods whose messages are bytes, and whose requests may be compressed.
-pub(super) fn bytes_methods(message_size_max: usize) -> Grpc<BytesCodec> {
+/// The route of a unary method.
+pub(super) fn unary_route<S>(service: S, message_size_max: usize) -> MethodRouter
+where
+    S: UnaryService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    any(move |request: Request| {
+        let service = service.clone();
+        async move {
+            let mut methods = bytes_methods(message_size_max);
+            methods.unary(service, request).await.map(Body::new)
+        }
+    })
+}
+
+/// The route of a method whose requests and responses stream.
+pub(super) fn streaming_route<S>(service: S, message_size_max: usize) -> MethodRouter
+where
+    S: StreamingService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
+    S::ResponseStream: Send + 'static,
+    S::Future: Send,
+{
+    any(move |request: Request| {
+        let service = service.clone();
+        async move {
+            let mut methods = bytes_methods(message_size_max);
+            methods.streaming(service, request).await.map(Body::new)
+        }
+    })
+}
+
+/// Methods whose requests may be compressed.
+fn bytes_methods(message_size_max: usize) -> Grpc<BytesCodec> {
     let mut accepted = EnabledCompressionEncodings::default();
     accepted.enable(CompressionEncoding::Gzip);
     Grpc::new(BytesCodec)

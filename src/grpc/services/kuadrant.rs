@@ -32,8 +32,7 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         let server = RateLimitServiceServer::new(KuadrantCalls(Arc::clone(context.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(context.settings.message_size_max);
-        routes.add_service(server);
-        Ok(())
+        Ok(routes.add_service(server))
     },
 };
 

@@ -11,7 +11,7 @@ mod rate_limit;
 mod rate_limits;
 
 use tonic::codec::CompressionEncoding;
-use tonic::service::{Routes, RoutesBuilder};
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tonic_reflection::server::Builder;
@@ -46,8 +46,7 @@ const HEALTH: GrpcService = GrpcService {
         let server = HealthServer::new(service)
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(NAME_BYTES_MAX);
-        routes.add_service(server);
-        Ok(())
+        Ok(routes.add_service(server))
     },
 };
 
@@ -67,8 +66,7 @@ const REFLECTION: GrpcService = GrpcService {
             .build_v1alpha()?
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(NAME_BYTES_MAX);
-        routes.add_service(v1).add_service(v1alpha);
-        Ok(())
+        Ok(routes.add_service(v1).add_service(v1alpha))
     },
 };
 
@@ -86,19 +84,12 @@ fn published() -> Builder<'static> {
 ///
 /// [`StartError::Reflection`] when the build's descriptors cannot be read.
 pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError> {
-    let mut routes = RoutesBuilder::default();
+    let mut routes = Routes::default();
     for service in SERVICES {
-        (service.add)(&mut routes, context)?;
+        routes = (service.add)(routes, context)?;
     }
     let (pipeline, settings, metrics) = (context.pipeline, context.settings, context.metrics);
-    Ok(layered(
-        routes.routes(),
-        pipeline,
-        settings,
-        metrics,
-        streaming_methods,
-    )
-    .prepare())
+    Ok(layered(routes, pipeline, settings, metrics, streaming_methods).prepare())
 }
 
 /// Whether a path is one of a streaming method.

@@ -190,10 +190,7 @@ impl ServerConnection {
         self.flood_limits.control_frame(now_us)?;
         let trailers = match block {
             Some(block) => self.headers.read_trailers(block),
-            None => {
-                let skipped = self.headers.end_skipped();
-                skipped.map(|_| ParsedTrailers::Malformed)
-            }
+            None => self.headers.end_skipped_trailers(),
         };
         let trailers = trailers.ok_or(INVALID_BLOCK)?;
         let Some(stream) = self.streams.get_mut(id) else {

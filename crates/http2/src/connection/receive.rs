@@ -241,7 +241,7 @@ impl ServerConnection {
             let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
             match u16::from_be_bytes([*n0, *n1]) {
                 frame::HEADER_TABLE_SIZE => {
-                    self.outbox.encoder.set_client_table_bytes(value as usize)
+                    self.outbox.encoder.set_client_table_bytes(value as usize);
                 }
                 frame::ENABLE_PUSH if value > 1 => {
                     return Err(protocol("SETTINGS_ENABLE_PUSH must be 0 or 1"));

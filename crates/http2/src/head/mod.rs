@@ -229,6 +229,11 @@ impl HeaderDecoder {
         })
     }
 
+    /// Ends a block behind a body that was too long to be kept. None if it is cut off.
+    pub(crate) fn end_skipped_trailers(&mut self) -> Option<ParsedTrailers> {
+        self.end_skipped().map(|_| ParsedTrailers::Malformed)
+    }
+
     /// Reads the block behind a body. None if it is invalid, and the connection must end.
     pub(crate) fn read_trailers(&mut self, block: &[u8]) -> Option<ParsedTrailers> {
         self.decoder.decode(block, &mut self.fields)?;

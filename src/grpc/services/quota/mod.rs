@@ -12,27 +12,24 @@
 mod exchange;
 mod waiting_report;
 
-use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
+use axum::body::Body;
+use axum::routing::any;
 use bytes::Bytes;
-use http::{Request as HttpRequest, Response as HttpResponse};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service};
 use tonic::metadata::MetadataMap;
-use tonic::server::{NamedService, StreamingService};
+use tonic::server::StreamingService;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::exchange::{Assignments, Exchange};
 #[cfg(any(test, fuzzing))]
 pub(super) use self::waiting_report::WaitingReport;
-use super::bytes_codec::bytes_methods;
+use super::bytes_codec::streaming_route;
 use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
-use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_server::SERVICE_NAME;
 use crate::quota::registry::QuotaRegistry;
 
 /// The header of a stream's initial metadata with its weight.
@@ -47,6 +44,9 @@ const ENCODED_WAITING_MAX: usize = 1;
 const METHOD: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
+/// Any other method of the service.
+const UNKNOWN_METHOD: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/{*method}";
+
 /// Envoy's quota service.
 pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[StreamingMethods {
@@ -57,10 +57,15 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         let quotas = Quotas {
             registry: Arc::clone(context.quotas),
             thread: context.quota_thread.cloned(),
-            message_size_max: context.settings.message_size_max,
         };
-        routes.add_service(quotas);
-        Ok(())
+        let message_size_max = context.settings.message_size_max;
+        let unknown = || async {
+            let status = Status::unimplemented("the quota service has no such method");
+            status.into_http::<Body>()
+        };
+        let router = routes.into_axum_router();
+        let router = router.route(METHOD, streaming_route(quotas, message_size_max));
+        Ok(router.route(UNKNOWN_METHOD, any(unknown)).into())
     },
 };
 
@@ -71,7 +76,6 @@ struct Quotas {
     registry: Arc<QuotaRegistry>,
     /// Where exchanges run; without it where the call does.
     thread: Option<Handle>,
-    message_size_max: usize,
 }
 
 fn weight_of(metadata: &MetadataMap) -> Result<u32, Status> {
@@ -121,38 +125,12 @@ impl Quotas {
     }
 }
 
-impl NamedService for Quotas {
-    const NAME: &'static str = SERVICE_NAME;
-}
-
 impl StreamingService<Bytes> for Quotas {
     type Response = Bytes;
     type ResponseStream = Assignments;
-    type Future = std::future::Ready<Result<Response<Assignments>, Status>>;
+    type Future = Ready<Result<Response<Assignments>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
-        std::future::ready(self.open(request).map(Response::new))
-    }
-}
-
-impl Service<HttpRequest<Body>> for Quotas {
-    type Response = HttpResponse<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<HttpResponse<Body>, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        if request.uri().path() != METHOD {
-            let unknown = Status::unimplemented("the quota service has no such method");
-            return Box::pin(std::future::ready(Ok(unknown.into_http())));
-        }
-        let quotas = self.clone();
-        Box::pin(async move {
-            let mut methods = bytes_methods(quotas.message_size_max);
-            Ok(methods.streaming(quotas, request).await)
-        })
+        ready(self.open(request).map(Response::new))
     }
 }

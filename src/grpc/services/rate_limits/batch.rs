@@ -4,42 +4,25 @@
 //! one by one, up to the bound on an answer; a call whose answer would be larger fails, and is not
 //! carried out. Now and then the other tasks of the thread run.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request as HttpRequest, Response as HttpResponse};
 use prost::Message as _;
-use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service};
-use tonic::server::{NamedService, UnaryService};
+use tonic::codegen::BoxFuture;
+use tonic::server::UnaryService;
 use tonic::{Request, Response, Status};
 
 use super::carry_out::{ApiCalls, CallSize};
 use crate::grpc::services::api_call::invalid_field;
-use crate::grpc::services::bytes_codec::bytes_methods;
 use crate::pipeline::fields::{Fields, Value};
 use crate::pipeline::{API_CALLS_MAX, give_way};
 use crate::proto::tollgate::v1 as proto;
-
-const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
-const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
 
 /// Other tasks run after so many bytes of calls were read.
 const READ_BYTES_PER_TURN: usize = 16 << 10;
 
 /// The number of the field `calls`.
 const CALLS: u64 = 1;
-
-/// The service, with batches and streams as bytes. The generated service would decode a whole
-/// batch, and keep all of its answers until the last one is known.
-#[derive(Clone)]
-pub(super) struct WithBatches<S> {
-    pub(super) service: S,
-    pub(super) calls: ApiCalls,
-    pub(super) message_size_max: usize,
-}
 
 /// The calls of a batch that are not carried out yet.
 struct WaitingCalls {
@@ -156,41 +139,5 @@ impl UnaryService<Bytes> for ApiCalls {
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         Box::pin(self.clone().batch(request))
-    }
-}
-
-// === impl WithBatches ===
-
-impl<S: NamedService> NamedService for WithBatches<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<HttpRequest<Body>> for WithBatches<S>
-where
-    S: Service<HttpRequest<Body>, Response = HttpResponse<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = HttpResponse<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<HttpResponse<Body>, Infallible>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        let is_batch = request.uri().path() == BATCH;
-        if !is_batch && request.uri().path() != STREAM {
-            return Box::pin(self.service.call(request));
-        }
-        let (calls, message_size_max) = (self.calls.clone(), self.message_size_max);
-        Box::pin(async move {
-            let mut methods = bytes_methods(message_size_max);
-            Ok(if is_batch {
-                methods.unary(calls, request).await
-            } else {
-                methods.streaming(calls, request).await
-            })
-        })
     }
 }

@@ -16,20 +16,23 @@ use tokio_stream::Empty;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status, Streaming};
 
-use self::batch::WithBatches;
 use self::carry_out::ApiCalls;
 use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
 use crate::grpc::services::api_call::internal;
+use crate::grpc::services::bytes_codec::{streaming_route, unary_route};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
 use crate::proto::tollgate::v1::rate_limits_server::{RateLimits, RateLimitsServer};
 
+const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
+const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
+
 /// tollgate's own API.
 pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[StreamingMethods {
-        path_prefix: "/tollgate.v1.RateLimits/Stream",
+        path_prefix: STREAM,
         requests_stream: true,
     }],
     add: |routes, context| {
@@ -38,12 +41,12 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         let service = RateLimitsServer::new(calls.clone())
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(message_size_max);
-        routes.add_service(WithBatches {
-            service,
-            calls,
-            message_size_max,
-        });
-        Ok(())
+        let router = routes.add_service(service).into_axum_router();
+        // As bytes: the generated service would decode a whole batch, and keep all of its answers
+        // until the last one is known.
+        let router = router.route(BATCH, unary_route(calls.clone(), message_size_max));
+        let router = router.route(STREAM, streaming_route(calls, message_size_max));
+        Ok(router.into())
     },
 };
 
@@ -111,7 +114,7 @@ impl RateLimits for ApiCalls {
         &self,
         _: Request<proto::BatchRequest>,
     ) -> Result<Response<proto::BatchResponse>, Status> {
-        Err(internal("another service carries out batches"))
+        Err(internal("another route carries out batches"))
     }
 
     type StreamStream = Empty<Result<proto::Answer, Status>>;
@@ -120,6 +123,6 @@ impl RateLimits for ApiCalls {
         &self,
         _: Request<Streaming<proto::Call>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        Err(internal("another service carries out streams"))
+        Err(internal("another route carries out streams"))
     }
 }
