@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{RedisSetup, RedisStore, SystemResolver, Target as Place, script};
-use tollgate::store::{BatchClient, Deadline, Purpose, Setup, Store as _, TlsFiles, memory};
+use tollgate::store::{BatchClient, Deadline, Purpose, Setup, SharedSettings, Store as _, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
@@ -336,13 +336,12 @@ impl StoreDriver {
         let redis = RedisSetup {
             target: Place::of_url(url).expect("an address"),
             per_second: None,
-            tls_files: TlsFiles::default(),
-            prefix: String::new(),
-            reference_keys: false,
-            deadline: Duration::from_secs(10),
-            queue_bytes_max: 256 << 20,
-            over_limit_cache: Duration::ZERO,
-            lookup_timeout: Duration::from_secs(30),
+            settings: SharedSettings {
+                deadline: Duration::from_secs(10),
+                queue_bytes_max: 256 << 20,
+                lookup_timeout: Duration::from_secs(30),
+                ..SharedSettings::default()
+            },
             resolver: Arc::new(SystemResolver),
         };
         let (store, workers) = RedisStore::build(&setup, &redis).expect("a store");

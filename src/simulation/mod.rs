@@ -36,7 +36,7 @@ use crate::proto::tollgate::recording::v1::ApiCall as RecordedCall;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
 use crate::store::memory::DirectStore;
-use crate::store::{CheckResult, Purpose, RefundSink, TentativeTake};
+use crate::store::{CheckResult, Purpose, Refund, RefundSink, TentativeTake};
 use crate::top_keys::TopKeys;
 
 /// The secret of the hash of buckets: nobody outside chooses the keys of a simulation.
@@ -280,7 +280,7 @@ impl Simulation {
         let tentative = (pending.purpose() == Purpose::DecideTentatively).then(|| {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
             let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));
-            TentativeTake::new(sink, decided)
+            TentativeTake::new(sink, decided, 0)
         });
         let rules = pending.rules();
         let (pipeline, scratch) = (&self.pipeline, &mut self.scratch);
@@ -386,9 +386,9 @@ impl HeldRefunds {
 }
 
 impl RefundSink for HeldRefunds {
-    fn refund(&self, mut checks: Vec<Check>) {
+    fn refund(&self, refunds: Vec<Refund>) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.append(&mut checks);
+        held.extend(refunds.into_iter().map(|refund| refund.check));
     }
 }
 

@@ -11,29 +11,25 @@
 //! | `reader` | bytes in, blocks out; refuses what it does not know |
 //! | `checksum` | the checksum at the end, on the way in and out |
 //! | `file` | locks a path; replaces a file atomically; sets a refused one aside |
-//! | `any_items` | files around any items, for tests and fuzz targets |
-//! | `error` | why a snapshot is refused |
 //!
 //! What it deliberately does not do: copy buckets out of a partition or load them (`store/memory`),
 //! or choose when (`app/snapshot`).
 
-#[cfg(any(test, fuzzing))]
-mod any_items;
 mod block;
 mod checksum;
-mod error;
 mod file;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-#[cfg(any(test, fuzzing))]
-pub use self::any_items::file_of;
+use std::io;
+
 pub use self::block::{Block, SavedBucket};
-pub use self::error::ReadError;
 pub use self::file::{LockedPath, NewFile, PathError, remove_leftover, set_aside};
 pub use self::reader::Reader;
+#[cfg(any(test, fuzzing))]
+pub use self::writer::file_of;
 pub use self::writer::{Writer, Written};
 
 /// The first bytes of every snapshot.
@@ -55,4 +51,39 @@ pub struct Header {
     pub written_at: tollgate_limiter::Timestamp,
     /// How many partitions there were.
     pub partitions: u32,
+}
+
+/// Why a snapshot cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system does not give its bytes.
+    #[error("it cannot be read: {0}")]
+    Unreadable(io::Error),
+    /// It does not begin like a snapshot.
+    #[error("it is not a snapshot of tollgate")]
+    Foreign,
+    /// Another version of tollgate wrote it.
+    #[error("it has version {0} of the format, and this tollgate reads version {VERSION}")]
+    Version(u32),
+    /// It ends too early, or its bytes are not those that were written.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// Its keys are hashed with another key than the configured one.
+    #[error("it was written with another hash key than --store-hash-key-file names")]
+    HashKey,
+}
+
+// === impl ReadError ===
+
+impl ReadError {
+    /// The cause, as metrics name it.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "unreadable",
+            Self::Foreign => "foreign",
+            Self::Version(_) => "version",
+            Self::Damaged(_) => "damaged",
+            Self::HashKey => "hash_key",
+        }
+    }
 }

@@ -94,3 +94,19 @@ impl<W: Write> Writer<W> {
         item.item.ok_or_else(|| io::Error::other("an empty item"))
     }
 }
+
+/// A file around any items, with a right checksum: what is below the checksum is read. For tests
+/// and fuzz targets.
+///
+/// # Errors
+///
+/// When zstd fails.
+#[cfg(any(test, fuzzing))]
+pub fn file_of(items: &[u8]) -> io::Result<Vec<u8>> {
+    let mut file = Summed::new(Vec::new());
+    file.write_all(NAME)?;
+    file.write_all(&VERSION.to_le_bytes())?;
+    let mut zstd = zstd::Encoder::new(file, 1)?;
+    zstd.write_all(items)?;
+    Ok(zstd.finish()?.finish()?.0)
+}

@@ -2,6 +2,7 @@
 //!
 //! Why one call: between a read and a later write, another request could take the same hits.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::task::{Context, Poll};
 use crate::clock::Clock;
 use crate::metrics::PartitionLevels;
 use crate::store::rate_leases::RateLeases;
-use crate::store::{BatchStamp, CheckResult, CheckStamp, StoreError, TentativeTake, put_stamps};
-use tollgate_limiter::{BucketNaming, Check};
+use crate::store::{CheckResult, StoreError, TentativeTake};
+use tollgate_limiter::{BucketNaming, Check, Timestamp};
 
 /// When a result is no longer of use, in the clock's uptime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -217,11 +218,61 @@ pub struct PartialReply<'b> {
     pub stamp: Option<BatchStamp>,
 }
 
+/// Requests that are decided by a future of their own, beside a batch: those that are not ready.
+#[derive(Default)]
+pub struct RequestsApart(Vec<RequestApart>);
+
+struct RequestApart {
+    ticket: Ticket,
+    checks: usize,
+    reply: AskFuture<'static>,
+}
+
+/// A recording of what partitions do. `capture` implements it, so that stores need not know it.
+pub trait PartitionRecorder: fmt::Debug + Send + Sync {
+    /// Whether a recording runs.
+    fn is_running(&self) -> bool;
+
+    /// Takes numbers for this many checks and returns the first.
+    fn take_orders(&self, checks: usize) -> u64;
+
+    /// What one partition writes refunds with.
+    fn refunds(self: Arc<Self>) -> Box<dyn RefundRecorder>;
+}
+
+/// Writes the refunds of one partition.
+pub trait RefundRecorder: fmt::Debug + Send {
+    /// Hits are about to be given back that the checks of these numbers took.
+    fn refund(&mut self, at: Timestamp, taken: &[u64]);
+}
+
+/// When the checks of one request in one batch were decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BatchStamp {
+    /// The number of the first check. The others follow it.
+    pub order: u64,
+    /// The time at which all of them were decided.
+    pub at: Timestamp,
+    /// Whether each was decided by its own bucket. False when one had no memory.
+    pub by_own_buckets: bool,
+}
+
+/// When one check was decided.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CheckStamp {
+    /// Its number; 0 when no partition worker decided it.
+    pub order: u64,
+    /// The time at which it was decided.
+    pub at: Timestamp,
+    /// Whether its own bucket decided it.
+    pub by_own_bucket: bool,
+}
+
 /// A task that must run for a store to answer. It ends when the store is dropped.
 pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Asks about one request with a client that has no other.
-pub(super) async fn ask(
+pub async fn ask(
     mut client: Box<dyn BatchClient>,
     checks: Vec<Check>,
     deadline: Deadline,
@@ -246,6 +297,24 @@ pub(super) async fn ask(
     reply.or_error()
 }
 
+/// Puts the stamps of a batch's checks at their positions among the `count` checks of their
+/// request.
+pub fn put_stamps(
+    stamps: &mut Vec<CheckStamp>,
+    count: usize,
+    positions: &[usize],
+    stamp: &BatchStamp,
+) {
+    if stamps.len() < count {
+        stamps.resize(count, CheckStamp::default());
+    }
+    for (place, position) in positions.iter().enumerate() {
+        if let Some(check) = stamps.get_mut(*position) {
+            *check = stamp.of_check(place);
+        }
+    }
+}
+
 // === impl StoreReply ===
 
 impl StoreReply {
@@ -260,11 +329,16 @@ impl StoreReply {
         }
     }
 
+    /// Puts in the result of one check.
+    pub fn put(&mut self, position: usize, answer: CheckResult) {
+        if let Some(slot) = self.answers.get_mut(position) {
+            *slot = answer;
+        }
+    }
+
     fn add(&mut self, part: PartialReply<'_>) {
         for (position, answer) in part.positions.iter().zip(part.answers) {
-            if let Some(slot) = self.answers.get_mut(*position) {
-                slot.clone_from(answer);
-            }
+            self.put(*position, answer.clone());
         }
         TentativeTake::merge(&mut self.tentative, part.tentative);
         self.from_denial_cache |= part.from_denial_cache;
@@ -319,5 +393,64 @@ impl Deadline {
     /// The time until it, at this uptime; none where it never passes.
     pub fn us_left(self, uptime_us: u64) -> Option<u64> {
         (self != Self::NEVER).then(|| self.uptime_us.saturating_sub(uptime_us))
+    }
+}
+
+// === impl BatchStamp ===
+
+impl BatchStamp {
+    /// The stamp of the check with this place among the checks of the request in the batch.
+    pub(crate) fn of_check(&self, place: usize) -> CheckStamp {
+        CheckStamp {
+            order: self.order.saturating_add(place as u64),
+            at: self.at,
+            by_own_bucket: self.by_own_buckets,
+        }
+    }
+}
+
+// === impl RequestsApart ===
+
+impl RequestsApart {
+    /// Adds a request of so many checks, which gets one reply: when this future is ready.
+    pub fn push(&mut self, ticket: Ticket, checks: usize, reply: AskFuture<'static>) {
+        self.0.push(RequestApart {
+            ticket,
+            checks,
+            reply,
+        });
+    }
+
+    /// Passes the replies that are ready to `take`. Returns how many.
+    pub fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
+        let before = self.0.len();
+        self.0.retain_mut(|request| {
+            let Poll::Ready(reply) = request.reply.as_mut().poll(cx) else {
+                return true;
+            };
+            let positions: Vec<usize> = (0..request.checks).collect();
+            let reply = reply.unwrap_or_else(|error| StoreReply::undecided(request.checks, &error));
+            take(PartialReply {
+                ticket: request.ticket,
+                positions: &positions,
+                answers: &reply.answers,
+                tentative: reply.tentative,
+                from_denial_cache: reply.from_denial_cache,
+                local: &reply.local,
+                stamp: None,
+            });
+            false
+        });
+        before - self.0.len()
+    }
+}
+
+impl fmt::Debug for RequestsApart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestsApart").field(&self.0.len()).finish()
     }
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::memory_limits::MemoryLimits;
 use crate::store::{PartitionRecorder, Store, Worker};
 
 /// One kind of store.
@@ -96,6 +95,33 @@ pub struct Setup {
     pub memory: MemoryLimits,
     /// Records what partitions do.
     pub recorder: Option<Arc<dyn PartitionRecorder>>,
+}
+
+/// The limits of the memory store.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryLimits {
+    /// How many partitions; at least 1.
+    pub partitions: usize,
+    /// How many checks may wait in one partition's queue.
+    pub queue_checks_max: usize,
+    /// How many bytes buckets, marks (logged hits, segments, slots) and the memory that they need
+    /// to grow may take together.
+    pub memory_max: usize,
+    /// What to do with new keys when there is no space and nothing may be evicted.
+    pub when_full: WhenFull,
+}
+
+/// What to do with a check for whose bucket there is no space.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WhenFull {
+    /// Count it in a bucket that all such keys of its rule share, one per partition.
+    Share,
+    /// Let it pass uncounted.
+    Allow,
+    /// Deny it.
+    Deny,
+    /// Answer with an error.
+    Error,
 }
 
 /// Why a store cannot be built, in a sentence.

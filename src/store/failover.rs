@@ -17,7 +17,8 @@
 
 mod settle;
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -49,36 +50,36 @@ struct FailoverBatchClient {
     apart: RequestsApart,
     first: Box<dyn BatchClient>,
     second: Box<dyn BatchClient>,
-    metrics: StoreMetrics,
     /// Requests by ticket, while the second store may have to decide them.
-    kept: Vec<RetainedRequest>,
-    /// Requests to the second store, by tickets of its own.
-    again: Vec<FallbackRequest>,
-    free: Vec<Ticket>,
-    done: VecDeque<FallbackRequest>,
+    retained: Vec<RetainedRequest>,
+    /// Replies of the first store while the second decides some of their checks, by a ticket of
+    /// their own.
+    falling_back: HashMap<Ticket, FallbackReply>,
+    next_ticket: Ticket,
+    done: VecDeque<FallbackReply>,
     checks: Vec<Check>,
 }
 
-/// A request as it was sent to the first store.
-#[derive(Default)]
+/// A request as it was sent to the first store. Without checks there is none.
 struct RetainedRequest {
     checks: Vec<Check>,
-    deadline: Option<Deadline>,
-    purpose: Option<Purpose>,
+    deadline: Deadline,
+    purpose: Purpose,
 }
 
 /// A reply of the first store of which the second decides some checks.
-#[derive(Default)]
-struct FallbackRequest {
+struct FallbackReply {
     ticket: Ticket,
+    /// The positions of its checks in the request.
     positions: Vec<usize>,
     answers: Vec<CheckResult>,
-    /// The checks that the second store decides.
-    asked: Vec<usize>,
-    /// Their positions in the request, once it has decided them.
+    /// Which of these checks the second store decides.
+    undecided: Vec<usize>,
+    /// The positions of those that it has decided.
     local: Vec<usize>,
     tentative: Option<TentativeTake>,
-    replies: usize,
+    /// How many replies of the second store are due.
+    replies_due: usize,
 }
 
 // === impl FailoverStore ===
@@ -103,10 +104,9 @@ impl FailoverStore {
             store: self.clone(),
             settles_in_turn,
             apart: RequestsApart::default(),
-            metrics: self.metrics.clone(),
-            kept: Vec::new(),
-            again: Vec::new(),
-            free: Vec::new(),
+            retained: Vec::new(),
+            falling_back: HashMap::new(),
+            next_ticket: 0,
             done: VecDeque::new(),
             checks: Vec::new(),
         }
@@ -157,20 +157,17 @@ impl Store for FailoverStore {
     }
 }
 
-/// The positions of the checks that the first store did not decide, and the second may.
+/// The indexes of the checks that the first store did not decide, and the second may.
 fn undecided<'c>(
     checks: impl IntoIterator<Item = &'c Check>,
     answers: &[CheckResult],
 ) -> Vec<usize> {
-    let mut undecided = Vec::new();
-    for (place, (check, answer)) in checks.into_iter().zip(answers).enumerate() {
-        if let Err(StoreError::Unavailable(fault)) = answer
-            && settle::may_move(check, *fault)
-        {
-            undecided.push(place);
-        }
-    }
-    undecided
+    let checks = checks.into_iter().zip(answers).enumerate();
+    let undecided = checks.filter(|(_, (check, answer))| match answer {
+        Err(StoreError::Unavailable(fault)) => settle::may_move(check, *fault),
+        _ => false,
+    });
+    undecided.map(|(index, _)| index).collect()
 }
 
 /// The check with this replica's part of its limit.
@@ -182,76 +179,96 @@ fn own_part(check: &Check, metrics: &StoreMetrics) -> Check {
     }
 }
 
-fn put(answers: &mut [CheckResult], place: usize, answer: CheckResult, metrics: &StoreMetrics) {
-    if answer.is_ok() {
-        metrics.decided_locally.inc();
-    }
-    if let Some(slot) = answers.get_mut(place) {
-        *slot = answer;
-    }
-}
-
 // === impl FailoverBatchClient ===
 
 impl FailoverBatchClient {
-    /// Keeps a request while the second store may have to decide it.
-    fn keep(&mut self, ticket: Ticket, checks: &[Check], deadline: Deadline, purpose: Purpose) {
-        let place = ticket as usize;
-        if self.kept.len() <= place {
-            self.kept
-                .resize_with(place.saturating_add(1), RetainedRequest::default);
+    /// Retains a request while the second store may have to decide it. Without checks: forgets the
+    /// request that had this ticket before.
+    fn retain(&mut self, ticket: Ticket, checks: &[Check], deadline: Deadline, purpose: Purpose) {
+        let index = ticket as usize;
+        if checks.is_empty() && self.retained.len() <= index {
+            return;
         }
-        if let Some(kept) = self.kept.get_mut(place) {
-            kept.checks.clear();
-            kept.checks.extend_from_slice(checks);
-            kept.deadline = Some(deadline);
-            kept.purpose = Some(purpose);
+        let none = || RetainedRequest {
+            checks: Vec::new(),
+            deadline,
+            purpose,
+        };
+        let len = self.retained.len().max(index + 1);
+        self.retained.resize_with(len, none);
+        if let Some(retained) = self.retained.get_mut(index) {
+            retained.checks.clear();
+            retained.checks.extend_from_slice(checks);
+            retained.deadline = deadline;
+            retained.purpose = purpose;
         }
     }
 
     /// Asks the second store for the checks that the first did not decide.
-    fn ask_again(&mut self, mut again: FallbackRequest) {
-        let Some(kept) = self.kept.get(again.ticket as usize) else {
-            self.done.push_back(again);
+    fn fall_back(&mut self, mut reply: FallbackReply) {
+        let Some(retained) = self.retained.get(reply.ticket as usize) else {
+            self.done.push_back(reply);
             return;
         };
         self.checks.clear();
-        let lacking = again
-            .asked
-            .iter()
-            .filter_map(|place| again.positions.get(*place));
-        let lacking = lacking.filter_map(|position| kept.checks.get(*position));
-        let metrics = &self.metrics;
-        self.checks
-            .extend(lacking.map(|check| own_part(check, metrics)));
-        let purpose = kept.purpose.unwrap_or(Purpose::Decide);
-        let deadline = kept.deadline.unwrap_or(Deadline::NEVER);
-        let own = self.free.pop().unwrap_or_else(|| {
-            self.again.push(FallbackRequest::default());
-            // There are no more than requests, and tickets count those.
-            Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
-        });
-        match self.second.add(own, &self.checks, deadline, purpose) {
-            Ok(replies) if replies > 0 => {
-                again.replies = replies;
-                if let Some(slot) = self.again.get_mut(own as usize) {
-                    *slot = again;
-                }
-            }
-            Ok(_) => {
-                self.free.push(own);
-                self.done.push_back(again);
+        for index in &reply.undecided {
+            let position = reply.positions.get(*index);
+            let check = position.and_then(|position| retained.checks.get(*position));
+            let own_part = check.map(|check| own_part(check, &self.store.metrics));
+            self.checks.extend(own_part);
+        }
+        let (deadline, purpose) = (retained.deadline, retained.purpose);
+        let ticket = self.next_ticket;
+        self.next_ticket = ticket.wrapping_add(1);
+        match self.second.add(ticket, &self.checks, deadline, purpose) {
+            Ok(0) => self.done.push_back(reply),
+            Ok(replies_due) => {
+                reply.replies_due = replies_due;
+                self.falling_back.insert(ticket, reply);
             }
             Err(error) => {
-                self.free.push(own);
-                for place in &again.asked {
-                    if let Some(slot) = again.answers.get_mut(*place) {
-                        *slot = Err(error.clone());
+                for index in &reply.undecided {
+                    if let Some(answer) = reply.answers.get_mut(*index) {
+                        *answer = Err(error.clone());
                     }
                 }
-                self.done.push_back(again);
+                self.done.push_back(reply);
             }
         }
+    }
+
+    /// Takes the replies of the second store.
+    fn take_from_second(&mut self, cx: &mut Context<'_>) -> usize {
+        let Self {
+            store,
+            second,
+            falling_back,
+            done,
+            ..
+        } = self;
+        second.take_replies(cx, &mut |part| {
+            let Entry::Occupied(mut entry) = falling_back.entry(part.ticket) else {
+                return;
+            };
+            let reply = entry.get_mut();
+            for (position, answer) in part.positions.iter().zip(part.answers) {
+                let Some(index) = reply.undecided.get(*position) else {
+                    continue;
+                };
+                if answer.is_ok() {
+                    store.metrics.decided_locally.inc();
+                }
+                if let Some(slot) = reply.answers.get_mut(*index) {
+                    slot.clone_from(answer);
+                }
+                reply.local.extend(reply.positions.get(*index));
+            }
+            TentativeTake::merge(&mut reply.tentative, part.tentative);
+            reply.replies_due -= 1;
+            if reply.replies_due == 0 {
+                done.push_back(entry.remove());
+            }
+        })
     }
 }
 
@@ -265,9 +282,7 @@ impl BatchClient for FailoverBatchClient {
     ) -> Result<usize, StoreError> {
         let is_reset = purpose == Purpose::Reset;
         if is_reset || (self.settles_in_turn && self.store.settles_in_second(checks)) {
-            if let Some(kept) = self.kept.get_mut(ticket as usize) {
-                kept.checks.clear();
-            }
+            self.retain(ticket, &[], deadline, purpose);
             let (store, owned) = (self.store.clone(), checks.to_vec());
             let reply: AskFuture<'static> = if is_reset {
                 Box::pin(store.reset_both(owned))
@@ -277,28 +292,20 @@ impl BatchClient for FailoverBatchClient {
             self.apart.push(ticket, checks.len(), reply);
             return Ok(1);
         }
-        let local = checks.iter().any(|check| check.may_fall_back);
-        let added = self.first.add(ticket, checks, deadline, purpose);
-        if !local {
-            // The ticket is reused; its old request is over.
-            if let Some(kept) = self.kept.get_mut(ticket as usize) {
-                kept.checks.clear();
-            }
-            return added;
-        }
-        self.keep(ticket, checks, deadline, purpose);
-        match added {
-            Err(error @ StoreError::Unavailable(_)) => {
+        let may_fall_back = checks.iter().any(|check| check.may_fall_back);
+        let retained = if may_fall_back { checks } else { &[] };
+        self.retain(ticket, retained, deadline, purpose);
+        match self.first.add(ticket, checks, deadline, purpose) {
+            Err(error @ StoreError::Unavailable(_)) if may_fall_back => {
                 let answers = vec![Err(error); checks.len()];
-                let asked = undecided(checks, &answers);
-                self.ask_again(FallbackRequest {
+                self.fall_back(FallbackReply {
                     ticket,
                     positions: (0..checks.len()).collect(),
+                    undecided: undecided(checks, &answers),
                     answers,
-                    asked,
                     local: Vec::new(),
                     tentative: None,
-                    replies: 0,
+                    replies_due: 0,
                 });
                 Ok(1)
             }
@@ -316,73 +323,48 @@ impl BatchClient for FailoverBatchClient {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
-        let apart = self.apart.take_replies(cx, take);
-        let mut lacking = Vec::new();
-        let kept = &self.kept;
-        let mut messages = self.first.take_replies(cx, &mut |share| {
-            let asked = match kept.get(share.ticket as usize) {
-                Some(kept) if !kept.checks.is_empty() => {
-                    let places = share.positions.iter();
-                    let checks = places.filter_map(|place| kept.checks.get(*place));
-                    undecided(checks, share.answers)
+        let mut messages = self.apart.take_replies(cx, take);
+        let mut fall_back = Vec::new();
+        let retained = &self.retained;
+        messages += self.first.take_replies(cx, &mut |reply| {
+            let undecided = match retained.get(reply.ticket as usize) {
+                Some(retained) if !retained.checks.is_empty() => {
+                    let positions = reply.positions.iter();
+                    let checks = positions.filter_map(|position| retained.checks.get(*position));
+                    undecided(checks, reply.answers)
                 }
                 _ => Vec::new(),
             };
-            if asked.is_empty() {
-                take(share);
+            if undecided.is_empty() {
+                take(reply);
             } else {
-                lacking.push(FallbackRequest {
-                    ticket: share.ticket,
-                    positions: share.positions.to_vec(),
-                    answers: share.answers.to_vec(),
-                    asked,
+                fall_back.push(FallbackReply {
+                    ticket: reply.ticket,
+                    positions: reply.positions.to_vec(),
+                    answers: reply.answers.to_vec(),
+                    undecided,
                     local: Vec::new(),
-                    tentative: share.tentative,
-                    replies: 0,
+                    tentative: reply.tentative,
+                    replies_due: 0,
                 });
             }
         });
-        if !lacking.is_empty() {
-            for again in lacking {
-                self.ask_again(again);
+        if !fall_back.is_empty() {
+            for reply in fall_back {
+                self.fall_back(reply);
             }
             self.second.send();
         }
-        let Self {
-            second,
-            again,
-            free,
-            done,
-            metrics,
-            ..
-        } = self;
-        let from_second = second.take_replies(cx, &mut |share| {
-            let Some(slot) = again.get_mut(share.ticket as usize) else {
-                return;
-            };
-            for (position, answer) in share.positions.iter().zip(share.answers) {
-                if let Some(place) = slot.asked.get(*position) {
-                    put(&mut slot.answers, *place, answer.clone(), metrics);
-                    slot.local.extend(slot.positions.get(*place));
-                }
-            }
-            TentativeTake::merge(&mut slot.tentative, share.tentative);
-            slot.replies = slot.replies.saturating_sub(1);
-            if slot.replies == 0 {
-                done.push_back(std::mem::take(slot));
-                free.push(share.ticket);
-            }
-        });
-        messages = messages.saturating_add(from_second).saturating_add(apart);
-        while let Some(again) = self.done.pop_front() {
-            messages = messages.saturating_add(1);
+        messages += self.take_from_second(cx);
+        while let Some(reply) = self.done.pop_front() {
+            messages += 1;
             take(PartialReply {
-                ticket: again.ticket,
-                positions: &again.positions,
-                answers: &again.answers,
-                tentative: again.tentative,
+                ticket: reply.ticket,
+                positions: &reply.positions,
+                answers: &reply.answers,
+                tentative: reply.tentative,
                 from_denial_cache: false,
-                local: &again.local,
+                local: &reply.local,
                 stamp: None,
             });
         }

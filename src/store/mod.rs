@@ -4,12 +4,10 @@
 //! | file or folder | what |
 //! | --- | --- |
 //! | `api` | the traits that a store implements |
-//! | `apart` | requests that are decided by a future of their own |
 //! | `store_error` | why a check was not decided |
 //! | `tentative_take` | hits that are given back unless the request passes |
 //! | `backend` | what tollgate must know about a kind of store |
 //! | `memory`, `redis` | the backends |
-//! | `recording` | what a recording hears of partitions |
 //! | `lease` | takes hits from a shared store in advance |
 //! | `failover` | a second store that decides when the first does not |
 //! | `rate_leases` | rates that replicas share, for quotas |
@@ -17,34 +15,29 @@
 //!
 //! To add a store, add a folder here and a line to [`BACKENDS`].
 
-mod apart;
 mod api;
 mod backend;
 pub mod failover;
 pub mod lease;
 pub mod memory;
-mod memory_limits;
 mod queue;
 pub mod rate_leases;
-mod recording;
 pub mod redis;
 mod refund_queue;
 mod store_error;
 mod tentative_take;
 
-pub use self::apart::RequestsApart;
 pub use self::api::{
-    AskFuture, BatchClient, Deadline, DrainFuture, PartialReply, Purpose, ResetFuture, Store,
-    StoreHealth, StoreInspection, StoreNode, StoreReply, StoreStart, Ticket, Worker,
+    AskFuture, BatchClient, BatchStamp, CheckStamp, Deadline, DrainFuture, PartialReply,
+    PartitionRecorder, Purpose, RefundRecorder, RequestsApart, ResetFuture, Store, StoreHealth,
+    StoreInspection, StoreNode, StoreReply, StoreStart, Ticket, Worker, ask, put_stamps,
 };
 pub use self::backend::{
-    Backend, BuildError, FromVariables, Setup, SharedSettings, StoreBuilder, StoreWithWorkers,
-    TlsFiles,
+    Backend, BuildError, FromVariables, MemoryLimits, Setup, SharedSettings, StoreBuilder,
+    StoreWithWorkers, TlsFiles, WhenFull,
 };
-pub(crate) use self::recording::put_stamps;
-pub use self::recording::{BatchStamp, CheckStamp, PartitionRecorder, RefundRecorder};
 pub use self::store_error::{CheckResult, StoreError, StoreFault};
-pub use self::tentative_take::{RefundSink, TentativeTake};
+pub use self::tentative_take::{Refund, RefundSink, TentativeTake};
 
 /// Every backend. The first is the default and needs no URL.
 pub static BACKENDS: &[&Backend] = &[&memory::BACKEND, &redis::BACKEND];

@@ -41,34 +41,31 @@ impl RefundQueue {
 
     /// Adds refunds that are ready, until `until_us`. Returns how many checks did not fit.
     #[must_use]
-    pub(crate) fn add(&mut self, checks: Vec<Check>, until_us: u64) -> usize {
-        if !self.has_space(&checks) {
-            return checks.len();
-        }
-        self.checks = self.checks.saturating_add(checks.len());
-        self.ready.push_back((checks, until_us));
-        0
+    pub(crate) fn add(&mut self, refunds: Vec<Check>, until_us: u64) -> usize {
+        self.add_again(refunds, until_us, 0)
     }
 
     /// Adds refunds that are ready at `again_us`, until `until_us`. Returns how many checks did not
     /// fit.
     #[must_use]
-    pub(crate) fn add_again(&mut self, checks: Vec<Check>, until_us: u64, again_us: u64) -> usize {
-        if !self.has_space(&checks) {
-            return checks.len();
+    pub(crate) fn add_again(&mut self, refunds: Vec<Check>, until_us: u64, again_us: u64) -> usize {
+        if self.checks + refunds.len() > CHECKS_MAX {
+            return refunds.len();
         }
-        if !checks.is_empty() {
-            self.checks = self.checks.saturating_add(checks.len());
-            self.later.push_back((checks, until_us, again_us));
+        self.checks += refunds.len();
+        if again_us == 0 {
+            self.ready.push_back((refunds, until_us));
+        } else if !refunds.is_empty() {
+            self.later.push_back((refunds, until_us, again_us));
         }
         0
     }
 
     /// Removes the next refunds that are ready, and returns until when they may be retried.
     pub(crate) fn pop(&mut self) -> Option<(Vec<Check>, u64)> {
-        let (checks, until_us) = self.ready.pop_front()?;
-        self.checks = self.checks.saturating_sub(checks.len());
-        Some((checks, until_us))
+        let (refunds, until_us) = self.ready.pop_front()?;
+        self.checks -= refunds.len();
+        Some((refunds, until_us))
     }
 
     /// Moves refunds that are due again to the ready ones and drops expired ones. Returns how many
@@ -80,12 +77,12 @@ impl RefundQueue {
         while self.ready.front().is_some_and(over) {
             self.pop();
         }
-        let lost = before.saturating_sub(self.checks);
+        let lost = before - self.checks;
         let due = |(_, _, again_us): &(Vec<Check>, u64, u64)| *again_us <= now_us;
         while self.later.front().is_some_and(due)
-            && let Some((checks, until_us, _)) = self.later.pop_front()
+            && let Some((refunds, until_us, _)) = self.later.pop_front()
         {
-            self.ready.push_back((checks, until_us));
+            self.ready.push_back((refunds, until_us));
         }
         lost
     }
@@ -100,23 +97,19 @@ impl RefundQueue {
     /// Removes all refunds, ready or not.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Vec<Check>> + use<> {
         let Self { ready, later, .. } = std::mem::take(self);
-        let ready = ready.into_iter().map(|(checks, _)| checks);
-        ready.chain(later.into_iter().map(|(checks, ..)| checks))
+        let ready = ready.into_iter().map(|(refunds, _)| refunds);
+        ready.chain(later.into_iter().map(|(refunds, ..)| refunds))
     }
 
     /// Removes those of the ready refunds for which `goes` returns true.
     pub(crate) fn take_where(&mut self, goes: impl Fn(&Check) -> bool) -> Vec<Check> {
         let mut taken = Vec::new();
-        for (checks, _) in &mut self.ready {
-            taken.extend(checks.extract_if(.., |check| goes(check)));
+        for (refunds, _) in &mut self.ready {
+            taken.extend(refunds.extract_if(.., |check| goes(check)));
         }
-        self.ready.retain(|(checks, _)| !checks.is_empty());
-        self.checks = self.checks.saturating_sub(taken.len());
+        self.ready.retain(|(refunds, _)| !refunds.is_empty());
+        self.checks -= taken.len();
         taken
-    }
-
-    fn has_space(&self, checks: &[Check]) -> bool {
-        self.checks.saturating_add(checks.len()) <= CHECKS_MAX
     }
 }
 

@@ -4,8 +4,6 @@
 //! library's words, and the breaker and the counters need a number. The server's own words go to
 //! the log, once per change. `redis/error_class.rs` maps a server's errors to this list.
 
-use std::fmt;
-
 use tollgate_limiter::Outcome;
 
 /// Why a store did not decide. Nothing was taken, except where [`StoreFault::outcome_unknown`].
@@ -53,102 +51,123 @@ pub enum StoreError {
 pub type CheckResult = Result<Outcome, StoreError>;
 
 /// Why a shared store did not decide.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum StoreFault {
     /// There is no connection to it.
+    #[error("there is no connection to it; is it running, and reachable from here?")]
     NotConnected,
     /// Its name has no address, or the name server does not answer.
+    #[error("its name was not looked up; check the name, and the name server of this machine")]
     NameLookup,
     /// The TLS handshake failed, or the files for it cannot be used.
+    #[error(
+        "there is no TLS connection to it; check the certificates of both sides, and their files"
+    )]
     TlsFailed,
     /// It did not answer in time.
+    #[error("it did not answer in time; the check may have been counted; see --store-deadline-ms")]
     TimedOut,
     /// The connection broke during the call.
+    #[error("the connection broke; the check may have been counted")]
     ConnectionLost,
     /// The check waited for longer than its deadline and was not sent.
+    #[error("it is slow, and this check waited past its deadline; see --store-deadline-ms")]
     QueueTimeout,
     /// Too many checks wait already.
+    #[error("too many checks wait for it; add replicas or raise --store-queue-max")]
     QueueFull,
     /// The breaker is open: it failed a moment ago, and no call is sent until a probe succeeds.
+    #[error("it failed a moment ago; no check is sent until a probe succeeds")]
     BreakerOpen,
     /// It is a replica, or was made read-only.
+    #[error("it is read-only: a replica, or a primary that was demoted")]
     ReadOnly,
     /// It is loading its data set.
+    #[error("it is loading its data set")]
     Loading,
     /// It cannot write to its disk and is configured to reject writes then.
+    #[error("it cannot write to its disk and refuses writes (MISCONF)")]
     CannotPersist,
     /// It is out of memory.
+    #[error("it has no memory left (maxmemory) and evicts nothing")]
     OutOfMemory,
     /// Another script blocks it.
+    #[error("another script keeps it busy")]
     Busy,
     /// Its cluster does not serve the slot.
+    #[error("its cluster is down or has moved the slot")]
     ClusterDown,
     /// It rejects the login, the ACL forbids the command, or the password's file cannot be used.
+    #[error("there is no access to it; check the user, the password and its file, and the ACL")]
     AccessDenied,
     /// The ACL forbids a command within the script.
+    #[error(
+        "its ACL forbids a command of the script; the check may have been counted; \
+         docs/shared-limits.md lists the commands"
+    )]
     ScriptDenied,
     /// It spreads the keys of one script run over several servers, or has the script on some.
+    #[error(
+        "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
+         redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
+    )]
     Sharded,
     /// Its reply is not one that the script sends.
+    #[error("its reply was not understood; see the log")]
     UnexpectedReply,
     /// The value under the bucket's key is not a bucket.
+    #[error(
+        "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
+    )]
     InvalidBucket,
 }
 
 // === impl StoreFault ===
 
 impl StoreFault {
-    /// All faults.
-    pub const ALL: [Self; 19] = [
-        Self::NotConnected,
-        Self::NameLookup,
-        Self::TlsFailed,
-        Self::TimedOut,
-        Self::ConnectionLost,
-        Self::QueueTimeout,
-        Self::QueueFull,
-        Self::BreakerOpen,
-        Self::ReadOnly,
-        Self::Loading,
-        Self::CannotPersist,
-        Self::OutOfMemory,
-        Self::Busy,
-        Self::ClusterDown,
-        Self::AccessDenied,
-        Self::ScriptDenied,
-        Self::Sharded,
-        Self::UnexpectedReply,
-        Self::InvalidBucket,
+    /// All faults, in the order of their numbers, with their labels in metrics.
+    const LABELED: [(Self, &str); 19] = [
+        (Self::NotConnected, "not_connected"),
+        (Self::NameLookup, "name_lookup"),
+        (Self::TlsFailed, "tls"),
+        (Self::TimedOut, "late"),
+        (Self::ConnectionLost, "lost"),
+        (Self::QueueTimeout, "waited"),
+        (Self::QueueFull, "queue_full"),
+        (Self::BreakerOpen, "resting"),
+        (Self::ReadOnly, "read_only"),
+        (Self::Loading, "loading"),
+        (Self::CannotPersist, "cannot_persist"),
+        (Self::OutOfMemory, "out_of_memory"),
+        (Self::Busy, "busy"),
+        (Self::ClusterDown, "cluster_down"),
+        (Self::AccessDenied, "refused"),
+        (Self::ScriptDenied, "script_refused"),
+        (Self::Sharded, "sharded"),
+        (Self::UnexpectedReply, "not_understood"),
+        (Self::InvalidBucket, "garbled"),
     ];
 
-    /// Its position in [`StoreFault::ALL`].
-    pub const fn number(self) -> usize {
-        self as usize
+    /// All faults.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::LABELED.into_iter().map(|(fault, _)| fault)
+    }
+
+    /// Its number, from 1.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The fault with this number; none for 0.
+    pub fn of_number(number: u8) -> Option<Self> {
+        let index = usize::from(number.checked_sub(1)?);
+        Self::LABELED.get(index).map(|(fault, _)| *fault)
     }
 
     /// Its label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotConnected => "not_connected",
-            Self::NameLookup => "name_lookup",
-            Self::TlsFailed => "tls",
-            Self::TimedOut => "late",
-            Self::ConnectionLost => "lost",
-            Self::QueueTimeout => "waited",
-            Self::QueueFull => "queue_full",
-            Self::BreakerOpen => "resting",
-            Self::ReadOnly => "read_only",
-            Self::Loading => "loading",
-            Self::CannotPersist => "cannot_persist",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Busy => "busy",
-            Self::ClusterDown => "cluster_down",
-            Self::AccessDenied => "refused",
-            Self::ScriptDenied => "script_refused",
-            Self::Sharded => "sharded",
-            Self::UnexpectedReply => "not_understood",
-            Self::InvalidBucket => "garbled",
-        }
+    pub fn name(self) -> &'static str {
+        let labeled = Self::LABELED.get(self as usize);
+        labeled.map_or("", |(_, label)| label)
     }
 
     /// The fault that later callers see while the breaker is open. That a call timed out concerns
@@ -169,46 +188,18 @@ impl StoreFault {
             Self::TimedOut | Self::ConnectionLost | Self::ScriptDenied | Self::UnexpectedReply
         )
     }
-}
 
-impl fmt::Display for StoreFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
-            Self::NameLookup => "its name was not looked up; check the name, and the name server of this machine",
-            Self::TlsFailed => "there is no TLS connection to it; check the certificates of both sides, and their files",
-            Self::TimedOut => {
-                "it did not answer in time; the check may have been counted; see --store-deadline-ms"
-            }
-            Self::ConnectionLost => "the connection broke; the check may have been counted",
-            Self::QueueTimeout => "it is slow, and this check waited past its deadline; see --store-deadline-ms",
-            Self::QueueFull => "too many checks wait for it; add replicas or raise --store-queue-max",
-            Self::BreakerOpen => "it failed a moment ago; no check is sent until a probe succeeds",
-            Self::ReadOnly => "it is read-only: a replica, or a primary that was demoted",
-            Self::Loading => "it is loading its data set",
-            Self::CannotPersist => "it cannot write to its disk and refuses writes (MISCONF)",
-            Self::OutOfMemory => "it has no memory left (maxmemory) and evicts nothing",
-            Self::Busy => "another script keeps it busy",
-            Self::ClusterDown => "its cluster is down or has moved the slot",
-            Self::AccessDenied => "there is no access to it; check the user, the password and its file, and the ACL",
-            Self::ScriptDenied => {
-                "its ACL forbids a command of the script; the check may have been counted; \
-                 docs/shared-limits.md lists the commands"
-            }
-            Self::Sharded => {
-                "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
-                 redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
-            }
-            Self::UnexpectedReply => "its reply was not understood; see the log",
-            Self::InvalidBucket => {
-                "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
-            }
-        })
+    /// Whether a refund that failed so may be sent again: it was surely not carried out, and what
+    /// is not a bucket now is not one later either.
+    pub const fn lets_refunds_retry(self) -> bool {
+        !self.outcome_unknown() && !matches!(self, Self::InvalidBucket)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -222,19 +213,18 @@ mod tests {
         let crate::metrics::LabelValues::OneOf(declared) = label.values else {
             unreachable!("the values are a list")
         };
-        assert_eq!(declared, StoreFault::ALL.map(StoreFault::name));
+        let names: Vec<_> = StoreFault::all().map(StoreFault::name).collect();
+        assert_eq!(declared, names);
     }
 
     #[test]
     fn each_has_a_name_and_a_sentence_of_its_own() {
-        let names: std::collections::BTreeSet<_> =
-            StoreFault::ALL.iter().map(|fault| fault.name()).collect();
-        let sentences: std::collections::BTreeSet<_> =
-            StoreFault::ALL.iter().map(ToString::to_string).collect();
-        assert_eq!(names.len(), StoreFault::ALL.len());
-        for (number, fault) in StoreFault::ALL.into_iter().enumerate() {
-            assert_eq!(fault.number(), number);
+        let names: BTreeSet<_> = StoreFault::all().map(StoreFault::name).collect();
+        let sentences: BTreeSet<_> = StoreFault::all().map(|fault| fault.to_string()).collect();
+        let count = StoreFault::LABELED.len();
+        assert_eq!((names.len(), sentences.len()), (count, count));
+        for fault in StoreFault::all() {
+            assert_eq!(StoreFault::of_number(fault.number()), Some(fault));
         }
-        assert_eq!(sentences.len(), StoreFault::ALL.len());
     }
 }

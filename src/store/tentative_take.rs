@@ -6,27 +6,27 @@ use std::sync::Arc;
 use crate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Step};
 
+/// Hits that go back.
+#[derive(Clone, Debug)]
+pub struct Refund {
+    /// A [`Hits::Undo`] or a [`Step::Withdraw`].
+    pub check: Check,
+    /// The number of the check that took them; 0 where no recording ran.
+    pub order: u64,
+}
+
 /// Receives refunds. It accepts all of them: with a bound here, hits would stay taken for requests
 /// that did not pass.
 pub trait RefundSink: Send + Sync {
-    /// Gives back what these checks say, each a [`Hits::Undo`] or a [`Step::Withdraw`]. Does not
-    /// wait.
-    fn refund(&self, checks: Vec<Check>);
-
-    /// The same for takes with these numbers, one for each check, while a recording runs.
-    fn refund_recorded(&self, checks: Vec<Check>, orders: Vec<u64>) {
-        drop(orders);
-        self.refund(checks);
-    }
+    /// Carries out these refunds. Does not wait.
+    fn refund(&self, refunds: Vec<Refund>);
 }
 
 /// Hits taken tentatively. Unless it is committed, dropping it gives them back.
 pub struct TentativeTake {
     /// One refund for each take.
-    refunds: Vec<Check>,
-    /// The number of each take, while a recording runs. Else empty.
-    orders: Vec<u64>,
-    store: Arc<dyn RefundSink>,
+    refunds: Vec<Refund>,
+    sink: Arc<dyn RefundSink>,
     /// Whether the request was refused. Else its end is not known, and no bucket remembers its
     /// reservations as refused: a gateway may have let it pass, and charges it at its end.
     is_refused: bool,
@@ -57,54 +57,27 @@ fn refund_of(check: &Check, answer: &CheckResult) -> Option<Check> {
     Some(refund)
 }
 
-/// Keeps buckets from remembering reservations as refused.
-fn forget_refused(refunds: &mut [Check]) {
-    for refund in refunds {
-        if let Hits::Reservation(Step::Withdraw {
-            remember_refused, ..
-        }) = &mut refund.operation.hits
-        {
-            *remember_refused = false;
-        }
-    }
-}
-
 // === impl TentativeTake ===
 
 impl TentativeTake {
-    /// The takes among these checks, by their results.
+    /// The takes among these checks, by their results. While a recording runs, the checks have
+    /// numbers from `first_order` on; else it is 0.
     pub fn new<'c>(
-        store: Arc<dyn RefundSink>,
-        decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
-    ) -> Self {
-        let refunds = decided
-            .into_iter()
-            .filter_map(|(check, answer)| refund_of(check, answer));
-        Self {
-            refunds: refunds.collect(),
-            orders: Vec::new(),
-            store,
-            is_refused: false,
-            other: None,
-        }
-    }
-
-    /// The same while a recording runs: the checks have numbers in a row.
-    pub(crate) fn recorded<'c>(
-        store: Arc<dyn RefundSink>,
+        sink: Arc<dyn RefundSink>,
         decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
         first_order: u64,
     ) -> Self {
-        let decided = (first_order..).zip(decided);
-        let refunds = decided.filter_map(|(order, (check, answer))| {
-            let refund = refund_of(check, answer)?;
-            Some((refund, order))
-        });
-        let (refunds, orders) = refunds.unzip();
+        let step = u64::from(first_order > 0);
+        let mut order = first_order;
+        let mut refunds = Vec::new();
+        for (check, answer) in decided {
+            let check = refund_of(check, answer);
+            refunds.extend(check.map(|check| Refund { check, order }));
+            order += step;
+        }
         Self {
             refunds,
-            orders,
-            store,
+            sink,
             is_refused: false,
             other: None,
         }
@@ -122,14 +95,8 @@ impl TentativeTake {
     /// hits.
     pub fn roll_back(mut self) {
         self.is_refused = true;
-        if !self.orders.is_empty() {
-            let mut refunds = self.refunds.iter();
-            self.orders.retain(|_| {
-                let refund = refunds.next();
-                refund.is_some_and(|check| !check.keeps_refused_hits())
-            });
-        }
-        self.refunds.retain(|check| !check.keeps_refused_hits());
+        self.refunds
+            .retain(|refund| !refund.check.keeps_refused_hits());
         if let Some(other) = self.other.take() {
             other.roll_back();
         }
@@ -144,21 +111,16 @@ impl TentativeTake {
         }
     }
 
-    fn append(&mut self, mut share: Self) {
-        if Arc::ptr_eq(&self.store, &share.store) {
-            self.orders.resize(self.refunds.len(), 0);
-            self.orders.append(&mut share.orders);
-            self.refunds.append(&mut share.refunds);
-            if self.orders.iter().all(|order| *order == 0) {
-                self.orders.clear();
-            }
-            if let Some(other) = share.other.take() {
+    fn append(&mut self, mut more: Self) {
+        if Arc::ptr_eq(&self.sink, &more.sink) {
+            self.refunds.append(&mut more.refunds);
+            if let Some(other) = more.other.take() {
                 self.append(*other);
             }
         } else {
             match &mut self.other {
-                Some(other) => other.append(share),
-                none @ None => *none = Some(Box::new(share)),
+                Some(other) => other.append(more),
+                none @ None => *none = Some(Box::new(more)),
             }
         }
     }
@@ -166,18 +128,21 @@ impl TentativeTake {
 
 impl Drop for TentativeTake {
     fn drop(&mut self) {
-        if !self.refunds.is_empty() {
-            let mut refunds = std::mem::take(&mut self.refunds);
-            if !self.is_refused {
-                forget_refused(&mut refunds);
-            }
-            if self.orders.is_empty() {
-                self.store.refund(refunds);
-            } else {
-                let orders = std::mem::take(&mut self.orders);
-                self.store.refund_recorded(refunds, orders);
+        if self.refunds.is_empty() {
+            return;
+        }
+        let mut refunds = std::mem::take(&mut self.refunds);
+        if !self.is_refused {
+            for refund in &mut refunds {
+                if let Hits::Reservation(Step::Withdraw {
+                    remember_refused, ..
+                }) = &mut refund.check.operation.hits
+                {
+                    *remember_refused = false;
+                }
             }
         }
+        self.sink.refund(refunds);
     }
 }
 

@@ -165,10 +165,13 @@ impl Replica {
             let outcome = shared.apply(take.algorithm, &take.limit, take.operation, at);
             *trips += 1;
             if outcome.allowed {
-                let hits = take.operation.hits.requested();
+                let granted = Check {
+                    operation: take.operation,
+                    ..check.clone()
+                };
                 // Answered at once: nothing that is held can have ended meanwhile.
                 self.leases
-                    .record_grant(check, hits, &outcome, (now_us, now_us), &mut Vec::new());
+                    .record_grant(&granted, &outcome, now_us, now_us, &mut Vec::new());
             } else {
                 self.leases.record_denial(check, &outcome, now_us);
             }

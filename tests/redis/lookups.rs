@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU16;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tollgate::store::SharedSettings;
 use tollgate::store::redis::{Lookup, RedisSetup, Resolver, Target};
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
@@ -32,14 +33,13 @@ fn store(url: &str, gate: &watch::Sender<bool>) -> Replica {
     Replica::start(&RedisSetup {
         target: Target::of_url(url).unwrap(),
         per_second: None,
-        tls_files: tollgate::store::TlsFiles::default(),
-        prefix: String::new(),
-        reference_keys: false,
-        deadline: Duration::from_secs(20),
+        settings: SharedSettings {
+            deadline: Duration::from_secs(20),
+            lookup_timeout: Duration::from_secs(300),
+            queue_bytes_max: 32 << 20,
+            ..SharedSettings::default()
+        },
         resolver: Arc::new(Gate(gate.subscribe())),
-        lookup_timeout: Duration::from_secs(300),
-        queue_bytes_max: 32 << 20,
-        over_limit_cache: Duration::ZERO,
     })
 }
 

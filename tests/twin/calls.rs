@@ -1,7 +1,8 @@
 //! Calls of the script: many checks, a bucket's expiry, unreadable values, a server without memory.
 
 use redis::Value;
-use tollgate::store::redis::script::{self, CHECKS_MAX, CheckTerms, InvalidBucket};
+use tollgate::store::StoreFault;
+use tollgate::store::redis::script::{self, CHECKS_MAX, CheckTerms};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
@@ -263,7 +264,7 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
     for (answer, key) in others.iter().zip(&call.keys) {
         assert_eq!(
             *answer,
-            Err(InvalidBucket),
+            Err(StoreFault::InvalidBucket),
             "{}",
             String::from_utf8_lossy(key)
         );
@@ -280,7 +281,7 @@ fn an_unreadable_value_is_an_error_of_its_check_only() {
 fn a_reply_of_another_length_is_garbled_check_by_check() {
     for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
         let answers = decided(reply, &[CheckTerms::default(); 2]);
-        assert_eq!(answers, [Err(InvalidBucket); 2]);
+        assert_eq!(answers, [Err(StoreFault::InvalidBucket); 2]);
     }
 }
 
@@ -293,7 +294,7 @@ fn an_algorithm_that_the_script_does_not_know_is_an_error_of_that_check_alone() 
     }
     call.arguments[0][0] = 200;
     let answers = connection.call(&call);
-    assert_eq!(answers[0], Err(InvalidBucket));
+    assert_eq!(answers[0], Err(StoreFault::InvalidBucket));
     assert!(answers[1].unwrap().allowed);
 }
 

@@ -10,7 +10,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use redis::Value;
-use tollgate::store::redis::script::{self, InvalidBucket};
+use tollgate::store::StoreFault;
+use tollgate::store::redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
@@ -254,7 +255,11 @@ fn a_value_that_is_not_a_number_is_kept() {
         connection.ask(&[b"SET", key.as_bytes(), value.as_bytes()]);
         let mut call = Call::default();
         add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-        assert_eq!(connection.call(&call), [Err(InvalidBucket)], "{value:?}");
+        assert_eq!(
+            connection.call(&call),
+            [Err(StoreFault::InvalidBucket)],
+            "{value:?}"
+        );
         assert_eq!(
             connection.say(&format!("GET {key}")),
             Value::BulkString(value.as_bytes().to_vec())
@@ -264,7 +269,7 @@ fn a_value_that_is_not_a_number_is_kept() {
     connection.say(&format!("RPUSH {key} 1"));
     let mut call = Call::default();
     add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-    assert_eq!(connection.call(&call), [Err(InvalidBucket)]);
+    assert_eq!(connection.call(&call), [Err(StoreFault::InvalidBucket)]);
     // A number that a double cannot hold is over every limit and stays as it is.
     connection.say(&format!("SET {key} 900719925474099312"));
     assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);

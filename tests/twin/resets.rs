@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tollgate::clock::{Clock, ManualClock};
 use tollgate::metrics::Metrics;
+use tollgate::store::StoreFault;
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::redis::script;
 use tollgate::store::{Deadline, Purpose, Store};
@@ -293,7 +294,7 @@ fn a_value_that_is_no_bucket_leaves_the_other_markers_of_the_call_in_place() {
     let key = format!("{:?}", undo.key);
     call.add_marked(key.as_bytes(), &undo, false, pair.clock.now());
     let answers = pair.connection.call(&call);
-    assert_eq!(answers[0], Err(script::InvalidBucket));
+    assert_eq!(answers[0], Err(StoreFault::InvalidBucket));
     assert!(answers[1].is_ok());
     assert_eq!(
         pair.ask(&step(Hits::PEEK, false)).unwrap()[0].used_before,

@@ -11,9 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::{FailoverStore, own_part};
 use crate::store::api::ask;
-use crate::store::{
-    CheckResult, Deadline, Purpose, StoreError, StoreFault, StoreReply, TentativeTake,
-};
+use crate::store::{CheckResult, Deadline, Purpose, StoreError, StoreFault, StoreReply};
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step};
 
 /// Whether a check settles or extends a reservation.
@@ -77,16 +75,6 @@ fn with_hits(check: &Check, hits: Hits) -> Check {
     }
 }
 
-/// Whether the store that gave this outcome knows the reservation.
-fn is_known(check: &Check, outcome: ReservationOutcome) -> bool {
-    match outcome {
-        ReservationOutcome::Unknown => false,
-        // A stream that ends again is charged again.
-        ReservationOutcome::SettledBefore => of_refusal(check).is_none(),
-        _ => true,
-    }
-}
-
 // === impl FailoverStore ===
 
 impl FailoverStore {
@@ -107,71 +95,64 @@ impl FailoverStore {
         deadline: Deadline,
         purpose: Purpose,
     ) -> Result<StoreReply, StoreError> {
-        let mut answers: Vec<Option<CheckResult>> = vec![None; checks.len()];
-        for (check, answer) in checks.iter().zip(&mut answers) {
-            if is_settle(check) {
-                *answer = self.settle_in_second(check, deadline).await;
-            }
-        }
-        let mut local = Vec::new();
-        let (mut rest, mut places) = (Vec::new(), Vec::new());
-        for (place, (check, answer)) in checks.into_iter().zip(&answers).enumerate() {
-            if answer.is_some() {
-                local.push(place);
+        let mut reply = StoreReply::undecided(checks.len(), &StoreError::Stopped);
+        let (mut rest, mut positions) = (Vec::new(), Vec::new());
+        for (position, check) in checks.into_iter().enumerate() {
+            if is_settle(&check)
+                && let Some(answer) = self.settle_in_second(&check, deadline).await
+            {
+                reply.put(position, answer);
+                reply.local.push(position);
             } else {
                 rest.push(check);
-                places.push(place);
+                positions.push(position);
             }
         }
-        let mut reply = StoreReply {
-            local,
-            ..StoreReply::undecided(0, &StoreError::Stopped)
-        };
         if !rest.is_empty() {
             let client = Box::new(self.client(false));
             let first = ask(client, rest, deadline, purpose).await?;
-            TentativeTake::merge(&mut reply.tentative, first.tentative);
-            let moved = first.local.iter().filter_map(|place| places.get(*place));
-            reply.local.extend(moved);
-            for (place, answer) in places.into_iter().zip(first.answers) {
-                if let Some(slot) = answers.get_mut(place) {
-                    *slot = Some(answer);
-                }
+            let local = first.local.iter();
+            let local = local.filter_map(|index| positions.get(*index));
+            reply.local.extend(local);
+            reply.tentative = first.tentative;
+            for (position, answer) in positions.into_iter().zip(first.answers) {
+                reply.put(position, answer);
             }
         }
-        let answers = answers.into_iter();
-        reply.answers = answers
-            .map(|answer| answer.unwrap_or(Err(StoreError::Stopped)))
-            .collect();
         Ok(reply)
     }
 
     /// The result of a settle of a reservation that the second store made; none where it did not.
     async fn settle_in_second(&self, check: &Check, deadline: Deadline) -> Option<CheckResult> {
-        for asked in [Some(without_charge(check)), of_refusal(check)] {
-            let asked = own_part(&asked?, &self.metrics);
-            let uses_refusal = of_refusal(&asked).is_some();
-            let answer = self.ask_second(asked, deadline).await;
-            match &answer {
-                Err(_) => return Some(answer),
-                Ok(outcome) => {
-                    let is_known = if uses_refusal {
-                        outcome.reservation != ReservationOutcome::Charged
-                    } else {
-                        is_known(check, outcome.reservation)
-                    };
-                    if is_known {
-                        self.metrics.decided_locally.inc();
-                        return Some(answer);
-                    }
-                }
-            }
+        let without_charge = self.ask_second(&without_charge(check), deadline).await;
+        let mut answer = without_charge;
+        let mut knows_it = answer
+            .as_ref()
+            .map_or(true, |outcome| match outcome.reservation {
+                ReservationOutcome::Unknown => false,
+                // A stream that ends again is charged again.
+                ReservationOutcome::SettledBefore => of_refusal(check).is_none(),
+                _ => true,
+            });
+        if !knows_it && let Some(of_refusal) = of_refusal(check) {
+            answer = self.ask_second(&of_refusal, deadline).await;
+            let charged = ReservationOutcome::Charged;
+            knows_it = answer
+                .as_ref()
+                .map_or(true, |outcome| outcome.reservation != charged);
         }
-        None
+        if !knows_it {
+            return None;
+        }
+        if answer.is_ok() {
+            self.metrics.decided_locally.inc();
+        }
+        Some(answer)
     }
 
-    async fn ask_second(&self, check: Check, deadline: Deadline) -> CheckResult {
-        let asked = self.second.ask(vec![check], deadline, Purpose::Decide);
+    async fn ask_second(&self, check: &Check, deadline: Deadline) -> CheckResult {
+        let checks = vec![own_part(check, &self.metrics)];
+        let asked = self.second.ask(checks, deadline, Purpose::Decide);
         let mut answers = asked.await?.answers;
         answers.pop().unwrap_or(Err(StoreError::Stopped))
     }

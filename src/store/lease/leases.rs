@@ -26,6 +26,7 @@ use tollgate_limiter::{
 };
 
 use crate::key_map::KeyMap;
+
 /// How many hits may be held, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimits {
@@ -45,15 +46,6 @@ const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
 /// How many rules that were looked at are remembered.
 const LOOKED_AT_MAX: usize = 100_000;
-
-/// The memory of one lease in the table, in bytes.
-const LEASE_BYTES: usize = size_of::<(Key, HeldLease)>();
-
-/// The memory of one rule that was looked at, in bytes.
-const LOOKED_AT_BYTES: usize = size_of::<u64>();
-
-/// The memory of one entry of the list of due leases, in bytes.
-const DUE_BYTES: usize = size_of::<(u64, Key)>();
 
 /// The leases of one partition.
 #[derive(Debug)]
@@ -134,10 +126,9 @@ impl Leases {
 
     /// How many bytes of the heap they take.
     pub(crate) fn bytes(&self) -> usize {
-        let leases = self.known.capacity().saturating_mul(LEASE_BYTES);
-        let due = self.due.capacity().saturating_mul(DUE_BYTES);
-        let looked_at = self.looked_at.capacity().saturating_mul(LOOKED_AT_BYTES);
-        leases.saturating_add(due).saturating_add(looked_at)
+        self.known.capacity() * size_of::<(Key, HeldLease)>()
+            + self.due.capacity() * size_of::<(u64, Key)>()
+            + self.looked_at.capacity() * size_of::<u64>()
     }
 
     /// Whether a lease may answer this check.
@@ -171,14 +162,12 @@ impl Leases {
         let held = self.known.get_mut(&check.key)?;
         if held.limit != check.limit || held.algorithm != check.algorithm {
             // After a reload, hits taken under the old limit do not count for the new one.
-            self.unspent = self.unspent.saturating_sub(held.unspent);
-            refunds.extend(held.end(check.key));
+            refunds.extend(held.end(check.key, &mut self.unspent));
             self.known.remove(&check.key);
             return None;
         }
         if now_us >= held.ends_us {
-            self.unspent = self.unspent.saturating_sub(held.unspent);
-            refunds.extend(held.end(check.key));
+            refunds.extend(held.end(check.key, &mut self.unspent));
         }
         if hits <= held.unspent {
             let outcome = held.admit(hits, now_us);
@@ -193,9 +182,7 @@ impl Leases {
         let (mut more, mut ahead) = (hits, 0);
         if let Some(held) = self.known.get_mut(&check.key) {
             more = hits.saturating_sub(held.unspent);
-            if let Some(denial) = held.denial
-                && now_us < denial.until_us
-            {
+            if let Some(denial) = held.denial_at(now_us) {
                 // The store has this many and no more.
                 more = more.min(denial.hits.saturating_sub(1));
             } else {
@@ -223,30 +210,27 @@ impl Leases {
     /// `refunds`.
     pub(crate) fn record_grant(
         &mut self,
-        check: &Check,
-        hits: u64,
+        take: &Check,
         outcome: &Outcome,
-        (sent_us, now_us): (u64, u64),
+        sent_us: u64,
+        now_us: u64,
         refunds: &mut Vec<Check>,
     ) {
+        let hits = take.operation.hits.requested();
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let reset_us = sent_us.saturating_add(outcome.reset_us);
-        let ends_us = match check.algorithm.lease_policy() {
-            LeasePolicy::UntilReset => until_us.min(reset_us),
-            LeasePolicy::AnyAge | LeasePolicy::Never => until_us,
+        let ends_with_window = take.algorithm.lease_policy() == LeasePolicy::UntilReset;
+        let ends_us = if ends_with_window {
+            until_us.min(reset_us)
+        } else {
+            until_us
         };
-        let due = &mut self.due;
-        let held = self.known.entry(check.key).or_insert_with(|| {
-            due.push_back((until_us, check.key));
-            HeldLease::new(check)
-        });
+        let held = entry(&mut self.known, &mut self.due, take, until_us);
         // The new hits must not get the time of an ended lease: they would be refunded to a window
         // that is over, and count as spent until their own window ends.
-        let turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
-            && outcome.bucket_time >= held.fresh_at;
+        let turned = ends_with_window && outcome.bucket_time >= held.fresh_at;
         if now_us >= held.ends_us || turned {
-            self.unspent = self.unspent.saturating_sub(held.unspent);
-            refunds.extend(held.end(check.key));
+            refunds.extend(held.end(take.key, &mut self.unspent));
         }
         if held.unspent == 0 {
             held.taken_at = outcome.bucket_time;
@@ -266,22 +250,16 @@ impl Leases {
     }
 
     /// Records that the store denied a take.
-    pub(crate) fn record_denial(&mut self, check: &Check, outcome: &Outcome, sent_us: u64) {
+    pub(crate) fn record_denial(&mut self, take: &Check, outcome: &Outcome, sent_us: u64) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
-        let due = &mut self.due;
-        let held = self.known.entry(check.key).or_insert_with(|| {
-            due.push_back((until_us, check.key));
-            HeldLease::new(check)
-        });
-        let dry_us = outcome
-            .retry_us
-            .unwrap_or(DENIAL_KEPT_MAX_US)
-            .min(DENIAL_KEPT_MAX_US);
+        let held = entry(&mut self.known, &mut self.due, take, until_us);
+        let retry_us = outcome.retry_us.unwrap_or(u64::MAX);
+        let denied_for_us = retry_us.min(DENIAL_KEPT_MAX_US);
         held.left = outcome.remaining;
         held.ahead = 0;
         held.reset_us = sent_us.saturating_add(outcome.reset_us);
         held.denial = Some(RecentDenial {
-            until_us: sent_us.saturating_add(dry_us),
+            until_us: sent_us.saturating_add(denied_for_us),
             hits: outcome.remaining.saturating_add(1),
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
             at: outcome.bucket_time,
@@ -353,21 +331,19 @@ impl Leases {
         let Hits::Undo { hits, taken_at } = check.operation.hits else {
             return false;
         };
-        match self.known.get_mut(&check.key) {
-            // The held hits were taken no later than the returned ones, so these are not held for
-            // too long.
-            Some(held)
-                if now_us < held.ends_us
-                    && now_us >= held.reclaims_from_us
-                    && held.unspent > 0
-                    && held.taken_at <= taken_at =>
-            {
-                held.unspent = held.unspent.saturating_add(hits);
-                self.unspent = self.unspent.saturating_add(hits);
-                true
-            }
-            _ => false,
+        let Some(held) = self.known.get_mut(&check.key) else {
+            return false;
+        };
+        // The held hits were taken no later than the returned ones, so these are not held for too
+        // long.
+        let is_held = (held.reclaims_from_us..held.ends_us).contains(&now_us)
+            && held.unspent > 0
+            && held.taken_at <= taken_at;
+        if is_held {
+            held.unspent = held.unspent.saturating_add(hits);
+            self.unspent = self.unspent.saturating_add(hits);
         }
+        is_held
     }
 
     /// Forgets what is held of a bucket that was reset, and what is known of it. Nothing goes back.
@@ -376,11 +352,8 @@ impl Leases {
         if !self.has_space(check.key) {
             return;
         }
-        let due = &mut self.due;
-        let held = self.known.entry(check.key).or_insert_with(|| {
-            due.push_back((now_us.saturating_add(self.bounds.age_max_us), check.key));
-            HeldLease::new(check)
-        });
+        let until_us = now_us.saturating_add(self.bounds.age_max_us);
+        let held = entry(&mut self.known, &mut self.due, check, until_us);
         self.unspent = self.unspent.saturating_sub(held.unspent);
         *held = HeldLease {
             sent_us: now_us,
@@ -403,31 +376,42 @@ impl Leases {
                 continue;
             };
             if now_us >= held.ends_us {
-                self.unspent = self.unspent.saturating_sub(held.unspent);
-                refunds.extend(held.end(key));
+                refunds.extend(held.end(key, &mut self.unspent));
             }
             let until_us = held.sent_us.saturating_add(self.bounds.age_max_us);
-            if held.unspent == 0 && now_us >= until_us && !held.is_denied(now_us) {
-                self.known.remove(&key);
+            let next_us = if held.unspent > 0 {
+                held.ends_us
+            } else if now_us < until_us || held.denial_at(now_us).is_some() {
+                until_us
             } else {
-                let next_us = if held.unspent > 0 {
-                    held.ends_us
-                } else {
-                    until_us
-                };
-                let again_us = next_us.max(now_us.saturating_add(self.bounds.age_max_us / 8));
-                self.due.push_back((again_us, key));
-            }
+                self.known.remove(&key);
+                continue;
+            };
+            let again_us = next_us.max(now_us.saturating_add(self.bounds.age_max_us / 8));
+            self.due.push_back((again_us, key));
         }
     }
 
     /// Ends all leases.
     pub(crate) fn end_all(&mut self) -> Vec<Check> {
-        self.unspent = 0;
         self.due.clear();
-        let held = self.known.drain();
-        held.filter_map(|(key, mut held)| held.end(key)).collect()
+        let (held, unspent) = (self.known.drain(), &mut self.unspent);
+        held.filter_map(|(key, mut held)| held.end(key, unspent))
+            .collect()
     }
+}
+
+/// The lease of a check's bucket; a new one is visited at `due_us`.
+fn entry<'l>(
+    known: &'l mut KeyMap<HeldLease>,
+    due: &mut VecDeque<(u64, Key)>,
+    check: &Check,
+    due_us: u64,
+) -> &'l mut HeldLease {
+    known.entry(check.key).or_insert_with(|| {
+        due.push_back((due_us, check.key));
+        HeldLease::new(check)
+    })
 }
 
 /// How many hits a bucket can hold.
@@ -476,7 +460,7 @@ impl HeldLease {
 
     /// Denies what the store denied a moment ago.
     fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
-        let denial = self.denial.filter(|denial| now_us < denial.until_us)?;
+        let denial = self.denial_at(now_us)?;
         let remaining = self.left.saturating_add(self.unspent);
         (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
             reservation: ReservationOutcome::None,
@@ -489,13 +473,15 @@ impl HeldLease {
         })
     }
 
-    fn is_denied(&self, now_us: u64) -> bool {
-        self.denial.is_some_and(|denial| now_us < denial.until_us)
+    fn denial_at(&self, now_us: u64) -> Option<RecentDenial> {
+        self.denial.filter(|denial| now_us < denial.until_us)
     }
 
-    /// Ends the lease. Returns the refund of its unspent hits, if any.
-    fn end(&mut self, key: Key) -> Option<Check> {
+    /// Ends the lease. Returns the refund of its unspent hits, if any, which are no longer among
+    /// `all_unspent`.
+    fn end(&mut self, key: Key, all_unspent: &mut u64) -> Option<Check> {
         let hits = std::mem::take(&mut self.unspent);
+        *all_unspent = all_unspent.saturating_sub(hits);
         // The next advance is smaller by what was too much.
         self.ahead = self.ahead.saturating_sub(hits);
         (hits > 0).then_some(Check {
@@ -551,6 +537,6 @@ mod tests {
         }
         assert!(leases.looked_at.contains(&look.fingerprint));
         assert!(leases.looked_at.len() <= LOOKED_AT_MAX);
-        assert!(leases.bytes() >= LOOKED_AT_MAX * LOOKED_AT_BYTES);
+        assert!(leases.bytes() >= LOOKED_AT_MAX * size_of::<u64>());
     }
 }

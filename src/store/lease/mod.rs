@@ -28,14 +28,14 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::rate_leases::RateLeases;
-use crate::store::{BatchClient, DrainFuture, Store, StoreError, StoreHealth, StoreInspection};
+use crate::store::{BatchClient, DrainFuture, Store, StoreHealth, StoreInspection};
 use tollgate_limiter::BucketNaming;
 
 /// The leased store.
 pub struct LeasedStore {
     queues: Arc<Queues>,
     /// One per worker. A worker drops the sender that it receives here when it holds no hits.
-    finish: Vec<mpsc::UnboundedSender<oneshot::Sender<()>>>,
+    drains: Vec<mpsc::UnboundedSender<oneshot::Sender<()>>>,
     shared: Arc<dyn Store>,
 }
 
@@ -53,18 +53,23 @@ impl LeasedStore {
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<LeaseWorker>) {
         metrics.expect_leases();
-        let mut finish = Vec::new();
+        let mut drains = Vec::new();
         let (queues, workers) = (0..partitions.max(1))
             .map(|_| {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                let (drain, finishes) = mpsc::unbounded_channel();
-                finish.push(drain);
+                let (drain, drain_requests) = mpsc::unbounded_channel();
+                drains.push(drain);
                 let levels = Arc::<PartitionLevels>::default();
-                let queue = Queue::new(sender, Arc::clone(&levels));
+                let queue = Queue {
+                    sender,
+                    levels: Arc::clone(&levels),
+                    inline: None,
+                };
                 let worker = LeaseWorker::new(
                     Leases::new(bounds),
                     Arc::clone(shared),
-                    (receiver, finishes),
+                    receiver,
+                    drain_requests,
                     levels,
                     Arc::clone(clock),
                     Arc::clone(metrics),
@@ -72,18 +77,10 @@ impl LeasedStore {
                 (queue, worker)
             })
             .unzip();
-        let bounds = QueueLimits {
-            waiting_max: queue_checks_max,
-            batch_weight_max: usize::MAX,
-            weigh: |_| 1,
-            full: StoreError::Overloaded {
-                waiting_max: queue_checks_max,
-            },
-            shed: metrics.buckets.shed_mailbox_full.clone(),
-        };
+        let bounds = QueueLimits::of_partitions(queue_checks_max, metrics);
         let store = Self {
             queues: Arc::new(Queues::new(queues, Route::ByKey, bounds)),
-            finish,
+            drains,
             shared: Arc::clone(shared),
         };
         (store, workers)
@@ -101,18 +98,14 @@ impl Store for LeasedStore {
 
     fn drain(&self) -> DrainFuture<'_> {
         Box::pin(async move {
-            let drain: Vec<_> = self
-                .finish
-                .iter()
-                .filter_map(|worker| {
-                    let (done, finished) = oneshot::channel();
-                    worker.send(done).ok()?;
-                    Some(finished)
-                })
-                .collect();
-            for finished in drain {
+            let started = self.drains.iter().filter_map(|worker| {
+                let (done, drained) = oneshot::channel();
+                worker.send(done).ok()?;
+                Some(drained)
+            });
+            for drained in started.collect::<Vec<_>>() {
                 // The worker drops the sender and does not send: either way it is done.
-                let _ = finished.await;
+                let _ = drained.await;
             }
             self.shared.drain().await;
         })

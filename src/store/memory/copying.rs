@@ -10,7 +10,6 @@
 //! when it was copied. A bucket that is there from the first slice to the last is in it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -45,13 +44,6 @@ pub(super) struct CopyRequest {
     reply: oneshot::Sender<Box<Slice>>,
 }
 
-/// The requests to one worker. At most one waits.
-#[derive(Debug)]
-pub(super) struct CopyRequests {
-    pub(super) receiver: mpsc::UnboundedReceiver<CopyRequest>,
-    wanted: Arc<AtomicBool>,
-}
-
 /// How far a copy of a partition is, and its next buckets.
 #[derive(Debug, Default)]
 struct Slice {
@@ -59,25 +51,6 @@ struct Slice {
     /// Buckets with marks behind the cursor that are not copied yet.
     marked: Vec<Key>,
     block: Block,
-}
-
-// === impl CopyRequests ===
-
-impl CopyRequests {
-    pub(super) fn new(
-        receiver: mpsc::UnboundedReceiver<CopyRequest>,
-        wanted: &Arc<AtomicBool>,
-    ) -> Self {
-        Self {
-            receiver,
-            wanted: Arc::clone(wanted),
-        }
-    }
-
-    /// Whether requests may come.
-    pub(super) fn are_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
 }
 
 // === impl BucketCopier ===
@@ -145,25 +118,20 @@ impl Slice {
     fn copy_next(&mut self, partition: &Partition) {
         let buckets = &partition.tables.buckets;
         self.block.set_partition_buckets(buckets.len());
-        let mut weight = 0_usize;
+        let mut weight = 0;
         while weight < SLICE_WEIGHT {
             if let Some(key) = self.marked.pop() {
-                weight = weight.saturating_add(self.copy_marked(key, partition));
+                weight += self.copy_marked(key, partition);
                 continue;
             }
             if self.cursor >= SCAN_END {
                 break;
             }
             // An empty segment costs something too.
-            weight = weight.saturating_add(1);
-            let Self {
-                cursor,
-                marked,
-                block,
-                ..
-            } = self;
-            *cursor = buckets.scan(*cursor, |bucket| {
-                weight = weight.saturating_add(1);
+            weight += 1;
+            let (marked, block) = (&mut self.marked, &mut self.block);
+            self.cursor = buckets.scan(self.cursor, |bucket| {
+                weight += 1;
                 if bucket.is_marked() {
                     marked.push(bucket.key());
                 } else {
@@ -183,10 +151,7 @@ impl Slice {
         let marks = partition.tables.marks.get(key).unwrap_or(&none);
         self.block.push(&saved(bucket), marks);
         let records = marks.ledger().map_or(0, Ledger::len);
-        records
-            .saturating_mul(RECORD_WEIGHT)
-            .saturating_add(marks.len())
-            .saturating_add(1)
+        records * RECORD_WEIGHT + marks.len() + 1
     }
 }
 

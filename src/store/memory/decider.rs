@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels, count_decided};
 use crate::store::queue::{Batch, Message};
 use crate::store::{
-    BatchStamp, CheckResult, PartitionRecorder, Purpose, RefundRecorder, StoreError, TentativeTake,
+    BatchStamp, CheckResult, PartitionRecorder, Purpose, Refund, RefundRecorder, StoreError,
 };
 use tollgate_limiter::{Check, Timestamp};
 
@@ -74,13 +74,17 @@ impl PartitionDecider {
 
     /// Answers these messages, in order.
     pub(super) fn answer_all(&mut self, messages: &mut Vec<Message>) {
-        let checks: usize = messages.iter().map(Message::len).sum();
+        let mut checks = 0;
         let time = self.begin();
         for message in messages.drain(..) {
             match message {
-                Message::Decide(batch) => self.answer(batch, time),
-                Message::Refund(mut checks, orders) => {
-                    self.give_back(&mut checks, &orders, time.now);
+                Message::Decide(batch) => {
+                    checks += batch.checks.len();
+                    self.answer(batch, time);
+                }
+                Message::Refund(refunds) => {
+                    checks += refunds.len();
+                    self.refund(refunds, time.now);
                 }
             }
         }
@@ -221,13 +225,10 @@ impl PartitionDecider {
             rest = others;
             if let Some(stamp) = &mut stamp {
                 request.stamp = Some(*stamp);
-                stamp.order = stamp.order.saturating_add(own as u64);
+                stamp.order += own as u64;
             }
             if request.deadline.passed(uptime_us) {
-                self.metrics
-                    .buckets
-                    .shed_deadline
-                    .inc_by(checks.len() as u64);
+                self.metrics.buckets.shed_deadline.inc_by(own as u64);
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
                 continue;
             }
@@ -245,16 +246,8 @@ impl PartitionDecider {
             if let Some(stamp) = &mut request.stamp {
                 stamp.by_own_buckets = self.partition.without_space_count() == without_space;
             }
-            if request.purpose == Purpose::DecideTentatively
-                && let Some(store) = refund_sink
-            {
-                let decided = answers.get(decided_before..).unwrap_or_default();
-                let (store, decided) = (Arc::clone(store), checks.iter().zip(decided));
-                request.tentative = Some(match &request.stamp {
-                    None => TentativeTake::new(store, decided),
-                    Some(stamp) => TentativeTake::recorded(store, decided, stamp.order),
-                });
-            }
+            let decided = answers.get(decided_before..).unwrap_or_default();
+            request.keep_tentative(refund_sink.as_ref(), checks, decided);
         }
     }
 
@@ -268,18 +261,20 @@ impl PartitionDecider {
         answer
     }
 
-    fn give_back(&mut self, checks: &mut [Check], orders: &[u64], now: Timestamp) {
-        if let Some((recorder, refunds)) = &mut self.recorder
-            && !orders.is_empty()
+    fn refund(&mut self, refunds: Vec<Refund>, now: Timestamp) {
+        if let Some((recorder, writer)) = &mut self.recorder
             && recorder.is_running()
         {
-            refunds.refund(now, orders);
+            let orders = refunds.iter().map(|refund| refund.order);
+            let recorded: Vec<u64> = orders.filter(|order| *order > 0).collect();
+            if !recorded.is_empty() {
+                writer.refund(now, &recorded);
+            }
         }
-        self.partition.resets.void_refunds(checks);
-        for check in checks.iter_mut() {
-            // A refund needs no space, so it does not fail.
-            drop(self.partition.apply(check, now));
+        let refunded = &self.metrics.buckets.given_back;
+        refunded.inc_by(refunds.len() as u64);
+        for Refund { mut check, .. } in refunds {
+            self.partition.refund(&mut check, now);
         }
-        self.metrics.buckets.given_back.inc_by(checks.len() as u64);
     }
 }

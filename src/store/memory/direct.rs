@@ -8,10 +8,10 @@ use std::task::Context;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::store::memory_limits::WhenFull;
+use crate::store::WhenFull;
 use crate::store::{
-    BatchClient, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Store, StoreError,
-    TentativeTake, Ticket,
+    BatchClient, CheckResult, Deadline, PartialReply, Purpose, Refund, RefundSink, Store,
+    StoreError, TentativeTake, Ticket,
 };
 use tollgate_limiter::{Check, Timestamp};
 
@@ -52,16 +52,16 @@ impl DirectStore {
 
     fn decide_all(&self, checks: &mut [Check], purpose: Purpose) -> Vec<CheckResult> {
         let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
-        if purpose == Purpose::Reset {
-            let mut partition = self.partition();
-            partition.resets.expire(uptime_us);
-            let resets = checks.iter();
-            return resets
-                .map(|check| partition.reset(check, now, uptime_us))
-                .collect();
+        if purpose != Purpose::Reset {
+            let decided = checks.iter_mut().map(|check| self.decide(check, now));
+            return decided.collect();
         }
-        let decided = checks.iter_mut().map(|check| self.decide(check, now));
-        decided.collect()
+        let mut partition = self.partition();
+        partition.resets.expire(uptime_us);
+        let resets = checks.iter();
+        resets
+            .map(|check| partition.reset(check, now, uptime_us))
+            .collect()
     }
 
     /// Decides one check at this time.
@@ -79,10 +79,8 @@ impl DirectStore {
     /// Gives back hits at this time: each check is a refund of a [`TentativeTake`].
     pub fn give_back(&self, refunds: &mut [Check], now: Timestamp) {
         let mut partition = self.partition();
-        partition.resets.void_refunds(refunds);
         for refund in refunds {
-            // A refund needs no space, so it does not fail.
-            drop(partition.apply(refund, now));
+            partition.refund(refund, now);
         }
     }
 
@@ -93,8 +91,11 @@ impl DirectStore {
 }
 
 impl RefundSink for DirectStore {
-    fn refund(&self, mut checks: Vec<Check>) {
-        self.give_back(&mut checks, self.clock.now());
+    fn refund(&self, refunds: Vec<Refund>) {
+        let (mut partition, now) = (self.partition(), self.clock.now());
+        for Refund { mut check, .. } in refunds {
+            partition.refund(&mut check, now);
+        }
     }
 }
 
@@ -121,7 +122,7 @@ impl BatchClient for DirectClient {
         let answers = self.store.decide_all(&mut checks, purpose);
         let tentative = (purpose == Purpose::DecideTentatively).then(|| {
             let sink = Arc::new(self.store.clone());
-            TentativeTake::new(sink, checks.iter().zip(&answers))
+            TentativeTake::new(sink, checks.iter().zip(&answers), 0)
         });
         self.answered.push((ticket, answers, tentative));
         Ok(1)

@@ -82,7 +82,7 @@ impl Tables {
 
     /// How many bytes of the heap the tables take.
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.bytes().saturating_add(self.marks.bytes())
+        self.buckets.bytes() + self.marks.bytes()
     }
 
     /// Whether there is space without eviction. The tables may grow.
@@ -93,10 +93,7 @@ impl Tables {
             (self.bytes_max / RESERVED_SHARE).min(RESERVED_BYTES_MAX)
         };
         let marks_bytes = need.marks_bytes.unwrap_or_default();
-        let bytes_max = self
-            .bytes_max
-            .saturating_sub(reserved)
-            .saturating_sub(marks_bytes);
+        let bytes_max = self.bytes_max.saturating_sub(reserved + marks_bytes);
         if need.bucket {
             let left = bytes_max.saturating_sub(self.marks.bytes());
             let found = need.shared && self.buckets.has_slot(need.key)
@@ -147,7 +144,7 @@ impl Tables {
         };
         let mut gone = self.drop_fresh(segment, now);
         if gone < BLOCK_SLOTS {
-            gone = gone.saturating_add(self.forget(segment, BLOCK_SLOTS));
+            gone += self.forget(segment, BLOCK_SLOTS);
         }
         self.buckets.tighten(segment);
         if need.marks_bytes.is_some() {
@@ -162,7 +159,7 @@ impl Tables {
         let fresh_at_us = |bucket: &Bucket| bucket.fresh_at().as_us();
         let gone = |bucket| marks.release(&bucket);
         let dropped = buckets.drop_fresh(segment, now.as_us(), fresh_at_us, gone);
-        self.counts.freed = self.counts.freed.saturating_add(dropped as u64);
+        self.counts.freed += dropped as u64;
         dropped
     }
 
@@ -171,7 +168,7 @@ impl Tables {
         let fresh_at_us = |bucket: &Bucket| bucket.fresh_at().as_us();
         let gone = |bucket| marks.evict(&bucket);
         let forgotten = buckets.forget(segment, most, fresh_at_us, gone);
-        self.counts.forgotten = self.counts.forgotten.saturating_add(forgotten as u64);
+        self.counts.forgotten += forgotten as u64;
         forgotten
     }
 }

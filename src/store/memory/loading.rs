@@ -20,7 +20,7 @@ use super::PartitionWorker;
 use super::bucket::{Bucket, BucketMeta};
 use super::decider::PartitionDecider;
 use super::eviction::SpaceRequest;
-use super::marks_table::MarksTable;
+use super::marks_table::bytes_of;
 use super::partition::Partition;
 use crate::snapshot::{Block, ReadError, Reader, SavedBucket};
 use crate::store::queue::partition_of;
@@ -88,9 +88,9 @@ fn load_blocks<R: Read>(
     // Later buckets may have evicted earlier ones.
     for decider in partitions {
         let evicted = &decider.partition.tables.counts;
-        let evicted = evicted.freed.saturating_add(evicted.forgotten);
+        let evicted = evicted.freed + evicted.forgotten;
         counts.loaded = counts.loaded.saturating_sub(evicted);
-        counts.no_space = counts.no_space.saturating_add(evicted);
+        counts.no_space += evicted;
     }
     Ok(counts)
 }
@@ -121,7 +121,7 @@ fn load_bucket(
     counts: &mut LoadCounts,
 ) {
     if now.since_us(bucket.state.updated_at) >= bucket.life_us {
-        counts.expired = counts.expired.saturating_add(1);
+        counts.expired += 1;
         return;
     }
     let number = if Partition::is_shared(bucket.key) {
@@ -135,10 +135,10 @@ fn load_bucket(
         .map(|decider| &mut decider.partition);
     let open = bucket.state.marks.ledger().map_or(0, Ledger::open) as u64;
     if partition.is_some_and(|partition| partition.load(bucket, now)) {
-        counts.loaded = counts.loaded.saturating_add(1);
-        counts.reservations = counts.reservations.saturating_add(open);
+        counts.loaded += 1;
+        counts.reservations += open;
     } else {
-        counts.no_space = counts.no_space.saturating_add(1);
+        counts.no_space += 1;
     }
 }
 
@@ -159,7 +159,7 @@ impl Partition {
         let need = SpaceRequest {
             key,
             bucket: true,
-            marks_bytes: (!marks.is_none()).then(|| MarksTable::bytes_of(&marks)),
+            marks_bytes: (!marks.is_none()).then(|| bytes_of(&marks)),
             shared: Self::is_shared(key),
         };
         if self.tables.buckets.find(key).is_some() || !self.tables.make_space(&need, now) {

@@ -52,7 +52,7 @@ const FIRST_MARKS: usize = 4;
 fn heap(capacity: usize) -> usize {
     match capacity {
         0 => 0,
-        capacity => allocated::<Mark>(capacity).saturating_add(heap_of_box()),
+        capacity => allocated::<Mark>(capacity) + heap_of_box(),
     }
 }
 
@@ -62,12 +62,12 @@ fn heap_of_box() -> usize {
 }
 
 /// The heap bytes of the marks and the reservations of a bucket.
-fn bytes_of(marks: &Marks) -> usize {
+pub(super) fn bytes_of(marks: &Marks) -> usize {
     let Some(ledger) = marks.ledger() else {
         return heap(marks.capacity());
     };
     let marks = heap(marks.capacity()).max(heap_of_box());
-    marks.saturating_add(ledger.heap_bytes())
+    marks + ledger.heap_bytes()
 }
 
 /// The open reservations that are charged when they expire, and those that are released.
@@ -124,7 +124,7 @@ impl MarksTable {
 
     /// How many bytes of the heap the table takes.
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes().saturating_add(self.heap)
+        self.table.bytes() + self.heap
     }
 
     /// How many more heap bytes another mark of this bucket needs; none when there is capacity for
@@ -145,27 +145,20 @@ impl MarksTable {
 
     /// The heap bytes that one more record of a reservation needs, with those of a bucket's first.
     pub(super) fn record_bytes() -> usize {
-        heap_of_box().saturating_add(Ledger::bytes_for_one_more())
+        heap_of_box() + Ledger::bytes_for_one_more()
     }
 
     /// Makes a slot for the marks of this bucket within `bytes_max` for the whole table. Returns
     /// whether there is one.
     pub(super) fn make_space(&mut self, key: Key, bytes_max: usize) -> bool {
-        self.table.find(key).is_some()
-            || self
-                .table
-                .make_space(key, bytes_max.saturating_sub(self.heap))
+        let bytes_max = bytes_max.saturating_sub(self.heap);
+        self.table.find(key).is_some() || self.table.make_space(key, bytes_max)
     }
 
     /// The marks of a bucket, which stay here; none when it has none.
     pub(super) fn get(&self, key: Key) -> Option<&Marks> {
         let place = self.table.find(key)?;
         self.table.get(place).map(|marked| &marked.marks)
-    }
-
-    /// The heap bytes that these marks take.
-    pub(super) fn bytes_of(marks: &Marks) -> usize {
-        bytes_of(marks)
     }
 
     /// Takes the marks of a bucket out; the caller puts them back at once.
@@ -181,12 +174,12 @@ impl MarksTable {
     /// Puts the marks of a bucket in, for which there is a slot.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
         if !marks.is_none() {
-            self.capacity = self.capacity.saturating_add(marks.capacity());
-            self.heap = self.heap.saturating_add(bytes_of(&marks));
+            self.capacity += marks.capacity();
+            self.heap += bytes_of(&marks);
             if let Some(ledger) = marks.ledger() {
                 self.changed = true;
-                self.records = self.records.saturating_add(ledger.len());
-                self.open = self.open.saturating_add(ledger.open());
+                self.records += ledger.len();
+                self.open += ledger.open();
             }
             self.table.put(Marked {
                 key: key.to_halves(),
@@ -212,7 +205,7 @@ impl MarksTable {
         {
             let records = ledger.len() as u64;
             let counts = self.counts_mut();
-            counts.dropped = counts.dropped.saturating_add(records);
+            counts.dropped += records;
         }
     }
 
@@ -262,7 +255,7 @@ impl RecordCounts {
     pub(super) fn add_expired(&mut self, before: [usize; 2], after: [usize; 2]) {
         let counts = [&mut self.charged, &mut self.released];
         for (count, (before, after)) in counts.into_iter().zip(before.into_iter().zip(after)) {
-            *count = count.saturating_add(before.saturating_sub(after) as u64);
+            *count += before.saturating_sub(after) as u64;
         }
     }
 }

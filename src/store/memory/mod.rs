@@ -12,7 +12,6 @@
 //! Buckets are not shared with other processes. They survive a restart only in a snapshot
 //! (`copying`, `loading`).
 
-mod backend;
 mod bucket;
 mod copying;
 mod decider;
@@ -31,8 +30,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
-pub use self::backend::BACKEND;
-use self::copying::CopyRequests;
 pub use self::copying::{BucketCopier, CopyFailed};
 use self::decider::PartitionDecider;
 pub use self::direct::DirectStore;
@@ -43,10 +40,26 @@ use self::ownership::PartitionOwnership;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{InlineDecider, Queue, QueueBatchClient, QueueLimits, Queues, Route};
-use super::{BatchClient, PartitionRecorder, Store, StoreError, StoreInspection};
+use super::{
+    Backend, BatchClient, BuildError, PartitionRecorder, Setup, Store, StoreBuilder,
+    StoreInspection, StoreWithWorkers, Worker,
+};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
+pub use crate::store::{MemoryLimits, WhenFull};
+
+/// The memory store in the table of backends: the default, without a URL.
+pub static BACKEND: Backend = Backend {
+    name: "memory",
+    url_forms: &[],
+    accepts_scheme: |_| false,
+    configure: |_| Ok(Box::new(MemoryBuilder)),
+    configure_from_variables: None,
+};
+
+/// The memory store has no settings but the limits in [`Setup`].
+#[derive(Debug)]
+struct MemoryBuilder;
 
 /// The memory store: a queue for each partition.
 #[derive(Debug)]
@@ -98,28 +111,20 @@ impl MemoryStore {
                     Arc::clone(metrics),
                     recorder.cloned(),
                 );
-                let ownership = PartitionOwnership::new(decider, Arc::clone(&levels));
-                let ownership = Arc::new(ownership);
+                let ownership = Arc::new(PartitionOwnership::new(decider, Arc::clone(&levels)));
                 let queue = Queue {
                     sender,
                     levels,
                     inline: Some(Arc::clone(&ownership) as Arc<dyn InlineDecider>),
                 };
-                let copies = CopyRequests::new(copy_requests, &copies_wanted);
-                (queue, PartitionWorker::new(ownership, receiver, copies))
+                let wanted = Arc::clone(&copies_wanted);
+                let worker = PartitionWorker::new(ownership, receiver, copy_requests, wanted);
+                (queue, worker)
             })
             .unzip();
-        let bounds = QueueLimits {
-            waiting_max: bounds.queue_checks_max,
-            batch_weight_max: usize::MAX,
-            weigh: |_| 1,
-            full: StoreError::Overloaded {
-                waiting_max: bounds.queue_checks_max,
-            },
-            shed: metrics.buckets.shed_mailbox_full.clone(),
-        };
+        let limits = QueueLimits::of_partitions(bounds.queue_checks_max, metrics);
         let store = Self {
-            queues: Arc::new(Queues::new(queues, Route::ByKey, bounds)),
+            queues: Arc::new(Queues::new(queues, Route::ByKey, limits)),
             copier: BucketCopier::new(copies),
             copies_wanted,
         };
@@ -144,5 +149,22 @@ impl Store for MemoryStore {
             partitions: self.queues.levels().cloned().collect(),
             ..StoreInspection::default()
         }
+    }
+}
+
+// === impl MemoryBuilder ===
+
+impl StoreBuilder for MemoryBuilder {
+    fn build(&self, setup: &Setup) -> Result<StoreWithWorkers, BuildError> {
+        let Setup {
+            clock,
+            metrics,
+            memory,
+            recorder,
+        } = setup;
+        let (store, workers) = MemoryStore::recorded(memory, clock, metrics, recorder.as_ref());
+        let workers = workers.into_iter();
+        let workers = workers.map(|worker| Box::pin(worker.run()) as Worker);
+        Ok((Arc::new(store), workers.collect()))
     }
 }

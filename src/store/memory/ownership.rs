@@ -25,7 +25,7 @@ use crate::store::queue::{Batch, InlineDecider};
 /// A partition, and who may take it.
 pub(super) struct PartitionOwnership {
     decider: Mutex<PartitionDecider>,
-    levels: Arc<PartitionLevels>,
+    pub(super) levels: Arc<PartitionLevels>,
     /// Messages to the worker that were not carried out yet.
     messages: AtomicUsize,
     /// Whether the worker runs.
@@ -39,13 +39,6 @@ pub(super) struct PartitionOwnership {
 /// A check panicked while it was decided.
 #[derive(Debug)]
 pub(super) struct Poisoned;
-
-/// The partition in a task that is not its worker.
-struct Borrowed<'o> {
-    // Released before the worker is woken.
-    decider: MutexGuard<'o, PartitionDecider>,
-    _release: WakeWorker<'o>,
-}
 
 /// Wakes the worker, if it waits, when dropped.
 struct WakeWorker<'o>(&'o PartitionOwnership);
@@ -62,10 +55,6 @@ impl PartitionOwnership {
             is_wanted: AtomicBool::new(false),
             released: Notify::new(),
         }
-    }
-
-    pub(super) fn levels(&self) -> &PartitionLevels {
-        &self.levels
     }
 
     /// The partition, before its worker runs: no other task takes it.
@@ -117,21 +106,6 @@ impl PartitionOwnership {
         }
     }
 
-    /// Takes the partition for a task with a few checks.
-    fn borrow(&self) -> Option<Borrowed<'_>> {
-        if !self.is_idle() {
-            return None;
-        }
-        let decider = self.try_acquire().ok()??;
-        let borrowed = Borrowed {
-            decider,
-            _release: WakeWorker(self),
-        };
-        // A message that was sent before is carried out before: with the partition in hand, it is
-        // still waiting or it is done.
-        self.is_idle().then_some(borrowed)
-    }
-
     fn is_idle(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
             && self.messages.load(Ordering::Acquire) == 0
@@ -145,11 +119,21 @@ impl InlineDecider for PartitionOwnership {
     }
 
     fn try_decide(&self, batch: &mut Batch) -> bool {
-        let Some(mut borrowed) = self.borrow() else {
+        if !self.is_idle() {
+            return false;
+        }
+        // Dropped after the partition is released.
+        let _wake_worker = WakeWorker(self);
+        let Ok(Some(mut decider)) = self.try_acquire() else {
             return false;
         };
-        borrowed.decider.decide_unsent(batch);
-        true
+        // A message that was sent before is carried out before: with the partition in hand, it is
+        // still waiting or it is done.
+        let is_idle = self.is_idle();
+        if is_idle {
+            decider.decide_unsent(batch);
+        }
+        is_idle
     }
 }
 

@@ -9,17 +9,15 @@
 //! Time is an argument. An exhausted bucket is not removed before its reset. A check that can never
 //! pass needs no space and stays denied; what its denial would have counted is dropped.
 
-mod records;
-
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
-use super::marks_table::MarksTable;
+use super::marks_table::{MarksTable, RecordCounts, open_counts};
 use super::reset_times::ResetTimes;
 use super::table::SlotIndex;
 use crate::store::StoreError;
-use crate::store::memory_limits::WhenFull;
+use crate::store::WhenFull;
 use tollgate_limiter::{
-    Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Timestamp,
+    Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
 };
 
 /// A partition: its tables, and what to do when they are full.
@@ -76,8 +74,7 @@ impl Partition {
     /// [`Partition::take_counts`].
     pub(super) fn without_space_count(&self) -> u64 {
         let counts = &self.tables.counts;
-        let decided = counts.shared.saturating_add(counts.allowed);
-        decided.saturating_add(counts.denied)
+        counts.shared + counts.allowed + counts.denied
     }
 
     /// What was counted since the last call.
@@ -116,6 +113,13 @@ impl Partition {
             Some(place) => self.again(key, place, check, now),
             None => self.first(key, check, now),
         }
+    }
+
+    /// Gives back what a check took, unless its bucket was reset since.
+    pub(super) fn refund(&mut self, refund: &mut Check, now: Timestamp) {
+        self.resets.void_refunds(std::slice::from_mut(refund));
+        // A refund needs no space, so it does not fail.
+        drop(self.apply(refund, now));
     }
 
     /// Removes the bucket of a check. Returns its last outcome. A key that shares a bucket for lack
@@ -312,8 +316,7 @@ impl Partition {
     fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
         let when_full = if check.reserves() {
             // It must be found again when it is settled.
-            let counts = self.tables.marks.counts_mut();
-            counts.without_space = counts.without_space.saturating_add(1);
+            self.tables.marks.counts_mut().without_space += 1;
             WhenFull::Error
         } else if check.shared_bucket {
             WhenFull::Error
@@ -325,12 +328,12 @@ impl Partition {
                 bytes_max: self.tables.bytes_max,
             }),
             WhenFull::Share => {
-                self.tables.counts.shared = self.tables.counts.shared.saturating_add(1);
+                self.tables.counts.shared += 1;
                 check.shared_bucket = true;
                 self.apply(check, now)
             }
             WhenFull::Allow => {
-                self.tables.counts.allowed = self.tables.counts.allowed.saturating_add(1);
+                self.tables.counts.allowed += 1;
                 let hits = check.operation.hits.requested();
                 // Nothing is taken, so nothing must be given back.
                 check.operation.hits = Hits::PEEK;
@@ -345,7 +348,7 @@ impl Partition {
                 })
             }
             WhenFull::Deny => {
-                self.tables.counts.denied = self.tables.counts.denied.saturating_add(1);
+                self.tables.counts.denied += 1;
                 Ok(Outcome {
                     reservation: ReservationOutcome::None,
                     allowed: false,
@@ -384,7 +387,63 @@ impl Partition {
             }
             goes
         });
-        self.tables.counts.freed = self.tables.counts.freed.saturating_add(freed as u64);
+        self.tables.counts.freed += freed as u64;
+    }
+}
+
+// === Records of reservations ===
+
+impl Partition {
+    /// How many records of reservations there are, and how many of them are open.
+    pub(super) fn records(&self) -> [usize; 2] {
+        [self.tables.marks.records(), self.tables.marks.open()]
+    }
+
+    /// Whether these numbers or those of `take_record_counts` may have changed since the last call.
+    #[inline]
+    pub(super) fn take_records_changed(&mut self) -> bool {
+        self.tables.marks.take_changed()
+    }
+
+    /// What became of records since the last call.
+    pub(super) fn take_record_counts(&mut self) -> RecordCounts {
+        self.tables.marks.take_counts()
+    }
+
+    /// Makes space for one more record of a reservation.
+    fn has_space_for_record(&mut self, key: Key, now: Timestamp) -> bool {
+        let need = SpaceRequest {
+            key,
+            bucket: false,
+            marks_bytes: Some(MarksTable::record_bytes()),
+            shared: false,
+        };
+        self.tables.has_space(&need) || self.make_space_for_more(key, &need, now)
+    }
+
+    /// Ends and counts the reservations of a bucket that are due.
+    #[cold]
+    fn end_due(&mut self, state: &mut State, check: &Check, now: Timestamp) {
+        let at = now.max(state.updated_at);
+        let is_step = matches!(check.operation.hits, Hits::Reservation(_));
+        let ledger = state.marks.ledger();
+        let due = ledger.filter(|ledger| ledger.is_due(at, is_step));
+        if let Some(before) = due.map(open_counts) {
+            // A step without an id finds no reservation. Like any step, it ends those that are due.
+            let hits = Hits::Reservation(Step::Release);
+            state.apply(check.algorithm, &check.limit, hits, now);
+            let after = state.marks.ledger().map_or([0, 0], open_counts);
+            self.tables.marks.counts_mut().add_expired(before, after);
+        }
+    }
+
+    /// Counts what a step of a reservation did not keep.
+    #[cold]
+    fn count_records(&mut self, marks: &mut Marks, outcome: &Outcome) {
+        let dropped = marks.take_dropped_records();
+        let counts = self.tables.marks.counts_mut();
+        counts.dropped += dropped;
+        counts.too_many += u64::from(outcome.reservation == ReservationOutcome::TooMany);
     }
 }
 

@@ -10,14 +10,14 @@
 //!
 //! The sender bounds the queue, before it sends.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::copying::{CopyRequest, CopyRequests};
+use super::copying::CopyRequest;
 use super::decider::PartitionDecider;
 use super::ownership::PartitionOwnership;
 use crate::store::StoreError;
@@ -35,7 +35,9 @@ pub struct PartitionWorker {
     queue: mpsc::UnboundedReceiver<Message>,
     /// Messages that were received and not carried out yet.
     received: Vec<Message>,
-    copies: CopyRequests,
+    /// Requests for copies, of which at most one waits, and whether any may come.
+    copies: mpsc::UnboundedReceiver<CopyRequest>,
+    copies_wanted: Arc<AtomicBool>,
 }
 
 /// Why a worker has woken.
@@ -52,13 +54,15 @@ impl PartitionWorker {
     pub(super) fn new(
         ownership: Arc<PartitionOwnership>,
         queue: mpsc::UnboundedReceiver<Message>,
-        copies: CopyRequests,
+        copies: mpsc::UnboundedReceiver<CopyRequest>,
+        copies_wanted: Arc<AtomicBool>,
     ) -> Self {
         Self {
             ownership,
             queue,
             received: Vec::with_capacity(BATCH_MESSAGES_MAX),
             copies,
+            copies_wanted,
         }
     }
 
@@ -76,13 +80,13 @@ impl PartitionWorker {
         self.ownership.open();
         loop {
             // Without snapshots a wake does not look for requests: that costs as much as a check.
-            let copies = self.copies.are_wanted();
+            let copies = self.copies_wanted.load(Ordering::Relaxed);
             let wake = tokio::select! {
                 biased;
                 received = self.queue.recv_many(&mut self.received, BATCH_MESSAGES_MAX) => {
                     Wake::Messages(received)
                 }
-                Some(request) = self.copies.receiver.recv(), if copies => Wake::Copy(request),
+                Some(request) = self.copies.recv(), if copies => Wake::Copy(request),
                 _ = quiet.tick() => Wake::Quiet,
             };
             if matches!(wake, Wake::Messages(0)) {
@@ -104,7 +108,7 @@ impl PartitionWorker {
                 Wake::Quiet => decider.sweep_quietly(),
             }
             // Under load the queue always has messages: a slice is copied between batches.
-            if copies && let Ok(request) = self.copies.receiver.try_recv() {
+            if copies && let Ok(request) = self.copies.try_recv() {
                 request.answer(&decider.partition);
             }
         }
@@ -120,7 +124,7 @@ impl Drop for PartitionWorker {
         let queued = std::iter::from_fn(|| self.queue.try_recv().ok());
         for message in received.chain(queued) {
             if let Message::Decide(mut batch) = message {
-                let waiting = &self.ownership.levels().waiting;
+                let waiting = &self.ownership.levels.waiting;
                 waiting.fetch_sub(batch.checks.len(), Ordering::AcqRel);
                 batch.answer_all(&StoreError::Stopped);
                 batch.send_back();

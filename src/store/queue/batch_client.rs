@@ -19,8 +19,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use crate::store::queue::batch::{Batch, BatchRequest};
-use crate::store::queue::{Message, Queue, QueuePermit, Queues};
+use super::{Batch, BatchRequest, Message, Queue, Queues};
 use crate::store::{BatchClient, Deadline, PartialReply, Purpose, RefundSink, StoreError, Ticket};
 use tollgate_limiter::Check;
 
@@ -95,7 +94,7 @@ impl QueueBatchClient {
             let outgoing = self.outgoing.get_mut(number);
             if let (Some(queue), Some(outgoing)) = (queue, outgoing) {
                 let new = outgoing.reserved_checks == 0;
-                if outgoing.reserve_one(queue, self.queues.bounds.waiting_max) {
+                if outgoing.reserve_one(queue, self.queues.limits.waiting_max) {
                     if new {
                         self.used.push(number);
                     }
@@ -105,7 +104,7 @@ impl QueueBatchClient {
             }
             for number in self.numbers.drain(..) {
                 if let Some(outgoing) = self.outgoing.get_mut(number) {
-                    outgoing.reserved_checks = outgoing.reserved_checks.saturating_add(1);
+                    outgoing.reserved_checks += 1;
                 }
             }
             return false;
@@ -115,29 +114,23 @@ impl QueueBatchClient {
 
     /// Passes on the results in a batch and keeps the batch.
     fn hand_out(&mut self, mut batch: Box<Batch>, take: &mut dyn FnMut(PartialReply<'_>)) {
-        let mut from = 0_usize;
+        let mut from = 0;
         for request in &mut batch.requests {
-            let to = from.saturating_add(request.checks);
-            if request.is_elsewhere {
-                from = to;
-                continue;
+            let own = from..from + request.checks;
+            from = own.end;
+            if !request.is_elsewhere {
+                take(PartialReply {
+                    ticket: request.ticket,
+                    positions: batch.positions.get(own.clone()).unwrap_or_default(),
+                    answers: batch.answers.get(own).unwrap_or_default(),
+                    tentative: request.tentative.take(),
+                    from_denial_cache: false,
+                    local: &[],
+                    stamp: request.stamp,
+                });
             }
-            take(PartialReply {
-                ticket: request.ticket,
-                positions: batch.positions.get(from..to).unwrap_or_default(),
-                answers: batch.answers.get(from..to).unwrap_or_default(),
-                tentative: request.tentative.take(),
-                from_denial_cache: false,
-                local: &[],
-                stamp: request.stamp,
-            });
-            from = to;
         }
-        let idle_max = self
-            .outgoing
-            .len()
-            .saturating_mul(IDLE_BATCHES_MAX_PER_QUEUE)
-            .min(IDLE_BATCHES_MAX);
+        let idle_max = IDLE_BATCHES_MAX.min(self.outgoing.len() * IDLE_BATCHES_MAX_PER_QUEUE);
         if self.idle.len() < idle_max && batch.checks.capacity() <= IDLE_CHECKS_MAX {
             batch.clear();
             self.idle.push(batch);
@@ -159,45 +152,38 @@ impl BatchClient for QueueBatchClient {
             self.send();
         }
         if !self.reserve(checks) {
-            return Err(self.queues.full(checks.len()));
+            let limits = &self.queues.limits;
+            limits.shed.inc_by(checks.len() as u64);
+            return Err(limits.full.clone());
         }
-        let mut parts = 0_usize;
+        let mut parts = 0;
         for (position, (check, number)) in checks.iter().zip(&self.numbers).enumerate() {
             let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
             };
-            let bounds = &self.queues.bounds;
-            let weight = (bounds.weigh)(check);
-            if let Some(full) = outgoing.take_full(weight, bounds.batch_weight_max) {
-                let (queues, reply) = (&self.queues, &self.reply);
-                self.answered
-                    .extend(queues.send_batch(*number, full, reply));
+            let limits = &self.queues.limits;
+            let weight = (limits.weigh)(check);
+            if outgoing.weight.saturating_add(weight) > limits.batch_weight_max
+                && let Some(full) = outgoing.take()
+            {
+                let unsent = self.queues.send_batch(*number, full, &self.reply);
+                self.answered.extend(unsent);
             }
             let idle = &mut self.idle;
             let batch = outgoing
                 .batch
                 .get_or_insert_with(|| idle.pop().unwrap_or_default());
-            if batch
-                .requests
-                .last()
-                .is_none_or(|last| last.ticket != ticket)
-            {
-                parts = parts.saturating_add(1);
-                batch.requests.push(BatchRequest {
-                    ticket,
-                    checks: 0,
-                    deadline,
-                    purpose,
-                    is_elsewhere: false,
-                    tentative: None,
-                    stamp: None,
-                });
+            let last = batch.requests.last();
+            if last.is_none_or(|last| last.ticket != ticket) {
+                parts += 1;
+                let request = BatchRequest::new(ticket, deadline, purpose);
+                batch.requests.push(request);
                 if purpose == Purpose::DecideTentatively && batch.refund_sink.is_none() {
                     batch.refund_sink = Some(Arc::clone(&self.queues) as Arc<dyn RefundSink>);
                 }
             }
             batch.push(position, check.clone());
-            outgoing.weight = outgoing.weight.saturating_add(weight);
+            outgoing.weight += weight;
         }
         if is_alone {
             self.send();
@@ -232,15 +218,15 @@ impl BatchClient for QueueBatchClient {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
-        let mut batches = 0_usize;
+        let mut batches = 0;
         while let Some(batch) = self.answered.pop_front() {
-            batches = batches.saturating_add(1);
+            batches += 1;
             self.hand_out(batch, take);
         }
         // The sender is kept here, so the channel never closes. `poll_recv` returned Pending last,
         // so the waker is registered.
         while let Poll::Ready(Some(batch)) = self.replies.poll_recv(cx) {
-            batches = batches.saturating_add(1);
+            batches += 1;
             self.hand_out(batch, take);
         }
         batches
@@ -250,11 +236,9 @@ impl BatchClient for QueueBatchClient {
 impl Drop for QueueBatchClient {
     fn drop(&mut self) {
         for (outgoing, queue) in self.outgoing.iter().zip(&self.queues.each) {
-            let unsent = outgoing
-                .batch
-                .as_ref()
-                .map_or(0, |batch| batch.checks.len());
-            let waiting = unsent.saturating_add(outgoing.reserved_checks);
+            let batch = outgoing.batch.as_ref();
+            let unsent = batch.map_or(0, |batch| batch.checks.len());
+            let waiting = unsent + outgoing.reserved_checks;
             queue.levels.waiting.fetch_sub(waiting, Ordering::AcqRel);
         }
     }
@@ -301,15 +285,6 @@ impl Queue {
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// Takes the batch if so much more would make it weigh more than `weight_max`.
-    fn take_full(&mut self, more: usize, weight_max: usize) -> Option<Box<Batch>> {
-        if self.weight.saturating_add(more) <= weight_max {
-            return None;
-        }
-        self.take()
-    }
-
-    /// The batch, whatever it weighs.
     fn take(&mut self) -> Option<Box<Batch>> {
         self.weight = 0;
         self.batch.take()
@@ -319,17 +294,15 @@ impl Outgoing {
         if self.reserved_checks == 0 {
             // Several checks ahead only while the queue is at most half full, so that the space is
             // not what another client needs.
-            let spare = waiting_max.checked_div(2).unwrap_or_default();
-            let choices = [(RESERVE_CHECKS, spare), (1, waiting_max)];
-            let Some((reserved_checks, _)) = choices.into_iter().find(|(checks, max)| {
-                let permit = queue.reserve(*checks, *max);
-                permit.map(QueuePermit::keep).is_some()
-            }) else {
+            self.reserved_checks = if queue.reserve(RESERVE_CHECKS, waiting_max / 2) {
+                RESERVE_CHECKS
+            } else if queue.reserve(1, waiting_max) {
+                1
+            } else {
                 return false;
             };
-            self.reserved_checks = reserved_checks;
         }
-        self.reserved_checks = self.reserved_checks.saturating_sub(1);
+        self.reserved_checks -= 1;
         true
     }
 }

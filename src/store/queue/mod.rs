@@ -4,6 +4,10 @@
 //! exact bound, one message for all checks that are ready, answers in the order of the checks, and
 //! tentative takes that are never lost on the way.
 //!
+//! One message per request, with a channel of its own for the answer, costs several times what a
+//! decision costs. So the checks of many requests travel in a [`Batch`], and their results come
+//! back in it. It is reused with its vectors: in the steady state neither side allocates.
+//!
 //! [`Route`] chooses the queue of a check. A request with checks in several queues waits for all of
 //! them. The bound counts checks: space is reserved in every queue concerned before anything is
 //! sent, so a request that does not fit is rejected as a whole, at once. Later a single check may
@@ -11,21 +15,22 @@
 //!
 //! Refunds have no bound here.
 
-mod batch;
 mod batch_client;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
 
-pub(crate) use self::batch::{Batch, BatchRequest};
 pub(crate) use self::batch_client::QueueBatchClient;
-use crate::metrics::{Counter, PartitionLevels};
-use crate::store::{RefundSink, StoreError};
+use crate::metrics::{Counter, Metrics, PartitionLevels};
+use crate::store::{
+    BatchStamp, CheckResult, Deadline, Purpose, Refund, RefundSink, StoreError, TentativeTake,
+    Ticket,
+};
 use tollgate_limiter::{Check, Key};
 
 /// A message to a worker.
@@ -33,19 +38,47 @@ pub(crate) enum Message {
     /// Decide these checks.
     Decide(Box<Batch>),
     /// Carry out these refunds.
-    Refund(Vec<Check>, TakenOrders),
+    Refund(Vec<Refund>),
 }
 
-/// The numbers of the checks that took what is refunded, one for each refund. Empty where no
-/// recording ran.
-pub(crate) type TakenOrders = Vec<u64>;
+/// Checks for one worker, and then their results.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// One per request, in order.
+    pub(crate) requests: Vec<BatchRequest>,
+    /// The checks of all requests, in order.
+    pub(crate) checks: Vec<Check>,
+    /// The position of each check in its request.
+    pub(crate) positions: Vec<usize>,
+    /// One per check, once decided.
+    pub(crate) answers: Vec<CheckResult>,
+    /// Where refunds of tentative takes go; none when nothing is tentative.
+    pub(crate) refund_sink: Option<Arc<dyn RefundSink>>,
+    /// Where the batch goes once decided.
+    pub(crate) reply: Option<mpsc::UnboundedSender<Box<Batch>>>,
+}
+
+/// The checks of one request in a batch.
+pub(crate) struct BatchRequest {
+    pub(crate) ticket: Ticket,
+    /// How many of the batch's checks it has.
+    pub(crate) checks: usize,
+    pub(crate) deadline: Deadline,
+    pub(crate) purpose: Purpose,
+    /// Whether its results come in another batch.
+    pub(crate) is_elsewhere: bool,
+    /// Its tentative takes, once decided.
+    pub(crate) tentative: Option<TentativeTake>,
+    /// When its checks were decided, while a recording runs.
+    pub(crate) stamp: Option<BatchStamp>,
+}
 
 /// One queue per worker. Never empty, never changed.
 #[derive(Debug)]
 pub(crate) struct Queues {
     each: Vec<Queue>,
     route: Route,
-    bounds: QueueLimits,
+    limits: QueueLimits,
 }
 
 /// Which queue a check goes to.
@@ -98,21 +131,98 @@ pub(crate) trait InlineDecider: fmt::Debug + Send + Sync {
     fn try_decide(&self, batch: &mut Batch) -> bool;
 }
 
-/// Space reserved in a queue; freed unless something is sent.
-struct QueuePermit<'m> {
-    waiting: &'m AtomicUsize,
-    checks: usize,
+// === impl Batch ===
+
+impl Batch {
+    /// Adds a check to the last request.
+    pub(crate) fn push(&mut self, position: usize, check: Check) {
+        self.positions.push(position);
+        self.checks.push(check);
+        if let Some(request) = self.requests.last_mut() {
+            request.checks += 1;
+        }
+    }
+
+    /// Whether the caller has left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.reply
+            .as_ref()
+            .is_none_or(mpsc::UnboundedSender::is_closed)
+    }
+
+    /// Whether it asks to forget buckets. Such a batch has no other request.
+    pub(crate) fn is_reset(&self) -> bool {
+        let first = self.requests.first();
+        first.is_some_and(|first| first.purpose == Purpose::Reset)
+    }
+
+    /// Gives every check this error.
+    pub(crate) fn answer_all(&mut self, error: &StoreError) {
+        self.answers.clear();
+        let undecided = self.checks.iter().map(|_| Err(error.clone()));
+        self.answers.extend(undecided);
+    }
+
+    /// Sends the batch back. If the caller has left, tentative takes are given back with the
+    /// dropped batch, and other takes stay.
+    pub(crate) fn send_back(mut self: Box<Self>) {
+        if let Some(reply) = self.reply.take() {
+            drop(reply.send(self));
+        }
+    }
+
+    /// Empties the batch and keeps its memory.
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.checks.clear();
+        self.positions.clear();
+        self.answers.clear();
+        self.refund_sink = None;
+    }
+}
+
+// === impl BatchRequest ===
+
+impl BatchRequest {
+    /// A request that has no checks yet.
+    pub(crate) fn new(ticket: Ticket, deadline: Deadline, purpose: Purpose) -> Self {
+        Self {
+            ticket,
+            checks: 0,
+            deadline,
+            purpose,
+            is_elsewhere: false,
+            tentative: None,
+            stamp: None,
+        }
+    }
+
+    /// Keeps what its decided checks took, if it takes tentatively.
+    pub(crate) fn keep_tentative(
+        &mut self,
+        sink: Option<&Arc<dyn RefundSink>>,
+        checks: &[Check],
+        answers: &[CheckResult],
+    ) {
+        if self.purpose == Purpose::DecideTentatively
+            && let Some(sink) = sink
+        {
+            let first_order = self.stamp.map_or(0, |stamp| stamp.order);
+            let decided = checks.iter().zip(answers);
+            self.tentative = Some(TentativeTake::new(Arc::clone(sink), decided, first_order));
+        }
+    }
 }
 
 // === impl Queues ===
 
 impl Queues {
     /// Queues with these limits. There must be at least one.
-    pub(crate) fn new(queues: Vec<Queue>, route: Route, bounds: QueueLimits) -> Self {
+    pub(crate) fn new(each: Vec<Queue>, route: Route, limits: QueueLimits) -> Self {
         Self {
-            each: queues,
+            each,
             route,
-            bounds,
+            limits,
         }
     }
 
@@ -126,34 +236,23 @@ impl Queues {
     fn number_of(&self, check: &Check) -> usize {
         match &self.route {
             Route::ByKey => partition_of(check.key, self.each.len()),
-            Route::Selected(choose) => choose.queue_of(check),
+            Route::Selected(selector) => selector.queue_of(check),
         }
-    }
-
-    /// The error when a queue is full. Counts the checks.
-    fn full(&self, checks: usize) -> StoreError {
-        self.bounds.shed.inc_by(checks as u64);
-        self.bounds.full.clone()
     }
 }
 
 impl RefundSink for Queues {
-    fn refund(&self, checks: Vec<Check>) {
-        self.refund_recorded(checks, Vec::new());
-    }
-
-    fn refund_recorded(&self, checks: Vec<Check>, orders: Vec<u64>) {
-        let mut by_queue = BTreeMap::<usize, (Vec<Check>, TakenOrders)>::new();
-        for (place, check) in checks.into_iter().enumerate() {
-            let (checks, of_queue) = by_queue.entry(self.number_of(&check)).or_default();
-            checks.push(check);
-            of_queue.extend(orders.get(place));
+    fn refund(&self, refunds: Vec<Refund>) {
+        let mut by_queue = BTreeMap::<usize, Vec<Refund>>::new();
+        for refund in refunds {
+            let number = self.number_of(&refund.check);
+            by_queue.entry(number).or_default().push(refund);
         }
-        for (number, (checks, orders)) in by_queue {
+        for (number, refunds) in by_queue {
             if let Some(queue) = self.each.get(number) {
                 // A worker that has ended has dropped its buckets, or counts the lost refunds
                 // itself.
-                drop(queue.send(Message::Refund(checks, orders)));
+                drop(queue.send(Message::Refund(refunds)));
             }
         }
     }
@@ -166,14 +265,17 @@ pub(crate) fn partition_of(key: Key, count: usize) -> usize {
     usize::try_from(number).unwrap_or_default()
 }
 
-// === impl Message ===
+// === impl QueueLimits ===
 
-impl Message {
-    /// How many checks it carries.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Decide(batch) => batch.checks.len(),
-            Self::Refund(checks, _) => checks.len(),
+impl QueueLimits {
+    /// Those of partitions in this process, each with space for so many checks.
+    pub(crate) fn of_partitions(waiting_max: usize, metrics: &Metrics) -> Self {
+        Self {
+            waiting_max,
+            batch_weight_max: usize::MAX,
+            weigh: |_| 1,
+            full: StoreError::Overloaded { waiting_max },
+            shed: metrics.buckets.shed_mailbox_full.clone(),
         }
     }
 }
@@ -181,18 +283,6 @@ impl Message {
 // === impl Queue ===
 
 impl Queue {
-    /// A queue whose checks are all decided by its worker.
-    pub(crate) fn new(
-        sender: mpsc::UnboundedSender<Message>,
-        levels: Arc<PartitionLevels>,
-    ) -> Self {
-        Self {
-            sender,
-            levels,
-            inline: None,
-        }
-    }
-
     /// Sends a message to the worker. Gives it back when there is none any more.
     fn send(&self, message: Message) -> Result<(), SendError<Message>> {
         if let Some(inline) = &self.inline {
@@ -202,31 +292,15 @@ impl Queue {
     }
 
     /// Reserves space for this many checks, so that at no instant more than `waiting_max` wait,
-    /// whatever other callers reserve.
-    fn reserve(&self, checks: usize, waiting_max: usize) -> Option<QueuePermit<'_>> {
-        let waiting = &self.levels.waiting;
+    /// whatever other callers reserve. Returns whether there was space.
+    fn reserve(&self, checks: usize, waiting_max: usize) -> bool {
         let more = |waiting: usize| {
             let waiting = waiting.checked_add(checks)?;
             (waiting <= waiting_max).then_some(waiting)
         };
-        waiting
+        self.levels
+            .waiting
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .ok()?;
-        Some(QueuePermit { waiting, checks })
-    }
-}
-
-// === impl QueuePermit ===
-
-impl QueuePermit<'_> {
-    /// The checks are sent: the worker frees the space.
-    fn keep(mut self) {
-        self.checks = 0;
-    }
-}
-
-impl Drop for QueuePermit<'_> {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(self.checks, Ordering::AcqRel);
+            .is_ok()
     }
 }

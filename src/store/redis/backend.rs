@@ -75,14 +75,8 @@ fn setup(
     Ok(RedisSetup {
         target,
         per_second,
-        tls_files: settings.tls_files.clone(),
-        prefix: settings.key_prefix.clone(),
-        reference_keys: settings.reference_keys,
-        deadline: settings.deadline,
+        settings: settings.clone(),
         resolver: Arc::new(SystemResolver),
-        lookup_timeout: settings.lookup_timeout,
-        queue_bytes_max: settings.queue_bytes_max,
-        over_limit_cache: settings.over_limit_cache,
     })
 }
 

@@ -54,7 +54,7 @@ impl Breaker {
     }
 
     /// Why it is open; none when it is closed.
-    pub(super) fn open(&self) -> Option<StoreFault> {
+    pub(super) fn fault(&self) -> Option<StoreFault> {
         match self.state {
             State::Closed => None,
             State::Open { why, .. } => Some(why),
@@ -86,7 +86,7 @@ impl Breaker {
                 return false;
             }
         }
-        if self.open().is_some() {
+        if self.fault().is_some() {
             return false;
         }
         if now_us.saturating_sub(self.closed_at_us) >= SETTLED_US {
@@ -108,7 +108,7 @@ impl Breaker {
     }
 
     /// Records that a probe succeeded.
-    pub(super) fn close(&mut self, now_us: u64) {
+    pub(super) fn readmit(&mut self, now_us: u64) {
         self.state = State::Closed;
         self.failed_calls = 0;
         self.closed_at_us = now_us;
@@ -143,10 +143,10 @@ mod tests {
 
     fn closed() -> Breaker {
         let mut breaker = Breaker::new();
-        assert_eq!(breaker.open(), Some(StoreFault::NotConnected));
+        assert_eq!(breaker.fault(), Some(StoreFault::NotConnected));
         assert_eq!(breaker.probe_at_us(), Some(0));
-        breaker.close(0);
-        assert_eq!((breaker.open(), breaker.probe_at_us()), (None, None));
+        breaker.readmit(0);
+        assert_eq!((breaker.fault(), breaker.probe_at_us()), (None, None));
         breaker
     }
 
@@ -160,21 +160,21 @@ mod tests {
                 assert!(!breaker.failed(why, settled_us));
                 breaker.answered();
             }
-            assert_eq!(breaker.open(), None);
+            assert_eq!(breaker.fault(), None);
             assert!(!breaker.failed(why, settled_us));
             assert!(!breaker.failed(why, settled_us));
             assert!(breaker.failed(why, settled_us));
-            assert_eq!(breaker.open(), Some(why));
+            assert_eq!(breaker.fault(), Some(why));
             assert_eq!(breaker.probe_at_us(), Some(settled_us + 50_000));
             // The other calls in flight change nothing.
             assert!(!breaker.failed(StoreFault::ConnectionLost, settled_us));
-            assert_eq!(breaker.open(), Some(why));
+            assert_eq!(breaker.fault(), Some(why));
         }
     }
 
     #[test]
     fn a_state_opens_it_at_once() {
-        for why in StoreFault::ALL {
+        for why in StoreFault::all() {
             assert_eq!(closed().failed(why, 7), !SINGLE.contains(&why), "{why:?}");
         }
         let mut lost = closed();
@@ -192,14 +192,14 @@ mod tests {
             pauses.push(breaker.probe_at_us().unwrap() / 1_000);
         }
         assert_eq!(pauses, [50, 100, 200, 400, 800, 1_000, 1_000]);
-        assert_eq!(breaker.open(), Some(StoreFault::Loading));
+        assert_eq!(breaker.fault(), Some(StoreFault::Loading));
         breaker.probe_failed(StoreFault::Loading, 0, 255);
         assert!((800_000..810_000).contains(&breaker.probe_at_us().unwrap()));
         // It is well only for a moment.
-        breaker.close(1_000_000);
+        breaker.readmit(1_000_000);
         breaker.failed(StoreFault::ReadOnly, 2_000_000);
         assert_eq!(breaker.probe_at_us(), Some(3_000_000));
-        breaker.close(3_000_000);
+        breaker.readmit(3_000_000);
         breaker.failed(StoreFault::ReadOnly, 8_000_000);
         assert_eq!(breaker.probe_at_us(), Some(8_050_000));
     }

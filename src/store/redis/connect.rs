@@ -19,7 +19,6 @@ use rustls::ClientConfig;
 
 use super::connect_error::{ConnectError, TlsFailure};
 use super::connection::{Connection, open_tcp, open_unix};
-use super::error_class::value;
 use super::lookups::Lookups;
 use super::target::{Address, Login, Password, Secret, Servers, Target};
 use crate::store::{StoreFault, TlsFiles};
@@ -76,11 +75,6 @@ impl Connector {
             tls_files,
             lookups,
         }
-    }
-
-    /// The address, for messages.
-    pub(super) fn words(&self) -> String {
-        self.target.to_string()
     }
 
     /// Checks the files that connections need, as far as is possible without a server.
@@ -143,7 +137,7 @@ impl Connector {
             command.arg(user);
         }
         command.arg(password.reveal());
-        let reply = value(connection.send_packed_command(&command).await);
+        let reply = connection.ask(&command).await;
         reply
             .map(drop)
             .map_err(|error| password.hide_in(&error.to_string()))
@@ -218,8 +212,8 @@ impl Connector {
             let mut connection = logged_in.map_err(|error| refused(&error))?;
             // Without a login Redis closes the connection at a long command, such as the script,
             // and at a short one says what is missing. A user may lack the right to this one.
-            let pinged = connection.send_packed_command(&redis::cmd("PING")).await;
-            match value(pinged).map_err(|error| refused(&error)) {
+            let pinged = connection.ask(&redis::cmd("PING")).await;
+            match pinged.map_err(|error| refused(&error)) {
                 Err(ConnectError::Server { fault, .. }) if fault != StoreFault::NotConnected => {}
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -333,7 +327,7 @@ async fn primary_of(
 ) -> Result<Option<Address>, RedisError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(primary);
-    let reply = value(sentinel.send_packed_command(&command).await)?;
+    let reply = sentinel.ask(&command).await?;
     let named: Option<(String, u16)> = redis::from_redis_value(reply).map_err(RedisError::from)?;
     Ok(named.map(|(host, port)| Address::Tcp(host, port)))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::RedisError;
 use rustls::{CertificateError, Error, InvalidMessage};
 
-use super::error_class::{ErrorClass, classify};
+use super::error_class::{ServerError, fault_of};
 use super::lookups::LookupError;
 use super::target::Secret;
 use crate::store::StoreFault;
@@ -94,12 +94,10 @@ impl ConnectError {
             return Self::NoPassword(password_setting);
         }
         Self::Server {
-            fault: match classify(error) {
+            fault: match fault_of(error) {
                 // Without a connection no call was lost.
-                ErrorClass::Fault(StoreFault::ConnectionLost) | ErrorClass::NoScript => {
-                    StoreFault::NotConnected
-                }
-                ErrorClass::Fault(fault) => fault,
+                Some(StoreFault::ConnectionLost) | None => StoreFault::NotConnected,
+                Some(fault) => fault,
             },
             words: match password {
                 Some(password) => password.hide_in(&words),
@@ -117,6 +115,12 @@ impl ConnectError {
             Self::Server { fault, .. } | Self::NoPrimary { fault, .. } => *fault,
             Self::Network(_) | Self::UnknownNode | Self::TooLong(_) => StoreFault::NotConnected,
         }
+    }
+}
+
+impl From<ConnectError> for ServerError {
+    fn from(error: ConnectError) -> Self {
+        Self::new(error.fault(), error.to_string())
     }
 }
 

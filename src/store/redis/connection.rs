@@ -5,12 +5,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -55,19 +54,34 @@ impl Connection {
             _driver: Arc::new(driver),
         })
     }
-}
 
-impl Deref for Connection {
-    type Target = MultiplexedConnection;
+    /// Sends a command. An error reply is an error.
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        self.calls
+            .send_packed_command(command)
+            .await
+            .and_then(without_error)
+    }
 
-    fn deref(&self) -> &MultiplexedConnection {
-        &self.calls
+    /// Sends commands in one write. Returns one result for each: its reply, or the error that the
+    /// whole write has.
+    pub(crate) async fn ask_all(&mut self, commands: Vec<Cmd>) -> Vec<Result<Value, RedisError>> {
+        let count = commands.len();
+        let mut pipeline = Pipeline::with_capacity(count);
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        match self.calls.send_packed_commands(&pipeline, 0, count).await {
+            Ok(values) => values.into_iter().map(without_error).collect(),
+            Err(error) => vec![Err(error); count],
+        }
     }
 }
 
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut MultiplexedConnection {
-        &mut self.calls
+fn without_error(reply: Value) -> Result<Value, RedisError> {
+    match reply {
+        Value::ServerError(error) => Err(error.into()),
+        reply => Ok(reply),
     }
 }
 

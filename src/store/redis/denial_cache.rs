@@ -80,7 +80,7 @@ impl DenialCache {
 
     /// The denial of a check that the store would deny now; none when the store must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
-        let refusal = *self.keys.get(&check.key)?;
+        let denial = *self.keys.get(&check.key)?;
         let (hits, reservation) = match check.operation.hits {
             Hits::Take(hits) => (hits, ReservationOutcome::None),
             Hits::Reservation(Step::Reserve {
@@ -90,16 +90,16 @@ impl DenialCache {
             }) => (hits, ReservationOutcome::Refused),
             _ => return None,
         };
-        let was_reset = refusal.outcome.allowed;
+        let was_reset = denial.outcome.allowed;
         if was_reset
-            || now_us >= refusal.until_us
-            || hits < refusal.hits
-            || refusal.limit != check.limit
+            || now_us >= denial.until_us
+            || hits < denial.hits
+            || denial.limit != check.limit
         {
             return None;
         }
-        let gone_us = now_us.saturating_sub(refusal.at_us);
-        let mut outcome = refusal.outcome;
+        let gone_us = now_us.saturating_sub(denial.at_us);
+        let mut outcome = denial.outcome;
         outcome.reservation = reservation;
         outcome.reset_us = outcome.reset_us.saturating_sub(gone_us);
         // The same hits pass then. When more hits would pass is not known.
@@ -118,7 +118,7 @@ impl DenialCache {
                 }
                 let for_us = outcome.retry_us.unwrap_or(u64::MAX).min(self.longest_us);
                 if for_us > 0 {
-                    self.remember(check, hits, outcome, (now_us, for_us));
+                    self.remember(check, hits, outcome, now_us, for_us);
                 }
             }
             hits if hits.can_give_back() => self.forget(check.key),
@@ -132,12 +132,12 @@ impl DenialCache {
         if let Some(outcome) = outcome
             && self.longest_us > 0
         {
-            self.remember(check, u64::MAX, outcome, (now_us, RESET_KEPT_US));
+            self.remember(check, u64::MAX, outcome, now_us, RESET_KEPT_US);
         }
     }
 
-    fn remember(&self, check: &Check, hits: u64, outcome: &Outcome, (now_us, for_us): (u64, u64)) {
-        let refusal = Denial {
+    fn remember(&self, check: &Check, hits: u64, outcome: &Outcome, now_us: u64, for_us: u64) {
+        let denial = Denial {
             limit: check.limit,
             hits,
             outcome: *outcome,
@@ -150,14 +150,14 @@ impl DenialCache {
                 if known.get().until_us > now_us
                     && known.get().outcome.bucket_time >= outcome.bucket_time => {}
             Entry::Occupied(mut known) => {
-                known.insert(refusal);
+                known.insert(denial);
             }
             Entry::Vacant(place) => {
                 if self.count.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                     self.full.inc();
                 } else {
-                    place.insert(refusal);
+                    place.insert(denial);
                 }
             }
         }
@@ -175,8 +175,8 @@ impl DenialCache {
         if self.is_empty() {
             return;
         }
-        self.keys.retain(|_, refusal| {
-            let stays = refusal.until_us > now_us;
+        self.keys.retain(|_, denial| {
+            let stays = denial.until_us > now_us;
             if !stays {
                 self.count.fetch_sub(1, Ordering::Relaxed);
             }

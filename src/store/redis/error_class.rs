@@ -9,17 +9,16 @@
 //! reject a whole script, mean that nothing was taken. An ACL denies each command of a script by
 //! itself, with a text and no code of its own: what came before may have been written.
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError};
 
 use crate::store::StoreFault;
 
-/// The class of an error.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum ErrorClass {
-    /// The server does not have the script. Nothing ran.
-    NoScript,
-    /// The server did not decide.
-    Fault(StoreFault),
+/// Why a server did not decide.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerError {
+    pub(crate) fault: StoreFault,
+    /// The error text of the server or of the system, word for word.
+    pub(crate) text: String,
 }
 
 /// Error codes that name a state of the server.
@@ -47,44 +46,54 @@ const DENIED_WITHIN_A_SCRIPT: [&str; 2] = [
     "ACL failure in script",
 ];
 
-/// The class of an error.
-pub(crate) fn classify(error: &RedisError) -> ErrorClass {
+/// The fault that an error means; none when the server does not have the script, and so ran nothing.
+pub(crate) fn fault_of(error: &RedisError) -> Option<StoreFault> {
     if let Some(code) = error.code() {
-        return of_code(code, error.detail().unwrap_or_default());
+        return fault_of_code(code, error.detail().unwrap_or_default());
     }
-    ErrorClass::Fault(match error.kind() {
+    Some(match error.kind() {
         ErrorKind::Io => StoreFault::ConnectionLost,
         ErrorKind::AuthenticationFailed => StoreFault::AccessDenied,
         _ => StoreFault::UnexpectedReply,
     })
 }
 
-/// The class of a server's error with this code.
-fn of_code(code: &str, detail: &str) -> ErrorClass {
+/// The fault that a server's error with this code means.
+fn fault_of_code(code: &str, detail: &str) -> Option<StoreFault> {
     if code == "NOSCRIPT" {
-        return ErrorClass::NoScript;
+        return None;
+    }
+    let is_denied = |text: &&str| detail.contains(text);
+    if DENIED_WITHIN_A_SCRIPT.iter().any(is_denied) {
+        return Some(StoreFault::ScriptDenied);
     }
     let within_a_script = |known: &str| {
         let mut words = detail.split_ascii_whitespace();
         code == "ERR" && words.any(|word| word.strip_prefix('-') == Some(known))
     };
-    if DENIED_WITHIN_A_SCRIPT
-        .iter()
-        .any(|words| detail.contains(words))
-    {
-        return ErrorClass::Fault(StoreFault::ScriptDenied);
-    }
-    let known = CODES
-        .iter()
-        .find(|(known, _)| code == *known || within_a_script(known));
-    ErrorClass::Fault(known.map_or(StoreFault::UnexpectedReply, |(_, fault)| *fault))
+    let mut codes = CODES.iter();
+    let known = codes.find(|(known, _)| code == *known || within_a_script(known));
+    Some(known.map_or(StoreFault::UnexpectedReply, |(_, fault)| *fault))
 }
 
-/// Turns an error reply into an error.
-pub(crate) fn value(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
-    match reply {
-        Ok(Value::ServerError(error)) => Err(error.into()),
-        reply => reply,
+// === impl ServerError ===
+
+impl ServerError {
+    pub(crate) fn new(fault: StoreFault, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { fault, text }
+    }
+}
+
+impl From<RedisError> for ServerError {
+    /// The error of a probe, which counts nothing.
+    fn from(error: RedisError) -> Self {
+        let fault = match fault_of(&error) {
+            Some(StoreFault::ScriptDenied) => StoreFault::AccessDenied,
+            Some(fault) => fault,
+            None => StoreFault::Sharded,
+        };
+        Self::new(fault, error.to_string())
     }
 }
 
@@ -94,24 +103,21 @@ mod tests {
 
     #[test]
     fn state_errors_are_classified_behind_any_wrapper() {
-        let read_only = ErrorClass::Fault(StoreFault::ReadOnly);
-        assert_eq!(of_code("READONLY", "You can't write"), read_only);
+        let read_only = Some(StoreFault::ReadOnly);
+        assert_eq!(fault_of_code("READONLY", "You can't write"), read_only);
         let wrapped =
             "Error running script (call to f_1): @user_script:9: -READONLY You can't write";
-        assert_eq!(of_code("ERR", wrapped), read_only);
-        assert_eq!(
-            of_code("NOSCRIPT", "No matching script."),
-            ErrorClass::NoScript
-        );
-        let oom = of_code("OOM", "command not allowed when used memory > 'maxmemory'.");
-        assert_eq!(oom, ErrorClass::Fault(StoreFault::OutOfMemory));
-        let other = of_code("ERR", "value is not an integer, READONLY or not");
-        assert_eq!(other, ErrorClass::Fault(StoreFault::UnexpectedReply));
+        assert_eq!(fault_of_code("ERR", wrapped), read_only);
+        assert_eq!(fault_of_code("NOSCRIPT", "No matching script."), None);
+        let oom = fault_of_code("OOM", "command not allowed when used memory > 'maxmemory'.");
+        assert_eq!(oom, Some(StoreFault::OutOfMemory));
+        let other = fault_of_code("ERR", "value is not an integer, READONLY or not");
+        assert_eq!(other, Some(StoreFault::UnexpectedReply));
     }
 
     #[test]
     fn a_command_that_an_acl_denies_within_a_script_is_no_state() {
-        let denied = ErrorClass::Fault(StoreFault::ScriptDenied);
+        let denied = Some(StoreFault::ScriptDenied);
         for detail in [
             "Error running script (call to f_1): @user_script:9: @user_script: 9: The user executing the script \
              can't run this command or subcommand",
@@ -119,7 +125,7 @@ mod tests {
              script: f_1, on @user_script:9.",
             "ACL failure in script: User limits has no permissions to run the 'set' command script: f_1",
         ] {
-            assert_eq!(of_code("ERR", detail), denied, "{detail}");
+            assert_eq!(fault_of_code("ERR", detail), denied, "{detail}");
         }
     }
 
@@ -129,9 +135,6 @@ mod tests {
             assert!(!fault.outcome_unknown(), "{fault:?}");
         }
         let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert_eq!(
-            classify(&broken),
-            ErrorClass::Fault(StoreFault::ConnectionLost)
-        );
+        assert_eq!(fault_of(&broken), Some(StoreFault::ConnectionLost));
     }
 }

@@ -10,7 +10,7 @@
 //! | `lookups` | lookups of servers' names |
 //! | `script` | the atomic step: every algorithm in Lua, arguments and outcomes |
 //! | `key` | key names |
-//! | `routes` | the queue of a check |
+//! | `nodes` | all servers of a store, and the queue of a check |
 //! | `call` | one call: the checks that waited at the same moment |
 //! | `worker` | the tasks that own a queue: one per server, and a cluster's topology task |
 //! | `rate_leases` | leases of rates that replicas share |
@@ -18,7 +18,6 @@
 //! | `node` | what the callers and the worker of a server share |
 //! | `breaker` | whether a server may be called, and when to probe it |
 //! | `error_class` | classifies a server's errors |
-//! | `decided_share` | the share of checks that a server decided of late |
 //! | `denial_cache` | keys over their limits, remembered briefly |
 //!
 //! The denial cache answers a check, or the check waits in a queue (`store/queue`) for the worker
@@ -42,9 +41,9 @@ mod error_class;
 mod key;
 mod lookups;
 mod node;
+mod nodes;
 mod rate_leases;
 mod reference_key;
-mod routes;
 pub mod script;
 mod target;
 mod worker;
@@ -52,7 +51,6 @@ mod worker;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::task::Context;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -63,46 +61,34 @@ use self::denial_cache::DenialCache;
 use self::lookups::Lookups;
 pub use self::lookups::{Lookup, Resolver, SystemResolver};
 use self::node::{Breakers, Node};
+use self::nodes::{Endpoint, Nodes};
 use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
-use self::routes::{Endpoint, Routes};
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
 use self::worker::NodeWorker;
 use self::worker::topology_task::TopologyTask;
-use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
+use super::queue::{Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::rate_leases::RateLeases;
 use super::{
     BatchClient, BuildError, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Setup,
-    Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, TlsFiles, Worker,
+    SharedSettings, Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, Worker,
 };
-use crate::metrics::{Counter, PartitionLevels};
+use crate::metrics::{Metrics, PartitionLevels};
 use tollgate_limiter::{BucketNaming, Check, Key};
 
 /// The settings of a Redis store.
 #[derive(Clone, Debug)]
 pub struct RedisSetup {
-    /// The servers.
+    /// The servers, with the login.
     pub target: Target,
     /// The servers for limits per second, if they are others.
     pub per_second: Option<Target>,
-    /// Files for TLS connections.
-    pub tls_files: TlsFiles,
-    /// The prefix of every key.
-    pub prefix: String,
-    /// Whether counters of Envoy's reference service are continued under its names.
-    pub reference_keys: bool,
-    /// How long an answer may take.
-    pub deadline: Duration,
+    /// Everything else that is set. The address and the login in it are not used.
+    pub settings: SharedSettings,
     /// Finds the addresses of servers' names.
     pub resolver: Arc<dyn Resolver>,
-    /// How long the lookup of a name may take.
-    pub lookup_timeout: Duration,
-    /// How many bytes the checks that wait for one server may take.
-    pub queue_bytes_max: usize,
-    /// How long a denied key is remembered at most.
-    pub over_limit_cache: Duration,
 }
 
 /// The memory of a waiting check, in bytes, with its answer and with what is sent and received for
@@ -121,16 +107,6 @@ pub struct RedisStore {
     nodes: Arc<Nodes>,
     rate_leases: Option<Arc<RedisRateLeases>>,
     reference_keys: bool,
-}
-
-/// All nodes, and the denial cache.
-struct Nodes {
-    /// One per queue.
-    each: Vec<Arc<Node>>,
-    routes: Arc<Routes>,
-    breakers: Arc<Breakers>,
-    refused: Arc<DenialCache>,
-    answered_by_cache: Counter,
 }
 
 /// A batch client with the denial cache in front.
@@ -163,19 +139,23 @@ fn replica_name() -> Result<Arc<str>, BuildError> {
 }
 
 /// Bounds of each server's queue.
-fn queue_limits(redis: &RedisSetup, metrics: &crate::metrics::Metrics) -> QueueLimits {
-    let check_bytes = if redis.reference_keys {
+fn queue_limits(settings: &SharedSettings, metrics: &Metrics) -> QueueLimits {
+    let check_bytes = if settings.reference_keys {
         CHECK_BYTES + REFERENCE_KEY_BYTES
     } else {
         CHECK_BYTES
     };
     QueueLimits {
-        waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
+        waiting_max: (settings.queue_bytes_max / check_bytes).max(1),
         batch_weight_max: BATCH_WEIGHT_MAX,
         weigh: script::weight,
         full: StoreError::Unavailable(StoreFault::QueueFull),
         shed: metrics.store.queue_full.clone(),
     }
+}
+
+fn micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 // === impl RedisStore ===
@@ -188,100 +168,100 @@ impl RedisStore {
     ///
     /// When a file that a connection needs cannot be used.
     pub fn build(setup: &Setup, redis: &RedisSetup) -> Result<(Self, Vec<Worker>), BuildError> {
-        let metrics = &setup.metrics;
-        let longest_us = u64::try_from(redis.over_limit_cache.as_micros()).unwrap_or(u64::MAX);
-        let refused = Arc::new(DenialCache::new(
-            longest_us,
+        let (metrics, settings) = (&setup.metrics, &redis.settings);
+        let denials = Arc::new(DenialCache::new(
+            micros(settings.over_limit_cache),
             metrics.store.cache_full.clone(),
         ));
         let replica = replica_name()?;
+        let prefix: Arc<str> = settings.key_prefix.as_str().into();
         let breakers = Arc::<Breakers>::default();
-        let targets = std::iter::once(&redis.target).chain(&redis.per_second);
-        let mut endpoints: Vec<Endpoint> = Vec::new();
+        let mut endpoints = Vec::new();
         let (mut nodes, mut queues, mut workers) = (Vec::new(), Vec::new(), Vec::new());
-        let deadline_us = u64::try_from(redis.deadline.as_micros()).unwrap_or(u64::MAX);
-        let mut node = |words: &str, member: Option<ClusterMember>| {
-            let levels = Arc::new(PartitionLevels::default());
-            let node = Arc::new(Node::new(
-                words.to_owned(),
-                member,
-                redis.prefix.as_str().into(),
-                deadline_us,
-                Arc::clone(&setup.clock),
-                metrics,
-                Arc::clone(&levels),
-                Arc::clone(&refused),
-                Arc::clone(&breakers),
-            ));
-            let (sender, receiver) = mpsc::unbounded_channel::<Message>();
-            queues.push(Queue::new(sender, levels));
-            nodes.push(Arc::clone(&node));
-            (node, receiver)
-        };
-        for (number, target) in targets.enumerate() {
+        for target in std::iter::once(&redis.target).chain(&redis.per_second) {
             let lookups = Lookups::new(
                 Arc::clone(&redis.resolver),
-                redis.lookup_timeout,
+                settings.lookup_timeout,
                 Arc::clone(&setup.clock),
             );
-            let connector = Connector::new(target.clone(), redis.tls_files.clone(), lookups);
-            let connector = Arc::new(connector);
-            let words = connector.words();
+            let tls_files = settings.tls_files.clone();
+            let connector = Arc::new(Connector::new(target.clone(), tls_files, lookups));
+            let address = target.to_string();
             connector
                 .check_files()
-                .map_err(|error| BuildError(format!("the store at {words}: {error}")))?;
+                .map_err(|error| BuildError(format!("the store at {address}: {error}")))?;
             let is_cluster = matches!(target.servers, Servers::Cluster { .. });
-            let cluster = is_cluster.then(|| Arc::new(Cluster::new(&redis.prefix)));
+            let cluster = is_cluster.then(|| Arc::new(Cluster::new(&prefix)));
+            let first = nodes.len();
             let node_slots = if is_cluster { NODES_MAX } else { 0 };
-            let last = endpoints.last().map(Endpoint::queues_end);
-            endpoints.push(Endpoint {
-                first: last.unwrap_or_default(),
-                words: words.clone(),
-                cluster: cluster.clone(),
-            });
             for node_slot in 0..=node_slots {
                 let member = cluster
                     .clone()
                     .map(|cluster| ClusterMember { cluster, node_slot });
-                let (node, receiver) = node(&words, member);
+                let levels = Arc::new(PartitionLevels::default());
+                let node = Arc::new(Node::new(
+                    address.clone(),
+                    member,
+                    Arc::clone(&prefix),
+                    micros(settings.deadline),
+                    Arc::clone(&setup.clock),
+                    metrics,
+                    Arc::clone(&levels),
+                    Arc::clone(&denials),
+                    Arc::clone(&breakers),
+                ));
+                nodes.push(Arc::clone(&node));
+                let (sender, receiver) = mpsc::unbounded_channel();
+                queues.push(Queue {
+                    sender,
+                    levels,
+                    inline: None,
+                });
                 let connector = Arc::clone(&connector);
                 workers.push(match &cluster {
                     Some(cluster) if node_slot == 0 => {
-                        let topology_task =
-                            TopologyTask::new(Arc::clone(cluster), node, connector, receiver);
+                        let cluster = Arc::clone(cluster);
+                        let topology_task = TopologyTask::new(cluster, node, connector, receiver);
                         Box::pin(topology_task.run()) as Worker
                     }
                     _ => {
-                        let replica = Arc::clone(&replica);
+                        let (replica, counts_replicas) = (Arc::clone(&replica), first == 0);
                         let worker =
-                            NodeWorker::new(node, receiver, connector, replica, number == 0);
+                            NodeWorker::new(node, receiver, connector, replica, counts_replicas);
                         Box::pin(worker.run()) as Worker
                     }
                 });
             }
+            endpoints.push(Endpoint {
+                queues: first..nodes.len(),
+                address,
+                cluster,
+            });
         }
         metrics.expect_shared_store();
-        let bounds = queue_limits(redis, metrics);
-        let routes = Arc::new(Routes { endpoints });
-        let chosen = Route::Selected(Arc::clone(&routes) as Arc<dyn QueueSelector>);
-        let queues = Arc::new(Queues::new(queues, chosen, bounds));
-        for cluster in routes.clusters() {
-            // Weak, so that workers end when no caller is left.
-            let back: Weak<Queues> = Arc::downgrade(&queues);
-            cluster.set_refund_sink(back as Weak<dyn RefundSink>);
+        let nodes = Arc::new(Nodes {
+            each: nodes,
+            endpoints,
+            breakers,
+            denials,
+            answered_by_cache: metrics.store.answered_by_cache.clone(),
+        });
+        let selector = Arc::clone(&nodes) as Arc<dyn QueueSelector>;
+        let limits = queue_limits(settings, metrics);
+        let queues = Arc::new(Queues::new(queues, Route::Selected(selector), limits));
+        for cluster in nodes
+            .endpoints
+            .iter()
+            .filter_map(|one| one.cluster.as_ref())
+        {
+            let sink: Weak<Queues> = Arc::downgrade(&queues);
+            let _ = cluster.refund_sink.set(sink as Weak<dyn RefundSink>);
         }
-        let rate_leases = RedisRateLeases::new(&routes, &nodes);
         let store = Self {
             queues,
-            rate_leases,
-            nodes: Arc::new(Nodes {
-                each: nodes,
-                routes,
-                breakers,
-                refused,
-                answered_by_cache: metrics.store.answered_by_cache.clone(),
-            }),
-            reference_keys: redis.reference_keys,
+            rate_leases: RedisRateLeases::new(&nodes),
+            nodes,
+            reference_keys: settings.reference_keys,
         };
         Ok((store, workers))
     }
@@ -306,70 +286,16 @@ impl Store for RedisStore {
     }
 
     fn health(&self) -> Option<StoreHealth> {
-        let words: Vec<_> = self
-            .nodes
-            .routes
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.state(&self.nodes.each))
-            .collect();
-        Some(StoreHealth {
-            healthy: self.nodes.are_healthy(),
-            start: self.nodes.breakers.start(),
-            message: words.join("; "),
-        })
+        Some(self.nodes.health())
     }
 
     fn inspect(&self) -> StoreInspection {
-        let endpoints = self.nodes.routes.endpoints.iter();
         StoreInspection {
             kind: BACKEND.name,
-            nodes: endpoints
-                .flat_map(|endpoint| endpoint.nodes(&self.nodes.each))
-                .collect(),
-            denied_keys: Some(self.nodes.refused.len()),
+            nodes: self.nodes.inspect(),
+            denied_keys: Some(self.nodes.denials.len()),
             ..StoreInspection::default()
         }
-    }
-}
-
-// === impl Nodes ===
-
-impl Nodes {
-    fn are_healthy(&self) -> bool {
-        self.breakers.are_closed() && self.each.iter().all(|node| node.is_healthy())
-    }
-
-    /// An error when the breaker of a node that these checks need is open.
-    fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
-        if self.breakers.are_closed() {
-            return Ok(());
-        }
-        let out = checks.iter().find_map(|check| {
-            let node = self.each.get(self.routes.queue_of(check))?;
-            Some((node, node.fault()?))
-        });
-        let Some((node, fault)) = out else {
-            return Ok(());
-        };
-        // A timeout concerns the checks that were sent. These were not.
-        let fault = fault.while_breaker_open();
-        node.count_undecided(fault, checks.len());
-        Err(StoreError::Unavailable(fault))
-    }
-
-    /// The answers from the denial cache, when it has one for every check.
-    fn known(&self, checks: &[Check]) -> Option<Vec<CheckResult>> {
-        if self.refused.is_empty() {
-            return None;
-        }
-        let now_us = self.each.first()?.clock.uptime_us();
-        let known = checks
-            .iter()
-            .map(|check| self.refused.outcome(check, now_us).map(Ok));
-        let answers: Vec<CheckResult> = known.collect::<Option<_>>()?;
-        self.answered_by_cache.inc_by(answers.len() as u64);
-        Some(answers)
     }
 }
 
@@ -383,9 +309,9 @@ impl BatchClient for RedisBatchClient {
         deadline: Deadline,
         purpose: Purpose,
     ) -> Result<usize, StoreError> {
-        self.nodes.ready(checks)?;
+        self.nodes.check_breakers(checks)?;
         if purpose != Purpose::Reset
-            && let Some(answers) = self.nodes.known(checks)
+            && let Some(answers) = self.nodes.denied(checks)
         {
             self.ready.push_back((ticket, answers));
             return Ok(1);
@@ -402,9 +328,9 @@ impl BatchClient for RedisBatchClient {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
-        let mut messages = 0_usize;
+        let mut messages = 0;
         while let Some((ticket, answers)) = self.ready.pop_front() {
-            messages = messages.saturating_add(1);
+            messages += 1;
             let known = self.positions.len();
             self.positions.extend(known..answers.len().max(known));
             take(PartialReply {
@@ -417,6 +343,6 @@ impl BatchClient for RedisBatchClient {
                 stamp: None,
             });
         }
-        messages.saturating_add(self.rest.take_replies(cx, take))
+        messages + self.rest.take_replies(cx, take)
     }
 }

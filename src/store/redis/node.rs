@@ -4,6 +4,7 @@
 //! It is apart from the worker because, while the breaker is open, callers must fail at once and
 //! without a message. Only the worker changes it.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
-use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
+use crate::metrics::{Counter, Metrics, PartitionLevels, StoreMetrics};
 use crate::store::redis::cluster::{ClusterMember, Link};
 use crate::store::redis::decided_share::{DecidedShare, Undecided};
 use crate::store::redis::denial_cache::DenialCache;
@@ -20,7 +21,7 @@ use crate::store::{StoreFault, StoreNode, StoreStart};
 /// The breakers of all nodes of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
-    open_count: AtomicUsize,
+    tripped_count: AtomicUsize,
     /// Whether a probe of a server has succeeded.
     has_succeeded: AtomicBool,
     /// Whether a node could not be used.
@@ -30,7 +31,7 @@ pub(crate) struct Breakers {
 /// One server.
 pub(crate) struct Node {
     /// Its address, for messages. In a cluster it changes with the assigned node.
-    place: ArcSwap<String>,
+    address: ArcSwap<String>,
     /// Its place in a cluster; none for a single server.
     pub(crate) member: Option<ClusterMember>,
     /// The prefix of every key.
@@ -43,20 +44,21 @@ pub(crate) struct Node {
     pub(crate) shed_caller_gone: Counter,
     pub(crate) given_back: Counter,
     pub(crate) levels: Arc<PartitionLevels>,
-    pub(crate) refused: Arc<DenialCache>,
+    pub(crate) denials: Arc<DenialCache>,
+    /// Something else than the worker's calls has failed here: it looks at the node now.
+    pub(crate) doubted: Notify,
     breakers: Arc<Breakers>,
-    /// Counters of checks that were not decided, by the number of the fault.
-    undecided: Vec<Counter>,
-    /// 0 while the breaker is closed, else one more than the number of the fault that opened it.
+    /// Counters of checks that were not decided, by fault.
+    undecided: HashMap<StoreFault, Counter>,
+    /// The number of the fault that opened the breaker; 0 while it is closed.
     fault: AtomicU8,
     /// The error text of that fault, word for word.
-    words: ArcSwap<String>,
+    error_text: ArcSwap<String>,
     /// Written at the end of each call, and for batches that waited too long. Pages for people
     /// read it.
     share: Mutex<DecidedShare>,
     /// The connection, where the node is not in a cluster.
     own_link: watch::Sender<Link>,
-    doubted: Notify,
 }
 
 // === impl Node ===
@@ -64,18 +66,21 @@ pub(crate) struct Node {
 impl Node {
     #[allow(clippy::too_many_arguments)] // one of each
     pub(crate) fn new(
-        place: String,
+        address: String,
         member: Option<ClusterMember>,
         prefix: Arc<str>,
         deadline_us: u64,
         clock: Arc<dyn Clock>,
-        metrics: &crate::metrics::Metrics,
+        metrics: &Metrics,
         levels: Arc<PartitionLevels>,
-        refused: Arc<DenialCache>,
+        denials: Arc<DenialCache>,
         breakers: Arc<Breakers>,
     ) -> Self {
+        // An unassigned node slot is not a fault.
+        let is_unassigned = member.as_ref().is_some_and(|member| member.node_slot > 0);
+        let undecided = |fault: StoreFault| (fault, metrics.store.undecided(fault.name()));
         let node = Self {
-            place: ArcSwap::from_pointee(place),
+            address: ArcSwap::from_pointee(address),
             member,
             prefix,
             deadline_us,
@@ -85,37 +90,29 @@ impl Node {
             shed_caller_gone: metrics.buckets.shed_caller_gone.clone(),
             given_back: metrics.buckets.given_back.clone(),
             levels,
-            refused,
+            denials,
+            doubted: Notify::new(),
             breakers,
-            undecided: StoreFault::ALL
-                .iter()
-                .map(|fault| metrics.store.undecided(fault.name()))
-                .collect(),
+            undecided: StoreFault::all().map(undecided).collect(),
             fault: AtomicU8::new(0),
-            words: ArcSwap::from_pointee("not tried yet".to_owned()),
+            error_text: ArcSwap::from_pointee("not tried yet".to_owned()),
             share: Mutex::default(),
             own_link: watch::Sender::new(Link::Connecting),
-            doubted: Notify::new(),
         };
-        // An unassigned node slot is not a fault.
-        if node
-            .member
-            .as_ref()
-            .is_none_or(|member| member.node_slot == 0)
-        {
-            node.close(StoreFault::NotConnected);
+        if !is_unassigned {
+            node.trip(StoreFault::NotConnected);
         }
         node
     }
 
     /// The address, for messages.
-    pub(crate) fn place(&self) -> Arc<String> {
-        self.place.load_full()
+    pub(crate) fn address(&self) -> Arc<String> {
+        self.address.load_full()
     }
 
     /// Another node was assigned.
-    pub(crate) fn rename(&self, place: String) {
-        self.place.store(Arc::new(place));
+    pub(crate) fn rename(&self, address: String) {
+        self.address.store(Arc::new(address));
         *self.share() = DecidedShare::default();
     }
 
@@ -135,16 +132,6 @@ impl Node {
         }
     }
 
-    /// Asks the worker to look at the node now: something else than its calls has failed there.
-    pub(crate) fn doubt(&self) {
-        self.doubted.notify_one();
-    }
-
-    /// Ends when the node is doubted.
-    pub(crate) async fn doubted(&self) {
-        self.doubted.notified().await;
-    }
-
     /// Asks for a new topology soon.
     pub(crate) fn refresh(&self) {
         if let Some(member) = &self.member {
@@ -154,17 +141,16 @@ impl Node {
 
     /// Why the breaker is open; none when it is closed.
     pub(crate) fn fault(&self) -> Option<StoreFault> {
-        let number = self.fault.load(Ordering::Acquire).checked_sub(1)?;
-        StoreFault::ALL.get(usize::from(number)).copied()
+        StoreFault::of_number(self.fault.load(Ordering::Acquire))
     }
 
     /// Closes the breaker: calls go through from now on. Returns whether it was open.
-    pub(crate) fn open(&self) -> bool {
-        let was_not = self.fault.swap(0, Ordering::AcqRel) != 0;
-        if was_not && self.breakers.open_count.fetch_sub(1, Ordering::AcqRel) == 1 {
+    pub(crate) fn readmit(&self) -> bool {
+        let was_tripped = self.fault.swap(0, Ordering::AcqRel) != 0;
+        if was_tripped && self.breakers.tripped_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.metrics.up.set(1);
         }
-        was_not
+        was_tripped
     }
 
     /// Records that a probe succeeded.
@@ -173,26 +159,30 @@ impl Node {
     }
 
     /// Opens the breaker: no calls from now on. Returns whether it was closed.
-    pub(crate) fn close(&self, why: StoreFault) -> bool {
-        let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
-        let was = self.fault.swap(number, Ordering::AcqRel) == 0;
-        if was {
-            self.breakers.open_count.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn trip(&self, why: StoreFault) -> bool {
+        let was_closed = self.fault.swap(why.number(), Ordering::AcqRel) == 0;
+        if was_closed {
+            self.breakers.tripped_count.fetch_add(1, Ordering::AcqRel);
             self.metrics.up.set(0);
         }
-        was
+        was_closed
     }
 
     /// Counts checks that were not decided.
     pub(crate) fn count_undecided(&self, fault: StoreFault, checks: usize) {
-        if let Some(counter) = self.undecided.get(fault.number()) {
+        if let Some(counter) = self.undecided.get(&fault) {
             counter.inc_by(checks as u64);
         }
     }
 
+    /// Counts refunds that are lost.
+    pub(crate) fn lose_refunds(&self, checks: usize) {
+        self.metrics.give_backs_lost.inc_by(checks as u64);
+    }
+
     /// Keeps the last error text.
-    pub(crate) fn remember(&self, words: String) {
-        self.words.store(Arc::new(words));
+    pub(crate) fn remember_error(&self, text: String) {
+        self.error_text.store(Arc::new(text));
         self.breakers.has_failed.store(true, Ordering::Release);
     }
 
@@ -218,13 +208,13 @@ impl Node {
     }
 
     /// The state, for people.
-    pub(crate) fn words(&self) -> String {
-        let place = self.place();
+    pub(crate) fn state_text(&self) -> String {
+        let address = self.address();
         match (self.fault(), self.poor_share()) {
-            (Some(fault), _) => format!("{place}: {fault} ({})", self.words.load()),
-            (None, None) => format!("{place} answers"),
+            (Some(fault), _) => format!("{address}: {fault} ({})", self.error_text.load()),
+            (None, None) => format!("{address} answers"),
             (None, Some(Undecided { checks, of, fault })) => {
-                format!("{place} did not decide {checks} of the last {of} checks: {fault}")
+                format!("{address} did not decide {checks} of the last {of} checks: {fault}")
             }
         }
     }
@@ -232,7 +222,7 @@ impl Node {
     /// Its address, health and queue.
     pub(crate) fn inspect(&self) -> StoreNode {
         StoreNode {
-            address: self.place().to_string(),
+            address: self.address().to_string(),
             healthy: self.is_healthy(),
             queue_checks: self.levels.waiting.load(Ordering::Relaxed),
         }
@@ -244,7 +234,7 @@ impl Node {
 impl Breakers {
     /// Whether all are closed.
     pub(crate) fn are_closed(&self) -> bool {
-        self.open_count.load(Ordering::Acquire) == 0
+        self.tripped_count.load(Ordering::Acquire) == 0
     }
 
     /// Whether the store has been in use. One server that decides is enough, once others have
@@ -263,7 +253,6 @@ impl Breakers {
 pub(super) mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::metrics::Metrics;
     use crate::store::redis::cluster::Cluster;
 
     /// A node at which nothing listens.
@@ -296,12 +285,12 @@ pub(super) mod tests {
 
     fn succeeds(node: &Node) {
         node.note_success();
-        node.open();
+        node.readmit();
     }
 
     fn fails(node: &Node) {
-        node.close(StoreFault::NotConnected);
-        node.remember("refused".to_owned());
+        node.trip(StoreFault::NotConnected);
+        node.remember_error("refused".to_owned());
     }
 
     #[test]
@@ -330,9 +319,9 @@ pub(super) mod tests {
             let (breakers, nodes) = nodes(&members);
             if master_down {
                 fails(&nodes[1]);
-                nodes[0].open();
+                nodes[0].readmit();
                 // A master that left the cluster while it was down.
-                nodes[1].open();
+                nodes[1].readmit();
                 assert_eq!(breakers.start(), StoreStart::Failed);
                 fails(&nodes[1]);
             }
@@ -341,7 +330,7 @@ pub(super) mod tests {
             if !master_down {
                 assert_eq!(breakers.start(), StoreStart::Connecting);
                 succeeds(&nodes[1]);
-                nodes[0].open();
+                nodes[0].readmit();
             }
             assert_eq!(breakers.start(), StoreStart::Used);
         }

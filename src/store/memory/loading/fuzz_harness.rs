@@ -16,7 +16,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::metrics::Metrics;
 use crate::snapshot::{Block, Header, ReadError, Reader, SavedBucket, Writer, file_of};
 use crate::store::memory::{MemoryStore, PartitionWorker};
-use crate::store::memory_limits::{MemoryLimits, WhenFull};
+use crate::store::{MemoryLimits, WhenFull};
 use tollgate_limiter::{
     ALGORITHMS, Check, Hits, Key, Limit, Mark, Marks, REGISTER_MAX, State, Timestamp, Unit,
 };

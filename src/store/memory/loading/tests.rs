@@ -10,8 +10,8 @@ use crate::clock::{Clock, ManualClock};
 use crate::metrics::Metrics;
 use crate::snapshot::{Header, Writer};
 use crate::store::memory::{CopyFailed, MemoryStore};
-use crate::store::memory_limits::{MemoryLimits, WhenFull};
 use crate::store::{Deadline, PartialReply, Purpose, Store as _};
+use crate::store::{MemoryLimits, WhenFull};
 
 use tollgate_limiter::algorithm::{FixedWindow, SlidingLog};
 use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Unit};

@@ -2,9 +2,8 @@
 //!
 //! Entries are moved in the check that needs it, never those of more than two segments.
 
-use super::segment::Segment;
-use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
-use super::{MEAN_MAX, MEAN_MIN, SMALL_BLOCK_SLOTS, Table, slots_for};
+use super::segment::{BLOCK_SLOTS, Block, Segment, Slot, allocated};
+use super::{MEAN_MAX, MEAN_MIN, SMALL_BLOCK_SLOTS, Table, hash_of, slots_for};
 
 /// One block is allocated in advance per this many entries,
 const STOCKED_SHARE: usize = 2_048;
@@ -24,10 +23,10 @@ impl<S: Slot> Table<S> {
             return false;
         };
         let entries = present.len();
-        let slots = slots_for(entries.saturating_add(1));
-        let whole = whole_blocks(present.capacity()).saturating_add(self.spare.len());
-        let cost = cost_of::<S>(slots, whole).saturating_add(self.cost_of_moving(entries));
-        if self.bytes().saturating_add(cost) > bytes_max {
+        let slots = slots_for(entries + 1);
+        let whole = whole_blocks(present.capacity()) + self.spare.len();
+        let cost = cost_of::<S>(slots, whole) + self.cost_of_moving(entries);
+        if self.bytes() + cost > bytes_max {
             return false;
         }
         if whole_blocks(slots) > whole {
@@ -42,11 +41,9 @@ impl<S: Slot> Table<S> {
     fn stock(&mut self, bytes_max: usize) {
         let several = (self.len / STOCKED_SHARE).min(STOCKED_BLOCKS_MAX);
         for _ in 0..several {
-            let more = allocated::<S>(BLOCK_SLOTS).saturating_add(
-                // The list of spare blocks may double.
-                allocated::<Block<S>>(self.spare.len().saturating_mul(2).max(SPARE_BLOCKS)),
-            );
-            if self.bytes().saturating_add(more) > bytes_max {
+            // The list of spare blocks may double.
+            let list = allocated::<Block<S>>(SPARE_BLOCKS.max(2 * self.spare.len()));
+            if self.bytes() + allocated::<S>(BLOCK_SLOTS) + list > bytes_max {
                 return;
             }
             self.spare.push(block(BLOCK_SLOTS));
@@ -69,15 +66,13 @@ impl<S: Slot> Table<S> {
     /// Splits the next segment within `bytes_max`. An insertion succeeds without it too.
     pub(super) fn split(&mut self, bytes_max: usize) {
         let new = self.segments.len();
-        let scarce = self
-            .bytes()
-            .saturating_add(allocated::<S>(BLOCK_SLOTS).saturating_mul(2));
+        let scarce = self.bytes() + 2 * allocated::<S>(BLOCK_SLOTS);
         if new > 0 && scarce > bytes_max {
             return;
         }
         let mask = new.saturating_add(1).next_power_of_two().saturating_sub(1);
         let from = new & (mask >> 1);
-        let goes = |entry: &S| number(entry) & mask == new;
+        let goes = |entry: &S| hash_of(entry.key()) as usize & mask == new;
         let (entries, going, whole) = match self.segments.get(from) {
             None => (0, 0, 0),
             Some(present) => (
@@ -87,21 +82,15 @@ impl<S: Slot> Table<S> {
             ),
         };
         let (staying, going) = (slots_for(entries.saturating_sub(going)), slots_for(going));
-        let whole = whole.saturating_add(self.spare.len());
-        let headers = new.saturating_add(new / 8).saturating_add(1);
+        let whole = whole + self.spare.len();
+        let headers = new + new / 8 + 1;
         let more_headers = self.segments.len() == self.segments.capacity();
-        let cost = cost_of::<S>(staying, whole)
-            .saturating_add(cost_of::<S>(
-                going,
-                whole.saturating_sub(whole_blocks(staying)),
-            ))
-            .saturating_add(self.cost_of_moving(entries))
-            .saturating_add(if more_headers {
-                allocated::<Segment<S>>(headers)
-            } else {
-                0
-            });
-        if self.bytes().saturating_add(cost) > bytes_max {
+        let mut cost = cost_of::<S>(staying, whole) + self.cost_of_moving(entries);
+        cost += cost_of::<S>(going, whole.saturating_sub(whole_blocks(staying)));
+        if more_headers {
+            cost += allocated::<Segment<S>>(headers);
+        }
+        if self.bytes() + cost > bytes_max {
             return;
         }
         if more_headers {
@@ -121,7 +110,7 @@ impl<S: Slot> Table<S> {
         let last = self.segments.len().saturating_sub(1);
         let into = last & (mask >> 1);
         let both = [into, last].map(|segment| self.segments.get(segment).map_or(0, Segment::len));
-        let entries = both[0].saturating_add(both[1]);
+        let entries = both[0] + both[1];
         self.take_all(into, entries);
         self.take_all(last, entries);
         self.arrange(last, 0);
@@ -179,11 +168,11 @@ impl<S: Slot> Table<S> {
         if self.moving.is_empty() && self.moving.capacity() < entries {
             // The buffer for small segments is not worth keeping.
             self.moving = Vec::new();
-            self.moving = Vec::with_capacity(if entries < BLOCK_SLOTS {
-                entries
-            } else {
-                entries.next_multiple_of(BLOCK_SLOTS)
-            });
+            let capacity = match entries {
+                0..BLOCK_SLOTS => entries,
+                _ => entries.next_multiple_of(BLOCK_SLOTS),
+            };
+            self.moving = Vec::with_capacity(capacity);
         }
         if let Some(present) = self.segments.get_mut(segment) {
             self.moved = self.moved.saturating_add(present.len() as u64);
@@ -205,25 +194,21 @@ impl<S: Slot> Table<S> {
         let Some(present) = self.segments.get_mut(segment) else {
             return;
         };
-        self.in_segments = self.in_segments.saturating_sub(present.bytes());
+        self.in_segments -= present.bytes();
         let blocks = slots.div_ceil(BLOCK_SLOTS);
         let keeps = whole_blocks(slots).min(whole_blocks(present.capacity()));
         while present.blocks() > keeps {
-            match present.pop_block() {
-                Some(block) if block.len() == BLOCK_SLOTS => self.spare.push(block),
-                _ => {}
-            }
+            let block = present.pop_block();
+            self.spare
+                .extend(block.filter(|block| block.len() == BLOCK_SLOTS));
         }
         present.reserve(blocks);
         while present.blocks() < blocks {
-            let spare = if slots < BLOCK_SLOTS {
-                None
-            } else {
-                self.spare.pop()
-            };
+            let is_whole = slots >= BLOCK_SLOTS;
+            let spare = self.spare.pop_if(|_| is_whole);
             present.push_block(spare.unwrap_or_else(|| block(slots.min(BLOCK_SLOTS))));
         }
-        self.in_segments = self.in_segments.saturating_add(present.bytes());
+        self.in_segments += present.bytes();
     }
 }
 
@@ -244,15 +229,6 @@ fn cost_of<S>(slots: usize, whole: usize) -> usize {
     } else {
         0
     };
-    allocated::<S>(BLOCK_SLOTS)
-        .saturating_mul(blocks.saturating_sub(whole))
-        .saturating_add(small)
-        .saturating_add(allocated::<Block<S>>(slots.div_ceil(BLOCK_SLOTS)))
-}
-
-/// The bits that choose an entry's segment.
-fn number<S: Slot>(entry: &S) -> usize {
-    #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
-    let number = entry.key().0 as u32 as usize;
-    number
+    let more = blocks.saturating_sub(whole) * allocated::<S>(BLOCK_SLOTS);
+    more + small + allocated::<Block<S>>(slots.div_ceil(BLOCK_SLOTS))
 }

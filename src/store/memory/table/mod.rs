@@ -13,15 +13,10 @@
 //! buckets nor time.
 
 mod growth;
-mod removal;
-mod scan;
 mod segment;
-mod slot;
 
-pub(super) use self::scan::{SCAN_END, ScanCursor};
-use self::segment::Segment;
-use self::slot::Block;
-pub(super) use self::slot::{BLOCK_SLOTS, Slot, allocated};
+pub(super) use self::segment::{BLOCK_SLOTS, Slot, allocated};
+use self::segment::{Block, Segment};
 use tollgate_limiter::Key;
 
 /// The size of the only block of a small segment.
@@ -33,6 +28,13 @@ const MEAN_MAX: usize = 512;
 
 /// Segments are merged below this mean.
 const MEAN_MIN: usize = MEAN_MAX / 4;
+
+/// Where a scan is: the reversed hash from which on entries have not been visited. The end is
+/// 2^32.
+pub(super) type ScanCursor = u64;
+
+/// The cursor behind all entries.
+pub(super) const SCAN_END: ScanCursor = 1 << u32::BITS;
 
 /// A table of entries with keyed hashes as keys.
 #[derive(Debug)]
@@ -219,8 +221,7 @@ impl<S: Slot> Table<S> {
 
     /// The segment of this key.
     pub(super) fn segment_of(&self, key: Key) -> usize {
-        #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
-        let hash = key.0 as u32 as usize;
+        let hash = hash_of(key) as usize;
         let mask = self.segments.len().next_power_of_two().saturating_sub(1);
         let segment = hash & mask;
         if segment < self.segments.len() {
@@ -229,6 +230,208 @@ impl<S: Slot> Table<S> {
             hash & (mask >> 1)
         }
     }
+}
+
+// === Eviction, one segment at a time ===
+
+impl<S: Slot> Table<S> {
+    /// How many entries a segment has.
+    pub(super) fn len_of(&self, segment: usize) -> usize {
+        self.segments.get(segment).map_or(0, Segment::len)
+    }
+
+    /// The next segment that has an entry to evict. Looks at no entry.
+    pub(super) fn next_that_may_give(&mut self) -> Option<usize> {
+        if self.may_go() == 0 {
+            return None;
+        }
+        let hand = self.hand % self.segments.len().max(1);
+        let (before, from) = self.segments.split_at_checked(hand)?;
+        let mut turn = from.iter().chain(before).map(Segment::may_go);
+        let steps = turn.position(|may_go| may_go > 0)?;
+        let found = hand.saturating_add(steps) % self.segments.len().max(1);
+        self.hand = found.saturating_add(1) % self.segments.len().max(1);
+        Some(found)
+    }
+
+    /// Removes the entries of a segment whose reset has come, kept or not, and passes them to
+    /// `gone`. Returns how many. Does not look when there is known to be none.
+    pub(super) fn drop_fresh(
+        &mut self,
+        segment: usize,
+        now_us: u64,
+        fresh_at_us: impl Fn(&S) -> u64,
+        mut gone: impl FnMut(S),
+    ) -> usize {
+        let Some(present) = self.segments.get(segment) else {
+            return 0;
+        };
+        if present.may_go() == 0 && now_us < present.barren_until_us {
+            return 0;
+        }
+        let mut earliest_us = u64::MAX;
+        let dropped = self.take_each(
+            segment,
+            |entry| {
+                let at_us = fresh_at_us(entry);
+                let goes = at_us <= now_us;
+                if !goes {
+                    earliest_us = earliest_us.min(at_us);
+                }
+                goes
+            },
+            &mut gone,
+        );
+        if let Some(present) = self.segments.get_mut(segment) {
+            present.barren_until_us = earliest_us;
+        }
+        if dropped > 0 {
+            self.settle(segment);
+        }
+        dropped
+    }
+
+    /// Removes up to `most` entries of a segment that are not kept, those of the lowest rank, and
+    /// passes them to `gone`. Returns how many.
+    pub(super) fn forget(
+        &mut self,
+        segment: usize,
+        most: usize,
+        rank: impl Fn(&S) -> u64,
+        mut gone: impl FnMut(S),
+    ) -> usize {
+        let Some(present) = self.segments.get(segment) else {
+            return 0;
+        };
+        let most = most.min(present.may_go());
+        let mut ranks = std::mem::take(&mut self.ranks);
+        ranks.clear();
+        let may_go = present.entries().filter(|entry| !entry.is_kept());
+        ranks.extend(may_go.map(&rank));
+        let last = match most.checked_sub(1) {
+            Some(last) if last < ranks.len() => *ranks.select_nth_unstable(last).1,
+            _ => {
+                self.ranks = ranks;
+                return 0;
+            }
+        };
+        // There may be more entries of this rank than were asked for.
+        let below = ranks.iter().filter(|rank| **rank < last).count();
+        let mut of_last = most.saturating_sub(below);
+        self.ranks = ranks;
+        self.take_each(
+            segment,
+            |entry| {
+                if entry.is_kept() {
+                    return false;
+                }
+                match rank(entry).cmp(&last) {
+                    std::cmp::Ordering::Less => true,
+                    std::cmp::Ordering::Equal if of_last > 0 => {
+                        of_last -= 1;
+                        true
+                    }
+                    _ => false,
+                }
+            },
+            &mut gone,
+        )
+    }
+
+    /// Removes the entries of a segment for which `goes` returns true, without resizing it.
+    fn take_each(
+        &mut self,
+        segment: usize,
+        mut goes: impl FnMut(&S) -> bool,
+        gone: &mut impl FnMut(S),
+    ) -> usize {
+        let Some(capacity) = self.segments.get(segment).map(Segment::capacity) else {
+            return 0;
+        };
+        let (mut at, mut taken) = (0, 0_usize);
+        while at < capacity {
+            let place = SlotIndex { segment, slot: at };
+            match self.get(place) {
+                Some(entry) if !entry.is_free() && goes(entry) => {
+                    // The next entry moves here.
+                    gone(self.lift(place));
+                    taken = taken.saturating_add(1);
+                }
+                _ => at += 1,
+            }
+        }
+        taken
+    }
+
+    /// Frees every block that a segment does not need.
+    pub(super) fn tighten(&mut self, segment: usize) {
+        if let Some(present) = self.segments.get(segment) {
+            let slots = slots_for(present.len());
+            if slots < present.capacity() {
+                self.resize(segment, slots);
+            }
+        }
+    }
+
+    /// Returns unused memory to the allocator.
+    pub(super) fn give_back_spare(&mut self) {
+        self.spare = Vec::new();
+        self.moving = Vec::new();
+    }
+}
+
+// === Scans in steps, while the table changes between them ===
+//
+// A scan is in the order of reversed bits. Segments are numbered by the lower bits of hashes. Split
+// a segment, and its hashes, read from their lowest bit on, are two adjacent ranges; merge two, and
+// they are one. So a cursor in that order passes each hash once, whatever was split or merged
+// meanwhile.
+
+impl<S: Slot> Table<S> {
+    /// Visits the next entries: those of a segment, from the cursor on. Returns the next cursor.
+    pub(super) fn scan(&self, cursor: ScanCursor, mut visit: impl FnMut(&S)) -> ScanCursor {
+        let Ok(from) = u32::try_from(cursor) else {
+            return SCAN_END;
+        };
+        let (segment, bits) = self.segment_at(from.reverse_bits());
+        let Some(present) = self.segments.get(segment) else {
+            return SCAN_END;
+        };
+        // The segment has all hashes that agree with this one in so many lower bits.
+        let size = SCAN_END >> bits.min(u32::BITS);
+        let next = (cursor / size).saturating_add(1).saturating_mul(size);
+        let is_next = |entry: &&S| {
+            let at = ScanCursor::from(hash_of(entry.key()).reverse_bits());
+            (cursor..next).contains(&at)
+        };
+        present.entries().filter(is_next).for_each(&mut visit);
+        next
+    }
+
+    /// The segment of this hash, and how many lower bits its hashes share.
+    fn segment_at(&self, hash: u32) -> (usize, u32) {
+        let count = self.segments.len();
+        let bits = count.next_power_of_two().trailing_zeros();
+        let lower = |bits: u32| hash as usize & ((1_usize << bits) - 1);
+        let segment = lower(bits);
+        if segment >= count {
+            let bits = bits.saturating_sub(1);
+            return (lower(bits), bits);
+        }
+        let sibling = segment.saturating_add(count.next_power_of_two() / 2);
+        if bits > 0 && segment < count.next_power_of_two() / 2 && sibling >= count {
+            // It was not split yet.
+            return (segment, bits.saturating_sub(1));
+        }
+        (segment, bits)
+    }
+}
+
+/// The bits of a key that choose its segment.
+fn hash_of(key: Key) -> u32 {
+    #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
+    let hash = key.0 as u32;
+    hash
 }
 
 /// Whether another entry would be too many: nine slots in ten may be used.

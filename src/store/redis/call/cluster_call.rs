@@ -17,29 +17,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::Pipeline;
+use redis::{RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::command::{self, LOST_SCRIPT};
+use super::command::{self, LOST_SCRIPT, UNEXPECTED_REPLY};
 use super::progress::{NodeStatus, Progress};
-use super::step_reply::StepReply;
 use crate::store::StoreFault;
-use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
+use crate::store::redis::cluster::{
+    ClusterMember, REDIRECTS_MAX, Redirect, connected, pause_after_redirects, tag_of,
+};
 use crate::store::redis::connection::Connection;
-use crate::store::redis::error_class::value;
+use crate::store::redis::error_class::{ServerError, fault_of};
 use crate::store::redis::node::Node;
 use crate::store::redis::script;
 use crate::store::redis::target::Address;
 use tollgate_limiter::{Check, Timestamp};
-
-/// How many redirects of a run are followed: nodes whose views of the cluster differ may redirect
-/// to each other for a while.
-const FOLLOWS_MAX: u32 = 24;
-
-/// The longest pause before a redirected run is sent again, in milliseconds.
-const PAUSE_MS_MAX: u64 = 64;
 
 /// What a call to a cluster sends.
 pub(crate) struct ClusterCall {
@@ -62,12 +55,23 @@ struct Step {
     is_spread: bool,
     /// Whether all checks have the keys of their reservations.
     with_ledgers: bool,
+    reply: StepReply,
 }
 
-/// Runs for one node, and then its reply to each.
+/// The reply of a node to a run.
+enum StepReply {
+    /// No reply yet.
+    Nothing,
+    Outcomes(Vec<u8>),
+    Elsewhere(Redirect),
+    NoScript,
+    Error(ServerError),
+}
+
+/// Runs for one node.
 struct Round {
     address: Address,
-    steps: Vec<(Step, StepReply)>,
+    steps: Vec<Step>,
     first: bool,
 }
 
@@ -77,18 +81,14 @@ impl ClusterCall {
     /// Sends until every check has an answer.
     pub(crate) async fn ask(self, connection: Connection, address: Address) -> NodeStatus {
         let this = Arc::new(self);
-        let steps = this.first_steps();
+        let first = Round {
+            address,
+            steps: this.first_steps(),
+            first: true,
+        };
         let mut status = NodeStatus::default();
         let mut rounds = JoinSet::new();
-        let steps: Vec<_> = steps
-            .into_iter()
-            .map(|step| (step, StepReply::Nothing))
-            .collect();
-        let mut ended = Some(
-            Arc::clone(&this)
-                .round(connection, address, steps, true)
-                .await,
-        );
+        let mut ended = Some(this.send_round(first, connection).await);
         loop {
             let round = match ended.take() {
                 Some(round) => round,
@@ -100,8 +100,8 @@ impl ClusterCall {
                 },
             };
             let mut next = BTreeMap::<usize, Vec<Step>>::new();
-            for (step, came) in round.steps {
-                match came {
+            for mut step in round.steps {
+                match std::mem::replace(&mut step.reply, StepReply::Nothing) {
                     StepReply::Outcomes(bytes) => {
                         let left = this.progress.outcomes(&step.checks, &bytes);
                         this.ask_again(left, !step.is_spread, &mut next);
@@ -110,29 +110,30 @@ impl ClusterCall {
                         status.elsewhere = true;
                         this.follow(step, redirect, &round.address, &mut next);
                     }
-                    StepReply::StoreFault(fault, words) => {
-                        this.progress.fail(&step.checks, fault);
-                        if fault == StoreFault::ClusterDown {
+                    StepReply::Error(error) => {
+                        this.progress.fail(&step.checks, error.fault);
+                        if error.fault == StoreFault::ClusterDown {
                             this.member.cluster.refresh();
                         }
                         // An unserved slot is not a fault of the node.
-                        if round.first && !words.contains("not served") {
-                            status.fault.get_or_insert((fault, words));
+                        if round.first && !error.text.contains("not served") {
+                            status.error.get_or_insert(error);
                         }
                     }
                     StepReply::NoScript => {
-                        this.progress.fail(&step.checks, StoreFault::Sharded);
-                        let words = LOST_SCRIPT.to_owned();
-                        status.fault.get_or_insert((StoreFault::Sharded, words));
+                        let error = ServerError::new(StoreFault::Sharded, LOST_SCRIPT);
+                        this.progress.fail(&step.checks, error.fault);
+                        status.error.get_or_insert(error);
                     }
                     StepReply::Nothing => {
-                        this.progress
-                            .fail(&step.checks, StoreFault::UnexpectedReply);
+                        let fault = StoreFault::UnexpectedReply;
+                        this.progress.fail(&step.checks, fault);
                     }
                 }
             }
             for (node_slot, steps) in next {
-                rounds.spawn(Arc::clone(&this).round_elsewhere(node_slot, steps));
+                let this = Arc::clone(&this);
+                rounds.spawn(async move { this.round_elsewhere(node_slot, steps).await });
             }
         }
     }
@@ -143,8 +144,8 @@ impl ClusterCall {
         if !self.member.cluster.spreads(self.member.node_slot) {
             return self.tag_by_tag(all);
         }
-        let can_spread = |at: &usize| {
-            let check = self.checks.get(*at);
+        let can_spread = |index: &usize| {
+            let check = self.checks.get(*index);
             check.is_some_and(|(check, resets)| !resets && script::can_spread(check))
         };
         let (spread, others): (Vec<_>, Vec<_>) = all.partition(can_spread);
@@ -165,13 +166,20 @@ impl ClusterCall {
     ) {
         for mut step in self.tag_by_tag(left) {
             step.with_ledgers = with_ledgers;
-            let first = step.checks.first().and_then(|at| self.checks.get(*at));
-            let node_slot = first.map(|(check, _)| self.member.cluster.node_slot_of(check.key));
-            match node_slot.filter(|node_slot| *node_slot > 0) {
-                Some(node_slot) => next.entry(node_slot).or_default().push(step),
-                None => self.progress.fail(&step.checks, StoreFault::ClusterDown),
+            match self.node_slot_of(&step) {
+                0 => self.progress.fail(&step.checks, StoreFault::ClusterDown),
+                node_slot => next.entry(node_slot).or_default().push(step),
             }
         }
+    }
+
+    /// The node slot of a run's first check by now; 0 when no node serves it.
+    fn node_slot_of(&self, step: &Step) -> usize {
+        let first = step
+            .checks
+            .first()
+            .and_then(|index| self.checks.get(*index));
+        first.map_or(0, |(check, _)| self.member.cluster.node_slot_of(check.key))
     }
 
     /// One run for each hash tag of these checks. A reset has a run of its own: it removes a
@@ -199,7 +207,7 @@ impl ClusterCall {
         let cluster = &self.member.cluster;
         let now_us = self.node.clock.uptime_us();
         self.node.metrics.redirects.inc();
-        step.follows = step.follows.saturating_add(1);
+        step.follows += 1;
         let mut key_by_key = false;
         let node_slot = match redirect {
             Redirect::Moved(Some((slot, to))) => {
@@ -209,8 +217,7 @@ impl ClusterCall {
             Redirect::Moved(None) => {
                 step.asking = false;
                 cluster.refresh();
-                let first = step.checks.first().and_then(|at| self.checks.get(*at));
-                first.map(|(check, _)| cluster.node_slot_of(check.key))
+                Some(self.node_slot_of(&step))
             }
             Redirect::Ask(to) => {
                 step.asking = true;
@@ -222,7 +229,8 @@ impl ClusterCall {
                 cluster.assign_redirect_target(from, now_us)
             }
         };
-        let node_slot = node_slot.filter(|node_slot| *node_slot > 0 && step.follows <= FOLLOWS_MAX);
+        let node_slot =
+            node_slot.filter(|node_slot| *node_slot > 0 && step.follows <= REDIRECTS_MAX);
         let Some(node_slot) = node_slot else {
             self.progress.fail(&step.checks, StoreFault::ClusterDown);
             return;
@@ -250,132 +258,99 @@ impl ClusterCall {
                 by_key.entry((check.key.0, keys)).or_default().push(*at);
             }
         }
-        let steps = by_key.into_values().map(|checks| Step { checks, ..*step });
+        let steps = by_key.into_values().map(|checks| Step {
+            checks,
+            reply: StepReply::Nothing,
+            ..*step
+        });
         steps.collect()
     }
 
     /// Sends a round to the node of this slot, as soon as it is connected.
-    async fn round_elsewhere(self: Arc<Self>, node_slot: usize, steps: Vec<Step>) -> Round {
+    async fn round_elsewhere(&self, node_slot: usize, steps: Vec<Step>) -> Round {
         let follows = steps.iter().map(|step| step.follows).max().unwrap_or(0);
-        // The first redirect is followed at once: that finds a slot that has moved.
-        if let Some(doublings) = follows.checked_sub(2) {
-            let pause_ms = 1_u64.checked_shl(doublings).unwrap_or(PAUSE_MS_MAX);
-            tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
-        }
+        pause_after_redirects(follows).await;
         let cluster = &self.member.cluster;
-        let address = cluster
-            .assignment(node_slot)
-            .and_then(|assigned| assigned.borrow().clone());
-        let link = match (address.clone(), cluster.link(node_slot)) {
-            (Some(_), Some(mut link)) => {
-                let ready = link
-                    .wait_for(|link| !matches!(link, Link::Connecting))
-                    .await;
-                ready.map_or(Link::Down(StoreFault::NotConnected), |link| link.clone())
-            }
+        let address = cluster.address_of(node_slot);
+        let connection = match (&address, cluster.link(node_slot)) {
+            (Some(_), Some(link)) => connected(link).await,
             // The node was unassigned meanwhile.
-            _ => Link::Down(StoreFault::ClusterDown),
+            _ => Err(StoreFault::ClusterDown),
         };
-        let address = address.unwrap_or_else(Address::nowhere);
-        let steps: Vec<_> = steps
-            .into_iter()
-            .map(|step| (step, StepReply::Nothing))
-            .collect();
-        match link {
-            Link::Up(connection) => self.round(connection, address, steps, false).await,
-            Link::Down(fault) => Round {
-                steps: failed(steps, fault),
-                address,
-                first: false,
-            },
-            Link::Connecting => Round {
-                steps: failed(steps, StoreFault::NotConnected),
-                address,
-                first: false,
-            },
+        let mut round = Round {
+            address: address.unwrap_or_else(Address::nowhere),
+            steps,
+            first: false,
+        };
+        match connection {
+            Ok(connection) => self.send_round(round, connection).await,
+            Err(fault) => {
+                for step in &mut round.steps {
+                    step.reply = StepReply::Error(ServerError::new(fault, fault.to_string()));
+                }
+                round
+            }
         }
     }
 
     /// Sends all runs to a node in one write. If the node does not have the script, loads it and
     /// sends those runs again.
-    async fn round(
-        self: Arc<Self>,
-        mut connection: Connection,
-        address: Address,
-        mut steps: Vec<(Step, StepReply)>,
-        first: bool,
-    ) -> Round {
-        for (step, _) in &steps {
+    async fn send_round(&self, mut round: Round, mut connection: Connection) -> Round {
+        for step in &round.steps {
             self.progress.under_way(&step.checks);
         }
-        self.send(&mut connection, &address, &mut steps).await;
-        if steps
-            .iter()
-            .any(|(_, came)| matches!(came, StepReply::NoScript))
-        {
+        self.send(&mut connection, &mut round).await;
+        let lacks_script = |step: &Step| matches!(step.reply, StepReply::NoScript);
+        if round.steps.iter().any(lacks_script) {
             self.node.metrics.scripts_sent_again.inc();
-            let loaded = connection.send_packed_command(&command::load()).await;
-            match value(loaded) {
-                Ok(_) => self.send(&mut connection, &address, &mut steps).await,
+            match connection.ask(&command::load()).await {
+                Ok(_) => self.send(&mut connection, &mut round).await,
                 Err(error) => {
-                    for (_, came) in &mut steps {
-                        if matches!(came, StepReply::NoScript) {
-                            *came = StepReply::of_error(&error, &address);
-                        }
+                    for step in round.steps.iter_mut().filter(|step| lacks_script(step)) {
+                        step.reply = StepReply::of_error(&error, &round.address);
                     }
                 }
             }
         }
-        Round {
-            address,
-            steps,
-            first,
-        }
+        round
     }
 
     /// Sends the runs without a reply and records the replies.
-    async fn send(
-        &self,
-        connection: &mut Connection,
-        address: &Address,
-        steps: &mut [(Step, StepReply)],
-    ) {
-        let mut pipeline = Pipeline::new();
-        let mut replies = 0_usize;
-        let unanswered =
-            |came: &StepReply| matches!(came, StepReply::Nothing | StepReply::NoScript);
-        for (step, _) in steps.iter().filter(|(_, came)| unanswered(came)) {
+    async fn send(&self, connection: &mut Connection, round: &mut Round) {
+        let is_due =
+            |step: &&mut Step| matches!(step.reply, StepReply::Nothing | StepReply::NoScript);
+        let mut due: Vec<_> = round.steps.iter_mut().filter(is_due).collect();
+        let mut commands = Vec::new();
+        for step in &due {
             if step.asking {
-                pipeline.add_command(redis::cmd("ASKING"));
-                replies = replies.saturating_add(1);
+                commands.push(redis::cmd("ASKING"));
             }
-            let sent = |at: &usize| self.checks.get(*at).map(|(check, resets)| (check, *resets));
+            let sent = |index: &usize| {
+                let (check, resets) = self.checks.get(*index)?;
+                Some((check, *resets))
+            };
             let checks = || step.checks.iter().filter_map(sent);
-            pipeline.add_command(if step.is_spread {
+            commands.push(if step.is_spread {
                 let checks = || checks().map(|(check, _)| check);
                 command::spread_step(&self.node.prefix, self.near, checks)
             } else {
                 command::step(&self.node.prefix, self.near, step.with_ledgers, checks)
             });
-            replies = replies.saturating_add(1);
         }
-        let sent = connection.send_packed_commands(&pipeline, 0, replies).await;
-        match sent {
-            Ok(values) => {
-                let mut values = values.into_iter();
-                for (step, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
-                    if step.asking {
-                        // If the node rejects `ASKING`, it rejects the run too.
-                        drop(values.next());
-                    }
-                    *came = StepReply::of(values.next(), address);
-                }
+        let mut replies = connection.ask_all(commands).await.into_iter();
+        for step in &mut due {
+            if step.asking {
+                // If the node rejects `ASKING`, it rejects the run too.
+                drop(replies.next());
             }
-            Err(error) => {
-                for (_, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
-                    *came = StepReply::of_error(&error, address);
+            step.reply = match replies.next() {
+                Some(Ok(Value::BulkString(bytes))) => StepReply::Outcomes(bytes),
+                Some(Err(error)) => StepReply::of_error(&error, &round.address),
+                _ => {
+                    let fault = StoreFault::UnexpectedReply;
+                    StepReply::Error(ServerError::new(fault, UNEXPECTED_REPLY))
                 }
-            }
+            };
         }
     }
 }
@@ -390,16 +365,21 @@ impl Step {
             follows: 0,
             is_spread,
             with_ledgers: false,
+            reply: StepReply::Nothing,
         }
     }
 }
 
-/// Runs for a node that is not connected.
-fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepReply)> {
-    // A timeout concerns the checks that were sent. These were not.
-    let fault = fault.while_breaker_open();
-    let steps = steps.into_iter();
-    steps
-        .map(|(step, _)| (step, StepReply::StoreFault(fault, fault.to_string())))
-        .collect()
+// === impl StepReply ===
+
+impl StepReply {
+    fn of_error(error: &RedisError, asked: &Address) -> Self {
+        if let Some(redirect) = Redirect::of(error, asked) {
+            return Self::Elsewhere(redirect);
+        }
+        match fault_of(error) {
+            None => Self::NoScript,
+            Some(fault) => Self::Error(ServerError::new(fault, error.to_string())),
+        }
+    }
 }

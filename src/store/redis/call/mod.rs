@@ -14,9 +14,9 @@
 mod cluster_call;
 pub(super) mod command;
 mod progress;
-mod step_reply;
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,13 +27,13 @@ use self::cluster_call::ClusterCall;
 use self::command::{LOST_SCRIPT, Sent, UNEXPECTED_REPLY, load, step};
 use self::progress::{NodeStatus, Progress};
 use super::connection::Connection;
-use super::error_class::{ErrorClass, classify, value};
+use super::error_class::{ServerError, fault_of};
 use super::node::Node;
 use super::script::CheckTerms;
 use super::target::Address;
 use crate::metrics::Counter;
 use crate::store::queue::Batch;
-use crate::store::{CheckResult, Purpose, StoreError, StoreFault, TentativeTake};
+use crate::store::{CheckResult, Purpose, StoreError, StoreFault};
 use tollgate_limiter::{Check, Outcome};
 
 /// A batch in a call or waiting for one.
@@ -42,13 +42,13 @@ pub(super) struct CallBatch {
     /// When it must be answered, in uptime.
     pub(super) due_us: u64,
     /// For refunds, which no caller waits for: until when they are retried.
-    pub(super) gives_back_until_us: Option<u64>,
+    pub(super) refunds_until_us: Option<u64>,
 }
 
 /// Batches, and what is needed to send them.
 pub(super) struct Call {
     pub(super) node: Arc<Node>,
-    pub(super) parts: VecDeque<CallBatch>,
+    pub(super) batches: VecDeque<CallBatch>,
     /// When the call was put together, in uptime. Requests past their deadline by then are not
     /// sent.
     pub(super) began_us: u64,
@@ -57,171 +57,143 @@ pub(super) struct Call {
     /// The address of that connection, in a cluster.
     pub(super) address: Option<Address>,
     /// Refunds to retry, and until when.
-    pub(super) kept: Vec<(Vec<Check>, u64)>,
+    pub(super) kept_refunds: Vec<(Vec<Check>, u64)>,
 }
 
 /// How a call ended.
 pub(super) struct CallReport {
     /// None when it was answered in time.
-    pub(super) fault: Option<StoreFault>,
-    /// The error text of the server or of the system.
-    pub(super) words: Option<String>,
+    pub(super) error: Option<ServerError>,
     /// The number of its connection.
     pub(super) connection: u64,
     /// Refunds that were not carried out.
-    pub(super) kept: Vec<(Vec<Check>, u64)>,
+    pub(super) kept_refunds: Vec<(Vec<Check>, u64)>,
 }
 
-/// How a call is sent.
-enum CallPlan {
-    /// One script run, for these checks of the call.
-    One { command: Cmd, checks: Vec<usize> },
-    /// To a cluster.
-    ClusterCall(ClusterCall, Address),
-}
+/// Checks on their way to a server and back.
+type Asking = Pin<Box<dyn Future<Output = NodeStatus> + Send>>;
 
 // === impl Call ===
 
 impl Call {
-    /// How many checks it carries.
-    pub(super) fn checks(&self) -> usize {
-        self.parts.iter().map(|part| part.batch.checks.len()).sum()
-    }
-
     /// Sends the checks and answers every batch.
     pub(super) async fn run(mut self, connection: Connection) -> CallReport {
         let metrics = self.node.metrics.clone();
-        metrics.call_checks.observe(to_f64(self.checks() as u64));
+        let checks: usize = self
+            .batches
+            .iter()
+            .map(|part| part.batch.checks.len())
+            .sum();
+        #[allow(clippy::cast_precision_loss)] // no call has so many
+        metrics.call_checks.observe(checks as f64);
         metrics.calls_in_flight.inc();
-        let again = metrics.scripts_sent_again.clone();
-        let batches = self.parts.iter().map(|part| &part.batch);
-        let sent = batches.flat_map(|batch| self.asked_of(batch));
-        let terms: Vec<_> = sent.map(|(check, _)| CheckTerms::of(check)).collect();
-        let asked = terms.len();
+        let terms: Vec<_> = self
+            .sent()
+            .map(|(check, _)| CheckTerms::of(check))
+            .collect();
+        let sent_count = terms.len();
         let progress = Arc::new(Progress::new(terms));
-        let mut way = self.way(asked, &progress);
+        let mut asking = self.ask(sent_count, &connection, &progress);
         // Where the first batch's checks begin among the checks that were sent.
-        let mut from = 0_usize;
+        let mut from = 0;
         let mut undecided = None;
         let status = loop {
-            let (connection, again) = (connection.clone(), again.clone());
-            let asking = async {
-                match way {
-                    CallPlan::One { command, checks } => {
-                        one(&command, checks, &progress, connection, again).await
-                    }
-                    CallPlan::ClusterCall(spread, address) => spread.ask(connection, address).await,
-                }
+            let Some(due_us) = self.batches.front().map(|batch| batch.due_us) else {
+                break None;
             };
-            let mut asking = std::pin::pin!(asking);
-            let status = loop {
-                let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
-                    break None;
-                };
-                let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
-                match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
-                    Ok(status) => break Some(status),
-                    Err(_) => from = self.answer_first(from, &progress, &mut undecided),
+            let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
+            match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
+                Err(_) => from = self.answer_first(from, &progress, &mut undecided),
+                Ok(status) if status.left.iter().any(|index| *index >= from) => {
+                    asking = self.ask_again(from, status.left, &connection, &progress);
                 }
-            };
-            match status {
-                Some(status) if status.left.iter().any(|at| *at >= from) => {
-                    way = self.rest(from, status.left);
-                }
-                status => break status,
+                Ok(status) => break Some(status),
             }
         };
         metrics.calls_in_flight.dec();
         let took_us = self.node.clock.uptime_us().saturating_sub(self.began_us);
-        while !self.parts.is_empty() {
+        while !self.batches.is_empty() {
             from = self.answer_first(from, &progress, &mut undecided);
         }
         self.node.count_share(from, undecided);
-        let (fault, words) = match status {
-            Some(NodeStatus {
-                fault: Some((fault, words)),
-                ..
-            }) => (Some(fault), Some(words)),
+        let is_late = match &status {
+            Some(NodeStatus { error: Some(_), .. }) => false,
             Some(NodeStatus { elsewhere, .. }) => {
                 #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
                 metrics.call_seconds.observe(took_us as f64 / 1e6);
-                let late = took_us > self.node.deadline_us && !elsewhere;
-                (late.then_some(StoreFault::TimedOut), None)
+                took_us > self.node.deadline_us && !elsewhere
             }
-            None => (
-                progress.is_under_way().then_some(StoreFault::TimedOut),
-                None,
-            ),
+            None => progress.is_under_way(),
         };
+        let late = || ServerError::new(StoreFault::TimedOut, "it did not answer in time");
         CallReport {
-            fault,
-            words,
+            error: status
+                .and_then(|status| status.error)
+                .or(is_late.then(late)),
             connection: self.connection,
-            kept: self.kept,
+            kept_refunds: self.kept_refunds,
         }
     }
 
-    fn way(&self, asked: usize, progress: &Arc<Progress>) -> CallPlan {
+    /// The checks that are sent, each with whether it resets its bucket: those of requests whose
+    /// deadline had not passed.
+    fn sent(&self) -> impl Iterator<Item = Sent<'_>> {
+        let batches = self.batches.iter();
+        batches.flat_map(|part| sent_of(&part.batch, self.began_us))
+    }
+
+    fn ask(&self, sent_count: usize, connection: &Connection, progress: &Arc<Progress>) -> Asking {
         let near = self.node.clock.now();
-        let checks = || {
-            let batches = self.parts.iter().map(|part| &part.batch);
-            batches.flat_map(|batch| self.asked_of(batch))
-        };
-        match (&self.node.member, &self.address) {
-            (Some(member), Some(address)) => {
-                let spread = ClusterCall {
-                    node: Arc::clone(&self.node),
-                    member: member.clone(),
-                    checks: checks()
-                        .map(|(check, resets)| (check.clone(), resets))
-                        .collect(),
-                    near,
-                    progress: Arc::clone(progress),
-                };
-                CallPlan::ClusterCall(spread, address.clone())
-            }
-            _ => CallPlan::One {
-                command: step(&self.node.prefix, near, false, checks),
-                checks: (0..asked).collect(),
-            },
+        if let (Some(member), Some(address)) = (&self.node.member, &self.address) {
+            let checks = self.sent().map(|(check, resets)| (check.clone(), resets));
+            let cluster_call = ClusterCall {
+                node: Arc::clone(&self.node),
+                member: member.clone(),
+                checks: checks.collect(),
+                near,
+                progress: Arc::clone(progress),
+            };
+            return Box::pin(cluster_call.ask(connection.clone(), address.clone()));
         }
+        let command = step(&self.node.prefix, near, false, || self.sent());
+        self.ask_server(command, (0..sent_count).collect(), connection, progress)
     }
 
-    /// The run for the checks that a single server has left, with the keys of their reservations.
+    /// Asks a single server for the checks that it has left, with the keys of their reservations.
     /// The checks of the first batch begin at `from`.
-    fn rest(&self, from: usize, mut left: Vec<usize>) -> CallPlan {
-        left.retain(|at| *at >= from);
-        let batches = || self.parts.iter().map(|part| &part.batch);
-        let numbered = || (from..).zip(batches().flat_map(|batch| self.asked_of(batch)));
+    fn ask_again(
+        &self,
+        from: usize,
+        mut left: Vec<usize>,
+        connection: &Connection,
+        progress: &Arc<Progress>,
+    ) -> Asking {
+        left.retain(|index| *index >= from);
         let checks = || {
-            let left = numbered().filter(|(at, _)| left.binary_search(at).is_ok());
+            let numbered = (from..).zip(self.sent());
+            let left = numbered.filter(|(index, _)| left.binary_search(index).is_ok());
             left.map(|(_, sent)| sent)
         };
-        CallPlan::One {
-            command: step(&self.node.prefix, self.node.clock.now(), true, checks),
-            checks: left,
-        }
+        let command = step(&self.node.prefix, self.node.clock.now(), true, checks);
+        self.ask_server(command, left, connection, progress)
     }
 
-    /// The checks of a batch that are sent: those of requests whose deadline had not passed.
-    fn asked_of<'b>(&self, batch: &'b Batch) -> impl Iterator<Item = Sent<'b>> {
-        let began_us = self.began_us;
-        let mut rest = batch.checks.as_slice();
-        batch.requests.iter().flat_map(move |request| {
-            let (own, others) = rest.split_at(request.checks.min(rest.len()));
-            rest = others;
-            let sent = if request.deadline.passed(began_us) {
-                &[]
-            } else {
-                own
-            };
-            sent.iter()
-                .map(|check| (check, request.purpose == Purpose::Reset))
-        })
-    }
-
-    fn asked(&self, batch: &Batch) -> usize {
-        self.asked_of(batch).count()
+    fn ask_server(
+        &self,
+        command: Cmd,
+        checks: Vec<usize>,
+        connection: &Connection,
+        progress: &Arc<Progress>,
+    ) -> Asking {
+        let scripts_sent_again = self.node.metrics.scripts_sent_again.clone();
+        let (connection, progress) = (connection.clone(), Arc::clone(progress));
+        Box::pin(run_script(
+            command,
+            checks,
+            connection,
+            progress,
+            scripts_sent_again,
+        ))
     }
 
     /// Answers the first batch with what is known by now, and adds up the checks that were not
@@ -233,31 +205,31 @@ impl Call {
         progress: &Progress,
         undecided: &mut Option<(usize, StoreFault)>,
     ) -> usize {
-        let Some(part) = self.parts.pop_front() else {
+        let Some(part) = self.batches.pop_front() else {
             return from;
         };
-        let to = from.saturating_add(self.asked(&part.batch));
+        let to = from + sent_of(&part.batch, self.began_us).count();
         let answers = progress.answers(from, to);
         for fault in answers.iter().filter_map(|answer| answer.err()) {
             let before = undecided.map_or(0, |(checks, _)| checks);
-            *undecided = Some((before.saturating_add(1), fault));
+            *undecided = Some((before + 1, fault));
         }
-        self.answer(part, &mut answers.into_iter());
+        let now_us = self.node.clock.uptime_us();
+        let mut answers = answers.into_iter();
+        match part.refunds_until_us {
+            Some(until_us) => self.end_refunds(part, answers, now_us, until_us),
+            None => self.answer(part, &mut answers, now_us),
+        }
         to
     }
 
     /// Answers a batch.
     fn answer(
-        &mut self,
+        &self,
         mut part: CallBatch,
         outcomes: &mut impl Iterator<Item = Result<Outcome, StoreFault>>,
+        now_us: u64,
     ) {
-        let now_us = self.node.clock.uptime_us();
-        if let Some(until_us) = part.gives_back_until_us {
-            self.conclude_give_back(&part.batch.checks, outcomes, now_us, until_us);
-            self.node.send_back(part);
-            return;
-        }
         let Batch {
             requests,
             checks,
@@ -276,109 +248,95 @@ impl Call {
                 continue;
             }
             let before = answers.len();
-            answers.extend(
-                own.iter()
-                    .map(|check| self.node.answer_of(check, outcomes.next(), now_us)),
-            );
+            for check in own {
+                let outcome = outcomes.next().unwrap_or(Err(StoreFault::InvalidBucket));
+                answers.push(self.node.answer_of(check, outcome, now_us));
+            }
+            let decided = answers.get(before..).unwrap_or_default();
             if request.purpose == Purpose::Reset {
-                let decided = answers.get(before..).unwrap_or_default();
                 for (check, answer) in own.iter().zip(decided) {
-                    self.node.refused.reset(check, answer.as_ref().ok(), now_us);
+                    self.node.denials.reset(check, answer.as_ref().ok(), now_us);
                 }
             }
-            if request.purpose == Purpose::DecideTentatively
-                && let Some(store) = refund_sink
-            {
-                let decided = answers.get(before..).unwrap_or_default();
-                request.tentative = Some(TentativeTake::new(
-                    Arc::clone(store),
-                    own.iter().zip(decided),
-                ));
-            }
+            request.keep_tentative(refund_sink.as_ref(), own, decided);
         }
-        self.node.send_back(part);
+        self.node.send_back(part.batch);
     }
 
     /// Counts the refunds that were carried out, and keeps those that were not and can be retried.
-    fn conclude_give_back(
+    fn end_refunds(
         &mut self,
-        checks: &[Check],
-        outcomes: &mut impl Iterator<Item = Result<Outcome, StoreFault>>,
+        part: CallBatch,
+        outcomes: impl Iterator<Item = Result<Outcome, StoreFault>>,
         now_us: u64,
         until_us: u64,
     ) {
         let mut kept = Vec::new();
-        for (check, outcome) in checks.iter().zip(outcomes) {
-            match outcome {
-                Ok(outcome) => {
-                    self.node.given_back.inc();
-                    self.node.refused.see(check, &outcome, now_us);
+        for (refund, outcome) in part.batch.checks.iter().zip(outcomes) {
+            match self.node.answer_of(refund, outcome, now_us) {
+                Ok(_) => self.node.given_back.inc(),
+                Err(StoreError::Unavailable(fault)) if fault.lets_refunds_retry() => {
+                    kept.push(refund.clone());
                 }
-                Err(fault) => {
-                    self.node.count_undecided(fault, 1);
-                    if fault.outcome_unknown() {
-                        self.node.metrics.unknown_outcomes.inc();
-                    }
-                    // What is not a bucket now is not one later either.
-                    if fault.outcome_unknown() || fault == StoreFault::InvalidBucket {
-                        self.node.metrics.give_backs_lost.inc();
-                    } else {
-                        kept.push(check.clone());
-                    }
-                }
+                Err(_) => self.node.lose_refunds(1),
             }
         }
         if !kept.is_empty() {
-            self.kept.push((kept, until_us));
+            self.kept_refunds.push((kept, until_us));
         }
+        self.node.send_back(part.batch);
     }
 }
 
-/// Sends one script run to one server.
-async fn one(
-    command: &Cmd,
+/// The checks of a batch that are sent by a call that began then.
+fn sent_of(batch: &Batch, began_us: u64) -> impl Iterator<Item = Sent<'_>> {
+    let mut rest = batch.checks.as_slice();
+    batch.requests.iter().flat_map(move |request| {
+        let (own, others) = rest.split_at(request.checks.min(rest.len()));
+        rest = others;
+        let is_sent = !request.deadline.passed(began_us);
+        let sent = if is_sent { own } else { &[] };
+        sent.iter()
+            .map(|check| (check, request.purpose == Purpose::Reset))
+    })
+}
+
+/// Sends one script run to one server. If the server does not have the script, loads it and sends
+/// the run again: nothing ran.
+async fn run_script(
+    command: Cmd,
     checks: Vec<usize>,
-    progress: &Progress,
     mut connection: Connection,
-    again: Counter,
+    progress: Arc<Progress>,
+    scripts_sent_again: Counter,
 ) -> NodeStatus {
     progress.under_way(&checks);
-    let reply = value(connection.send_packed_command(command).await);
-    let reply = match reply {
-        Err(error) if classify(&error) == ErrorClass::NoScript => {
-            // Nothing ran.
-            again.inc();
-            match value(connection.send_packed_command(&load()).await) {
-                Ok(_) => value(connection.send_packed_command(command).await),
-                Err(error) => Err(error),
-            }
+    let mut reply = connection.ask(&command).await;
+    if reply.as_ref().is_err_and(|error| fault_of(error).is_none()) {
+        scripts_sent_again.inc();
+        reply = connection.ask(&load()).await;
+        if reply.is_ok() {
+            reply = connection.ask(&command).await;
         }
-        reply => reply,
-    };
-    let (fault, words) = match reply {
+    }
+    let error = match reply {
         Ok(Value::BulkString(bytes)) => {
             return NodeStatus {
                 left: progress.outcomes(&checks, &bytes),
                 ..NodeStatus::default()
             };
         }
-        Ok(_) => (StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
-        Err(error) => match classify(&error) {
-            ErrorClass::Fault(fault) => (fault, error.to_string()),
-            ErrorClass::NoScript => (StoreFault::Sharded, LOST_SCRIPT.to_owned()),
+        Ok(_) => ServerError::new(StoreFault::UnexpectedReply, UNEXPECTED_REPLY),
+        Err(error) => match fault_of(&error) {
+            Some(fault) => ServerError::new(fault, error.to_string()),
+            None => ServerError::new(StoreFault::Sharded, LOST_SCRIPT),
         },
     };
-    progress.fail(&checks, fault);
+    progress.fail(&checks, error.fault);
     NodeStatus {
-        fault: Some((fault, words)),
+        error: Some(error),
         ..NodeStatus::default()
     }
-}
-
-fn to_f64(count: u64) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // no call has so many
-    let count = count as f64;
-    count
 }
 
 // === impl Node ===
@@ -388,12 +346,12 @@ impl Node {
     fn answer_of(
         &self,
         check: &Check,
-        outcome: Option<Result<Outcome, StoreFault>>,
+        outcome: Result<Outcome, StoreFault>,
         now_us: u64,
     ) -> CheckResult {
-        match outcome.unwrap_or(Err(StoreFault::InvalidBucket)) {
+        match outcome {
             Ok(outcome) => {
-                self.refused.see(check, &outcome, now_us);
+                self.denials.see(check, &outcome, now_us);
                 Ok(outcome)
             }
             Err(fault) => {
@@ -407,17 +365,16 @@ impl Node {
     }
 
     /// Answers a batch that was not sent with a fault.
-    pub(super) fn undecided(&self, mut part: CallBatch, fault: StoreFault) {
-        let checks = part.batch.checks.len();
-        self.count_undecided(fault, checks);
-        part.batch.answer_all(&StoreError::Unavailable(fault));
-        self.send_back(part);
+    pub(super) fn undecided(&self, mut batch: Box<Batch>, fault: StoreFault) {
+        self.count_undecided(fault, batch.checks.len());
+        batch.answer_all(&StoreError::Unavailable(fault));
+        self.send_back(batch);
     }
 
     /// Sends an answered batch back and frees its space in the queue.
-    pub(super) fn send_back(&self, part: CallBatch) {
-        let checks = part.batch.checks.len();
+    pub(super) fn send_back(&self, batch: Box<Batch>) {
+        let checks = batch.checks.len();
         self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
-        part.batch.send_back();
+        batch.send_back();
     }
 }

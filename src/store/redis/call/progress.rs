@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::store::StoreFault;
+use crate::store::redis::error_class::ServerError;
 use crate::store::redis::script::{self, CheckTerms};
 use tollgate_limiter::Outcome;
 
@@ -13,7 +14,7 @@ use tollgate_limiter::Outcome;
 #[derive(Debug, Default)]
 pub(crate) struct NodeStatus {
     /// None when the server is well.
-    pub(crate) fault: Option<(StoreFault, String)>,
+    pub(crate) error: Option<ServerError>,
     /// Whether other nodes were asked too. Their time does not count against this one.
     pub(crate) elsewhere: bool,
     /// The checks of which a single server wants the keys of reservations. Nothing ran for them.
@@ -87,7 +88,7 @@ impl Progress {
                 continue;
             };
             *place = if let Some(outcome) = outcome {
-                Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket))
+                Stage::Done(outcome)
             } else {
                 left.push(*at);
                 Stage::Waiting

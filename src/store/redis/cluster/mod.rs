@@ -1,11 +1,5 @@
 //! A Redis cluster: which node serves which bucket.
 //!
-//! | file | what |
-//! | --- | --- |
-//! | `slot` | the slot of a hash tag |
-//! | `topology` | which node serves which slots, as a node reports it |
-//! | `redirect` | where a node redirects a call for a slot that it does not serve |
-//!
 //! A bucket's hash tag, one of 256, has a slot, and the slot has a master. A master is assigned to
 //! a *node slot*, which has a queue, a worker and a [`Node`](super::node::Node). All node slots are
 //! made at start and sleep while no node is assigned. So a node that joins or leaves changes a
@@ -16,22 +10,20 @@
 //!
 //! Redis replicas are not used, and a call that may have run is not sent again.
 
-mod redirect;
-mod slot;
 mod topology;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
+use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
-pub(super) use self::redirect::Redirect;
-use self::slot::{slot_of, slots_of_tags};
 pub(super) use self::topology::Topology;
 use super::connection::Connection;
 use super::key;
 use super::target::Address;
-use crate::store::{RefundSink, StoreFault};
+use crate::store::{Refund, RefundSink, StoreFault};
 use tollgate_limiter::{Check, Key};
 
 /// How many node slots a cluster has: as many as there are hash tags.
@@ -42,6 +34,16 @@ const REPLICAS_ROUTE: usize = 256;
 
 /// The route of leases of rates.
 const RATE_LEASE_ROUTE: usize = 257;
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// How many redirects of a run are followed: nodes whose views of the cluster differ may redirect
+/// to each other for a while.
+pub(super) const REDIRECTS_MAX: u32 = 24;
+
+/// The longest pause before a redirected run is sent again, in milliseconds.
+const PAUSE_MS_MAX: u64 = 64;
 
 /// How long a redirect target keeps its node slot, in microseconds.
 const REDIRECT_TARGET_KEPT_US: u64 = 30_000_000;
@@ -57,12 +59,15 @@ pub(super) struct Cluster {
     node_slots: Vec<NodeSlot>,
     /// The state of each node slot. The lock is held for short look-ups only.
     taken: Mutex<Vec<SlotState>>,
-    wanted: Notify,
-    /// Takes refunds for nodes that serve the slot by now.
-    back: OnceLock<Weak<dyn RefundSink>>,
+    /// A new topology is wanted.
+    pub(super) wanted: Notify,
+    /// Takes refunds for nodes that serve the slot by now. Set once, when the store is built; weak,
+    /// so that workers end when no caller is left.
+    pub(super) refund_sink: OnceLock<Weak<dyn RefundSink>>,
 }
 
 /// A place for one node.
+#[derive(Default)]
 struct NodeSlot {
     /// The assigned node; none when it should leave.
     assigned: watch::Sender<Option<Address>>,
@@ -81,14 +86,27 @@ enum SlotState {
 }
 
 /// The connection to a node, for calls that were redirected to it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) enum Link {
     /// It is being made.
+    #[default]
     Connecting,
     /// It is connected.
     Up(Connection),
     /// It cannot be reached.
     Down(StoreFault),
+}
+
+/// Where to send a call instead: its slot belongs, or will belong, to another node. Nothing has run,
+/// so the call may be sent again. An unserved slot (`CLUSTERDOWN`) is not a redirect.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Redirect {
+    /// Another node serves the slot from now on; none when the node did not name it.
+    Moved(Option<(u16, Address)>),
+    /// The slot migrates to another node, which has this key or will create it.
+    Ask(Option<Address>),
+    /// The slot migrates, and the call's keys are on both nodes.
+    TryAgain,
 }
 
 /// The place of a [`Node`](super::node::Node) in a cluster.
@@ -129,10 +147,10 @@ impl Cluster {
         Self {
             routes: slots.iter().map(|_| AtomicU16::new(0)).collect(),
             slots,
-            node_slots: (0..NODES_MAX).map(|_| NodeSlot::new()).collect(),
+            node_slots: (0..NODES_MAX).map(|_| NodeSlot::default()).collect(),
             taken: Mutex::new(vec![SlotState::Free; NODES_MAX]),
             wanted: Notify::new(),
-            back: OnceLock::new(),
+            refund_sink: OnceLock::new(),
         }
     }
 
@@ -148,9 +166,7 @@ impl Cluster {
 
     fn node_slot_of_route(&self, route: usize) -> usize {
         let node_slot = self.routes.get(route);
-        node_slot.map_or(0, |node_slot| {
-            usize::from(node_slot.load(Ordering::Acquire))
-        })
+        node_slot.map_or(0, |node_slot| node_slot.load(Ordering::Acquire).into())
     }
 
     /// The steps of a probe of this slot's node.
@@ -199,14 +215,14 @@ impl Cluster {
         self.wanted.notify_one();
     }
 
-    /// Ends when a new topology is requested.
-    pub(super) async fn wanted(&self) {
-        self.wanted.notified().await;
-    }
-
     /// The node that is assigned to this slot, and later ones.
     pub(super) fn assignment(&self, node_slot: usize) -> Option<watch::Receiver<Option<Address>>> {
         Some(self.node_slot(node_slot)?.assigned.subscribe())
+    }
+
+    /// The address of the node that is assigned to this slot now.
+    pub(super) fn address_of(&self, node_slot: usize) -> Option<Address> {
+        self.node_slot(node_slot)?.assigned.borrow().clone()
     }
 
     /// The link to the node of this slot.
@@ -249,7 +265,7 @@ impl Cluster {
         self.assign(&mut self.taken(), address, until_us)
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, Vec<SlotState>> {
+    fn taken(&self) -> MutexGuard<'_, Vec<SlotState>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -334,15 +350,11 @@ impl Cluster {
     /// The assigned nodes and their node slots.
     pub(super) fn assigned(&self) -> Vec<(usize, Address)> {
         let taken = self.taken();
-        let assigned = taken
-            .iter()
-            .zip(1_usize..)
-            .filter_map(|(taken, node_slot)| {
-                let SlotState::Assigned(address, _) = taken else {
-                    return None;
-                };
-                Some((node_slot, address.clone()))
-            });
+        let numbered = (1..).zip(taken.iter());
+        let assigned = numbered.filter_map(|(node_slot, state)| match state {
+            SlotState::Assigned(address, _) => Some((node_slot, address.clone())),
+            SlotState::Free | SlotState::Draining(_) => None,
+        });
         assigned.collect()
     }
 
@@ -351,19 +363,14 @@ impl Cluster {
         self.assigned().len()
     }
 
-    /// Sets where refunds go that no node here can carry out.
-    pub(super) fn set_refund_sink(&self, way: Weak<dyn RefundSink>) {
-        // Set once, when the store is built.
-        let _ = self.back.set(way);
-    }
-
     /// Sends refunds to the nodes that serve their slots by now. Returns false when the store is
     /// gone.
-    pub(super) fn give_back(&self, checks: Vec<Check>) -> bool {
-        let Some(back) = self.back.get().and_then(Weak::upgrade) else {
+    pub(super) fn refund(&self, checks: Vec<Check>) -> bool {
+        let Some(sink) = self.refund_sink.get().and_then(Weak::upgrade) else {
             return false;
         };
-        back.refund(checks);
+        let refunds = checks.into_iter().map(|check| Refund { check, order: 0 });
+        sink.refund(refunds.collect());
         true
     }
 }
@@ -374,14 +381,67 @@ pub(super) fn tag_of(key: Key) -> u8 {
     tag
 }
 
-// === impl NodeSlot ===
+/// The slot of a hash tag, or of a key without one: the CRC16 (XMODEM) of its text. The callers
+/// know their hash tags, so no key is searched for one.
+fn slot_of(text: &[u8]) -> u16 {
+    let crc = text.iter().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    crc % SLOTS
+}
 
-impl NodeSlot {
-    fn new() -> Self {
-        Self {
-            assigned: watch::Sender::new(None),
-            link: watch::Sender::new(Link::Connecting),
-            spreads: AtomicBool::new(false),
+/// The slot of each hash tag, `00` to `ff`.
+fn slots_of_tags() -> Vec<u16> {
+    let slots = (0..=u8::MAX).map(|tag| slot_of(format!("{tag:02x}").as_bytes()));
+    slots.collect()
+}
+
+/// The connection of a link, as soon as it is made.
+pub(super) async fn connected(mut link: watch::Receiver<Link>) -> Result<Connection, StoreFault> {
+    let ready = link.wait_for(|link| !matches!(link, Link::Connecting));
+    match ready.await.as_deref() {
+        Ok(Link::Up(connection)) => Ok(connection.clone()),
+        // A timeout concerns what was sent. What waits here was not.
+        Ok(Link::Down(fault)) => Err(fault.while_breaker_open()),
+        Ok(Link::Connecting) | Err(_) => Err(StoreFault::NotConnected),
+    }
+}
+
+/// Waits before what was redirected so often is sent again. The first redirect is followed at once:
+/// that finds a slot that has moved.
+pub(super) async fn pause_after_redirects(redirects: u32) {
+    if let Some(doublings) = redirects.checked_sub(2) {
+        let pause_ms = 1_u64.checked_shl(doublings).unwrap_or(PAUSE_MS_MAX);
+        tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
+    }
+}
+
+// === impl Redirect ===
+
+impl Redirect {
+    /// The redirect in an error of the node at `asked`; none when it is another error.
+    pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
+        Self::of_code(error.code()?, error.detail().unwrap_or_default(), asked)
+    }
+
+    fn of_code(code: &str, detail: &str, asked: &Address) -> Option<Self> {
+        let named = || {
+            let mut words = detail.split_ascii_whitespace();
+            let slot = words.next()?.parse().ok()?;
+            Some((slot, Address::reported_by(words.next()?, asked)?))
+        };
+        match code {
+            "MOVED" => Some(Self::Moved(named())),
+            "ASK" => Some(Self::Ask(named().map(|(_, address)| address))),
+            "TRYAGAIN" => Some(Self::TryAgain),
+            _ => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the assignment of nodes to node slots.
+//! Tests of slots, redirects and the assignment of nodes to node slots.
 
 use redis::Value;
 
@@ -112,4 +112,52 @@ fn node_slots_are_bounded() {
     assert_eq!(cluster.nodes(), NODES_MAX);
     let (first, count) = cluster.adopt(&even(&[1, 300]), 0);
     assert!(first.is_some() && count > 100, "{count}");
+}
+
+#[test]
+fn a_redirection_names_a_server_and_a_slot() {
+    let asked = Address::Tcp("asked".to_owned(), 1);
+    let of = |code, detail| Redirect::of_code(code, detail, &asked);
+    let other = Address::Tcp("10.0.0.2".to_owned(), 7);
+    assert_eq!(
+        of("MOVED", "3999 10.0.0.2:7"),
+        Some(Redirect::Moved(Some((3999, other.clone()))))
+    );
+    assert_eq!(
+        of("ASK", "3999 10.0.0.2:7"),
+        Some(Redirect::Ask(Some(other)))
+    );
+    let same_host = Address::Tcp("asked".to_owned(), 7);
+    assert_eq!(of("ASK", "3999 :7"), Some(Redirect::Ask(Some(same_host))));
+    assert_eq!(of("MOVED", "3999 ?:7"), Some(Redirect::Moved(None)));
+    let unstable = "Multiple keys request during rehashing of slot";
+    assert_eq!(of("TRYAGAIN", unstable), Some(Redirect::TryAgain));
+    assert_eq!(of("CLUSTERDOWN", "The cluster is down"), None);
+}
+
+#[test]
+fn slots_equal_those_of_redis() {
+    // As `CLUSTER KEYSLOT` returns them.
+    assert_eq!(slot_of(b"123456789"), 12_739);
+    assert_eq!(slot_of(b"tg:replicas"), 6_831);
+    assert_eq!(slot_of(b"quota"), 1_703);
+    assert_eq!(slot_of(b""), 0);
+}
+
+#[test]
+fn every_tag_has_a_slot_of_its_own_and_they_spread() {
+    let slots = slots_of_tags();
+    let different: std::collections::BTreeSet<_> = slots.iter().collect();
+    assert_eq!(different.len(), 256);
+    for masters in [3_u16, 6, 16] {
+        let mut tags = vec![0; usize::from(masters)];
+        for slot in &slots {
+            tags[usize::from(slot / (SLOTS / masters + 1))] += 1;
+        }
+        let even = 256 / u32::from(masters);
+        let uneven = tags
+            .iter()
+            .any(|tags| *tags < even / 2 || *tags > even * 3 / 2);
+        assert!(!uneven, "{masters}: {tags:?}");
+    }
 }

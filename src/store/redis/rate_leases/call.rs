@@ -9,25 +9,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Value};
 use tokio::sync::Semaphore;
 
 use super::command;
 use crate::metrics::StoreMetrics;
 use crate::store::StoreFault;
 use crate::store::rate_leases::{RateLeaseRequest, RateLeaseResult};
-use crate::store::redis::cluster::{Cluster, Link, Redirect};
+use crate::store::redis::cluster::{
+    Cluster, REDIRECTS_MAX, Redirect, connected, pause_after_redirects,
+};
 use crate::store::redis::connection::Connection;
-use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
-
-/// How many rounds a call may have: nodes whose views of the cluster differ may redirect to each
-/// other for a while.
-const ROUNDS_MAX: u32 = 24;
-
-/// The longest pause before a round, in milliseconds.
-const PAUSE_MS_MAX: u64 = 64;
 
 /// What all calls have in common.
 pub(super) struct Shared {
@@ -79,7 +73,10 @@ impl<'s> Call<'s> {
             let state = if command::is_within_bounds(request) {
                 State::Due
             } else {
-                tracing::error!("this is a defect in tollgate: a lease of a rate is out of bounds");
+                tracing::error!(
+                    target: "tollgate::store::redis::rate_leases::call",
+                    "this is a defect in tollgate: a lease of a rate is out of bounds"
+                );
                 State::Answered(Err(StoreFault::UnexpectedReply))
             };
             Exchange {
@@ -98,12 +95,8 @@ impl<'s> Call<'s> {
 
     /// Sends until every exchange has an answer.
     pub(super) async fn run(&mut self) {
-        for round in 0..ROUNDS_MAX {
-            // The first redirect is followed at once: that finds a slot that has moved.
-            if let Some(doublings) = round.checked_sub(2) {
-                let pause_ms = 1_u64.checked_shl(doublings).unwrap_or(PAUSE_MS_MAX);
-                tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
-            }
+        for round in 0..REDIRECTS_MAX {
+            pause_after_redirects(round).await;
             let importing = |exchange: &Exchange| match exchange.state {
                 State::Importing(node_slot) => Some(node_slot),
                 _ => None,
@@ -128,14 +121,12 @@ impl<'s> Call<'s> {
             None => StoreFault::NotConnected,
             Some(_) => StoreFault::QueueTimeout,
         };
-        let results = self
-            .exchanges
-            .into_iter()
-            .map(|exchange| match exchange.state {
-                State::Answered(result) => result,
-                State::Sent => Err(StoreFault::TimedOut),
-                State::Due | State::Importing(_) => Err(not_sent),
-            });
+        let exchanges = self.exchanges.into_iter();
+        let results = exchanges.map(|exchange| match exchange.state {
+            State::Answered(result) => result,
+            State::Sent => Err(StoreFault::TimedOut),
+            State::Due | State::Importing(_) => Err(not_sent),
+        });
         let results: Vec<RateLeaseResult> = results.collect();
         let mut faults = results.iter().filter_map(|result| result.as_ref().err());
         // What concerns one bucket says nothing about the node.
@@ -145,7 +136,7 @@ impl<'s> Call<'s> {
             if fault == StoreFault::ClusterDown {
                 node.refresh();
             } else {
-                node.doubt();
+                node.doubted.notify_one();
             }
         }
         (results, failed)
@@ -173,70 +164,59 @@ impl<'s> Call<'s> {
             }
         };
         self.node = self.shared.nodes.get(node_slot).cloned();
-        let mut pipeline = Pipeline::new();
+        let mut commands = Vec::new();
         let loads_script = self.lacks_script == Some(node_slot);
-        let mut replies = usize::from(loads_script);
         if loads_script {
             self.lacks_script = None;
             self.shared.metrics.scripts_sent_again.inc();
-            pipeline.add_command(command::load());
+            commands.push(command::load());
         }
         for exchange in &mut due {
             if importing {
-                pipeline.add_command(redis::cmd("ASKING"));
-                replies = replies.saturating_add(1);
+                commands.push(redis::cmd("ASKING"));
             }
-            pipeline.add_command(exchange.command.clone());
-            replies = replies.saturating_add(1);
+            commands.push(exchange.command.clone());
             exchange.state = State::Sent;
         }
-        let came = connection.send_packed_commands(&pipeline, 0, replies).await;
-        let mut came = came.map(Vec::into_iter);
-        // In place of a reply, the error that the whole write has.
-        let mut next = || match &mut came {
-            Ok(values) => value(Ok(values.next().unwrap_or(Value::Nil))),
-            Err(error) => Err(error.clone()),
-        };
-        let loaded = loads_script.then(&mut next);
+        let mut replies = connection.ask_all(commands).await.into_iter();
+        let loaded = if loads_script { replies.next() } else { None };
         for exchange in due {
             if importing {
                 // If the node rejects `ASKING`, it rejects the run too.
-                drop(next());
+                drop(replies.next());
             }
-            let error = match next() {
+            let error = match replies.next().unwrap_or(Ok(Value::Nil)) {
                 Ok(reply) => {
                     exchange.state = State::Answered(command::lease(reply));
                     continue;
                 }
                 Err(error) => error,
             };
-            let redirect = self.shared.cluster.as_ref();
-            let redirect = redirect.and_then(|_| Redirect::of(&error, &address));
-            exchange.state = if let Some(redirect) = redirect {
-                self.redirected = true;
-                self.shared.follow(redirect)
-            } else {
-                match (command::fault_of(&error), &loaded) {
-                    (Some(fault), _) => State::Answered(Err(fault)),
+            let cluster = self.shared.cluster.as_ref();
+            let redirect = cluster.and_then(|_| Redirect::of(&error, &address));
+            exchange.state = match (redirect, command::exchange_fault_of(&error), &loaded) {
+                (Some(redirect), ..) => {
+                    self.redirected = true;
+                    self.shared.follow(redirect)
+                }
+                (None, Some(fault), _) => State::Answered(Err(fault)),
+                (None, None, Some(Err(error))) => {
                     // The node does not take the script.
-                    (None, Some(Err(error))) => State::Answered(Err(refusal(error))),
-                    (None, _) => {
-                        self.lacks_script = Some(node_slot);
-                        if importing {
-                            State::Importing(node_slot)
-                        } else {
-                            State::Due
-                        }
+                    let fault =
+                        command::exchange_fault_of(error).unwrap_or(StoreFault::UnexpectedReply);
+                    State::Answered(Err(fault))
+                }
+                (None, None, _) => {
+                    self.lacks_script = Some(node_slot);
+                    if importing {
+                        State::Importing(node_slot)
+                    } else {
+                        State::Due
                     }
                 }
             };
         }
     }
-}
-
-/// Why a node did not load the script.
-fn refusal(error: &RedisError) -> StoreFault {
-    command::fault_of(error).unwrap_or(StoreFault::UnexpectedReply)
 }
 
 /// The connection to the node of this node slot, as soon as there is one, and the node's address.
@@ -246,26 +226,15 @@ async fn connection(
 ) -> Result<(Connection, Address), StoreFault> {
     let node = shared.nodes.get(node_slot);
     let node = node.ok_or(StoreFault::NotConnected)?;
-    let Some(mut link) = node.link() else {
+    let Some(link) = node.link() else {
         // No node serves the slot, or the topology is not known yet.
         node.refresh();
         return Err(node.fault().unwrap_or(StoreFault::ClusterDown));
     };
-    let assigned = shared.cluster.as_ref();
-    let assigned = assigned.and_then(|cluster| cluster.assignment(node_slot));
-    let address = assigned.and_then(|assigned| assigned.borrow().clone());
-    let ready = link
-        .wait_for(|link| !matches!(link, Link::Connecting))
-        .await;
-    match ready.as_deref() {
-        Ok(Link::Up(connection)) => {
-            let address = address.unwrap_or_else(Address::nowhere);
-            Ok((connection.clone(), address))
-        }
-        // A timeout concerns what was sent. This was not.
-        Ok(Link::Down(fault)) => Err(fault.while_breaker_open()),
-        Ok(Link::Connecting) | Err(_) => Err(StoreFault::NotConnected),
-    }
+    let cluster = shared.cluster.as_ref();
+    let address = cluster.and_then(|cluster| cluster.address_of(node_slot));
+    let address = address.unwrap_or_else(Address::nowhere);
+    Ok((connected(link).await?, address))
 }
 
 // === impl Shared ===

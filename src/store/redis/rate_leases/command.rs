@@ -15,7 +15,7 @@ use crate::store::StoreFault;
 use crate::store::rate_leases::{
     DEMAND_BYTES_MAX, LeaseEra, OtherLease, RateLease, RateLeaseRequest, RateLeaseResult,
 };
-use crate::store::redis::error_class::{ErrorClass, classify};
+use crate::store::redis::error_class::fault_of;
 use crate::store::redis::key;
 use crate::store::redis::script::sha1_of;
 
@@ -163,14 +163,11 @@ fn other(replica: &Value, lease: Value) -> Option<OtherLease> {
 
 /// What an error of the server means for the run; none when it does not have the script, and so ran
 /// nothing.
-pub(super) fn fault_of(error: &RedisError) -> Option<StoreFault> {
+pub(super) fn exchange_fault_of(error: &RedisError) -> Option<StoreFault> {
     let detail = error.detail().unwrap_or_default();
     // Redis 6.2 has the code of a command's error in the middle of the text.
     if matches!(error.code(), Some("WRONGTYPE" | "INVALIDLEASE")) || detail.contains("-WRONGTYPE") {
         return Some(StoreFault::InvalidBucket);
     }
-    match classify(error) {
-        ErrorClass::NoScript => None,
-        ErrorClass::Fault(fault) => Some(fault),
-    }
+    fault_of(error)
 }

@@ -19,16 +19,14 @@
 mod call;
 mod command;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::call::{Call, Shared};
-use super::node::Node;
-use super::routes::Routes;
+use super::nodes::Nodes;
 use crate::store::StoreFault;
 use crate::store::rate_leases::{RateLeaseFuture, RateLeaseRequest, RateLeaseResult, RateLeases};
 
@@ -46,10 +44,10 @@ pub(super) struct RedisRateLeases {
 // === impl RedisRateLeases ===
 
 impl RedisRateLeases {
-    /// On the first server or cluster of the store, whose nodes these are.
-    pub(super) fn new(routes: &Routes, nodes: &[Arc<Node>]) -> Option<Arc<Self>> {
-        let endpoint = routes.endpoints.first()?;
-        let nodes = nodes.get(..endpoint.queues_end())?;
+    /// On the first server or cluster of the store.
+    pub(super) fn new(nodes: &Nodes) -> Option<Arc<Self>> {
+        let endpoint = nodes.endpoints.first()?;
+        let nodes = nodes.of(endpoint);
         let first = nodes.first()?;
         Some(Arc::new(Self {
             shared: Arc::new(Shared {
@@ -71,23 +69,19 @@ impl RateLeases for RedisRateLeases {
             self.shared.metrics.rate_leases.inc_by(count as u64);
             // Calls that are dropped with this set may still be carried out.
             let mut calls = JoinSet::new();
-            let fault = Arc::<FirstFault>::default();
-            let mut rest = requests.into_iter();
-            let mut first = 0_usize;
-            while first < count {
-                let some: Vec<_> = rest.by_ref().take(CALL_EXCHANGES_MAX).collect();
-                let number = first;
-                first = first.saturating_add(CALL_EXCHANGES_MAX);
-                let (shared, fault) = (Arc::clone(&self.shared), Arc::clone(&fault));
-                calls.spawn(async move { (number, shared.call(some, &fault).await) });
+            let first_fault = Arc::<OnceLock<StoreFault>>::default();
+            for (number, some) in requests.chunks(CALL_EXCHANGES_MAX).enumerate() {
+                let (shared, some) = (Arc::clone(&self.shared), some.to_vec());
+                let first_fault = Arc::clone(&first_fault);
+                calls.spawn(async move { (number, shared.call(&some, &first_fault).await) });
             }
             // A call without a result is a defect; its exchanges may have been carried out.
             let mut results = vec![Err(StoreFault::UnexpectedReply); count];
             while let Some(ended) = calls.join_next().await {
                 let Ok((number, some)) = ended else { continue };
-                let places = results.iter_mut().skip(number);
-                for (place, result) in places.zip(some) {
-                    *place = result;
+                let own = results.iter_mut().skip(number * CALL_EXCHANGES_MAX);
+                for (slot, result) in own.zip(some) {
+                    *slot = result;
                 }
             }
             for fault in results.iter().filter_map(|result| result.as_ref().err()) {
@@ -101,45 +95,29 @@ impl RateLeases for RedisRateLeases {
 // === impl Shared ===
 
 impl Shared {
-    /// Carries out these exchanges as soon as a call may be sent.
+    /// Carries out these exchanges as soon as a call may be sent. Once a call has failed, those
+    /// after it are not sent.
     async fn call(
         &self,
-        requests: Vec<RateLeaseRequest>,
-        first: &FirstFault,
+        requests: &[RateLeaseRequest],
+        first_fault: &OnceLock<StoreFault>,
     ) -> Vec<RateLeaseResult> {
         let count = requests.len();
         let Ok(_permit) = self.calls.acquire().await else {
             return vec![Err(StoreFault::NotConnected); count];
         };
-        if let Some(fault) = first.get() {
+        if let Some(fault) = first_fault.get() {
             // The node failed a moment ago. These exchanges were not sent.
             return vec![Err(fault.while_breaker_open()); count];
         }
-        let mut call = Call::new(self, &requests);
+        let mut call = Call::new(self, requests);
         // What has no answer by then is answered so.
         let _ = tokio::time::timeout(self.deadline, call.run()).await;
         let (results, failed) = call.results();
         if let Some(fault) = failed {
-            first.set(fault);
+            // The first one stays.
+            let _ = first_fault.set(fault);
         }
         results
-    }
-}
-
-/// The fault that ended a call of an exchange; the calls after it are not sent.
-#[derive(Default)]
-struct FirstFault(AtomicU8);
-
-// === impl FirstFault ===
-
-impl FirstFault {
-    fn get(&self) -> Option<StoreFault> {
-        let number = self.0.load(Ordering::Acquire).checked_sub(1)?;
-        StoreFault::ALL.get(usize::from(number)).copied()
-    }
-
-    fn set(&self, fault: StoreFault) {
-        let number = u8::try_from(fault.number().saturating_add(1)).unwrap_or(1);
-        self.0.store(number, Ordering::Release);
     }
 }

@@ -24,11 +24,13 @@
 //!
 //! Allocates only to grow `into`.
 
+use std::collections::HashMap;
 use std::num::{NonZeroU16, NonZeroU32};
+use std::ops::Range;
 
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
-    ALGORITHMS, Calendar, Check, CountRefused, Hits, OnExpiry, Otherwise, Step, Timestamp,
+    ALGORITHMS, Calendar, Check, CountRefused, Hits, Key, OnExpiry, Otherwise, Step, Timestamp,
 };
 
 /// The number of the algorithm for which the script has a short way.
@@ -92,8 +94,18 @@ const COMPARED_MAX: usize = 8;
 pub struct CallArguments {
     order: Vec<u8>,
     packed: Vec<u8>,
-    /// Where each argument ends in `packed`.
-    ends: Vec<usize>,
+    /// Where each argument is in `packed`.
+    ranges: Vec<Range<usize>>,
+}
+
+/// Which checks of a call without keys share buckets: each different one is sent once. Reading a
+/// bucket costs Redis more in such a call than in one `MGET`, and the checks of a busy service often
+/// share buckets.
+#[derive(Debug, Default)]
+pub struct CallBuckets {
+    /// The number of the first check of each bucket, from 1.
+    first: HashMap<Key, u8>,
+    places: Vec<u8>,
 }
 
 // === impl CallArguments ===
@@ -119,22 +131,15 @@ impl CallArguments {
 
     /// Keeps the bytes from `start` as an argument, unless there is an equal one.
     fn conclude(&mut self, start: usize) {
-        let new = self.packed.get(start..).unwrap_or_default();
-        let known = self.ends.len();
-        let mut newest = (1..=known).rev().take(COMPARED_MAX);
-        let equal = newest.find(|number| {
-            let its_end = self.ends.get(number.saturating_sub(1)).copied();
-            let its_start = number
-                .checked_sub(2)
-                .and_then(|at| self.ends.get(at).copied());
-            let range = its_start.unwrap_or_default()..its_end.unwrap_or_default();
-            self.packed.get(range) == Some(new)
-        });
-        if let Some(number) = equal.and_then(|number| u8::try_from(number).ok()) {
+        let new = start..self.packed.len();
+        let bytes = |range: &Range<usize>| self.packed.get(range.clone());
+        let mut newest = self.ranges.iter().enumerate().rev().take(COMPARED_MAX);
+        let equal = newest.find(|(_, range)| bytes(range) == bytes(&new));
+        if let Some(number) = equal.and_then(|(index, _)| u8::try_from(index + 1).ok()) {
             self.packed.truncate(start);
             self.order.push(number);
         } else {
-            self.ends.push(self.packed.len());
+            self.ranges.push(new);
             self.order.push(0);
         }
     }
@@ -146,9 +151,29 @@ impl CallArguments {
 
     /// The different arguments, in order.
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let ranges = starts.zip(&self.ends);
-        ranges.filter_map(|(start, end)| self.packed.get(start..*end))
+        let ranges = self.ranges.iter();
+        ranges.filter_map(|range| self.packed.get(range.clone()))
+    }
+}
+
+// === impl CallBuckets ===
+
+impl CallBuckets {
+    /// Adds the bucket of the next check.
+    pub fn push(&mut self, bucket: Key) {
+        let first = self.first.get(&bucket).copied();
+        if first.is_none()
+            && let Ok(number) = u8::try_from(self.places.len().saturating_add(1))
+        {
+            self.first.insert(bucket, number);
+        }
+        self.places.push(first.unwrap_or(0));
+    }
+
+    /// One byte per check: the number of the first check of its bucket, or 0 for a bucket that is
+    /// sent. A bucket may be sent twice.
+    pub fn places(&self) -> &[u8] {
+        &self.places
     }
 }
 
@@ -170,12 +195,12 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
         Hits::Charge(hits) => (CHARGE, hits, 0),
         Hits::Reservation(step) => step_kind(step),
     };
-    push((kind, hits, taken_at), check, near, into);
+    push(kind, hits, taken_at, check, near, into);
 }
 
 /// Appends a reset of a check's bucket, whatever the check's hits.
 pub fn reset_argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
-    push((RESET, 0, 0), check, near, into);
+    push(RESET, 0, 0, check, near, into);
 }
 
 /// The kind and the two numbers of a step.
@@ -208,17 +233,9 @@ fn step_kind(step: Step) -> (u8, u64, u64) {
     }
 }
 
-fn push(
-    (kind, hits, taken_at): (u8, u64, u64),
-    check: &Check,
-    near: Timestamp,
-    into: &mut Vec<u8>,
-) {
+fn push(kind: u8, hits: u64, taken_at: u64, check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let Check {
-        limit,
-        algorithm,
-        operation: ask,
-        ..
+        limit, algorithm, ..
     } = check;
     let refused = match count_refused(*algorithm, limit) {
         CountRefused::None => NOT_COUNTED,
@@ -234,7 +251,7 @@ fn push(
     };
     let life_us = life_us.min(LIFE_MAX_US);
     let segments = limit.segments().map_or(1, NonZeroU16::get);
-    let holder = ask.holder.map_or(0, |holder| holder.0.get());
+    let holder = check.operation.holder.map_or(0, |holder| holder.0.get());
     let rate = limit.rate();
 
     into.extend_from_slice(&[number.unwrap_or(0), kind, refused]);
@@ -251,18 +268,16 @@ fn push(
     let edges_at = into.len();
     into.push(0);
     into.extend_from_slice(&holder.to_le_bytes());
-    if check.bucket_name.is_some() {
-        if let Some(place) = into.get_mut(edges_at) {
-            *place = REFERENCE;
-        }
+    let edges = if check.bucket_name.is_some() {
         into.extend_from_slice(&seven(near.as_us()));
+        REFERENCE
+    } else if let Some(calendar) = limit.calendar() {
+        push_edges(calendar, near, into)
+    } else {
         return;
-    }
-    if let Some(calendar) = limit.calendar() {
-        let edges = push_edges(calendar, near, into);
-        if let Some(place) = into.get_mut(edges_at) {
-            *place = edges;
-        }
+    };
+    if let Some(count) = into.get_mut(edges_at) {
+        *count = edges;
     }
 }
 

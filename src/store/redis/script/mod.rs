@@ -18,8 +18,7 @@
 //! | `marks.lua` | what a bucket remembers hit by hit |
 //! | `ledger.lua` | the reservations of a bucket |
 //! | `decide.lua` | the loop: read, apply the clock laws, decide, write |
-//! | `argument.rs` | packs a check |
-//! | `buckets.rs` | which checks of a call share buckets |
+//! | `argument.rs` | packs a check; which checks of a call share buckets |
 //! | `outcome.rs` | reads outcomes |
 //!
 //! A counter of Envoy's reference service ([`Check::reference_key`]) stays a decimal number,
@@ -34,7 +33,6 @@
 //! any slots of the node, and the script passes over those that are not there ([`can_spread`]).
 
 mod argument;
-mod buckets;
 mod outcome;
 
 use std::fmt::Write as _;
@@ -47,9 +45,8 @@ use tollgate_limiter::{
     LEDGER_RECORDS_MAX, Timestamp,
 };
 
-pub use argument::{CallArguments, argument, reset_argument, time_argument};
-pub use buckets::CallBuckets;
-pub use outcome::{CheckTerms, InvalidBucket, ScriptResult, is_one_record, outcomes};
+pub use argument::{CallArguments, CallBuckets, argument, reset_argument, time_argument};
+pub use outcome::{CheckTerms, ScriptResult, is_one_record, outcomes};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
 /// a call: at three microseconds per check, that is less than a millisecond.

@@ -17,18 +17,15 @@
 //! The last four bytes exist because a Lua number has 53 bits and an outcome's times have 64. The
 //! short record saves Redis a third of its work for most checks: it is the string that is written.
 //!
-//! A reply that does not fit the checks makes every check of the call an [`InvalidBucket`].
+//! A reply that does not fit the checks makes every check of the call an invalid bucket.
 
 use super::{HEAD_LEN, VERSION};
+use crate::store::StoreFault;
 use tollgate_limiter::{Check, Hits, Outcome, ReservationOutcome, Timestamp};
 
-/// The value under a bucket's key is not a bucket of this version. Nothing was taken or changed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the value under this key is not a bucket of this version; delete it, or set a key prefix")]
-pub struct InvalidBucket;
-
-/// The result of one check.
-pub type ScriptResult = Result<Outcome, InvalidBucket>;
+/// The result of one check. [`StoreFault::InvalidBucket`]: the value under its key is not a bucket of
+/// this version, and nothing was taken or changed.
+pub type ScriptResult = Result<Outcome, StoreFault>;
 
 /// Length of a full record in bytes.
 const OUTCOME_LEN: usize = 40;
@@ -85,7 +82,7 @@ pub fn outcomes(
     }
     if !rest.is_empty() || into.len() != before.saturating_add(count) {
         into.truncate(before);
-        into.extend((0..count).map(|_| Some(Err(InvalidBucket))));
+        into.extend((0..count).map(|_| Some(Err(StoreFault::InvalidBucket))));
     }
 }
 
@@ -97,18 +94,22 @@ pub fn is_one_record(reply: &[u8]) -> bool {
 
 /// The result of the next record, none for a check that was left to another call; an error when it
 /// is no record.
-fn next_result(rest: &mut &[u8], terms: CheckTerms) -> Result<Option<ScriptResult>, InvalidBucket> {
-    let first = *rest.first().ok_or(InvalidBucket)?;
+fn next_result(rest: &mut &[u8], terms: CheckTerms) -> Result<Option<ScriptResult>, StoreFault> {
+    let first = *rest.first().ok_or(StoreFault::InvalidBucket)?;
     let len = match first {
         UNREADABLE | ELSEWHERE => 1,
-        _ if u64::from(first) == VERSION => usize::try_from(HEAD_LEN).map_err(|_| InvalidBucket)?,
+        _ if u64::from(first) == VERSION => {
+            usize::try_from(HEAD_LEN).map_err(|_| StoreFault::InvalidBucket)?
+        }
         _ if first & FULL != 0 => OUTCOME_LEN,
-        _ => return Err(InvalidBucket),
+        _ => return Err(StoreFault::InvalidBucket),
     };
-    let (record, after) = rest.split_at_checked(len).ok_or(InvalidBucket)?;
+    let (record, after) = rest
+        .split_at_checked(len)
+        .ok_or(StoreFault::InvalidBucket)?;
     *rest = after;
     Ok(match first {
-        UNREADABLE => Some(Err(InvalidBucket)),
+        UNREADABLE => Some(Err(StoreFault::InvalidBucket)),
         ELSEWHERE => None,
         _ if first & FULL != 0 => Some(outcome(record)),
         _ => Some(terms.passed(record)),
@@ -122,7 +123,7 @@ fn outcome(record: &[u8]) -> ScriptResult {
     let [reset_above, retry_above] = [2; 2].map(|len| number(&mut bytes, len));
     let reservation = RESERVATIONS.get(usize::try_from(flags >> 2).unwrap_or(usize::MAX));
     let Some(reservation) = reservation else {
-        return Err(InvalidBucket);
+        return Err(StoreFault::InvalidBucket);
     };
     Ok(Outcome {
         reservation: *reservation,
@@ -158,7 +159,7 @@ impl CheckTerms {
         let used_before = count.checked_sub(self.hits);
         let elapsed = at.checked_rem(self.window_us);
         let (Some(used_before), Some(elapsed)) = (used_before, elapsed) else {
-            return Err(InvalidBucket);
+            return Err(StoreFault::InvalidBucket);
         };
         Ok(Outcome {
             reservation: ReservationOutcome::None,

@@ -13,22 +13,23 @@
 //!
 //! No replica is elected. A count that is a moment old is good enough to divide a limit by.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 
 use crate::store::StoreFault;
 use crate::store::redis::call::command::{self, UNEXPECTED_REPLY};
 use crate::store::redis::cluster::{ProbeSteps, Redirect};
 use crate::store::redis::connect::{CONNECT_WITHIN, Connector, NodeConnection};
-use crate::store::redis::connect_error::ConnectError;
 use crate::store::redis::connection::Connection;
-use crate::store::redis::error_class::{ErrorClass, classify, value};
+use crate::store::redis::error_class::{ServerError, fault_of};
 use crate::store::redis::key;
 use crate::store::redis::node::Node;
 use crate::store::redis::script;
 use crate::store::redis::target::Address;
+
+/// The target of log lines.
+const LOG: &str = "tollgate::store::redis::worker::probe";
 
 /// How often a replica sends a heartbeat, in microseconds.
 pub(super) const HEARTBEAT_EVERY_US: u64 = 2_000_000;
@@ -93,40 +94,29 @@ pub(super) struct LiveConnection {
     password_problem: Option<String>,
 }
 
-/// Why a server does not decide.
-#[derive(Debug)]
-pub(super) struct ProbeError {
-    pub(super) fault: StoreFault,
-    /// The error text, word for word.
-    pub(super) words: String,
-}
-
 /// Connects, loads the script and checks that the server would decide.
 pub(super) async fn probe(
-    node: Arc<Node>,
-    connector: Arc<Connector>,
-    replica: Arc<str>,
+    node: &Node,
+    connector: &Connector,
+    replica: &str,
     address: Option<Address>,
-) -> Result<LiveConnection, ProbeError> {
+) -> Result<LiveConnection, ServerError> {
     node.metrics.probes.inc();
     let mut opened = connector.connect(address.as_ref()).await?;
     let connection = &mut opened.connection;
     node.metrics.connections_made.inc();
     let within = CONNECT_WITHIN;
     if node.member.is_none() {
-        shard_probe(&node, connection, within).await?;
+        shard_probe(node, connection, within).await?;
     }
-    let load = command::load();
-    let loading = connection.send_packed_command(&load);
-    match tokio::time::timeout(within, loading).await {
-        Ok(reply) => drop(value(reply)?),
-        Err(_) => return Err(late(within)),
+    for reply in ask_all(connection, vec![command::load()], within).await? {
+        reply?;
     }
     // The script must be compiled the first time, so this run has more time.
-    let _ = decision_probe(&node, connection, &replica, true, within).await?;
+    let _ = decision_probe(node, connection, replica, true, within).await?;
     let within = Duration::from_micros(node.deadline_us);
-    let replicas = decision_probe(&node, connection, &replica, true, within).await?;
-    spread_probe(&node, connection, within).await;
+    let replicas = decision_probe(node, connection, replica, true, within).await?;
+    spread_probe(node, connection, within).await;
     Ok(LiveConnection {
         opened,
         replicas,
@@ -137,20 +127,18 @@ pub(super) async fn probe(
 /// Registers the replica again, checks with the sentinels, and logs in again if the password has
 /// changed.
 pub(super) async fn heartbeat(
-    node: Arc<Node>,
-    connector: Arc<Connector>,
+    node: &Node,
+    connector: &Connector,
+    replica: &str,
     mut connected: LiveConnection,
-    replica: Arc<str>,
-) -> Result<LiveConnection, ProbeError> {
+) -> Result<LiveConnection, ServerError> {
     let opened = &mut connected.opened;
     if let Some(address) = connector.is_replaced(opened).await {
-        return Err(ProbeError {
-            // Waiting batches may wait for the new primary.
-            fault: StoreFault::ConnectionLost,
-            words: format!("{address} is the primary now"),
-        });
+        // Waiting batches may wait for the new primary.
+        let text = format!("{address} is the primary now");
+        return Err(ServerError::new(StoreFault::ConnectionLost, text));
     }
-    let renewing = renew_password(&node, &connector, opened);
+    let renewing = renew_password(node, connector, opened);
     let problem = match tokio::time::timeout(CONNECT_WITHIN, renewing).await {
         Ok(problem) => problem,
         Err(_) => Some(format!(
@@ -158,16 +146,15 @@ pub(super) async fn heartbeat(
             CONNECT_WITHIN.as_millis()
         )),
     };
-    log_password(&node, &mut connected.password_problem, problem);
-    let opened = &mut connected.opened;
+    log_password(node, &mut connected.password_problem, problem);
     let within = Duration::from_micros(node.deadline_us);
-    let connection = &mut opened.connection;
-    connected.replicas = decision_probe(&node, connection, &replica, false, within).await?;
-    spread_probe(&node, connection, within).await;
+    let connection = &mut connected.opened.connection;
+    connected.replicas = decision_probe(node, connection, replica, false, within).await?;
+    spread_probe(node, connection, within).await;
     // Sentinels name a server, and no proxy.
     if node.member.is_none() && !connector.asks_sentinels() {
         // A proxy may get a second server at any time.
-        shard_probe(&node, connection, CONNECT_WITHIN).await?;
+        shard_probe(node, connection, CONNECT_WITHIN).await?;
     }
     Ok(connected)
 }
@@ -185,7 +172,8 @@ async fn renew_password(
     };
     match connector.log_in(&mut opened.connection, &password).await {
         Ok(()) => {
-            tracing::info!(store = %node.place(), "logged in with the new password");
+            let store = node.address();
+            tracing::info!(target: LOG, %store, "logged in with the new password");
             opened.password = Some(password);
             None
         }
@@ -200,11 +188,11 @@ fn log_password(node: &Node, logged: &mut Option<String>, problem: Option<String
     if *logged == problem {
         return;
     }
-    let store = node.place();
+    let store = node.address();
     if let Some(error) = &problem {
-        tracing::warn!(%store, %error, "the store's new password is not in use");
+        tracing::warn!(target: LOG, %store, %error, "the store's new password is not in use");
     } else {
-        tracing::warn!(%store, "the store's password is in use again");
+        tracing::warn!(target: LOG, %store, "the store's password is in use again");
     }
     *logged = problem;
 }
@@ -217,16 +205,14 @@ async fn decision_probe(
     replica: &str,
     is_loaded: bool,
     within: Duration,
-) -> Result<Option<u64>, ProbeError> {
+) -> Result<Option<u64>, ServerError> {
     let ProbeSteps {
         counts_replicas,
         tag,
-    } = node
-        .member
-        .as_ref()
-        .map_or(ProbeSteps::SINGLE_SERVER, |member| {
-            member.cluster.probe_steps(member.node_slot)
-        });
+    } = match &node.member {
+        Some(member) => member.cluster.probe_steps(member.node_slot),
+        None => ProbeSteps::SINGLE_SERVER,
+    };
     let mut commands = Vec::new();
     if counts_replicas {
         let mut command = redis::cmd("EVAL");
@@ -244,20 +230,18 @@ async fn decision_probe(
         commands.push(redis::cmd("PING"));
     }
     let mut replicas = None;
-    for reply in send_all(connection, commands, within).await? {
-        match value(Ok(reply)) {
+    for reply in ask_all(connection, commands, within).await? {
+        match reply {
             Ok(Value::Int(count)) if counts_replicas && replicas.is_none() => {
                 replicas = Some(u64::try_from(count).unwrap_or(1).max(1));
             }
             Ok(Value::BulkString(bytes)) if tag.is_some() && script::is_one_record(&bytes) => {}
             Ok(_) if !counts_replicas && tag.is_none() => {}
             Ok(_) => {
-                return Err(ProbeError {
-                    fault: StoreFault::UnexpectedReply,
-                    words: UNEXPECTED_REPLY.to_owned(),
-                });
+                let fault = StoreFault::UnexpectedReply;
+                return Err(ServerError::new(fault, UNEXPECTED_REPLY));
             }
-            Err(error) if classify(&error) == ErrorClass::NoScript && !is_loaded => {}
+            Err(error) if fault_of(&error).is_none() && !is_loaded => {}
             Err(error) => {
                 let nowhere = Address::nowhere();
                 if node.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
@@ -278,7 +262,7 @@ async fn shard_probe(
     node: &Node,
     connection: &mut Connection,
     within: Duration,
-) -> Result<(), ProbeError> {
+) -> Result<(), ServerError> {
     // One of several sets each time: most of the keys may be on one server. A set is always written
     // by its first key, so a proxy has it on one server only, whatever was written before.
     let mut random = [0];
@@ -292,13 +276,11 @@ async fn shard_probe(
     if missing == 0 {
         return Ok(());
     }
-    Err(ProbeError {
-        fault: StoreFault::Sharded,
-        words: format!(
-            "a script run wrote {SHARD_PROBE_KEYS} keys, and {missing} of them were not there for \
-             a run of their own"
-        ),
-    })
+    let text = format!(
+        "a script run wrote {SHARD_PROBE_KEYS} keys, and {missing} of them were not there for \
+         a run of their own"
+    );
+    Err(ServerError::new(StoreFault::Sharded, text))
 }
 
 /// Writes a set of keys in one script run. Returns how many of them runs of their own do not find.
@@ -307,7 +289,7 @@ async fn missing_keys(
     connection: &mut Connection,
     set: u8,
     within: Duration,
-) -> Result<usize, ProbeError> {
+) -> Result<usize, ServerError> {
     let tags = (0..SHARD_PROBE_KEYS).map(|number| set + number * SHARD_PROBE_SETS);
     let keys: Vec<String> = tags.map(|tag| key::sign(&node.prefix, tag)).collect();
     let mut write = redis::cmd("EVAL");
@@ -318,42 +300,35 @@ async fn missing_keys(
         command.arg(READ_SCRIPT).arg(1).arg(name);
         command
     };
-    for reply in send_all(connection, vec![write], within).await? {
-        if let Err(error) = value(Ok(reply)) {
+    for reply in ask_all(connection, vec![write], within).await? {
+        if let Err(error) = reply {
             let is_of_cluster = error.code() == Some("CROSSSLOT")
                 || Redirect::of(&error, &Address::nowhere()).is_some();
-            let mut error = ProbeError::from(error);
+            let mut error = ServerError::from(error);
             if is_of_cluster {
                 error.fault = StoreFault::Sharded;
             }
             return Err(error);
         }
     }
-    let mut missing = 0_usize;
-    for reply in send_all(connection, keys.iter().map(read).collect(), within).await? {
-        if value(Ok(reply))? == Value::Nil {
-            missing = missing.saturating_add(1);
-        }
+    let mut missing = 0;
+    for reply in ask_all(connection, keys.iter().map(read).collect(), within).await? {
+        missing += usize::from(reply? == Value::Nil);
     }
     Ok(missing)
 }
 
-/// Sends commands in one write. Returns the reply to each.
-async fn send_all(
+/// Sends commands in one write. Returns the result of each.
+async fn ask_all(
     connection: &mut Connection,
     commands: Vec<Cmd>,
     within: Duration,
-) -> Result<Vec<Value>, ProbeError> {
-    let count = commands.len();
-    let mut pipeline = Pipeline::new();
-    for command in commands {
-        pipeline.add_command(command);
-    }
-    let sending = connection.send_packed_commands(&pipeline, 0, count);
-    match tokio::time::timeout(within, sending).await {
-        Ok(replies) => Ok(replies?),
-        Err(_) => Err(late(within)),
-    }
+) -> Result<Vec<Result<Value, RedisError>>, ServerError> {
+    let asked = tokio::time::timeout(within, connection.ask_all(commands)).await;
+    asked.map_err(|_| {
+        let text = format!("no answer within {} ms", within.as_millis());
+        ServerError::new(StoreFault::TimedOut, text)
+    })
 }
 
 /// Records whether one script run may have checks of all slots of the node. Without a clear answer
@@ -369,52 +344,10 @@ async fn spread_probe(node: &Node, connection: &mut Connection, within: Duration
         for tag in [Some(one), Some(other), foreign].into_iter().flatten() {
             command.arg(key::sign(&node.prefix, tag));
         }
-        let asked = connection.send_packed_command(&command);
-        let reply = tokio::time::timeout(within, asked).await;
+        let reply = tokio::time::timeout(within, connection.ask(&command)).await;
         spreads = matches!(reply, Ok(Ok(Value::Int(1))));
     }
     member.cluster.set_spreads(member.node_slot, spreads);
-}
-
-fn late(within: Duration) -> ProbeError {
-    ProbeError {
-        fault: StoreFault::TimedOut,
-        words: format!("no answer within {} ms", within.as_millis()),
-    }
-}
-
-// === impl ProbeError ===
-
-impl ProbeError {
-    pub(super) fn not_connected(words: String) -> Self {
-        Self {
-            fault: StoreFault::NotConnected,
-            words,
-        }
-    }
-}
-
-impl From<RedisError> for ProbeError {
-    fn from(error: RedisError) -> Self {
-        Self {
-            fault: match classify(&error) {
-                // A probe counts nothing.
-                ErrorClass::Fault(StoreFault::ScriptDenied) => StoreFault::AccessDenied,
-                ErrorClass::Fault(fault) => fault,
-                ErrorClass::NoScript => StoreFault::Sharded,
-            },
-            words: error.to_string(),
-        }
-    }
-}
-
-impl From<ConnectError> for ProbeError {
-    fn from(error: ConnectError) -> Self {
-        Self {
-            fault: error.fault(),
-            words: error.to_string(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,18 +14,20 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::probe::ProbeError;
+use super::SWEEP_EVERY_US;
 use crate::store::StoreFault;
 use crate::store::queue::{Batch, Message};
-use crate::store::redis::call::CallBatch;
 use crate::store::redis::cluster::{Cluster, Link, Topology};
 use crate::store::redis::connect::{CONNECT_WITHIN, Connector};
 use crate::store::redis::connection::Connection;
-use crate::store::redis::error_class::value;
+use crate::store::redis::error_class::ServerError;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
-use crate::store::refund_queue::{self, RefundQueue};
+use crate::store::refund_queue::{RETRY_FOR_US, RefundQueue};
 use tollgate_limiter::Check;
+
+/// The target of log lines.
+const LOG: &str = "tollgate::store::redis::worker::topology_task";
 
 /// How often the topology is read while all is well, in microseconds.
 const READ_EVERY_US: u64 = 10_000_000;
@@ -49,7 +51,7 @@ pub(crate) struct TopologyTask {
     node: Arc<Node>,
     connector: Arc<Connector>,
     queue: mpsc::UnboundedReceiver<Message>,
-    reading: JoinSet<Result<Topology, ProbeError>>,
+    reading: JoinSet<Result<Topology, ServerError>>,
     read_at_us: u64,
     /// When the last read began.
     was_read_us: u64,
@@ -119,7 +121,7 @@ impl TopologyTask {
                     }
                     self.take_in(&mut messages);
                 }
-                () = self.cluster.wanted() => {
+                () = self.cluster.wanted.notified() => {
                     let soonest_us = self.was_read_us.saturating_add(READ_AGAIN_US);
                     self.read_at_us = self.read_at_us.min(soonest_us);
                     self.pause_us = FAULT_PAUSE_US.0;
@@ -130,7 +132,7 @@ impl TopologyTask {
     }
 
     fn until_next(&self, now_us: u64) -> Duration {
-        let mut next_us = self.swept_at_us.saturating_add(1_000_000);
+        let mut next_us = self.swept_at_us.saturating_add(SWEEP_EVERY_US);
         if self.reading.is_empty() {
             next_us = next_us.min(self.read_at_us);
         }
@@ -151,13 +153,13 @@ impl TopologyTask {
             return;
         }
         self.links_awaited_until_us = None;
-        if self.node.open() {
-            let (store, message) = (self.node.place(), "connected to the cluster");
+        if self.node.readmit() {
+            let (store, message) = (self.node.address(), "connected to the cluster");
             if std::mem::take(&mut self.is_failure_logged) {
                 // At the level of the failure.
-                tracing::warn!(%store, "{message}");
+                tracing::warn!(target: LOG, %store, "{message}");
             } else {
-                tracing::info!(%store, "{message}");
+                tracing::info!(target: LOG, %store, "{message}");
             }
         }
     }
@@ -171,25 +173,20 @@ impl TopologyTask {
     fn read(&mut self, now_us: u64) {
         self.was_read_us = now_us;
         self.node.metrics.topology_reads.inc();
-        let assigned = self.cluster.assigned();
-        let mut asked: Vec<(Address, Option<Connection>)> = Vec::new();
-        let mut far = Vec::new();
-        for (node_slot, address) in assigned {
-            let link = self
-                .cluster
-                .link(node_slot)
-                .map(|link| link.borrow().clone());
-            match link {
-                Some(Link::Up(connection)) => asked.push((address, Some(connection))),
-                _ => far.push((address, None)),
-            }
-        }
+        let assigned = self.cluster.assigned().into_iter();
+        let connection_to = |node_slot| match &*self.cluster.link(node_slot)?.borrow() {
+            Link::Up(connection) => Some(connection.clone()),
+            Link::Connecting | Link::Down(_) => None,
+        };
+        let (mut asked, unconnected): (Vec<_>, Vec<_>) = assigned
+            .map(|(node_slot, address)| (address, connection_to(node_slot)))
+            .partition(|(_, connection)| connection.is_some());
         // Starts with another node each time: a node that is cut off from the others does not know
         // that it is.
         self.turn = self.turn.wrapping_add(1);
         let turns = self.turn.checked_rem(asked.len()).unwrap_or_default();
         asked.rotate_left(turns);
-        asked.extend(far);
+        asked.extend(unconnected);
         for seed in self.connector.seeds() {
             if asked.iter().all(|(known, _)| known != seed) {
                 asked.push((seed.clone(), None));
@@ -199,33 +196,23 @@ impl TopologyTask {
         self.reading.spawn(read(connector, cluster, asked));
     }
 
-    fn was_read(&mut self, read: Result<Result<Topology, ProbeError>, JoinError>) {
+    fn was_read(&mut self, read: Result<Result<Topology, ServerError>, JoinError>) {
         let now_us = self.node.clock.uptime_us();
         let read = read.unwrap_or_else(|error| {
-            let words = format!("a defect in tollgate: {error}");
-            Err(ProbeError::not_connected(words))
+            let text = format!("a defect in tollgate: {error}");
+            Err(ServerError::new(StoreFault::NotConnected, text))
         });
         match read {
-            Err(error) if self.node.fault().is_none() => self.log_unread(&error.words),
-            Err(error) => self.read_failed(error.fault, error.words),
-            Ok(topology) => {
-                if std::mem::take(&mut self.is_unread_logged) {
-                    tracing::warn!(store = %self.node.place(), "the cluster's topology was read again");
+            Err(error) if self.node.fault().is_none() => {
+                // Assigned nodes stay unchanged: only a topology tells which slots have no node.
+                if !std::mem::replace(&mut self.is_unread_logged, true) {
+                    let (store, error) = (self.node.address(), error.text);
+                    let message = "no node reported the cluster's topology";
+                    tracing::warn!(target: LOG, %store, error, "{message}");
                 }
-                let (unserved, count) = self.cluster.adopt(&topology, now_us);
-                self.report_nodes();
-                if let Some(slot) = unserved {
-                    let others = count.saturating_sub(1);
-                    let words = format!("slot {slot} and {others} more of ours have no server");
-                    self.read_failed(StoreFault::ClusterDown, words);
-                } else {
-                    self.logged = None;
-                    if self.node.fault().is_some() && self.links_awaited_until_us.is_none() {
-                        self.links_awaited_until_us = Some(now_us.saturating_add(LINK_WAIT_MAX_US));
-                    }
-                }
-                self.send_back();
             }
+            Err(error) => self.read_failed(error),
+            Ok(topology) => self.adopt(&topology, now_us),
         }
         let well =
             self.node.fault().is_none() && self.links().all(|link| matches!(link, Link::Up(_)));
@@ -240,41 +227,53 @@ impl TopologyTask {
         self.read_at_us = now_us.saturating_add(pause_us);
     }
 
-    /// Assigned nodes stay unchanged: only a topology tells which slots have no node.
-    fn log_unread(&mut self, words: &str) {
-        if !std::mem::replace(&mut self.is_unread_logged, true) {
-            tracing::warn!(
-                store = %self.node.place(),
-                error = words,
-                "no node reported the cluster's topology"
-            );
+    /// Takes over a topology, and sends refunds on whose slots have a node by now.
+    fn adopt(&mut self, topology: &Topology, now_us: u64) {
+        if std::mem::take(&mut self.is_unread_logged) {
+            let store = self.node.address();
+            tracing::warn!(target: LOG, %store, "the cluster's topology was read again");
+        }
+        let (unserved, count) = self.cluster.adopt(topology, now_us);
+        let nodes = i64::try_from(self.cluster.nodes()).unwrap_or(i64::MAX);
+        let more = nodes.saturating_sub(self.reported_nodes);
+        self.reported_nodes = nodes;
+        self.node.metrics.cluster_servers.add(more);
+        if let Some(slot) = unserved {
+            let others = count.saturating_sub(1);
+            let text = format!("slot {slot} and {others} more of ours have no server");
+            self.read_failed(ServerError::new(StoreFault::ClusterDown, text));
+        } else {
+            self.logged = None;
+            if self.node.fault().is_some() && self.links_awaited_until_us.is_none() {
+                self.links_awaited_until_us = Some(now_us.saturating_add(LINK_WAIT_MAX_US));
+            }
+        }
+        let served = |refund: &Check| self.cluster.node_slot_of(refund.key) > 0;
+        let refunds = self.refunds.take_where(served);
+        let count = refunds.len();
+        if count > 0 && !self.cluster.refund(refunds) {
+            self.node.lose_refunds(count);
         }
     }
 
     /// Opens the breaker for slots that no node serves.
-    fn read_failed(&mut self, fault: StoreFault, words: String) {
+    fn read_failed(&mut self, ServerError { fault, text }: ServerError) {
         self.links_awaited_until_us = None;
-        if self.node.close(fault) {
+        if self.node.trip(fault) {
             self.node.metrics.breaker_opened.inc();
         }
-        if self.logged.as_ref() != Some(&words) {
+        if self.logged.as_ref() != Some(&text) {
             tracing::warn!(
-                store = %self.node.place(),
+                target: LOG,
+                store = %self.node.address(),
                 %fault,
-                error = words,
+                error = text,
                 "some slots are unavailable; --on-store-failure applies to them"
             );
             self.is_failure_logged = true;
-            self.logged = Some(words.clone());
+            self.logged = Some(text.clone());
         }
-        self.node.remember(words);
-    }
-
-    fn report_nodes(&mut self) {
-        let servers = i64::try_from(self.cluster.nodes()).unwrap_or(i64::MAX);
-        let more = servers.saturating_sub(self.reported_nodes);
-        self.reported_nodes = servers;
-        self.node.metrics.cluster_servers.add(more);
+        self.node.remember_error(text);
     }
 
     fn take_in(&mut self, messages: &mut Vec<Message>) {
@@ -282,46 +281,28 @@ impl TopologyTask {
         for message in messages.drain(..) {
             match message {
                 Message::Decide(batch) => self.refuse(batch),
-                Message::Refund(checks, _) => {
-                    let until_us = now_us.saturating_add(refund_queue::RETRY_FOR_US);
-                    let lost = self.refunds.add(checks, until_us);
-                    self.lose(lost);
+                Message::Refund(refunds) => {
+                    let refunds = refunds.into_iter().map(|refund| refund.check);
+                    let until_us = now_us.saturating_add(RETRY_FOR_US);
+                    let lost = self.refunds.add(refunds.collect(), until_us);
+                    self.node.lose_refunds(lost);
                 }
             }
         }
     }
 
     fn refuse(&self, batch: Box<Batch>) {
-        let part = CallBatch {
-            batch,
-            due_us: 0,
-            gives_back_until_us: None,
-        };
         let fault = self.node.fault().unwrap_or(StoreFault::ClusterDown);
-        self.node.undecided(part, fault.while_breaker_open());
-    }
-
-    /// Sends refunds on whose slots have a node by now.
-    fn send_back(&mut self) {
-        let served = |check: &Check| self.cluster.node_slot_of(check.key) > 0;
-        let going = self.refunds.take_where(served);
-        let count = going.len();
-        if count > 0 && !self.cluster.give_back(going) {
-            self.lose(count);
-        }
+        self.node.undecided(batch, fault.while_breaker_open());
     }
 
     fn expire(&mut self, now_us: u64) {
         let lost = self.refunds.pass(now_us);
-        self.lose(lost);
-        if self.swept_at_us.saturating_add(1_000_000) <= now_us {
+        self.node.lose_refunds(lost);
+        if self.swept_at_us.saturating_add(SWEEP_EVERY_US) <= now_us {
             self.swept_at_us = now_us;
-            self.node.refused.sweep(now_us);
+            self.node.denials.sweep(now_us);
         }
-    }
-
-    fn lose(&self, checks: usize) {
-        self.node.metrics.give_backs_lost.inc_by(checks as u64);
     }
 }
 
@@ -329,13 +310,14 @@ impl Drop for TopologyTask {
     /// Answers every caller, however the task ends.
     fn drop(&mut self) {
         self.queue.close();
-        self.lose(self.refunds.checks());
+        let mut lost = self.refunds.checks();
         while let Ok(message) = self.queue.try_recv() {
             match message {
                 Message::Decide(batch) => self.refuse(batch),
-                Message::Refund(checks, _) => self.lose(checks.len()),
+                Message::Refund(refunds) => lost += refunds.len(),
             }
         }
+        self.node.lose_refunds(lost);
     }
 }
 
@@ -344,9 +326,10 @@ async fn read(
     connector: Arc<Connector>,
     cluster: Arc<Cluster>,
     asked: Vec<(Address, Option<Connection>)>,
-) -> Result<Topology, ProbeError> {
+) -> Result<Topology, ServerError> {
     let mut some = None;
-    let mut last = ProbeError::not_connected("the cluster reported no node".to_owned());
+    let not_connected = |text| ServerError::new(StoreFault::NotConnected, text);
+    let mut last = not_connected("the cluster reported no node".to_owned());
     for (address, connection) in asked {
         let within = CONNECT_WITHIN / 4;
         let one = ask(&connector, &address, connection);
@@ -357,16 +340,15 @@ async fn read(
                 }
                 some.get_or_insert(topology);
             }
-            Ok(Err(error)) => {
-                last.fault = error.fault;
-                last.words = format!("{address}: {}", error.words);
+            Ok(Err(ServerError { fault, text })) => {
+                last = ServerError::new(fault, format!("{address}: {text}"));
             }
             // The lookup goes on, and the next read has its answer.
             Err(_) if connector.is_looking_up(&address) => {
-                last.fault = StoreFault::NameLookup;
-                last.words = format!("{address}: the lookup of the name is in progress");
+                let text = format!("{address}: the lookup of the name is in progress");
+                last = ServerError::new(StoreFault::NameLookup, text);
             }
-            Err(_) => last = ProbeError::not_connected(format!("{address} does not answer")),
+            Err(_) => last = not_connected(format!("{address} does not answer")),
         }
     }
     some.ok_or(last)
@@ -377,17 +359,16 @@ async fn ask(
     connector: &Connector,
     address: &Address,
     connection: Option<Connection>,
-) -> Result<Topology, ProbeError> {
-    let mut connection = if let Some(connection) = connection {
-        connection
-    } else {
-        connector.connect(Some(address)).await?.connection
+) -> Result<Topology, ServerError> {
+    let mut connection = match connection {
+        Some(connection) => connection,
+        None => connector.connect(Some(address)).await?.connection,
     };
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let reply = value(connection.send_packed_command(&command).await)?;
-    Topology::read(&reply, address).ok_or_else(|| ProbeError {
-        fault: StoreFault::UnexpectedReply,
-        words: format!("it said {reply:?} of its slots"),
+    let reply = connection.ask(&command).await?;
+    Topology::read(&reply, address).ok_or_else(|| {
+        let text = format!("it said {reply:?} of its slots");
+        ServerError::new(StoreFault::UnexpectedReply, text)
     })
 }

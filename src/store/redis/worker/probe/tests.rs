@@ -1,5 +1,7 @@
 //! Probes of a server in memory, whose replies the test chooses.
 
+use std::sync::Arc;
+
 use redis::RedisConnectionInfo;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
@@ -90,7 +92,8 @@ async fn a_login_without_an_answer_does_not_stop_heartbeats() {
     let replies = |command: &[String]| good(command).filter(|_| command[0] != "AUTH");
     silent.opened.connection = connection(replies).await;
     let connector = connector(Password::Given(Secret::new("new")));
-    let beating = heartbeat(single(), connector, silent, "replica".into());
+    let node = single();
+    let beating = heartbeat(&node, &connector, "replica", silent);
     let ended = tokio::time::timeout(Duration::from_secs(3_600), beating).await;
     let error = ended.expect("it ends").err().unwrap();
     // The replies after the missing one are late too.
