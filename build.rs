@@ -1,23 +1,16 @@
-//! Passes the commit and the target to `tollgate --version`, and lists the scripts of algorithms.
+//! Passes the commit and the target to `tollgate --version`.
 //!
 //! The Rust of `proto/` is committed below `proto/generated`; `proto/codegen` generates it.
 
 #[path = "build/commit.rs"]
 mod commit;
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// One Lua script per algorithm, named after it. A script may start with `-- use: NAME`, which puts
-/// the text of another file of this folder in front of it.
-const ALGORITHM_SCRIPTS: &str = "src/store/redis/script/algorithms";
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build/commit.rs");
-    println!("cargo:rerun-if-changed={ALGORITHM_SCRIPTS}");
     name_version();
-    write_algorithm_scripts(&PathBuf::from(std::env::var("OUT_DIR")?))
 }
 
 /// Sets `BUILD_COMMIT` and `BUILD_TARGET` for `tollgate --version`. Cargo also sets them for
@@ -40,33 +33,4 @@ fn name_version() {
     println!("cargo:rustc-env=BUILD_COMMIT={commit}");
     let target = variable("TARGET").unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=BUILD_TARGET={target}");
-}
-
-/// Writes the algorithms' scripts as a list of names and texts, so that a new one is only a new
-/// file.
-fn write_algorithm_scripts(out_dir: &Path) -> Result<(), Box<dyn Error>> {
-    let folder = std::env::current_dir()?.join(ALGORITHM_SCRIPTS);
-    let read = |name: &str| std::fs::read_to_string(folder.join(name).with_extension("lua"));
-    let mut scripts = std::collections::BTreeMap::new();
-    for entry in std::fs::read_dir(&folder)? {
-        let path = entry?.path();
-        let (Some(name), Some("lua")) = (
-            path.file_stem().and_then(|name| name.to_str()),
-            path.extension().and_then(|extension| extension.to_str()),
-        ) else {
-            continue;
-        };
-        let text = read(name)?;
-        let text = match text
-            .strip_prefix("-- use: ")
-            .and_then(|rest| rest.split_once('\n'))
-        {
-            Some((used, own)) => read(used)? + own,
-            None => text,
-        };
-        scripts.insert(name.to_owned(), text);
-    }
-    let pairs: Vec<_> = scripts.iter().collect();
-    std::fs::write(out_dir.join("algorithm_scripts.rs"), format!("&{pairs:?}"))?;
-    Ok(())
 }

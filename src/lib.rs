@@ -29,28 +29,29 @@
 //! | `convert` | | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `recording` | | recordings of requests in files, logs read like recordings |
 //! | `estimates` | | amounts to reserve, learnt from commits |
-//! | `snapshot` | | buckets of the memory store in a file |
-//! | `store` | `snapshot` | where buckets live |
-//! | `ended` | `admin_api`, `store` | how a request ended |
-//! | `capture` | `value_hash`, `store`, `ended` | captures requests for recordings |
+//! | `ended` | `admin_api` | how a request ended |
+//! | `capture` | `value_hash`, `ended` | captures requests for recordings |
 //! | `decisions` | `admin_api`, `value_hash`, `settings`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `admin_api`, `settings`, `store`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `pipeline` | `admin_api`, `settings`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
 //! | `api_calls` | `pipeline` | calls of the API as messages, and what the pipeline carries out for each |
-//! | `quota` | `store`, `pipeline` | one limit apportioned over proxies that decide alone |
-//! | `simulation` | `settings`, `store`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `quota` | `pipeline` | one limit apportioned over proxies that decide alone |
+//! | `simulation` | `settings`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `settings`, `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `admin_api`, `value_hash`, `settings`, `store`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
-//! | `grpc` | `settings`, `net`, `store`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `store`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `store`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture`, `snapshot` | composition root: build, run, drain |
+//! | `replay` | `admin_api`, `value_hash`, `settings`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `grpc` | `settings`, `net`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
+//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
 //! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `recording`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter, the HTTP/2 codec, protobuf (`tollgate_wire`), rules files, certificates
-//! (`tollgate_tls`), metrics and spans (`tollgate_telemetry`), and what all of them ask of the
-//! machine (`tollgate_system`) are crates of their own, in `crates/`.
+//! (`tollgate_tls`), metrics and spans (`tollgate_telemetry`), stores (`tollgate_store`,
+//! `tollgate_store_redis`), and what all of them ask of the machine (`tollgate_system`) are crates
+//! of their own, in `crates/`.
 
 pub use tollgate_rules as rules;
+pub use tollgate_store as store;
+pub use tollgate_store_redis as store_redis;
 pub use tollgate_system::{
     clock, event_rate, file_stamp, key_map, keyed_hash, regular_file, visible_text,
 };
@@ -80,8 +81,6 @@ pub mod replay;
 pub mod rule_tests;
 pub mod settings;
 pub mod simulation;
-pub mod snapshot;
-pub mod store;
 pub mod top_keys;
 pub mod value_hash;
 pub mod xds;

@@ -21,6 +21,3 @@ mod redis;
 mod reference_variables;
 mod telemetry;
 mod twin;
-
-// `pictures` compiles src/store/lease/leases.rs, which names it.
-use tollgate::key_map;

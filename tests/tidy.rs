@@ -47,11 +47,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     ("ratatui", &["cli/top"], "one command draws on a terminal"),
     ("indicatif", &["cli/progress.rs"], "one file shows progress"),
-    (
-        "zstd",
-        &["recording", "snapshot"],
-        "recordings and snapshots are compressed",
-    ),
+    ("zstd", &["recording"], "recordings are compressed"),
     ("csv", &["recording/import"], "one module reads logs"),
     ("flate2", &["recording/import"], "as csv"),
     (
@@ -65,7 +61,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "rule_tests",
             "xds",
             "recording",
-            "snapshot",
             "replay/engine.rs",
             "replay/comparison.rs",
             "replay/tests.rs",
@@ -122,24 +117,13 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "time zones end where a file of tests or a log has times",
     ),
     (
-        "redis",
-        // In store/mod.rs, `redis::` is our own module.
-        &["store/redis", "store/mod.rs"],
-        "one store speaks to Redis",
-    ),
-    (
         "rustls",
-        &["grpc_client", "net/tls_acceptor.rs", "store/redis/connect"],
+        &["grpc_client", "net/tls_acceptor.rs"],
         "certificates end where they are read, and TLS below the connection",
     ),
     (
         "tokio_rustls",
-        &[
-            "net/tls_acceptor.rs",
-            "net/io.rs",
-            "grpc_client",
-            "store/redis/connection.rs",
-        ],
+        &["net/tls_acceptor.rs", "net/io.rs", "grpc_client"],
         "as rustls",
     ),
     (
@@ -147,7 +131,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &[
             "net/handshake_pool.rs",
             "decisions/log/file.rs",
-            "snapshot/file.rs",
             "cli/mod.rs",
         ],
         "CPU time of a thread, a log opened without waiting, locks, the number of a signal",
@@ -161,16 +144,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "subtle",
         &["admin/guard.rs"],
         "one secret is compared with a client's input",
-    ),
-    (
-        "dashmap",
-        &["store/redis/denial_cache.rs"],
-        "one map is written by every thread",
-    ),
-    (
-        "sha1_smol",
-        &["store/redis/script"],
-        "it names a script, and protects nothing",
     ),
 ];
 

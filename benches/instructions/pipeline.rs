@@ -25,7 +25,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
-use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::store::{Setup, SharedSettings, memory};
 use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
@@ -75,7 +75,7 @@ impl Pipeline {
             memory_max: 64 * 1024 * 1024,
             when_full: memory::WhenFull::Share,
         };
-        let (store, workers) = BACKENDS[0]
+        let (store, workers) = memory::BACKEND
             .build(
                 &SharedSettings::default(),
                 &Setup {

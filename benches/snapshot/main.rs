@@ -34,10 +34,10 @@ use thread_priority::{
 };
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
-use tollgate::snapshot::{Header, NewFile, Reader, Writer, Written};
 use tollgate::store::memory::{
     BucketCopier, CopyFailed, MemoryLimits, MemoryStore, PartitionWorker, WhenFull, load,
 };
+use tollgate::store::snapshot::{Header, NewFile, Reader, Writer, Written};
 use tollgate::store::{Deadline, Purpose, Store as _};
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Check, Hits, Key, Limit, Unit};

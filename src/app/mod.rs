@@ -44,4 +44,4 @@ mod xds;
 pub use self::build::App;
 pub use self::error::AppError;
 pub use self::listeners::Listeners;
-pub use self::store::{BucketName, BucketNames};
+pub use self::store::{BACKENDS, BucketName, BucketNames};

@@ -24,10 +24,10 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::net::{lower_priority, use_idle_scheduling};
 use crate::regular_file;
-use crate::snapshot::{
+use crate::store::memory::{self, BucketCopier, CopyFailed, LoadCounts, PartitionWorker};
+use crate::store::snapshot::{
     Header, LockedPath, NewFile, ReadError, Reader, Writer, Written, remove_leftover, set_aside,
 };
-use crate::store::memory::{self, BucketCopier, CopyFailed, LoadCounts, PartitionWorker};
 
 /// How long a snapshot at idle priority may take.
 const IDLE_MAX: Duration = Duration::from_secs(10);

@@ -15,17 +15,18 @@ use crate::keyed_hash::KeyedHash;
 use crate::settings::{
     NamingSettings, STORE_DEADLINE_MS, Settings, StoreKeys, StoreMode, StoreSettings,
 };
-use crate::snapshot::LockedPath;
-use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{bucket_name, reference_key, reference_name};
+use crate::store::snapshot::LockedPath;
 use crate::store::{
-    BACKENDS, BuildError, Setup, SharedSettings, Store, StoreBuilder, TlsFiles, Worker, backend_of,
-    memory,
+    Backend, BuildError, Setup, SharedSettings, Store, StoreBuilder, TlsFiles, Worker, memory,
 };
+use crate::store_redis::{self, FailoverStore, bucket_name, reference_key, reference_name};
 use tollgate_limiter::key::BucketIdentity;
 use tollgate_limiter::{Allowance, Entry, LeasePolicy, Rule};
+
+/// Every backend. The first is the default and needs no URL.
+pub static BACKENDS: &[&Backend] = &[&memory::BACKEND, &store_redis::BACKEND];
 
 /// The default hash key: not a secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
@@ -153,6 +154,22 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
         );
     }
     Ok(builder)
+}
+
+/// The backend that a URL names. The error lists the schemes and does not repeat the URL, which may
+/// contain a password.
+fn backend_of(url: &str) -> Result<&'static Backend, BuildError> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let accepts = |backend: &&&Backend| scheme.is_some_and(backend.accepts_scheme);
+    BACKENDS.iter().find(accepts).copied().ok_or_else(|| {
+        let forms = BACKENDS.iter().flat_map(|backend| backend.url_forms);
+        let forms: Vec<&str> = forms.copied().collect();
+        let (last, others) = forms.split_last().unwrap_or((&"", &[]));
+        BuildError(format!(
+            "it must begin with {} or {last} (valkey may stand for redis)",
+            others.join(", ")
+        ))
+    })
 }
 
 /// Builds the store, and the workers of each store that it is made of.

@@ -116,7 +116,9 @@ fn the_page_names_only_existing_metrics_and_reasons() {
     // Reasons in the tables are label values in the code.
     let metrics = fs::read_dir(root().join("crates/telemetry/src/metrics")).unwrap();
     let metrics = metrics.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
-    let sources: String = metrics.chain([read("src/store/store_error.rs")]).collect();
+    let sources: String = metrics
+        .chain([read("crates/store/src/store_error.rs")])
+        .collect();
     let tables = guide
         .text()
         .split("\n\n")

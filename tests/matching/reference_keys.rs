@@ -6,7 +6,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::store::redis::{REFERENCE_KEY_BYTES_MAX, reference_key};
+use tollgate::store_redis::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use tollgate_limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
 
 use tollgate_test_model::fixtures::{

@@ -359,7 +359,7 @@ pub(crate) fn picture() -> String {
     let legend = legend();
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title description">
-<!-- made by `make pictures`, from src/store/lease/leases.rs -->
+<!-- made by `make pictures`, from crates/store/src/lease/leases.rs -->
 <title id="title">What leases save, and what they cost near the limit</title>
 <desc id="description">{}.</desc>
 {STYLE}<rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="10"/>

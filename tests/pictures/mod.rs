@@ -5,7 +5,7 @@
 
 mod drawing;
 mod lease_cost;
-#[path = "../../src/store/lease/leases.rs"]
+#[path = "../../crates/store/src/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
 mod overshoot;

@@ -272,8 +272,8 @@ fn assert_hidden(url: &str) {
         url: url.to_owned(),
         ..SharedSettings::default()
     };
-    let target = tollgate::store::redis::Target::of_url(url);
-    let built = (tollgate::store::redis::BACKEND.configure)(&shared);
+    let target = tollgate::store_redis::Target::of_url(url);
+    let built = (tollgate::store_redis::BACKEND.configure)(&shared);
     for shown in [
         format!("{settings:?}"),
         format!("{shared:?}"),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use tollgate::store::SharedSettings;
-use tollgate::store::redis::BACKEND;
+use tollgate::store_redis::BACKEND;
 use tollgate_test_support::certificates::{Authority, Validity};
 use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::until;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tollgate::store::SharedSettings;
-use tollgate::store::redis::{Lookup, RedisSetup, Resolver, Target};
+use tollgate::store_redis::{Lookup, RedisSetup, Resolver, Target};
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::RedisCluster;

@@ -14,8 +14,8 @@ use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate::store::rate_leases::{
     DEMAND_BYTES_MAX, RateLease, RateLeaseRequest, RateLeaseResult, RateLeaseTable, RateLeases,
 };
-use tollgate::store::redis as redis_store;
 use tollgate::store::{Setup, SharedSettings, Store, StoreBuilder, StoreFault};
+use tollgate::store_redis as redis_store;
 use tollgate_limiter::Key;
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;

@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 
-use tollgate::store::redis as redis_store;
 use tollgate::store::{Deadline, Purpose, SharedSettings, StoreBuilder};
+use tollgate::store_redis as redis_store;
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, Unit, algorithm};
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;

@@ -120,7 +120,7 @@ async fn sentinels() {
 #[test]
 fn the_page_has_every_command_of_the_scripts() {
     let listed = listed("every store");
-    let mut folders = vec![PathBuf::from("src/store/redis")];
+    let mut folders = vec![PathBuf::from("crates/store-redis/src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -28,11 +28,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate::app::BACKENDS;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::{
-    AskFuture, BACKENDS, Backend, BatchClient, CheckResult, Deadline, Purpose, Setup,
-    SharedSettings, Store, StoreError, StoreReply, memory,
+    AskFuture, Backend, BatchClient, CheckResult, Deadline, Purpose, Setup, SharedSettings, Store,
+    StoreError, StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::polling::{PATIENCE, until_async};

@@ -5,8 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
-use tollgate::store::failover::FailoverStore;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
+use tollgate::store_redis::FailoverStore;
 use tollgate_limiter::{
     Expiry, Holder, OnExpiry, Operation, Otherwise, Outcome, ReservationOutcome, Step,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tollgate::store::failover::FailoverStore;
+use tollgate::store_redis::FailoverStore;
 use tollgate_limiter::{Otherwise, ReservationOutcome, Step};
 
 use super::reservations::{became, commit, left_of, reserve, step};

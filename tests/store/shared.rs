@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use tollgate::store::failover::FailoverStore;
 use tollgate::store::{BatchClient, PartialReply, StoreFault, TentativeTake, Ticket};
+use tollgate::store_redis::FailoverStore;
 
 use super::*;
 

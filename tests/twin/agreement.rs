@@ -15,7 +15,7 @@ use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
 use redis::Value;
-use tollgate::store::redis::script;
+use tollgate::store_redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Holder, Mark, Outcome, State, Timestamp,
 };

@@ -2,7 +2,7 @@
 
 use redis::Value;
 use tollgate::store::StoreFault;
-use tollgate::store::redis::script::{self, CHECKS_MAX, CheckTerms};
+use tollgate::store_redis::script::{self, CHECKS_MAX, CheckTerms};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Limit, Outcome, State, Timestamp, Unit,
 };

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use redis::{ConnectionLike as _, Value};
-use tollgate::store::redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
+use tollgate::store_redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
 use tollgate_limiter::{Check, Key, Timestamp};
 use tollgate_test_support::redis_server::RedisServer;
 

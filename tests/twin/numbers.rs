@@ -123,7 +123,7 @@ fn asked(connection: &mut Connection, text: &str, lines: &[Line]) -> Vec<[u128; 
 fn products_quotients_and_sums_are_exact() {
     let text = format!(
         "{NAMES}{}{HARNESS}",
-        include_str!("../../src/store/redis/script/numbers.lua")
+        include_str!("../../crates/store-redis/src/script/numbers.lua")
     );
     let server = RedisServer::start(&[]);
     let mut connection = Connection::open(&server);

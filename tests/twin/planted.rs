@@ -6,7 +6,7 @@
 //! replaced by the numbers.)
 
 use proptest::test_runner::TestError;
-use tollgate::store::redis::script;
+use tollgate::store_redis::script;
 use tollgate_limiter::{Algorithm, algorithm};
 
 use super::agreement::{challenge, repeatable};

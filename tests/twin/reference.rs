@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use redis::Value;
 use tollgate::store::StoreFault;
-use tollgate::store::redis::script;
+use tollgate::store_redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };

@@ -7,7 +7,7 @@
 use std::num::NonZeroU32;
 
 use redis::Value;
-use tollgate::store::redis::script;
+use tollgate::store_redis::script;
 use tollgate_limiter::algorithm;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, ENDED_AT_ONCE_MAX, Expiry, Hits, Holder, Limit, OnExpiry,

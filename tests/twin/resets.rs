@@ -11,8 +11,8 @@ use tollgate::clock::{Clock, ManualClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::StoreFault;
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
-use tollgate::store::redis::script;
 use tollgate::store::{Deadline, Purpose, Store};
+use tollgate::store_redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Timestamp, Unit,
 };

@@ -38,7 +38,7 @@ use tollgate::rules::file::{self as rules_file, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
-use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::store::{Setup, SharedSettings, memory};
 use tollgate::top_keys::TopKeys;
 use tollgate_limiter::{ALGORITHMS, Code, Hits, State, Unit};
 
@@ -142,7 +142,7 @@ fn service() -> (tokio::runtime::Runtime, Arc<Pipeline>) {
         .expect("a runtime");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let metrics = Arc::new(Metrics::new().expect("metrics"));
-    let (store, workers) = BACKENDS[0]
+    let (store, workers) = memory::BACKEND
         .build(
             &SharedSettings::default(),
             &Setup {

@@ -36,7 +36,7 @@ use crate::rules::file::{Options, load};
 use crate::rules::path::Source;
 use crate::rules::reload::Rules;
 use crate::settings::Settings;
-use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
+use crate::store::{Setup, SharedSettings, Worker, memory};
 use crate::top_keys::TopKeys;
 use crate::tracing::{TraceParent, Traces};
 use tollgate_limiter::Timestamp;
@@ -128,7 +128,7 @@ impl Bench {
         let shared: Arc<dyn Clock> = clock.clone();
         let decisions = Decisions::alone(&shared, 1_000).unwrap();
         let capture = Arc::clone(decisions.capture());
-        let (store, mut workers) = BACKENDS[0]
+        let (store, mut workers) = memory::BACKEND
             .build(
                 &SharedSettings::default(),
                 &Setup {

@@ -11,7 +11,7 @@ use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{self, Generations, Parts};
 use tollgate::rules::reload::Rules;
-use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate::store::{Setup, SharedSettings, memory};
 use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse, descriptor, request};
@@ -50,7 +50,7 @@ impl Decider {
             memory,
             recorder: Some(tollgate::capture::Capture::new()),
         };
-        let (store, workers) = BACKENDS[0]
+        let (store, workers) = memory::BACKEND
             .build(&SharedSettings::default(), &setup)
             .unwrap();
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));

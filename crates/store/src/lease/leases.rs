@@ -1,0 +1,542 @@
+//! The leases of one partition, and what they answer. Plain data: no task, no clock, no other
+//! store.
+//!
+//! A lease is hits that the shared store has already debited. Hits are admitted from it while some
+//! are unspent. When they do not suffice, the caller takes more ([`Leases::next_take`]) and records
+//! the result ([`Leases::record_grant`], [`Leases::record_denial`]). A lease ends when it reaches
+//! its age, and that of a fixed window with the window at the latest. Unspent hits go back.
+//!
+//! A new key takes nothing in advance. The advance doubles when a lease was spent in less than half
+//! its age, and shrinks by what was left unspent. It is never more than a quarter of what the store
+//! has left, so leases shrink to single hits near the limit.
+//!
+//! A lease ends by this process's uptime, counted from before the take was sent, so never later
+//! than by the store's time.
+//!
+//! A lease does not deny hits unless the store denied as many within the last second. Denied hits
+//! that the limit counts are first taken from the lease; the rest is to be sent to the store
+//! ([`Leases::count_refused`]).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use tollgate_limiter::{
+    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome,
+    ReservationOutcome, Timestamp, algorithm,
+};
+
+use tollgate_system::key_map::KeyMap;
+
+/// How many hits may be held, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseLimits {
+    /// How long hits are held at most, in microseconds.
+    pub age_max_us: u64,
+    /// How many hits are taken beyond those that wait.
+    pub ahead_hits_max: u64,
+    /// How many leases a partition holds.
+    pub leases_max: usize,
+}
+
+/// The part of what the store has left that may be taken in advance: one in this many.
+const AHEAD_SHARE: u64 = 4;
+
+/// How long, in microseconds, a denial by the store is repeated.
+const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
+
+/// How many rules that were looked at are remembered.
+const LOOKED_AT_MAX: usize = 100_000;
+
+/// The leases of one partition.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    bounds: LeaseLimits,
+    known: KeyMap<HeldLease>,
+    /// When each lease is visited next, in order.
+    due: VecDeque<(u64, Key)>,
+    /// Unspent hits of all leases.
+    unspent: u64,
+    /// The rules that were looked at, by their numbers.
+    looked_at: HashSet<u64>,
+}
+
+/// A lease, and what is known of its bucket.
+#[derive(Debug)]
+struct HeldLease {
+    limit: Limit,
+    algorithm: &'static dyn Algorithm,
+    source: u64,
+    bucket_name: Option<Arc<[u8]>>,
+    unspent: u64,
+    /// The store's time of the oldest unspent hit.
+    taken_at: Timestamp,
+    /// Until when the hits may be used, in uptime.
+    ends_us: u64,
+    /// The store's time at which the bucket of these hits resets: for a fixed window, its end.
+    fresh_at: Timestamp,
+    /// When the last take was sent.
+    sent_us: u64,
+    /// What the store had left then.
+    left: u64,
+    /// When the bucket resets, in uptime.
+    reset_us: u64,
+    /// How many hits to take in advance.
+    ahead: u64,
+    denial: Option<RecentDenial>,
+    /// From when admitted hits may be put back into the lease, in uptime. Before, they may be from
+    /// before a reset, and the store decides about them.
+    reclaims_from_us: u64,
+}
+
+/// What the store denied a moment ago.
+#[derive(Clone, Copy, Debug)]
+struct RecentDenial {
+    until_us: u64,
+    /// The number of hits that it denied; more are denied too.
+    hits: u64,
+    /// In uptime; none for never.
+    retry_us: Option<u64>,
+    at: Timestamp,
+    /// Denied hits were counted, and the bucket is over its limit until it resets.
+    is_over: bool,
+}
+
+// === impl Leases ===
+
+impl Leases {
+    pub(crate) fn new(bounds: LeaseLimits) -> Self {
+        Self {
+            bounds,
+            known: KeyMap::default(),
+            due: VecDeque::new(),
+            unspent: 0,
+            looked_at: HashSet::new(),
+        }
+    }
+
+    /// How many hits are unspent.
+    pub(crate) fn unspent(&self) -> u64 {
+        self.unspent
+    }
+
+    /// How many leases there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// How many bytes of the heap they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.known.capacity() * size_of::<(Key, HeldLease)>()
+            + self.due.capacity() * size_of::<(u64, Key)>()
+            + self.looked_at.capacity() * size_of::<u64>()
+    }
+
+    /// Whether a lease may answer this check.
+    pub(crate) fn covers(check: &Check) -> bool {
+        let Hits::Take(hits) = check.operation.hits else {
+            return false;
+        };
+        // The store decides a check that can never pass.
+        !check.is_exact
+            && check.algorithm.lease_policy() != LeasePolicy::Never
+            && hits > 0
+            && hits <= capacity(check)
+    }
+
+    /// Whether there may be a lease for this key.
+    pub(crate) fn has_space(&self, key: Key) -> bool {
+        self.known.len() < self.bounds.leases_max || self.known.contains_key(&key)
+    }
+
+    /// Decides a check from its lease; none when the store must be asked. Hits of an ended lease
+    /// are added to `refunds`.
+    pub(crate) fn spend(
+        &mut self,
+        check: &Check,
+        now_us: u64,
+        refunds: &mut Vec<Check>,
+    ) -> Option<Outcome> {
+        let Hits::Take(hits) = check.operation.hits else {
+            return None;
+        };
+        let held = self.known.get_mut(&check.key)?;
+        if held.limit != check.limit || held.algorithm != check.algorithm {
+            // After a reload, hits taken under the old limit do not count for the new one.
+            refunds.extend(held.end(check.key, &mut self.unspent));
+            self.known.remove(&check.key);
+            return None;
+        }
+        if now_us >= held.ends_us {
+            refunds.extend(held.end(check.key, &mut self.unspent));
+        }
+        if hits <= held.unspent {
+            let outcome = held.admit(hits, now_us);
+            self.unspent = self.unspent.saturating_sub(hits);
+            return Some(outcome);
+        }
+        held.refuse(hits, now_us)
+    }
+
+    /// The take to send when `hits` wait: as many, less those held, and some in advance.
+    pub(crate) fn next_take(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
+        let (mut more, mut ahead) = (hits, 0);
+        if let Some(held) = self.known.get_mut(&check.key) {
+            more = hits.saturating_sub(held.unspent);
+            if let Some(denial) = held.denial_at(now_us) {
+                // The store has this many and no more.
+                more = more.min(denial.hits.saturating_sub(1));
+            } else {
+                let spent_in_us = now_us.saturating_sub(held.sent_us);
+                if spent_in_us < self.bounds.age_max_us / 2 {
+                    held.ahead = held.ahead.saturating_mul(2).max(hits);
+                }
+                held.ahead = held.ahead.min(self.bounds.ahead_hits_max);
+                ahead = held.ahead.min(held.left / AHEAD_SHARE);
+            }
+        }
+        let take = more.saturating_add(ahead).clamp(1, capacity(check).max(1));
+        Check {
+            operation: Operation {
+                hits: Hits::Take(take),
+                holder: None,
+            },
+            // The checks that wait count for themselves (`count_refused`).
+            limit: check.limit.with_count_refused(CountRefused::None),
+            ..check.clone()
+        }
+    }
+
+    /// Records that the store granted a take. Hits of a lease that has ended meanwhile are added to
+    /// `refunds`.
+    pub(crate) fn record_grant(
+        &mut self,
+        take: &Check,
+        outcome: &Outcome,
+        sent_us: u64,
+        now_us: u64,
+        refunds: &mut Vec<Check>,
+    ) {
+        let hits = take.operation.hits.requested();
+        let until_us = sent_us.saturating_add(self.bounds.age_max_us);
+        let reset_us = sent_us.saturating_add(outcome.reset_us);
+        let ends_with_window = take.algorithm.lease_policy() == LeasePolicy::UntilReset;
+        let ends_us = if ends_with_window {
+            until_us.min(reset_us)
+        } else {
+            until_us
+        };
+        let held = entry(&mut self.known, &mut self.due, take, until_us);
+        // The new hits must not get the time of an ended lease: they would be refunded to a window
+        // that is over, and count as spent until their own window ends.
+        let turned = ends_with_window && outcome.bucket_time >= held.fresh_at;
+        if now_us >= held.ends_us || turned {
+            refunds.extend(held.end(take.key, &mut self.unspent));
+        }
+        if held.unspent == 0 {
+            held.taken_at = outcome.bucket_time;
+            held.ends_us = ends_us;
+            held.fresh_at = outcome.bucket_time.plus_us(outcome.reset_us);
+        } else {
+            // The oldest hits decide for all.
+            held.taken_at = held.taken_at.min(outcome.bucket_time);
+            held.ends_us = held.ends_us.min(ends_us);
+        }
+        held.unspent = held.unspent.saturating_add(hits);
+        self.unspent = self.unspent.saturating_add(hits);
+        held.sent_us = sent_us;
+        held.left = outcome.remaining;
+        held.reset_us = reset_us;
+        held.denial = None;
+    }
+
+    /// Records that the store denied a take.
+    pub(crate) fn record_denial(&mut self, take: &Check, outcome: &Outcome, sent_us: u64) {
+        let until_us = sent_us.saturating_add(self.bounds.age_max_us);
+        let held = entry(&mut self.known, &mut self.due, take, until_us);
+        let retry_us = outcome.retry_us.unwrap_or(u64::MAX);
+        let denied_for_us = retry_us.min(DENIAL_KEPT_MAX_US);
+        held.left = outcome.remaining;
+        held.ahead = 0;
+        held.reset_us = sent_us.saturating_add(outcome.reset_us);
+        held.denial = Some(RecentDenial {
+            until_us: sent_us.saturating_add(denied_for_us),
+            hits: outcome.remaining.saturating_add(1),
+            retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
+            at: outcome.bucket_time,
+            is_over: false,
+        });
+    }
+
+    /// Notes that the rule of a check is looked at. Those that still are when the notes are full
+    /// are noted again.
+    pub(crate) fn note_look(&mut self, check: &Check) {
+        if check.operation.hits != Hits::PEEK {
+            return;
+        }
+        if self.looked_at.len() >= LOOKED_AT_MAX {
+            self.looked_at.clear();
+        }
+        self.looked_at.insert(check.fingerprint);
+    }
+
+    /// How many hits of a denied check the store has to count: 0 where the limit counts none, and
+    /// where it would change nothing.
+    pub(crate) fn count_refused(&mut self, check: &Check) -> u64 {
+        let Hits::Take(hits) = check.operation.hits else {
+            return 0;
+        };
+        if algorithm::count_refused(check.algorithm, &check.limit) == CountRefused::None {
+            return 0;
+        }
+        let Some(held) = self.known.get_mut(&check.key) else {
+            return hits;
+        };
+        // By its default, a full window refuses whatever is counted into it. Only looks pass at
+        // exactly its limit. Hits that others hold and give back would be lost for its rest.
+        let by_default = check.limit.count_refused().is_none();
+        let is_full = held.left == 0 && held.unspent == 0;
+        let is_over = held.denial.is_some_and(|denial| denial.is_over);
+        if is_over || by_default && is_full && !self.looked_at.contains(&check.fingerprint) {
+            return 0;
+        }
+        // These hits are in the store's count already.
+        let from_lease = hits.min(held.unspent);
+        held.unspent = held.unspent.saturating_sub(from_lease);
+        self.unspent = self.unspent.saturating_sub(from_lease);
+        hits.saturating_sub(from_lease)
+    }
+
+    /// Records what the store answered to denied hits that it counted.
+    pub(crate) fn refused_counted(&mut self, check: &Check, outcome: &Outcome) {
+        // By its default, a window that is over its limit stays so, whatever is counted into it.
+        if !outcome.allowed
+            && check.limit.count_refused().is_none()
+            && let Some(held) = self.known.get_mut(&check.key)
+            && let Some(denial) = &mut held.denial
+        {
+            denial.is_over = true;
+        }
+    }
+
+    /// Forgets that the store denied hits of this key, because hits of it went back.
+    pub(crate) fn forget_denial(&mut self, key: Key) {
+        if let Some(held) = self.known.get_mut(&key) {
+            held.denial = None;
+        }
+    }
+
+    /// Puts admitted hits back into the lease that they came from, if it is still held. Returns
+    /// whether it was.
+    pub(crate) fn reclaim(&mut self, check: &Check, now_us: u64) -> bool {
+        let Hits::Undo { hits, taken_at } = check.operation.hits else {
+            return false;
+        };
+        let Some(held) = self.known.get_mut(&check.key) else {
+            return false;
+        };
+        // The held hits were taken no later than the returned ones, so these are not held for too
+        // long.
+        let is_held = (held.reclaims_from_us..held.ends_us).contains(&now_us)
+            && held.unspent > 0
+            && held.taken_at <= taken_at;
+        if is_held {
+            held.unspent = held.unspent.saturating_add(hits);
+            self.unspent = self.unspent.saturating_add(hits);
+        }
+        is_held
+    }
+
+    /// Forgets what is held of a bucket that was reset, and what is known of it. Nothing goes back.
+    /// A refund of what was admitted before is at most `late_max_us` late.
+    pub(crate) fn reset(&mut self, check: &Check, now_us: u64, late_max_us: u64) {
+        if !self.has_space(check.key) {
+            return;
+        }
+        let until_us = now_us.saturating_add(self.bounds.age_max_us);
+        let held = entry(&mut self.known, &mut self.due, check, until_us);
+        self.unspent = self.unspent.saturating_sub(held.unspent);
+        *held = HeldLease {
+            sent_us: now_us,
+            reclaims_from_us: now_us.saturating_add(late_max_us),
+            ..HeldLease::new(check)
+        };
+    }
+
+    /// Ends leases that have reached their age, visiting at most `looks_max`.
+    pub(crate) fn expire(&mut self, now_us: u64, looks_max: usize, refunds: &mut Vec<Check>) {
+        for _ in 0..looks_max {
+            let Some((due_us, key)) = self.due.front().copied() else {
+                return;
+            };
+            if due_us > now_us {
+                return;
+            }
+            self.due.pop_front();
+            let Some(held) = self.known.get_mut(&key) else {
+                continue;
+            };
+            if now_us >= held.ends_us {
+                refunds.extend(held.end(key, &mut self.unspent));
+            }
+            let until_us = held.sent_us.saturating_add(self.bounds.age_max_us);
+            let next_us = if held.unspent > 0 {
+                held.ends_us
+            } else if now_us < until_us || held.denial_at(now_us).is_some() {
+                until_us
+            } else {
+                self.known.remove(&key);
+                continue;
+            };
+            let again_us = next_us.max(now_us.saturating_add(self.bounds.age_max_us / 8));
+            self.due.push_back((again_us, key));
+        }
+    }
+
+    /// Ends all leases.
+    pub(crate) fn end_all(&mut self) -> Vec<Check> {
+        self.due.clear();
+        let (held, unspent) = (self.known.drain(), &mut self.unspent);
+        held.filter_map(|(key, mut held)| held.end(key, unspent))
+            .collect()
+    }
+}
+
+/// The lease of a check's bucket; a new one is visited at `due_us`.
+fn entry<'l>(
+    known: &'l mut KeyMap<HeldLease>,
+    due: &mut VecDeque<(u64, Key)>,
+    check: &Check,
+    due_us: u64,
+) -> &'l mut HeldLease {
+    known.entry(check.key).or_insert_with(|| {
+        due.push_back((due_us, check.key));
+        HeldLease::new(check)
+    })
+}
+
+/// How many hits a bucket can hold.
+fn capacity(check: &Check) -> u64 {
+    match check.algorithm.lease_policy() {
+        LeasePolicy::UntilReset => check.limit.requests(),
+        LeasePolicy::AnyAge | LeasePolicy::Never => check.limit.requests().max(check.limit.burst()),
+    }
+}
+
+// === impl HeldLease ===
+
+impl HeldLease {
+    fn new(check: &Check) -> Self {
+        Self {
+            limit: check.limit,
+            algorithm: check.algorithm,
+            source: check.fingerprint,
+            bucket_name: check.bucket_name.clone(),
+            unspent: 0,
+            taken_at: Timestamp::default(),
+            ends_us: 0,
+            fresh_at: Timestamp::default(),
+            sent_us: 0,
+            left: 0,
+            reset_us: 0,
+            ahead: 0,
+            denial: None,
+            reclaims_from_us: 0,
+        }
+    }
+
+    fn admit(&mut self, hits: u64, now_us: u64) -> Outcome {
+        let before = self.left.saturating_add(self.unspent);
+        self.unspent = self.unspent.saturating_sub(hits);
+        Outcome {
+            reservation: ReservationOutcome::None,
+            allowed: true,
+            used_before: self.limit.requests().saturating_sub(before),
+            remaining: before.saturating_sub(hits),
+            reset_us: self.reset_us.saturating_sub(now_us),
+            retry_us: Some(0),
+            bucket_time: self.taken_at,
+        }
+    }
+
+    /// Denies what the store denied a moment ago.
+    fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
+        let denial = self.denial_at(now_us)?;
+        let remaining = self.left.saturating_add(self.unspent);
+        (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
+            reservation: ReservationOutcome::None,
+            allowed: false,
+            used_before: self.limit.requests().saturating_sub(remaining),
+            remaining,
+            reset_us: self.reset_us.saturating_sub(now_us),
+            retry_us: denial.retry_us.map(|us| us.saturating_sub(now_us).max(1)),
+            bucket_time: denial.at,
+        })
+    }
+
+    fn denial_at(&self, now_us: u64) -> Option<RecentDenial> {
+        self.denial.filter(|denial| now_us < denial.until_us)
+    }
+
+    /// Ends the lease. Returns the refund of its unspent hits, if any, which are no longer among
+    /// `all_unspent`.
+    fn end(&mut self, key: Key, all_unspent: &mut u64) -> Option<Check> {
+        let hits = std::mem::take(&mut self.unspent);
+        *all_unspent = all_unspent.saturating_sub(hits);
+        // The next advance is smaller by what was too much.
+        self.ahead = self.ahead.saturating_sub(hits);
+        (hits > 0).then_some(Check {
+            key,
+            limit: self.limit,
+            algorithm: self.algorithm,
+            operation: Operation {
+                hits: Hits::Undo {
+                    hits,
+                    taken_at: self.taken_at,
+                },
+                holder: None,
+            },
+            fingerprint: self.source,
+            shared_bucket: false,
+            may_fall_back: false,
+            is_exact: false,
+            bucket_name: self.bucket_name.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use tollgate_limiter::Unit;
+    use tollgate_limiter::algorithm::FixedWindow;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_that_is_looked_at_is_noted_however_many_were_before() {
+        let mut leases = Leases::new(LeaseLimits {
+            age_max_us: 1,
+            ahead_hits_max: 1,
+            leases_max: 1,
+        });
+        let mut look = Check {
+            key: Key(1),
+            limit: Limit::per(1, Unit::Hour, NonZeroU32::MIN),
+            algorithm: &FixedWindow,
+            operation: Hits::PEEK.into(),
+            fingerprint: 0,
+            shared_bucket: false,
+            may_fall_back: false,
+            is_exact: false,
+            bucket_name: None,
+        };
+        for fingerprint in 0..=LOOKED_AT_MAX as u64 {
+            look.fingerprint = fingerprint;
+            leases.note_look(&look);
+        }
+        assert!(leases.looked_at.contains(&look.fingerprint));
+        assert!(leases.looked_at.len() <= LOOKED_AT_MAX);
+        assert!(leases.bytes() >= LOOKED_AT_MAX * size_of::<u64>());
+    }
+}

@@ -1,0 +1,154 @@
+//! One memory partition without a queue and without a task: the caller's thread decides.
+//!
+//! Simulations use it. They choose the time and the order of each check, so that the same requests
+//! always have the same answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
+
+use super::partition::Partition;
+use crate::WhenFull;
+use crate::{
+    BatchClient, CheckResult, Deadline, PartialReply, Purpose, Refund, RefundSink, Store,
+    StoreError, TentativeTake, Ticket,
+};
+use tollgate_limiter::{Check, Timestamp};
+use tollgate_system::clock::Clock;
+
+/// How many slots are looked at for idle buckets with each check: more than one check can add.
+const SWEEP_LOOKS_PER_CHECK: usize = 2;
+
+/// A store that decides in the caller's thread, at the time of its clock.
+#[derive(Clone)]
+pub struct DirectStore {
+    partition: Arc<Mutex<Partition>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A batch client of a [`DirectStore`]: decides while requests are added.
+struct DirectClient {
+    store: DirectStore,
+    answered: Vec<(Ticket, Vec<CheckResult>, Option<TentativeTake>)>,
+}
+
+// === impl DirectStore ===
+
+impl DirectStore {
+    /// A store that takes no more than `bytes_max` of the heap. Without space, a check is an
+    /// error.
+    pub fn new(bytes_max: usize, clock: Arc<dyn Clock>) -> Self {
+        let partition = Partition::new(bytes_max, WhenFull::Error);
+        Self {
+            partition: Arc::new(Mutex::new(partition)),
+            clock,
+        }
+    }
+
+    fn partition(&self) -> MutexGuard<'_, Partition> {
+        self.partition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide_all(&self, checks: &mut [Check], purpose: Purpose) -> Vec<CheckResult> {
+        let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
+        if purpose != Purpose::Reset {
+            let decided = checks.iter_mut().map(|check| self.decide(check, now));
+            return decided.collect();
+        }
+        let mut partition = self.partition();
+        partition.resets.expire(uptime_us);
+        let resets = checks.iter();
+        resets
+            .map(|check| partition.reset(check, now, uptime_us))
+            .collect()
+    }
+
+    /// Decides one check at this time.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for its bucket.
+    pub fn decide(&self, check: &mut Check, now: Timestamp) -> CheckResult {
+        let mut partition = self.partition();
+        let answer = partition.apply(check, now);
+        partition.sweep(now, SWEEP_LOOKS_PER_CHECK);
+        answer
+    }
+
+    /// Gives back hits at this time: each check is a refund of a [`TentativeTake`].
+    pub fn give_back(&self, refunds: &mut [Check], now: Timestamp) {
+        let mut partition = self.partition();
+        for refund in refunds {
+            partition.refund(refund, now);
+        }
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.partition().len()
+    }
+}
+
+impl RefundSink for DirectStore {
+    fn refund(&self, refunds: Vec<Refund>) {
+        let (mut partition, now) = (self.partition(), self.clock.now());
+        for Refund { mut check, .. } in refunds {
+            partition.refund(&mut check, now);
+        }
+    }
+}
+
+impl Store for DirectStore {
+    fn batch_client(&self) -> Box<dyn BatchClient> {
+        Box::new(DirectClient {
+            store: self.clone(),
+            answered: Vec::new(),
+        })
+    }
+}
+
+// === impl DirectClient ===
+
+impl BatchClient for DirectClient {
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        _: Deadline,
+        purpose: Purpose,
+    ) -> Result<usize, StoreError> {
+        let mut checks = checks.to_vec();
+        let answers = self.store.decide_all(&mut checks, purpose);
+        let tentative = (purpose == Purpose::DecideTentatively).then(|| {
+            let sink = Arc::new(self.store.clone());
+            TentativeTake::new(sink, checks.iter().zip(&answers), 0)
+        });
+        self.answered.push((ticket, answers, tentative));
+        Ok(1)
+    }
+
+    fn send(&mut self) {}
+
+    fn take_replies(
+        &mut self,
+        _: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
+        let answered = std::mem::take(&mut self.answered);
+        let messages = answered.len();
+        for (ticket, answers, tentative) in answered {
+            let positions: Vec<usize> = (0..answers.len()).collect();
+            take(PartialReply {
+                ticket,
+                positions: &positions,
+                answers: &answers,
+                tentative,
+                from_denial_cache: false,
+                local: &[],
+                stamp: None,
+            });
+        }
+        messages
+    }
+}
