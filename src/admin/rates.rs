@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use tollgate_limiter::Rule;
+use tollgate_limiter::{Rule, Tally};
 
 use crate::admin_api::{Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
-use crate::metrics::{HitTotals, Metrics, ReservationResult, RuleCounters};
+use crate::metrics::{Metrics, ReservationResult, RuleCounters};
 use crate::pipeline::{Generation, Generations};
 
 /// How often the sampler looks whether a sample is due.
@@ -45,12 +45,12 @@ struct Sample {
     /// The number of the generation of rules; 0 for no sample.
     generation: i64,
     uptime_us: u64,
-    totals: Vec<HitTotals>,
+    totals: Vec<Tally>,
 }
 
 /// The hits of every rule now, and their rates.
 pub(super) struct LimitCounts<'r> {
-    now: Vec<HitTotals>,
+    now: Vec<Tally>,
     samples: MutexGuard<'r, [Sample; 2]>,
     counters: RuleCounters,
     /// How long the samples lie apart, in seconds; 0 without two samples of these rules.
@@ -120,7 +120,8 @@ impl LimitRates {
         last.generation = generation.number;
         last.uptime_us = now_us;
         self.metrics
-            .hit_totals(&generation.counters, &mut last.totals);
+            .limits
+            .rule_totals(&generation.counters, &mut last.totals);
         // After a reload with fewer rules.
         let len = last.totals.len();
         last.totals.shrink_to(len.saturating_mul(2));
@@ -133,7 +134,9 @@ impl LimitRates {
     /// The hits of each rule of a generation, now, and their rates.
     pub(super) fn counts(&self, generation: &Generation) -> LimitCounts<'_> {
         let mut now = Vec::new();
-        self.metrics.hit_totals(&generation.counters, &mut now);
+        self.metrics
+            .limits
+            .rule_totals(&generation.counters, &mut now);
         let samples = self.samples();
         let [before, last] = &*samples;
         let number = generation.number;
@@ -159,11 +162,11 @@ impl LimitCounts<'_> {
     pub(super) fn hits(&self, index: usize) -> Hits {
         let hits = self.now.get(index).copied().unwrap_or_default();
         Hits {
-            total: hits.total,
-            admitted: hits.within,
-            over: hits.over,
-            near: hits.near,
-            shadow: hits.shadow,
+            total: hits.total_hits,
+            admitted: hits.within_limit,
+            over: hits.over_limit,
+            near: hits.near_limit,
+            shadow: hits.shadow_mode,
         }
     }
 
@@ -199,11 +202,11 @@ impl LimitCounts<'_> {
         };
         Rates {
             seconds: (self.seconds * 1_000.0).round() / 1_000.0,
-            total: rate(last.total, before.total),
-            admitted: rate(last.within, before.within),
-            over: rate(last.over, before.over),
-            near: rate(last.near, before.near),
-            shadow: rate(last.shadow, before.shadow),
+            total: rate(last.total_hits, before.total_hits),
+            admitted: rate(last.within_limit, before.within_limit),
+            over: rate(last.over_limit, before.over_limit),
+            near: rate(last.near_limit, before.near_limit),
+            shadow: rate(last.shadow_mode, before.shadow_mode),
         }
     }
 }
@@ -215,7 +218,6 @@ mod tests {
     use crate::rules::file::{self, Options};
     use crate::rules::path::Source;
     use crate::rules::reload::Rules;
-    use tollgate_limiter::Tally;
 
     const RULES: &str = "domain: d
 descriptors:

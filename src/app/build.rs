@@ -169,7 +169,7 @@ impl App {
     ) -> Result<Self, AppError> {
         let metrics = Metrics::new().map_err(|error| AppError::Defect(error.to_string()))?;
         if settings.statsd.sanitize_descriptor_metric_dots {
-            metrics.replace_dots();
+            metrics.limits.replace_dots();
         }
         let metrics = Arc::new(metrics);
         let cores = settings.cores.map_or_else(

@@ -66,7 +66,7 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
         memory,
         recorder,
     } = setup;
-    metrics.show_snapshots();
+    metrics.show(crate::metrics::Part::Snapshots);
     warn_without_store(&settings.store);
     let (store, mut workers) = MemoryStore::recorded(memory, clock, metrics, recorder.as_ref());
     let naming = &settings.store.naming;

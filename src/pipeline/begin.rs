@@ -66,8 +66,8 @@ impl Pipeline {
         pending.began_us = call.now_us;
         pending.noted.wants_texts = false;
         let traces = self.traces.as_ref();
-        pending.noted.span = traces
-            .and_then(|traces| traces.begin(call.parent, (&request).into(), || self.clock.now()));
+        pending.noted.span =
+            traces.and_then(|traces| traces.begin(call.parent, &request, || self.clock.now()));
         pending.stage = match self.validate(&request) {
             Ok(()) => match rules {
                 Some(rules) => self.plan(&request, call.message, rules, scratch, pending),
@@ -209,7 +209,7 @@ impl Pipeline {
 
     fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {
         if !plan.domain_known() {
-            self.metrics.domain_not_found(request.domain);
+            self.metrics.limits.domain_not_found(request.domain);
         }
         if plan.invalid_overrides() > 0 {
             self.metrics

@@ -76,14 +76,14 @@ impl Pipeline {
                 let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                 let key = self.label_key(Some(rule), request, entries);
                 let of_rule = rules.counters.of(rule).map(|counters| &**counters);
-                Some(self.metrics.request_counters(key, of_rule, labels))
+                Some(self.metrics.limits.request_counters(key, of_rule, labels))
             }
             LimitOrigin::Rule(rule) => rules.counters.of(rule).cloned(),
             LimitOrigin::Override => {
                 let entries = entries_of(request, descriptor);
                 let labels = || override_labels(request, entries);
                 let key = self.label_key(None, request, entries);
-                Some(self.metrics.request_counters(key, None, labels))
+                Some(self.metrics.limits.request_counters(key, None, labels))
             }
         }
     }

@@ -101,7 +101,7 @@ impl Generations {
     fn publish(&self, loaded: Rules, warnings: RulesWarnings) {
         let (mut rules, hash) = (loaded.loaded.rules, loaded.hash);
         let mut shadows = self.shadows();
-        let counters = self.metrics.rule_counters(&rules);
+        let counters = self.metrics.limits.rule_counters(&rules);
         // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         let (shadowed, gone) = shadows.apply(&mut rules);

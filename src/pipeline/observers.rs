@@ -81,7 +81,7 @@ impl Observers {
     /// Adds what was counted to the metrics. Call it before answers leave, so that no client sees
     /// an answer that is not counted.
     pub(crate) fn flush(&mut self, metrics: &Metrics) {
-        self.counts.flush(metrics);
+        self.counts.flush(&metrics.requests);
         self.response_time.flush();
         self.decisions.flush();
     }

@@ -127,6 +127,7 @@ impl Reloaded {
             .fold(0, |key, byte| key * 256 + u128::from(byte)));
         let labels = || ("d".to_owned(), vec![name]);
         self.metrics
+            .limits
             .request_counters(key, Some(of_rule), labels)
             .add(&tally(1));
     }

@@ -50,7 +50,10 @@ fn a_million_label_sets_are_a_thousand_series_and_an_overflow() {
                 vec![format!("key_{n}_{}", "x".repeat(1_000))],
             )
         };
-        metrics.request_counters(Key(n), None, labels).add(&tally);
+        metrics
+            .limits
+            .request_counters(Key(n), None, labels)
+            .add(&tally);
     };
     let bound = REQUEST_LABEL_SETS_MAX as u128;
     (0..2 * bound).for_each(hit);

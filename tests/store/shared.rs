@@ -139,7 +139,7 @@ pub(super) fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
         store: Arc::clone(&first.store),
         out_of_order: Arc::clone(&out_of_order),
     });
-    first.metrics.expect_shared_store();
+    first.metrics.show(tollgate::metrics::Part::SharedStore);
     let metrics = first.metrics.store.clone();
     metrics.replicas.set(4);
     let fallback = FailoverStore::new(failing, Arc::clone(&second.store), metrics);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tollgate::metrics::Metrics;
 use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
-use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
+use tollgate::tracing::{RequestOutcome, Traces};
 use tollgate_limiter::Request;
 use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::in_process::{START, settings};
@@ -45,8 +45,10 @@ async fn stopped_in_mid_export(protocol: Protocol) {
     let metrics = Metrics::new().unwrap();
     let traces = Arc::new(Traces::new(&export, &metrics).unwrap());
     let end_one = || {
-        let asked = RequestSummary::from(&Request::new(b"d"));
-        let span = traces.begin(None, asked, || START).expect("all are traced");
+        let asked = Request::new(b"d");
+        let span = traces
+            .begin(None, &asked, || START)
+            .expect("all are traced");
         traces.end(span, RequestOutcome::Error("INTERNAL"), START);
     };
     let counted = || {

@@ -50,7 +50,7 @@ use tollgate_store::{
     BatchClient, BuildError, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Setup,
     SharedSettings, Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, Worker,
 };
-use tollgate_telemetry::metrics::{Metrics, PartitionLevels};
+use tollgate_telemetry::metrics::{Metrics, Part, PartitionLevels};
 
 /// The settings of a Redis store.
 #[derive(Clone, Debug)]
@@ -212,7 +212,7 @@ impl RedisStore {
                 cluster,
             });
         }
-        metrics.expect_shared_store();
+        metrics.show(Part::SharedStore);
         let nodes = Arc::new(Nodes {
             each: nodes,
             endpoints,

@@ -3,7 +3,7 @@
 //! A backend reads its URL and the settings that all shared stores have in common
 //! ([`SharedSettings`]), and builds a store with its workers. It counts in the metrics that all
 //! stores share (`metrics/store.rs`, refunds in `tollgate_given_back_total`), and shows them with
-//! `Metrics::expect_shared_store`. Everything else follows from the table
+//! `Metrics::show`. Everything else follows from the table
 //! [`crate::BACKENDS`]: which URLs `--store` accepts, and what the contract suite in
 //! `tests/store` runs on.
 

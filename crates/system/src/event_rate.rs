@@ -65,6 +65,12 @@ impl EventRate {
         (1..=WINDOW_US).contains(&left_us)
     }
 
+    /// Whether an event at `now` passes. It counts if it does.
+    #[inline]
+    pub fn passes(&self, now: Timestamp) -> bool {
+        !self.is_closed(now) && self.admit(|| now).is_ok()
+    }
+
     /// Admits an event, or refuses it. `now` is called under the lock, so that times of admitted
     /// events are in order. Returns the time that the event counts from.
     ///

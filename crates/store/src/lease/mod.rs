@@ -29,7 +29,7 @@ use crate::rate_leases::RateLeases;
 use crate::{BatchClient, DrainFuture, Store, StoreHealth, StoreInspection};
 use tollgate_limiter::BucketNaming;
 use tollgate_system::clock::Clock;
-use tollgate_telemetry::metrics::{Metrics, PartitionLevels};
+use tollgate_telemetry::metrics::{Metrics, Part, PartitionLevels};
 
 /// The leased store.
 pub struct LeasedStore {
@@ -52,7 +52,7 @@ impl LeasedStore {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<LeaseWorker>) {
-        metrics.expect_leases();
+        metrics.show(Part::Leases);
         let mut drains = Vec::new();
         let (queues, workers) = (0..partitions.max(1))
             .map(|_| {

@@ -7,11 +7,13 @@
 //! ([`CandidateSums`]).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
-use super::gauges::PolledGauge;
+use prometheus::proto::MetricFamily;
+
+use super::counts::{Counts, Sums, plus};
+use super::declaration::{Counter, Gauge, LabelValues, label_values, metrics};
+use super::gauges::{CollectedCounters, PolledGauge};
 use super::label::{OVERFLOW, label};
 use super::label_sets::RULE_LABEL_SETS_MAX;
 
@@ -30,12 +32,12 @@ metrics! {
         /// Requests that a candidate decided, by the verdicts of the candidate and of the rules in
         /// force: admitted and refused by both, newly_admitted and newly_refused by the candidate
         /// alone.
-        CounterVec "tollgate_candidate_requests_total" [domain: DOMAINS, result: RESULTS]
+        CollectedCounters "tollgate_candidate_requests_total" [domain: DOMAINS, result: RESULTS]
             => pub(super) requests;
 
         /// Requests that a rule of the candidate decided, by its verdict and that of the rules in
         /// force.
-        CounterVec "tollgate_candidate_decisions_total" [domain: DOMAINS, rule: RULES, result: RESULTS]
+        CollectedCounters "tollgate_candidate_decisions_total" [domain: DOMAINS, rule: RULES, result: RESULTS]
             => pub(super) decisions;
 
         /// Requests that the candidate did not decide, by reason.
@@ -63,59 +65,59 @@ metrics! {
     }
 }
 
-/// The verdicts of a candidate and of the rules in force for one request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CandidateResult {
-    /// Both admit it.
-    Admitted,
-    /// Both refuse it.
-    Refused,
-    /// The candidate refuses it, and the rules in force admit it.
-    NewlyRefused,
-    /// The candidate admits it, and the rules in force refuse it.
-    NewlyAdmitted,
+label_values! {
+    /// The verdicts of a candidate and of the rules in force for one request.
+    pub enum CandidateResult {
+        /// Both admit it.
+        Admitted = "admitted",
+        /// Both refuse it.
+        Refused = "refused",
+        /// The candidate refuses it, and the rules in force admit it.
+        NewlyRefused = "newly_refused",
+        /// The candidate admits it, and the rules in force refuse it.
+        NewlyAdmitted = "newly_admitted",
+    }
 }
 
-/// Requests by result since the start of a candidate, and the counters that readers of metrics
-/// see.
-#[derive(Debug)]
-pub struct CandidateCounters {
-    counts: [AtomicU64; RESULT_COUNT],
-    exported: Exported,
-}
+/// Requests of a domain or of a rule since the start of a candidate, by [`CandidateResult`].
+#[derive(Debug, Default)]
+pub struct CandidateCounters(Counts<RESULT_COUNT>);
 
 /// Requests by [`CandidateResult`].
 pub type ResultCounts = [u64; RESULT_COUNT];
 
-type Exported = [Counter; RESULT_COUNT];
-
 /// Sums of one task that are not yet added to the counters.
 #[derive(Debug, Default)]
-pub struct CandidateSums(Vec<(Arc<CandidateCounters>, ResultCounts)>);
-
-/// How many counters have a sum; counts of others are added at once.
-const SUMS_MAX: usize = 64;
-
-/// How many of the newest sums are searched.
-const SUMS_LOOKED_AT: usize = 4;
+pub struct CandidateSums(Sums<CandidateCounters, RESULT_COUNT>);
 
 /// The label sets of domains and rules.
-#[derive(Debug, Default)]
-pub(super) struct CandidateLabelSets(Mutex<Known>);
+#[derive(Debug)]
+pub(super) struct CandidateLabelSets {
+    known: Mutex<Known>,
+    metrics: CandidateMetrics,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     /// Candidates so far.
     generation: u64,
-    sets: HashMap<Vec<String>, (Exported, u64)>,
+    /// By a domain, or by a domain and a rule.
+    sets: HashMap<Vec<String>, LabelSet>,
+}
+
+/// What all candidates counted under the same labels.
+#[derive(Debug, Default)]
+struct LabelSet {
+    /// Requests of candidates that nothing counts for any more.
+    past: ResultCounts,
+    counters: Vec<Arc<CandidateCounters>>,
+    /// The newest candidate that has it.
+    generation: u64,
 }
 
 // === impl CandidateResult ===
 
 impl CandidateResult {
-    /// The names, as labels have them.
-    pub const NAMES: [&'static str; 4] = ["admitted", "refused", "newly_refused", "newly_admitted"];
-
     /// The result for these verdicts.
     #[inline]
     pub fn new(live_refused: bool, candidate_refused: bool) -> Self {
@@ -131,28 +133,15 @@ impl CandidateResult {
 // === impl CandidateCounters ===
 
 impl CandidateCounters {
-    fn new(exported: Exported) -> Self {
-        Self {
-            counts: Default::default(),
-            exported,
-        }
-    }
-
-    fn add(&self, sums: &ResultCounts) {
-        let counters = self.counts.iter().zip(&self.exported);
-        for ((count, exported), sum) in counters.zip(sums) {
-            if *sum > 0 {
-                count.fetch_add(*sum, Ordering::Relaxed);
-                exported.inc_by(*sum);
-            }
-        }
-    }
-
     /// The requests so far.
     pub fn counts(&self) -> ResultCounts {
-        self.counts
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
+        self.0.get()
+    }
+}
+
+impl AsRef<Counts<RESULT_COUNT>> for CandidateCounters {
+    fn as_ref(&self) -> &Counts<RESULT_COUNT> {
+        &self.0
     }
 }
 
@@ -166,94 +155,113 @@ impl CandidateSums {
         if let Some(count) = one.get_mut(result as usize) {
             *count = 1;
         }
-        let mut newest = self.0.iter_mut().rev().take(SUMS_LOOKED_AT);
-        if let Some((_, sums)) = newest.find(|(known, _)| Arc::ptr_eq(known, counters)) {
-            for (sum, one) in sums.iter_mut().zip(one) {
-                *sum = sum.saturating_add(one);
-            }
-        } else if self.0.len() < SUMS_MAX {
-            self.0.push((Arc::clone(counters), one));
-        } else {
-            counters.add(&one);
-        }
+        self.0.add(counters, one);
     }
 
     /// Adds all sums to the counters.
     pub fn flush(&mut self) {
-        for (counters, sums) in self.0.drain(..) {
-            counters.add(&sums);
-        }
+        self.0.flush();
     }
 }
 
 // === impl CandidateLabelSets ===
 
 impl CandidateLabelSets {
+    pub(super) fn new(metrics: CandidateMetrics) -> Self {
+        Self {
+            known: Mutex::default(),
+            metrics,
+        }
+    }
+
     /// Counters for the domains and rules of a candidate, which becomes the newest. Each rule is
     /// its domain and its name. Beyond the bound, rules share one label set.
     pub(super) fn counters_of(
         &self,
-        metrics: &CandidateMetrics,
         domains: &[String],
         rules: &[(String, String)],
     ) -> (Vec<Arc<CandidateCounters>>, Vec<Arc<CandidateCounters>>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.generation = known.generation.saturating_add(1);
         let of_domains = domains.iter().enumerate().map(|(position, domain)| {
             let is_within = position < RULE_LABEL_SETS_MAX;
-            let name = if is_within { domain } else { OVERFLOW };
-            known.get(vec![label(name)], &metrics.requests)
+            known.add(vec![label(if is_within { domain } else { OVERFLOW })])
         });
         let of_domains: Vec<_> = of_domains.collect();
         let of_rules = rules.iter().enumerate().map(|(position, (domain, rule))| {
-            let names = if position < RULE_LABEL_SETS_MAX {
+            known.add(if position < RULE_LABEL_SETS_MAX {
                 vec![label(domain), label(rule)]
             } else {
                 vec![OVERFLOW.to_owned(), OVERFLOW.to_owned()]
-            };
-            known.get(names, &metrics.decisions)
+            })
         });
         let of_rules: Vec<_> = of_rules.collect();
-        known.free_unused(metrics);
+        known.free_unused();
         (of_domains, of_rules)
+    }
+
+    /// The families of both.
+    pub(super) fn families(&self) -> [MetricFamily; 2] {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let metrics = &self.metrics;
+        [(&metrics.requests, 1), (&metrics.decisions, 2)].map(|(family, names_len)| {
+            let sets = known
+                .sets
+                .iter()
+                .filter(|(names, _)| names.len() == names_len);
+            family.0.of(sets.flat_map(|(names, set)| {
+                let results = CandidateResult::NAMES.into_iter().zip(set.counts());
+                results.map(|(result, count)| {
+                    let labels = names.iter().map(String::as_str);
+                    (labels.chain([result]), count)
+                })
+            }))
+        })
     }
 }
 
 // === impl Known ===
 
 impl Known {
-    fn get(&mut self, names: Vec<String>, family: &CounterVec) -> Arc<CandidateCounters> {
-        let generation = self.generation;
-        let (exported, last) = self.sets.entry(names).or_insert_with_key(|names| {
-            let of = |result| family.with_label_values(&labels(names, result));
-            (CandidateResult::NAMES.map(of), generation)
-        });
-        *last = generation;
-        Arc::new(CandidateCounters::new(exported.clone()))
+    /// New counters under these names.
+    fn add(&mut self, names: Vec<String>) -> Arc<CandidateCounters> {
+        let set = self.sets.entry(names).or_default();
+        set.generation = self.generation;
+        let counters = Arc::<CandidateCounters>::default();
+        set.counters.push(Arc::clone(&counters));
+        counters
     }
 
-    /// Frees the label sets that neither the newest candidate nor the one before it has.
-    fn free_unused(&mut self, metrics: &CandidateMetrics) {
+    /// Frees the label sets that neither the newest candidate nor the one before it has, and the
+    /// counters of candidates that are gone.
+    fn free_unused(&mut self) {
         let oldest = self.generation.saturating_sub(1);
-        let gone = self.sets.extract_if(|_, (_, last)| *last < oldest);
-        for (names, _) in gone {
-            let family = match names.len() {
-                1 => &metrics.requests,
-                _ => &metrics.decisions,
-            };
-            for result in CandidateResult::NAMES {
-                // It fails where there is no such series: then nothing is left to do.
-                let _ = family.remove_label_values(&labels(&names, result));
-            }
-        }
+        self.sets.retain(|_, set| {
+            set.fold();
+            set.generation >= oldest
+        });
         let len = self.sets.len();
         self.sets.shrink_to(len.saturating_mul(2));
     }
 }
 
-fn labels<'l>(names: &'l [String], result: &'l str) -> Vec<&'l str> {
-    let names = names.iter().map(String::as_str);
-    names.chain([result]).collect()
+// === impl LabelSet ===
+
+impl LabelSet {
+    fn counts(&self) -> ResultCounts {
+        let counters = self.counters.iter();
+        counters.fold(self.past, |sum, counters| plus(sum, counters.counts()))
+    }
+
+    /// Adds the counters that nobody else holds to the past.
+    fn fold(&mut self) {
+        let past = &mut self.past;
+        self.counters.retain_mut(|counters| {
+            let gone = Arc::get_mut(counters).map(|counters| counters.counts());
+            *past = plus(*past, gone.unwrap_or_default());
+            gone.is_none()
+        });
+    }
 }
 
 #[cfg(test)]

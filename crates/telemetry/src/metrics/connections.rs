@@ -3,7 +3,9 @@
 //!
 //! The reason of a failed handshake is one of a fixed list, so that no client can add labels.
 
-use super::declaration::{Counter, CounterVec, Gauge, GaugeVec, LabelValues, metrics};
+use super::declaration::{
+    Counter, CounterVec, Gauge, GaugeVec, LabelValues, label_values, metrics,
+};
 use super::gauges::PolledGauge;
 
 /// The names of listening ports.
@@ -178,33 +180,34 @@ pub struct CertificateCounters {
     pub refused: Counter,
 }
 
-/// Why a handshake failed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum HandshakeFailure {
-    /// Too many were in flight.
-    TooMany,
-    /// It took too long.
-    TooSlow,
-    /// The client or the network closed the connection.
-    Closed,
-    /// The client showed no certificate.
-    NoCertificate,
-    /// The client's certificate has expired or is not valid yet.
-    CertificateTime,
-    /// The client's certificate has none of the allowed names.
-    CertificateName,
-    /// The client's certificate is not signed by a trusted CA.
-    CertificateIssuer,
-    /// The client's certificate is invalid for another reason.
-    CertificateOther,
-    /// The client refused; it may not trust our certificate.
-    RefusedByClient,
-    /// The client does not offer HTTP/2.
-    Protocol,
-    /// The client has no version or cipher in common with the server.
-    VersionOrCipher,
-    /// The bytes received are not valid TLS.
-    NotTls,
+label_values! {
+    /// Why a handshake failed.
+    pub enum HandshakeFailure {
+        /// Too many were in flight.
+        TooMany = "too_many",
+        /// It took too long.
+        TooSlow = "too_slow",
+        /// The client or the network closed the connection.
+        Closed = "closed",
+        /// The client showed no certificate.
+        NoCertificate = "no_certificate",
+        /// The client's certificate has expired or is not valid yet.
+        CertificateTime = "certificate_time",
+        /// The client's certificate has none of the allowed names.
+        CertificateName = "certificate_name",
+        /// The client's certificate is not signed by a trusted CA.
+        CertificateIssuer = "certificate_issuer",
+        /// The client's certificate is invalid for another reason.
+        CertificateOther = "certificate_other",
+        /// The client refused; it may not trust our certificate.
+        RefusedByClient = "refused_by_client",
+        /// The client does not offer HTTP/2.
+        Protocol = "protocol",
+        /// The client has no version or cipher in common with the server.
+        VersionOrCipher = "version_or_cipher",
+        /// The bytes received are not valid TLS.
+        NotTls = "not_tls",
+    }
 }
 
 // === impl TlsMetrics ===
@@ -239,29 +242,5 @@ impl HandshakeCounters {
     pub fn failed(&self, failure: HandshakeFailure) {
         let labels = [self.port.as_str(), failure.name()];
         self.failed.with_label_values(&labels).inc();
-    }
-}
-
-// === impl HandshakeFailure ===
-
-impl HandshakeFailure {
-    /// The names, in the order of the variants.
-    const NAMES: [&str; 12] = [
-        "too_many",
-        "too_slow",
-        "closed",
-        "no_certificate",
-        "certificate_time",
-        "certificate_name",
-        "certificate_issuer",
-        "certificate_other",
-        "refused_by_client",
-        "protocol",
-        "version_or_cipher",
-        "not_tls",
-    ];
-
-    fn name(self) -> &'static str {
-        Self::NAMES.get(self as usize).copied().unwrap_or_default()
     }
 }

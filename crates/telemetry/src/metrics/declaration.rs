@@ -26,11 +26,10 @@
 //! `""` where it sends none.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
@@ -65,24 +64,13 @@ pub struct Declaration {
     /// One sentence that starts with what is counted or measured.
     pub help: &'static str,
     /// What is counted or measured, as Prometheus sees it.
-    pub kind: MetricKind,
+    pub kind: MetricType,
     /// Names and values of its labels, in order.
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets.
     pub(super) buckets: &'static [f64],
     /// Name in statsd, where it is not the default. Empty for none.
     pub(super) statsd: Option<&'static str>,
-}
-
-/// The kinds of Prometheus.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum MetricKind {
-    /// A number that only grows.
-    Counter,
-    /// A number that goes up and down.
-    Gauge,
-    /// A distribution.
-    Histogram,
 }
 
 /// A label of a metric.
@@ -108,20 +96,30 @@ pub enum LabelValues {
 pub(super) struct MetricRegistry {
     registry: Registry,
     declarations: BTreeMap<&'static str, &'static Declaration>,
-    /// Metrics that are shown only if their switch is on.
-    optional: BTreeMap<&'static str, Switch>,
+    /// Which parts are shown, in the order of [`Part`].
+    shown: [AtomicBool; Part::PREFIXES.len()],
 }
 
-/// Whether a group of metrics is shown. Off at first.
-pub(super) type Switch = Arc<AtomicBool>;
+/// Parts that not every service has. Their metrics are absent until they are shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// The store that replicas share.
+    SharedStore,
+    /// Leases of hits.
+    Leases,
+    /// Candidates.
+    Candidates,
+    /// Snapshots of the buckets in memory.
+    Snapshots,
+}
 
 /// A type that a declaration can name.
 pub(super) trait Metric: Collector + Clone + Sized + 'static {
     /// The kind that readers see.
-    const KIND: MetricKind;
+    const KIND: MetricType;
 
     /// Makes one without a value.
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error>;
+    fn new(declaration: &'static Declaration) -> Result<Self, prometheus::Error>;
 }
 
 /// A metric that can be one of several that differ in a label.
@@ -141,7 +139,7 @@ impl Declaration {
     /// histograms, and for labels that would make a new name with each reload.
     #[must_use]
     pub fn statsd_name(&self) -> Option<String> {
-        if self.kind == MetricKind::Histogram || self.statsd == Some("") {
+        if self.kind == MetricType::HISTOGRAM || self.statsd == Some("") {
             return None;
         }
         if let Some(name) = self.statsd {
@@ -188,6 +186,14 @@ impl MetricRegistry {
         Ok(metric)
     }
 
+    /// Registers what shows several families at once.
+    pub(super) fn collect_from(
+        &mut self,
+        collector: impl Collector + 'static,
+    ) -> Result<(), prometheus::Error> {
+        self.registry.register(Box::new(collector))
+    }
+
     /// The declaration of a metric that was registered.
     pub(super) fn declaration(&self, name: &str) -> Option<&'static Declaration> {
         self.declarations.get(name).copied()
@@ -198,31 +204,35 @@ impl MetricRegistry {
         self.declarations.values().copied()
     }
 
-    /// Registers a group of metrics that are not shown until the switch is turned on.
-    pub(super) fn optional<G>(
-        &mut self,
-        new: impl FnOnce(&mut Self) -> Result<G, prometheus::Error>,
-    ) -> Result<(G, Switch), prometheus::Error> {
-        let known: Vec<_> = self.declarations.keys().copied().collect();
-        let group = new(self)?;
-        let switch = Switch::default();
-        for name in self.declarations.keys().copied() {
-            if !known.contains(&name) {
-                self.optional.insert(name, switch.clone());
-            }
+    /// Shows the metrics of a part from now on.
+    pub(super) fn show(&self, part: Part) {
+        if let Some(is_shown) = self.shown.get(part as usize) {
+            is_shown.store(true, Ordering::Relaxed);
         }
-        Ok((group, switch))
     }
 
     /// The values of all metrics that are shown, by name.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let mut families = self.registry.gather();
-        families.retain(|family| {
-            let switch = self.optional.get(family.name());
-            switch.is_none_or(|switch| switch.load(Ordering::Relaxed))
-        });
+        for (prefix, is_shown) in Part::PREFIXES.iter().zip(&self.shown) {
+            if !is_shown.load(Ordering::Relaxed) {
+                families.retain(|family| !family.name().starts_with(prefix));
+            }
+        }
         families
     }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// How the names of their metrics begin, in the order of the variants.
+    const PREFIXES: [&str; 4] = [
+        "tollgate_store_",
+        "tollgate_lease_",
+        "tollgate_candidate_",
+        "tollgate_snapshot_",
+    ];
 }
 
 // === impl Metric ===
@@ -236,58 +246,30 @@ impl Declaration {
         HistogramOpts::new(self.name, self.help).buckets(self.buckets.to_vec())
     }
 
-    fn label_names(&self) -> Vec<&'static str> {
+    pub(super) fn label_names(&self) -> Vec<&'static str> {
         self.labels.iter().map(|label| label.name).collect()
     }
 }
 
-impl Metric for Counter {
-    const KIND: MetricKind = MetricKind::Counter;
+/// A metric of the library.
+macro_rules! of_library {
+    ($type:ty: $kind:ident, $declaration:ident => $new:expr) => {
+        impl Metric for $type {
+            const KIND: MetricType = MetricType::$kind;
 
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::with_opts(declaration.opts())
-    }
+            fn new($declaration: &'static Declaration) -> Result<Self, prometheus::Error> {
+                $new
+            }
+        }
+    };
 }
 
-impl Metric for CounterVec {
-    const KIND: MetricKind = MetricKind::Counter;
-
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::new(declaration.opts(), &declaration.label_names())
-    }
-}
-
-impl Metric for Gauge {
-    const KIND: MetricKind = MetricKind::Gauge;
-
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::with_opts(declaration.opts())
-    }
-}
-
-impl Metric for GaugeVec {
-    const KIND: MetricKind = MetricKind::Gauge;
-
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::new(declaration.opts(), &declaration.label_names())
-    }
-}
-
-impl Metric for Histogram {
-    const KIND: MetricKind = MetricKind::Histogram;
-
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::with_opts(declaration.histogram_opts())
-    }
-}
-
-impl Metric for HistogramVec {
-    const KIND: MetricKind = MetricKind::Histogram;
-
-    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
-        Self::new(declaration.histogram_opts(), &declaration.label_names())
-    }
-}
+of_library!(Counter: COUNTER, one => Self::with_opts(one.opts()));
+of_library!(CounterVec: COUNTER, one => Self::new(one.opts(), &one.label_names()));
+of_library!(Gauge: GAUGE, one => Self::with_opts(one.opts()));
+of_library!(GaugeVec: GAUGE, one => Self::new(one.opts(), &one.label_names()));
+of_library!(Histogram: HISTOGRAM, one => Self::with_opts(one.histogram_opts()));
+of_library!(HistogramVec: HISTOGRAM, one => Self::new(one.histogram_opts(), &one.label_names()));
 
 // === impl Labelled ===
 
@@ -387,4 +369,37 @@ macro_rules! metrics {
     (@statsd $statsd:literal) => { Some($statsd) };
 }
 
-pub(super) use metrics;
+/// Declares an enum with the value of a label for each variant.
+macro_rules! label_values {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {$(
+            $(#[$variant_meta:meta])+
+            $variant:ident = $value:literal,
+        )+}
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        pub enum $name {$(
+            $(#[$variant_meta])+
+            $variant,
+        )+}
+
+        impl $name {
+            /// Every variant.
+            pub const ALL: [Self; [$($value),+].len()] = [$(Self::$variant),+];
+
+            /// The values of the label, in the order of the variants.
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($value),+];
+
+            /// The value of the label.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $value,)+
+                }
+            }
+        }
+    };
+}
+
+pub(super) use {label_values, metrics};

@@ -2,23 +2,24 @@
 //! freed.
 //!
 //! Why counters are handed out: the hot path must not look a label up. A rule's counters are
-//! resolved when its rules are loaded. What a client can name (an unknown domain, the labels of a
-//! limit that came with a request) is counted by label up to a bound, and under `overflow` beyond
-//! it; looking one up takes no lock (`label_sets`).
+//! resolved when its rules are loaded (`label_sets`). What a client can name (an unknown domain,
+//! the labels of a limit that came with a request: `request_sets`) is counted by label up to a
+//! bound, and under `overflow` beyond it.
 //!
 //! What it deliberately does not do: count (`limit`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use prometheus::proto::MetricFamily;
+use tollgate_limiter::{Key, RuleSet, Tally};
 
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
-use super::label_sets::{
-    BoundedMap, Reader, Readers, RequestLabelSets, RuleCounters, RuleLabelSets,
-};
-use super::limit::{HitTotals, LimitCounters, SeriesTable};
-use tollgate_limiter::{Key, RuleSet};
+use super::label_sets::{Reader, RuleCounters, RuleLabelSets};
+use super::limit::{LimitCounters, SeriesSums, SeriesTable, tally_of};
+use super::request_sets::RequestSets;
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;
@@ -27,7 +28,7 @@ const UNKNOWN_DOMAINS: LabelValues = LabelValues::Bounded("100 unknown domains, 
 
 metrics! {
     /// Metrics of label sets and their bounds.
-    pub(super) struct LabelSetMetrics {
+    struct LabelSetMetrics {
         /// Times something was counted under the label "overflow" because a bound on labels was
         /// met.
         Counter "tollgate_label_overflow_total" by bound {
@@ -49,109 +50,49 @@ metrics! {
     }
 }
 
-/// The metrics of limits.
+/// The counters of all limits.
 #[derive(Debug)]
-pub(super) struct LimitMetrics {
+pub struct Limits {
     series: SeriesTable,
     metrics: LabelSetMetrics,
-    /// Held by a reader from beginning to end, so that two readers see hits in the same order.
-    readers: Mutex<ReadingState>,
-    // Locks are taken in this order.
+    /// Locked before what locks `request_sets`.
     rule_sets: Mutex<RuleLabelSets>,
-    request_sets: RequestLabelSets,
-    unknown_domains: BoundedMap<Vec<u8>, Counter>,
+    request_sets: RequestSets,
+    unknown_domains: RwLock<HashMap<Vec<u8>, Counter>>,
     /// Whether labels of keys and values have no dots.
     without_dots: AtomicBool,
 }
 
-/// What readings leave for the next one.
-#[derive(Debug, Default)]
-struct ReadingState {
-    readers: Readers,
-    /// Hits that were published under labels which depend on requests, by the number of the label
-    /// set of their rule. Bounded by the label sets of rules.
-    of_requests: HashMap<u64, HitTotals>,
-}
+// === impl Limits ===
 
-/// A reading under way; another waits for its end.
-pub(super) struct Reading<'m> {
-    limits: &'m LimitMetrics,
-    state: MutexGuard<'m, ReadingState>,
-}
-
-// === impl LimitMetrics ===
-
-impl LimitMetrics {
+impl Limits {
     pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
         let metrics = LabelSetMetrics::new(registry)?;
         let series = SeriesTable::new(registry)?;
+        // Readers see it before the first unknown domain.
+        metrics.domain_not_found.with_label_values(&[OVERFLOW]);
         Ok(Self {
-            readers: Mutex::default(),
             rule_sets: Mutex::new(RuleLabelSets::new(&series)),
-            request_sets: RequestLabelSets::new(
+            request_sets: RequestSets::new(
                 LimitCounters::new(&overflow_names(), &series, 0),
                 metrics.request_sets_overflowed.clone(),
                 metrics.freed_for_capacity.clone(),
             ),
-            unknown_domains: BoundedMap::new(
-                UNKNOWN_DOMAINS_MAX,
-                metrics.domain_not_found.with_label_values(&[OVERFLOW]),
-                metrics.unknown_domains_overflowed.clone(),
-            ),
+            unknown_domains: RwLock::default(),
             series,
             metrics,
             without_dots: AtomicBool::new(false),
         })
     }
 
-    /// Replaces the dots of labels that are made from now on.
-    pub(super) fn replace_dots(&self) {
+    /// Replaces dots in the labels of keys and values from now on.
+    pub fn replace_dots(&self) {
         self.without_dots.store(true, Ordering::Relaxed);
-    }
-
-    /// Expects this reader: label sets are kept for it too.
-    pub(super) fn expect(&self, reader: Reader) {
-        let mut state = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        state.readers.add(reader);
-    }
-
-    /// Begins a reading: publishes what was counted since the last one.
-    pub(super) fn read(&self) -> Reading<'_> {
-        let mut state = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        let sets = self.rule_sets();
-        for counters in sets.all() {
-            counters.publish();
-        }
-        if state.of_requests.len() > sets.len() {
-            let numbers = sets.numbers();
-            state.of_requests.retain(|owner, _| numbers.contains(owner));
-        }
-        drop(sets);
-        self.request_sets
-            .each(|counters| state.add_of_request(counters, &counters.publish()));
-        Reading {
-            limits: self,
-            state,
-        }
-    }
-
-    /// The hits of each of these rules since the start, in their order. A rule whose labels depend
-    /// on requests has the hits of all of them.
-    pub(super) fn rule_totals(&self, rules: &RuleCounters, into: &mut Vec<HitTotals>) {
-        let reading = self.read();
-        into.clear();
-        into.extend(rules.each().map(|counters| {
-            let own = counters.totals();
-            match reading.state.of_requests.get(&counters.owner()) {
-                Some(of_requests) => own.plus(of_requests),
-                None => own,
-            }
-        }));
     }
 
     /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
     /// labels share them, as do those of an earlier set.
-    pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
+    pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
         let overflowed = &self.metrics.rule_sets_overflowed;
         let without_dots = self.without_dots.load(Ordering::Relaxed);
@@ -168,7 +109,7 @@ impl LimitMetrics {
     /// Counters whose labels depend on the request. They belong to the rule that has the counters
     /// `of_rule`, or to none if the limit came with the request. `labels` makes a domain and a
     /// path; it is called only for a new key.
-    pub(super) fn request_counters(
+    pub fn request_counters(
         &self,
         key: Key,
         of_rule: Option<&LimitCounters>,
@@ -182,70 +123,90 @@ impl LimitMetrics {
         })
     }
 
-    fn rule_sets(&self) -> MutexGuard<'_, RuleLabelSets> {
-        let sets = self.rule_sets.lock();
-        sets.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request for a domain without rules.
-    pub(super) fn domain_not_found(&self, domain: &[u8]) {
+    pub fn domain_not_found(&self, domain: &[u8]) {
         let domain = domain.get(..LABEL_BYTES_MAX).unwrap_or(domain);
-        self.unknown_domains
-            .get_or_add(domain, || {
-                self.metrics
-                    .domain_not_found
-                    .with_label_values(&[&label(&String::from_utf8_lossy(domain))])
-            })
-            .inc();
-    }
-}
-
-// === impl ReadingState ===
-
-impl ReadingState {
-    /// Adds hits that were published under labels which depend on requests.
-    fn add_of_request(&mut self, counters: &LimitCounters, hits: &HitTotals) {
-        let owner = counters.owner();
-        // Without an owner the limit came with the request, or the labels met a bound.
-        if owner != 0 && *hits != HitTotals::default() {
-            let sum = self.of_requests.entry(owner).or_default();
-            *sum = sum.plus(hits);
+        let counter = |name: &str| self.metrics.domain_not_found.with_label_values(&[name]);
+        let known = self.unknown_domains.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(counter) = known.get(domain) {
+            return counter.inc();
         }
+        let has_space = known.len() < UNKNOWN_DOMAINS_MAX;
+        drop(known);
+        if has_space {
+            let known = self.unknown_domains.write();
+            let mut known = known.unwrap_or_else(PoisonError::into_inner);
+            if known.len() < UNKNOWN_DOMAINS_MAX {
+                let counter = || counter(&label(&String::from_utf8_lossy(domain)));
+                return known.entry(domain.to_owned()).or_insert_with(counter).inc();
+            }
+        }
+        self.metrics.unknown_domains_overflowed.inc();
+        counter(OVERFLOW).inc();
     }
-}
 
-// === impl Reading ===
+    /// The hits of each rule since the start, in the order of the rules. A rule whose labels depend
+    /// on requests has the hits of all of them. Readers of metrics see the same hits, and lose
+    /// none.
+    pub fn rule_totals(&self, rules: &RuleCounters, into: &mut Vec<Tally>) {
+        let mut sets = self.rule_sets();
+        self.request_sets.each(|counters| sets.credit(counters));
+        into.clear();
+        into.extend(
+            rules
+                .each()
+                .map(|counters| tally_of(sets.hits_of(counters))),
+        );
+    }
 
-impl Reading<'_> {
-    /// Hands out what was published and not yet sent, while `see` accepts it. True if it accepted
-    /// all.
-    pub(super) fn deltas(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
-        let mut all = self.limits.rule_sets().all().all(|one| one.deltas(see));
-        let request_sets = &self.limits.request_sets;
-        request_sets.each(|one| all = all && one.deltas(see));
+    /// The families of all limits.
+    pub(super) fn families(&self) -> Vec<MetricFamily> {
+        let mut sums = SeriesSums::default();
+        // No label set is freed while they are locked.
+        let rule_sets = self.rule_sets();
+        rule_sets.all().for_each(|counters| sums.add(counters));
+        self.request_sets.each(|counters| sums.add(counters));
+        drop(rule_sets);
+        self.series.families(&sums)
+    }
+
+    /// Shows the hits that statsd does not have, each with its name there, while `see` accepts
+    /// them. True if it accepted all.
+    pub(super) fn deltas(&self, see: &mut impl FnMut(&str, u64) -> bool) -> bool {
+        let patterns = self.series.statsd_patterns();
+        let mut all = self.rule_sets().all().all(|one| one.deltas(patterns, see));
+        self.request_sets
+            .each(|one| all = all && one.deltas(patterns, see));
         all
     }
 
-    /// Ends a complete reading, and frees the label sets that were kept for it.
-    pub(super) fn complete(mut self, reader: Reader) {
-        let state = &mut *self.state;
-        state.readers.add(reader);
-        let limits = self.limits;
-        let mut sets = limits.rule_sets();
-        // What depends on requests first: it belongs to rules, and goes with them.
-        let in_use = sets.in_use();
-        let readers = state.readers;
-        let published =
-            |counters: &LimitCounters, hits: &HitTotals| state.add_of_request(counters, hits);
-        let (of_requests, any_gone) = limits
-            .request_sets
-            .read_by(reader, readers, &in_use, published);
-        let of_rules = sets.read_by(reader, readers);
+    /// Expects this reader: label sets are kept for it too.
+    pub(super) fn expect(&self, reader: Reader) {
+        self.rule_sets().readings.expect(reader);
+    }
+
+    /// Notes a complete reading, and frees the label sets that were kept for it.
+    pub(super) fn complete(&self, reader: Reader) {
+        let mut sets = self.rule_sets();
+        self.request_sets.each(|counters| sets.credit(counters));
+        // What depends on requests belongs to rules, and goes with them.
+        let rules = sets.in_use();
+        let of_rules = sets.read(reader);
+        let readings = sets.readings;
+        let is_in_use = |counters: &LimitCounters| match counters.owner() {
+            0 => sets.has_domain_of(counters),
+            rule => rules.contains(&rule),
+        };
+        let of_requests = self.request_sets.read(readings, is_in_use);
         drop(sets);
         let freed = of_rules.saturating_add(of_requests);
-        limits.metrics.freed_unused.inc_by(freed as u64);
-        if of_rules > 0 || any_gone {
-            limits.series.free_unused();
-        }
+        self.metrics.freed_unused.inc_by(freed as u64);
+        self.series.free_unused();
+    }
+
+    fn rule_sets(&self) -> MutexGuard<'_, RuleLabelSets> {
+        let sets = self.rule_sets.lock();
+        sets.unwrap_or_else(PoisonError::into_inner)
     }
 }

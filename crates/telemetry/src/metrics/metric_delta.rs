@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use prometheus::proto::MetricType;
 
 use super::Metrics;
-use super::declaration::STATSD_LIMIT;
 use super::label::label;
 use super::label_sets::Reader;
 
@@ -44,15 +43,11 @@ impl MetricDelta {
         metrics: &Metrics,
         mut see: impl FnMut(&str, DeltaKind, u64) -> bool,
     ) -> bool {
-        metrics.partitions.publish();
-        let reading = metrics.limits.read();
-        let limits = reading.deltas(&mut |key, pattern, count| {
-            let name = pattern.replace(STATSD_LIMIT, key);
-            see(&name, DeltaKind::Counter, count)
-        });
-        let all = limits && self.of_families(metrics, see);
+        let limits = &metrics.limits;
+        let all = limits.deltas(&mut |name, count| see(name, DeltaKind::Counter, count))
+            && self.of_families(metrics, see);
         if all {
-            reading.complete(Reader::Flush);
+            limits.complete(Reader::Flush);
         }
         all
     }
@@ -143,7 +138,7 @@ mod tests {
         metrics.requests.calls.inc_by(3);
         metrics.requests.store_errors.inc();
         metrics.buckets.shed_mailbox_full.inc();
-        metrics.domain_not_found(b"nobody.knows");
+        metrics.limits.domain_not_found(b"nobody.knows");
         let told = |name: &str, count| (name.to_owned(), count);
         assert_eq!(
             all(&mut delta, &metrics),

@@ -10,10 +10,10 @@
 //! | `requests` | calls, answers, latency, exceeded bounds; buckets, the shared store and its leases |
 //! | `connections` | connections, TLS handshakes, certificates |
 //! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs |
-//! | `limits` | hits by limit; `limit` has the counters of one |
+//! | `limits` | hits by limit; `limit` has the counters of one, and the series that sum them |
 //! | `reservations` | steps of reservations by limit, and how far they were off |
-//! | `label`, `label_sets` | label sets of rules and of requests, their bounds, and when they are freed |
-//! | `request_counts` | sums of one task, added to the counters once a batch |
+//! | `label`, `label_sets`, `request_sets` | label sets of rules and of requests, their bounds, and when they are freed |
+//! | `counts` | counts of many tasks, and sums of one, added to them once a batch |
 //! | `partitions` | what each partition of a store holds |
 //! | `quotas` | streams, reports, assignments and figures of the quota service |
 //! | `candidates` | requests that candidates decided, and their label sets |
@@ -28,6 +28,7 @@
 
 mod candidates;
 mod connections;
+mod counts;
 mod declaration;
 mod gauges;
 mod label;
@@ -40,14 +41,15 @@ mod page;
 mod partitions;
 mod process;
 mod quotas;
-mod request_counts;
+mod request_sets;
 mod requests;
 mod reservations;
 mod service;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, TextEncoder};
 
 use self::candidates::CandidateLabelSets;
@@ -58,27 +60,24 @@ pub use self::connections::{
     CertificateCounters, ConnectionMetrics, HandshakeCounters, HandshakeFailure, PortCounters,
     TlsMetrics,
 };
+use self::declaration::MetricRegistry;
 pub use self::declaration::{
-    Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
+    Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, Part,
 };
-use self::declaration::{MetricRegistry, Switch};
 pub use self::gauges::{PolledGauge, RuleGauge};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 use self::label_sets::Reader;
-pub use self::label_sets::{
-    REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters,
-};
-pub use self::limit::{HitTotals, LimitCounters};
-use self::limits::LimitMetrics;
-pub use self::limits::UNKNOWN_DOMAINS_MAX;
+pub use self::label_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
+pub use self::limit::LimitCounters;
+pub use self::limits::{Limits, UNKNOWN_DOMAINS_MAX};
 pub use self::metric_delta::{DeltaKind, MetricDelta};
 use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
 use self::process::ProcessMetrics;
 pub use self::quotas::{QuotaMetrics, RuleRates};
-pub use self::request_counts::RequestCounts;
+pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::{
-    AnswerMetrics, BucketMetrics, LeaseMetrics, RequestMetrics, StoreMetrics,
+    AnswerMetrics, BucketMetrics, LeaseMetrics, RequestCounts, RequestMetrics, StoreMetrics,
 };
 pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
 use self::service::BuildInfo;
@@ -86,7 +85,6 @@ pub use self::service::{
     AUDIT_LOG, AdminMetrics, AdminRefusal, DecisionLogMetrics, EstimateMetrics, RecordingMetrics,
     RulesMetrics, SnapshotMetrics, StatsdMetrics, TopKeysMetrics, TraceMetrics, XdsMetrics,
 };
-use tollgate_limiter::{Key, RuleSet};
 
 /// All metrics of one service.
 #[derive(Debug)]
@@ -130,13 +128,33 @@ pub struct Metrics {
     pub decision_log: DecisionLogMetrics,
     /// Candidates.
     pub candidates: CandidateMetrics,
-    candidate_sets: CandidateLabelSets,
-    partitions: Partitions,
-    limits: LimitMetrics,
-    show_store: Switch,
-    show_leases: Switch,
-    show_candidates: Switch,
-    show_snapshots: Switch,
+    /// The counters of limits, by rule and by request.
+    pub limits: Arc<Limits>,
+    candidate_sets: Arc<CandidateLabelSets>,
+    partitions: Arc<Partitions>,
+}
+
+/// Shows what is counted and kept here, and not in metrics of the library.
+struct KeptCollector {
+    limits: Arc<Limits>,
+    candidates: Arc<CandidateLabelSets>,
+    partitions: Arc<Partitions>,
+}
+
+// === impl KeptCollector ===
+
+impl Collector for KeptCollector {
+    /// None: each family was registered where it was declared.
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = self.limits.families();
+        families.extend(self.candidates.families());
+        families.extend(self.partitions.families());
+        families
+    }
 }
 
 // === impl Metrics ===
@@ -152,17 +170,20 @@ impl Metrics {
         let r = &mut registry;
         BuildInfo::new(r)?.publish();
         ProcessMetrics::new(r)?.publish();
-        let (leases, show_leases) = r.optional(LeaseMetrics::new)?;
-        let (store, show_store) = r.optional(StoreMetrics::new)?;
-        let (candidates, show_candidates) = r.optional(CandidateMetrics::new)?;
-        let (snapshots, show_snapshots) = r.optional(SnapshotMetrics::new)?;
+        let candidates = CandidateMetrics::new(r)?;
+        let limits = Arc::new(Limits::new(r)?);
+        let candidate_sets = Arc::new(CandidateLabelSets::new(candidates.clone()));
+        let partitions = Arc::new(Partitions::new(r)?);
+        r.collect_from(KeptCollector {
+            limits: Arc::clone(&limits),
+            candidates: Arc::clone(&candidate_sets),
+            partitions: Arc::clone(&partitions),
+        })?;
         Ok(Self {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
-            leases,
-            store,
-            show_leases,
-            show_store,
+            leases: LeaseMetrics::new(r)?,
+            store: StoreMetrics::new(r)?,
             connections: ConnectionMetrics::new(r)?,
             answers: AnswerMetrics::new(r)?,
             rules: RulesMetrics::new(r)?,
@@ -176,13 +197,11 @@ impl Metrics {
             quotas: QuotaMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
             candidates,
-            candidate_sets: CandidateLabelSets::default(),
-            show_candidates,
-            snapshots,
-            show_snapshots,
-            partitions: Partitions::new(r)?,
+            snapshots: SnapshotMetrics::new(r)?,
             tls: TlsMetrics::new(r)?,
-            limits: LimitMetrics::new(r)?,
+            limits,
+            candidate_sets,
+            partitions,
             registry,
         })
     }
@@ -199,11 +218,9 @@ impl Metrics {
     ///
     /// When a metric cannot be written as text.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        self.partitions.publish();
-        let reading = self.limits.read();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        reading.complete(Reader::Scrape);
+        self.limits.complete(Reader::Scrape);
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
     }
 
@@ -212,14 +229,9 @@ impl Metrics {
         self.limits.expect(Reader::Flush);
     }
 
-    /// Shows the metrics of the store that replicas share. They are absent without one.
-    pub fn expect_shared_store(&self) {
-        self.show_store.store(true, Ordering::Relaxed);
-    }
-
-    /// Shows the metrics of leases. They are absent in exact mode.
-    pub fn expect_leases(&self) {
-        self.show_leases.store(true, Ordering::Relaxed);
+    /// Shows the metrics of a part from now on.
+    pub fn show(&self, part: Part) {
+        self.registry.show(part);
     }
 
     /// Counters for the domains and the rules of a candidate, which becomes the newest. Each rule
@@ -229,53 +241,13 @@ impl Metrics {
         domains: &[String],
         rules: &[(String, String)],
     ) -> (Vec<Arc<CandidateCounters>>, Vec<Arc<CandidateCounters>>) {
-        self.show_candidates.store(true, Ordering::Relaxed);
-        self.candidate_sets
-            .counters_of(&self.candidates, domains, rules)
-    }
-
-    /// Shows the metrics of snapshots from now on.
-    pub fn show_snapshots(&self) {
-        self.show_snapshots.store(true, Ordering::Relaxed);
-    }
-
-    /// Replaces dots in the labels of keys and values from now on.
-    pub fn replace_dots(&self) {
-        self.limits.replace_dots();
-    }
-
-    /// The hits of each rule since the start, in the order of the rules. Readers of metrics see the
-    /// same hits, and lose none.
-    pub fn hit_totals(&self, rules: &RuleCounters, into: &mut Vec<HitTotals>) {
-        self.limits.rule_totals(rules, into);
+        self.show(Part::Candidates);
+        self.candidate_sets.counters_of(domains, rules)
     }
 
     /// New levels for the partition of this number.
     pub fn partition_levels(&self, number: usize) -> Arc<PartitionLevels> {
         self.partitions.levels(number)
-    }
-
-    /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
-    /// labels share them, as do those of an earlier set.
-    pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
-        self.limits.rule_counters(rules)
-    }
-
-    /// Counters whose labels depend on the request. They belong to the rule that has the counters
-    /// `of_rule`, or to none if the limit came with the request. `labels` makes a domain and a
-    /// path; it is called only for a new key.
-    pub fn request_counters(
-        &self,
-        key: Key,
-        of_rule: Option<&LimitCounters>,
-        labels: impl FnOnce() -> (String, Vec<String>),
-    ) -> Arc<LimitCounters> {
-        self.limits.request_counters(key, of_rule, labels)
-    }
-
-    /// Counts a request for a domain without rules.
-    pub fn domain_not_found(&self, domain: &[u8]) {
-        self.limits.domain_not_found(domain);
     }
 }
 
@@ -287,7 +259,9 @@ mod tests {
     fn unknown_domains_are_counted_by_name_up_to_a_bound() {
         let metrics = Metrics::new().unwrap();
         for n in 0..10_000 {
-            metrics.domain_not_found(format!("domain-{n}").as_bytes());
+            metrics
+                .limits
+                .domain_not_found(format!("domain-{n}").as_bytes());
         }
         let text = metrics.render().unwrap();
         let series = text

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::{fs, path};
 
+use prometheus::proto::MetricType;
 use tollgate_http2::Reason;
 
-use super::declaration::STATSD_LIMIT;
-use super::{Declaration, LabelValues, MetricKind, Metrics};
+use super::{Declaration, LabelValues, Metrics};
 
 const PAGE: &str = "../../docs/metrics.md";
 const START: &str = "<!-- metrics: make readme -->\n";
@@ -32,9 +32,9 @@ fn table(declarations: impl Iterator<Item = &'static Declaration>) -> String {
         .to_owned();
     for declaration in declarations {
         let kind = match declaration.kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
+            MetricType::COUNTER => "counter",
+            MetricType::GAUGE => "gauge",
+            _ => "histogram",
         };
         let labels = declaration.labels.iter().map(|label| match label.values {
             LabelValues::OneOf(values) => format!("`{}`: {}", label.name, values.join(", ")),
@@ -100,15 +100,4 @@ fn declared_label_values_are_those_of_the_code() {
     let reasons = HTTP2_REASONS.map(Reason::name);
     let name = "tollgate_connections_broken_total";
     assert_eq!(declared(name, "reason"), reasons);
-}
-
-#[test]
-fn the_counters_of_a_limit_have_their_declared_statsd_names() {
-    let metrics = Metrics::new().unwrap();
-    let names = metrics.declarations().filter_map(|one| one.statsd);
-    let mut names: Vec<_> = names.filter(|name| name.contains(STATSD_LIMIT)).collect();
-    let mut sent = super::limit::STATSD_NAMES;
-    names.sort_unstable();
-    sent.sort_unstable();
-    assert_eq!(names, sent);
 }

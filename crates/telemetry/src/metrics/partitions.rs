@@ -1,9 +1,12 @@
-//! Metrics of partitions: what each holds, copied into gauges when metrics are read.
+//! Metrics of partitions: what each holds, read when metrics are.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::declaration::{GaugeVec, LabelValues, MetricRegistry, metrics};
+use prometheus::proto::MetricFamily;
+
+use super::declaration::{LabelValues, MetricRegistry, metrics};
+use super::gauges::CollectedGauges;
 
 const PARTITIONS: LabelValues = LabelValues::Bounded("number of partitions");
 
@@ -11,20 +14,20 @@ metrics! {
     /// Gauges of partitions.
     pub(super) struct PartitionGauges {
         /// Checks in the queue of a partition.
-        GaugeVec "tollgate_mailbox_checks" [partition: PARTITIONS] => mailbox_checks;
+        CollectedGauges "tollgate_mailbox_checks" [partition: PARTITIONS] => mailbox_checks;
 
         /// Buckets in the table of a partition.
-        GaugeVec "tollgate_buckets" [partition: PARTITIONS] => buckets;
+        CollectedGauges "tollgate_buckets" [partition: PARTITIONS] => buckets;
 
         /// Marks (logged hits, segments, slots) that the buckets of a partition have space for.
-        GaugeVec "tollgate_marks" [partition: PARTITIONS] => marks;
+        CollectedGauges "tollgate_marks" [partition: PARTITIONS] => marks;
 
         /// Open reservations in the buckets of a partition; those in a shared store are not
         /// counted.
-        GaugeVec "tollgate_reservations_open" [partition: PARTITIONS] => reservations_open;
+        CollectedGauges "tollgate_reservations_open" [partition: PARTITIONS] => reservations_open;
 
         /// Bytes that the buckets, marks and reserves for growth of a partition use.
-        GaugeVec "tollgate_memory_bytes" [partition: PARTITIONS] => memory_bytes;
+        CollectedGauges "tollgate_memory_bytes" [partition: PARTITIONS] => memory_bytes;
     }
 }
 
@@ -99,20 +102,27 @@ impl Partitions {
         levels
     }
 
-    /// Copies the levels into the gauges.
-    pub(super) fn publish(&self) {
+    /// The families of all partitions.
+    pub(super) fn families(&self) -> [MetricFamily; 5] {
         let partitions = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, levels) in partitions.iter().enumerate() {
-            let label = number.to_string();
-            let set = |gauges: &GaugeVec, level: &AtomicUsize| {
-                let level = i64::try_from(level.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-                gauges.with_label_values(&[&label]).set(level);
-            };
-            set(&self.gauges.mailbox_checks, &levels.waiting);
-            set(&self.gauges.buckets, &levels.buckets);
-            set(&self.gauges.marks, &levels.marks);
-            set(&self.gauges.reservations_open, &levels.open);
-            set(&self.gauges.memory_bytes, &levels.bytes);
-        }
+        let numbers: Vec<_> = (0..partitions.len())
+            .map(|number| number.to_string())
+            .collect();
+        let of = |gauges: &CollectedGauges, level: fn(&PartitionLevels) -> &AtomicUsize| {
+            gauges
+                .0
+                .of(numbers.iter().zip(&*partitions).map(|(number, levels)| {
+                    let level = level(levels).load(Ordering::Relaxed);
+                    ([number.as_str()], level as u64)
+                }))
+        };
+        let gauges = &self.gauges;
+        [
+            of(&gauges.mailbox_checks, |levels| &levels.waiting),
+            of(&gauges.buckets, |levels| &levels.buckets),
+            of(&gauges.marks, |levels| &levels.marks),
+            of(&gauges.reservations_open, |levels| &levels.open),
+            of(&gauges.memory_bytes, |levels| &levels.bytes),
+        ]
     }
 }

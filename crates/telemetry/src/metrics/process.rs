@@ -8,7 +8,7 @@
 use std::fs;
 
 use super::declaration::metrics;
-use super::gauges::{PolledGauge, PolledSeconds};
+use super::gauges::{PolledCounter, PolledGauge};
 
 /// Clock ticks per second in `/proc`: USER_HZ, which is 100 on every architecture that Rust's
 /// standard library runs on.
@@ -18,7 +18,7 @@ metrics! {
     /// Metrics of the process.
     pub(super) struct ProcessMetrics {
         /// Seconds of CPU time that the process has used, in user and system mode.
-        PolledSeconds "process_cpu_seconds_total" => cpu_seconds;
+        PolledCounter "process_cpu_seconds_total" => cpu_seconds;
 
         /// Bytes of physical memory that the process uses.
         PolledGauge "process_resident_memory_bytes" => resident_bytes;
@@ -49,7 +49,7 @@ impl ProcessMetrics {
             return;
         }
         let start_time = start_time();
-        self.cpu_seconds.read_from(cpu_seconds);
+        self.cpu_seconds.read_if_known(cpu_seconds);
         self.resident_bytes.read_if_known(|| status_bytes("VmRSS:"));
         self.virtual_bytes.read_if_known(|| status_bytes("VmSize:"));
         self.open_fds.read_if_known(open_fds);
@@ -67,57 +67,47 @@ fn stat() -> Option<Vec<String>> {
     Some(fields.split_whitespace().map(str::to_owned).collect())
 }
 
-/// A field by its number in proc(5).
-fn ticks(fields: &[String], number: usize) -> Option<f64> {
-    fields.get(number.checked_sub(3)?)?.parse().ok()
+/// A field by its number in proc(5), in seconds.
+fn seconds(fields: &[String], number: usize) -> Option<f64> {
+    let ticks: f64 = fields.get(number.checked_sub(3)?)?.parse().ok()?;
+    Some(ticks / TICKS_PER_SECOND)
 }
 
 fn cpu_seconds() -> Option<f64> {
     let fields = stat()?;
-    Some((ticks(&fields, 14)? + ticks(&fields, 15)?) / TICKS_PER_SECOND)
+    Some(seconds(&fields, 14)? + seconds(&fields, 15)?)
 }
 
 /// In whole seconds.
-fn start_time() -> Option<u64> {
-    let since_boot = ticks(&stat()?, 22)? / TICKS_PER_SECOND;
+fn start_time() -> Option<f64> {
     let system = fs::read_to_string("/proc/stat").ok()?;
-    let boot: u64 = field(&system, "btime")?.parse().ok()?;
-    // A number of seconds is far below 2^53, and not negative.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let since_boot = since_boot as u64;
-    Some(boot.saturating_add(since_boot))
+    let boot = field(&system, "btime")?;
+    Some(boot + seconds(&stat()?, 22)?.floor())
 }
 
-fn status_bytes(name: &str) -> Option<u64> {
-    status(name)?.checked_mul(1_024)
+fn status_bytes(name: &str) -> Option<f64> {
+    Some(status(name)? * 1_024.0)
 }
 
-fn status(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    field(&text, name)?.parse().ok()
+fn status(name: &str) -> Option<f64> {
+    field(&fs::read_to_string("/proc/self/status").ok()?, name)
 }
 
-/// The word after a line's first word.
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next()? == name).then(|| words.next())?
-    })
+/// The number after the words at the start of a line.
+fn field(text: &str, name: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
-fn open_fds() -> Option<u64> {
+#[allow(clippy::cast_precision_loss)] // thousands at most
+fn open_fds() -> Option<f64> {
     let open = fs::read_dir("/proc/self/fd").ok()?.count();
     // Reading the directory opens one more.
-    u64::try_from(open.saturating_sub(1)).ok()
+    Some(open.saturating_sub(1) as f64)
 }
 
-fn max_fds() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
-    match line.split_whitespace().next()? {
-        "unlimited" => None,
-        number => number.parse().ok(),
-    }
+/// None if there is no bound.
+fn max_fds() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    field(&limits, "Max open files")
 }

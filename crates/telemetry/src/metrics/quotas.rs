@@ -165,7 +165,9 @@ impl QuotaMetrics {
         ];
         for (at, gauge) in gauges.into_iter().enumerate() {
             let of_rules = values.iter();
-            gauge.replace(of_rules.filter_map(|(labels, sums)| Some((labels, *sums.get(at)?))));
+            let of_rules =
+                of_rules.filter_map(|(labels, sums)| Some((labels.to_vec(), *sums.get(at)?)));
+            gauge.replace(of_rules.collect());
         }
     }
 }

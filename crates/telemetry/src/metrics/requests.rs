@@ -1,10 +1,20 @@
 //! Metrics of requests: how many, their answers, their latency and the bounds that they exceed; of
-//! the buckets that their checks count in, and of the shared store and its leases.
+//! the buckets that their checks count in, and of the shared store and its leases. And the sums of
+//! one task that are not yet added to the counters ([`RequestCounts`]).
+
+use std::sync::Arc;
 
 use prometheus::Histogram;
+use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 
+use super::counts::Sums;
 use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 use super::gauges::PolledGauge;
+use super::limit::{HIT_KINDS, LimitCounters, hits_of};
+
+/// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double
+/// holds. More would wrap the counter after a few requests.
+const HITS_COUNTED_MAX: u64 = REGISTER_MAX;
 
 /// Upper bounds of the latency histogram, in seconds: an in-memory decision takes tens of
 /// microseconds, and Envoy gives up after 20 ms.
@@ -286,5 +296,50 @@ impl StoreMetrics {
     /// The counter of checks that were not decided for this reason, the name of a store fault.
     pub fn undecided(&self, reason: &'static str) -> Counter {
         self.undecided.with_label_values(&[reason])
+    }
+}
+
+/// Requests of one task and their hits that are not yet added to the counters.
+#[derive(Debug, Default)]
+pub struct RequestCounts {
+    /// Calls received.
+    pub requests: u64,
+    ok: u64,
+    over_limit: u64,
+    hits: Sums<LimitCounters, HIT_KINDS>,
+}
+
+// === impl RequestCounts ===
+
+impl RequestCounts {
+    /// Counts a decision.
+    #[inline]
+    pub fn decided(&mut self, code: Code) {
+        let count = match code {
+            Code::Ok => &mut self.ok,
+            Code::OverLimit => &mut self.over_limit,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts the hits of one outcome for its limit.
+    #[inline]
+    pub fn add(&mut self, counters: &Arc<LimitCounters>, tally: &Tally) {
+        self.hits
+            .add(counters, hits_of(&tally.at_most(HITS_COUNTED_MAX)));
+    }
+
+    /// Adds all sums to the counters.
+    pub fn flush(&mut self, metrics: &RequestMetrics) {
+        for (counter, count) in [
+            (&metrics.calls, &mut self.requests),
+            (&metrics.decisions_ok, &mut self.ok),
+            (&metrics.decisions_over_limit, &mut self.over_limit),
+        ] {
+            if *count > 0 {
+                counter.inc_by(std::mem::take(count));
+            }
+        }
+        self.hits.flush();
     }
 }

@@ -2,35 +2,39 @@
 //!
 //! A limit without reservations has none of these series. They are made when it is first counted.
 
+use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramVec};
 use tollgate_limiter::{Code, Outcome, ReservationOutcome, Step};
 
-use super::declaration::{Counter, CounterVec, LabelValues, metrics};
-use super::label::{DOMAINS, LEVELS, Labels};
+use super::counts::Counts;
+use super::declaration::{LabelValues, label_values, metrics};
+use super::gauges::CollectedCounters;
+use super::label::{DOMAINS, LEVELS};
 
-/// What became of a step of a reservation in one limit.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ReservationResult {
-    /// The hits are reserved.
-    Reserved,
-    /// The hits were refused, by this limit or by another one of the request.
-    Refused,
-    /// The bucket has as many open reservations as it can.
-    TooMany,
-    /// Settled by its true amount.
-    Committed,
-    /// Settled, and all hits went back.
-    Released,
-    /// The expiry has moved.
-    Extended,
-    /// The amount was charged in full, because no reservation was open.
-    Charged,
-    /// An end of a request that was refused: nothing was charged.
-    Ignored,
-    /// It was settled before: nothing changed.
-    Repeated,
-    /// The id is not known: nothing changed.
-    Unknown,
+label_values! {
+    /// What became of a step of a reservation in one limit.
+    pub enum ReservationResult {
+        /// The hits are reserved.
+        Reserved = "reserved",
+        /// The hits were refused, by this limit or by another one of the request.
+        Refused = "refused",
+        /// The bucket has as many open reservations as it can.
+        TooMany = "too_many",
+        /// Settled by its true amount.
+        Committed = "committed",
+        /// Settled, and all hits went back.
+        Released = "released",
+        /// The expiry has moved.
+        Extended = "extended",
+        /// The amount was charged in full, because no reservation was open.
+        Charged = "charged",
+        /// An end of a request that was refused: nothing was charged.
+        Ignored = "ignored",
+        /// It was settled before: nothing changed.
+        Repeated = "repeated",
+        /// The id is not known: nothing changed.
+        Unknown = "unknown",
+    }
 }
 
 /// A step of a reservation that ended, in the units of the limit.
@@ -55,12 +59,13 @@ pub struct ReservationTotals {
     pub excess: u64,
 }
 
-/// The counters that readers see under one set of labels.
+/// What is counted of reservations under one set of labels.
 #[derive(Debug)]
-pub(super) struct ReservationSeries {
-    results: [Counter; RESULT_COUNT],
-    returned: Counter,
-    excess: Counter,
+pub(super) struct ReservationCounts {
+    /// Steps by result, in the order of [`ReservationResult::ALL`].
+    results: Counts<RESULT_COUNT>,
+    /// Hits returned, and hits in excess.
+    hits: Counts<2>,
     used: Histogram,
 }
 
@@ -70,7 +75,7 @@ const USED: &[f64] = &[
 ];
 
 /// How many results there are.
-const RESULT_COUNT: usize = 10;
+const RESULT_COUNT: usize = ReservationResult::ALL.len();
 
 const RESULTS: LabelValues = LabelValues::OneOf(&ReservationResult::NAMES);
 
@@ -78,62 +83,29 @@ metrics! {
     /// Metrics of reservations, by limit.
     pub(super) struct ReservationMetrics {
         /// Steps of reservations, by what became of them.
-        CounterVec "tollgate_reservations_total"
+        CollectedCounters "tollgate_reservations_total"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS, result: RESULTS] as "" => results;
 
         /// Hits that were reserved and not used, and went back.
-        CounterVec "tollgate_reservation_hits_returned_total"
+        CollectedCounters "tollgate_reservation_hits_returned_total"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => returned;
 
         /// Hits that commits exceeded their reservations by, and were charged beyond them.
-        CounterVec "tollgate_reservation_hits_excess_total"
+        CollectedCounters "tollgate_reservation_hits_excess_total"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS] as "" => excess;
 
         /// Committed hits divided by reserved hits of each commit: 1 is exact, more is an excess.
         HistogramVec "tollgate_reservation_used_ratio"
-            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] in USED as "" => used;
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS] in USED as "" => pub(super) used;
     }
 }
 
 // === impl ReservationResult ===
 
 impl ReservationResult {
-    /// Every variant.
-    pub const ALL: [Self; RESULT_COUNT] = [
-        Self::Reserved,
-        Self::Refused,
-        Self::TooMany,
-        Self::Committed,
-        Self::Released,
-        Self::Extended,
-        Self::Charged,
-        Self::Ignored,
-        Self::Repeated,
-        Self::Unknown,
-    ];
-
-    /// The names, as labels have them, in the order of [`ReservationResult::ALL`].
-    const NAMES: [&str; RESULT_COUNT] = [
-        "reserved",
-        "refused",
-        "too_many",
-        "committed",
-        "released",
-        "extended",
-        "charged",
-        "ignored",
-        "repeated",
-        "unknown",
-    ];
-
     /// Whether a reservation is settled, now or before.
     pub const fn is_settled(self) -> bool {
         matches!(self, Self::Committed | Self::Released | Self::Repeated)
-    }
-
-    /// Its label.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.get(self as usize).copied().unwrap_or_default()
     }
 }
 
@@ -188,66 +160,63 @@ impl ReservationTotals {
 // === impl ReservationMetrics ===
 
 impl ReservationMetrics {
-    /// The counters under these labels.
-    pub(super) fn series(&self, labels: &Labels) -> ReservationSeries {
-        let [domain, key1, key2] = labels.each_ref().map(String::as_str);
-        let of = |counters: &CounterVec| counters.with_label_values(&[domain, key1, key2]);
-        ReservationSeries {
-            results: ReservationResult::ALL.map(|result| {
-                let labels = [domain, key1, key2, result.name()];
-                self.results.with_label_values(&labels)
-            }),
-            returned: of(&self.returned),
-            excess: of(&self.excess),
-            used: self.used.with_label_values(&[domain, key1, key2]),
-        }
-    }
-
-    /// Frees the series under these labels.
-    pub(super) fn remove(&self, labels: &Labels) {
-        let [domain, key1, key2] = labels.each_ref().map(String::as_str);
-        // Each fails where there is no such series: then nothing is left to do.
-        for result in ReservationResult::ALL {
-            let labels = [domain, key1, key2, result.name()];
-            let _ = self.results.remove_label_values(&labels);
-        }
-        for counters in [&self.returned, &self.excess] {
-            let _ = counters.remove_label_values(&[domain, key1, key2]);
-        }
-        let _ = self.used.remove_label_values(&[domain, key1, key2]);
+    /// The families of these totals, each with the values of its other labels.
+    pub(super) fn families(&self, totals: &[([&str; 3], ReservationTotals)]) -> [MetricFamily; 3] {
+        let results = totals.iter().flat_map(|([domain, key1, key2], totals)| {
+            let results = ReservationResult::NAMES.into_iter().zip(totals.results);
+            results.map(|(result, count)| ([*domain, *key1, *key2, result], count))
+        });
+        [
+            self.results.0.of(results),
+            self.returned.0.of(totals
+                .iter()
+                .map(|(labels, totals)| (*labels, totals.returned))),
+            self.excess.0.of(totals
+                .iter()
+                .map(|(labels, totals)| (*labels, totals.excess))),
+        ]
     }
 }
 
-// === impl ReservationSeries ===
+// === impl ReservationCounts ===
 
-impl ReservationSeries {
-    pub(super) fn count(&self, count: &ReservationCount) {
-        if let Some(counter) = self.results.get(count.result as usize) {
-            counter.inc();
+impl ReservationCounts {
+    pub(super) fn new(used: Histogram) -> Self {
+        Self {
+            results: Counts::default(),
+            hits: Counts::default(),
+            used,
         }
-        if let ReservationResult::Committed | ReservationResult::Released = count.result {
-            let (reserved, committed) = (count.reserved, count.committed);
-            for (counter, more, less) in [
-                (&self.returned, reserved, committed),
-                (&self.excess, committed, reserved),
-            ] {
-                if more > less {
-                    counter.inc_by(more.saturating_sub(less));
-                }
-            }
+    }
+
+    pub(super) fn add(&self, count: &ReservationCount) {
+        let ReservationCount {
+            result,
+            reserved,
+            committed,
+        } = *count;
+        let mut one = [0; RESULT_COUNT];
+        if let Some(steps) = one.get_mut(result as usize) {
+            *steps = 1;
         }
-        if count.result == ReservationResult::Committed && count.reserved > 0 {
+        self.results.add(one);
+        if let ReservationResult::Committed | ReservationResult::Released = result {
+            let returned = reserved.saturating_sub(committed);
+            self.hits
+                .add([returned, committed.saturating_sub(reserved)]);
+        }
+        if result == ReservationResult::Committed && reserved > 0 {
             #[allow(clippy::cast_precision_loss)] // a ratio
-            self.used
-                .observe(count.committed as f64 / count.reserved as f64);
+            self.used.observe(committed as f64 / reserved as f64);
         }
     }
 
     pub(super) fn totals(&self) -> ReservationTotals {
+        let [returned, excess] = self.hits.get();
         ReservationTotals {
-            results: self.results.each_ref().map(Counter::get),
-            returned: self.returned.get(),
-            excess: self.excess.get(),
+            results: self.results.get(),
+            returned,
+            excess,
         }
     }
 }

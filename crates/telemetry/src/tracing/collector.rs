@@ -17,7 +17,7 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_http::HttpClient;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::{
-    LogExporter, Protocol, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
+    LogExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
     WithTonicConfig as _,
 };
 use opentelemetry_sdk::Resource;
@@ -33,51 +33,42 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default of the resource attribute `service.name`.
 const SERVICE_NAME: &str = "tollgate";
 
-/// Builds the exporter.
-pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
-    // Parsed here and not by the library, whose error would repeat the whole URL, secrets included.
-    let uri = uri(export)?;
-    let exporter = if export.is_grpc {
-        Otlp::builder()
-            .with_tonic()
-            .with_channel(grpc_channel(export, uri)?)
-            .with_timeout(export.timeout)
-            .build()
-    } else {
-        Otlp::builder()
-            .with_http()
-            .with_protocol(Protocol::HttpBinary)
-            .with_shared_http_client(http_client(export)?)
-            .with_endpoint(export.endpoint.clone())
-            .with_timeout(export.timeout)
-            .build()
-    };
-    let mut exporter = exporter.map_err(|error| TracesError::Settings(error.to_string()))?;
-    exporter.set_resource(&resource(export));
-    Ok(exporter)
+/// Builds an exporter. The builders of both have the same methods and no trait in common.
+macro_rules! exporter {
+    ($builder:expr, $export:expr) => {{
+        let (builder, export) = ($builder, $export);
+        // Parsed here and not by the library, whose error would repeat the whole URL, secrets
+        // included.
+        let uri = uri(export)?;
+        let exporter = if export.is_grpc {
+            builder
+                .with_tonic()
+                .with_channel(grpc_channel(export, uri)?)
+                .with_timeout(export.timeout)
+                .build()
+        } else {
+            builder
+                .with_http()
+                .with_protocol(Protocol::HttpBinary)
+                .with_shared_http_client(http_client(export)?)
+                .with_endpoint(export.endpoint.clone())
+                .with_timeout(export.timeout)
+                .build()
+        };
+        let mut exporter = exporter.map_err(|error| TracesError::Settings(error.to_string()))?;
+        exporter.set_resource(&resource(export));
+        Ok(exporter)
+    }};
+}
+
+/// Builds the exporter of spans.
+pub(crate) fn span_exporter(export: &TraceExport) -> Result<SpanExporter, TracesError> {
+    exporter!(SpanExporter::builder(), export)
 }
 
 /// Builds the exporter of log records.
 pub(crate) fn log_exporter(export: &TraceExport) -> Result<LogExporter, TracesError> {
-    let uri = uri(export)?;
-    let exporter = if export.is_grpc {
-        LogExporter::builder()
-            .with_tonic()
-            .with_channel(grpc_channel(export, uri)?)
-            .with_timeout(export.timeout)
-            .build()
-    } else {
-        LogExporter::builder()
-            .with_http()
-            .with_protocol(Protocol::HttpBinary)
-            .with_shared_http_client(http_client(export)?)
-            .with_endpoint(export.endpoint.clone())
-            .with_timeout(export.timeout)
-            .build()
-    };
-    let mut exporter = exporter.map_err(|error| TracesError::Settings(error.to_string()))?;
-    exporter.set_resource(&resource(export));
-    Ok(exporter)
+    exporter!(LogExporter::builder(), export)
 }
 
 fn http_client(export: &TraceExport) -> Result<Arc<dyn HttpClient>, TracesError> {

@@ -7,7 +7,7 @@
 //! | `export` | the configuration: where spans are sent, which decisions are sampled |
 //! | `collector` | OTLP exporter, over HTTP or gRPC |
 //! | `log_export` | log records, for the decision log |
-//! | `queue` | bounds and counts the spans that wait |
+//! | `queue` | sends spans and counts them; `Backlog` bounds those that wait |
 //!
 //! The collector may be slow, silent or unreachable; no decision and no shutdown waits for it. What
 //! waits to be sent is bounded, and what is lost is counted.
@@ -24,5 +24,5 @@ mod traceparent;
 
 pub use self::export::{Sampling, TraceExport, TracesError};
 pub use self::log_export::{LogEntry, LogExport};
-pub use self::spans::{RequestOutcome, RequestSummary, Span, Traces};
+pub use self::spans::{RequestOutcome, Span, Traces};
 pub use self::traceparent::TraceParent;

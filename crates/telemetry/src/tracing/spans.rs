@@ -15,6 +15,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{
@@ -28,12 +29,13 @@ use opentelemetry_sdk::trace::{
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::metrics::{Counter, Metrics};
+use crate::metrics::{Metrics, TraceMetrics};
 use crate::tracing::collector;
 use crate::tracing::export::{Sampling, TraceExport, TracesError};
-use crate::tracing::queue::{CountingExporter, SpanQueue};
+use crate::tracing::queue::CountingExporter;
 use crate::tracing::traceparent::TraceParent;
 use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Plan, Request, Timestamp};
+use tollgate_system::backlog::Backlog;
 use tollgate_system::event_rate::EventRate;
 
 /// Target of log lines: the module as operators know it.
@@ -67,9 +69,9 @@ pub struct Traces {
     sampling: Sampling,
     /// None for no bound.
     rate: Option<EventRate>,
-    skipped: Counter,
+    metrics: TraceMetrics,
     ids: RandomIdGenerator,
-    queue: Arc<SpanQueue>,
+    queue: Arc<Backlog>,
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
     place: String,
@@ -82,13 +84,6 @@ pub struct Span {
     parent: Option<TraceParent>,
     began: Timestamp,
     domain: String,
-    descriptors: usize,
-}
-
-/// Attributes of a request that exist when its span begins.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestSummary<'a> {
-    domain: &'a [u8],
     descriptors: usize,
 }
 
@@ -112,17 +107,16 @@ impl Traces {
     /// See [`TracesError`].
     pub fn new(export: &TraceExport, metrics: &Metrics) -> Result<Self, TracesError> {
         let runtime = Handle::try_current()?;
-        let queue = Arc::new(SpanQueue::new(
-            export.queue_spans_max,
-            metrics.traces.clone(),
-        ));
-        let sending = CountingExporter::new(
-            Arc::clone(&queue),
-            collector::exporter(export)?,
-            &export.display_endpoint(),
-            export.timeout,
+        let queue = Arc::new(Backlog::new(export.queue_spans_max));
+        let sending = CountingExporter {
+            queue: Arc::clone(&queue),
+            metrics: metrics.traces.clone(),
+            to: Arc::new(collector::span_exporter(export)?),
+            place: export.display_endpoint(),
+            within: export.timeout,
             runtime,
-        );
+            lost: AtomicU64::new(0),
+        };
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(export.queue_spans_max)
             .with_max_export_batch_size(export.batch_spans_max)
@@ -131,7 +125,7 @@ impl Traces {
         Ok(Self {
             sampling: export.sampling,
             rate: export.per_second_max.map(EventRate::new),
-            skipped: metrics.traces.skipped.clone(),
+            metrics: metrics.traces.clone(),
             ids: RandomIdGenerator::default(),
             queue,
             processor: BatchSpanProcessor::builder(sending)
@@ -151,15 +145,13 @@ impl Traces {
     pub fn begin(
         &self,
         parent: Option<TraceParent>,
-        request: RequestSummary<'_>,
+        request: &Request<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Box<Span>> {
         let trace = self.sampled(parent.as_ref())?;
         let began = now();
-        if let Some(rate) = &self.rate
-            && (rate.is_closed(began) || rate.admit(|| began).is_err())
-        {
-            self.skipped.inc();
+        if self.rate.as_ref().is_some_and(|rate| !rate.passes(began)) {
+            self.metrics.skipped.inc();
             return None;
         }
         let domain = String::from_utf8_lossy(request.domain);
@@ -168,7 +160,7 @@ impl Traces {
             parent,
             began,
             domain: truncate(&domain).to_owned(),
-            descriptors: request.descriptors,
+            descriptors: request.len(),
         }))
     }
 
@@ -193,7 +185,8 @@ impl Traces {
     /// Ends a span and queues it for export. It is dropped and counted when the queue is full.
     #[allow(clippy::boxed_local)] // it comes as it waited
     pub fn end(&self, span: Box<Span>, outcome: RequestOutcome<'_>, now: Timestamp) {
-        if !self.queue.admit() {
+        if !self.queue.enter() {
+            self.metrics.dropped.inc();
             return;
         }
         let Span {
@@ -217,7 +210,17 @@ impl Traces {
                 i64::try_from(descriptors).unwrap_or(i64::MAX),
             ),
         ];
-        let status = add_outcome(&mut attributes, outcome);
+        match outcome {
+            RequestOutcome::Decided(decision, plan) => {
+                attributes.extend(decision_attributes(decision, plan));
+            }
+            RequestOutcome::Error(code) => attributes.push(KeyValue::new("error.type", code)),
+        }
+        let status = if SERVER_ERRORS.contains(&code) {
+            Status::error("")
+        } else {
+            Status::Unset
+        };
         let (began, now) = (system_time(began), system_time(now.max(began)));
         self.processor.on_end(SpanData {
             span_context: SpanContext::new(
@@ -253,6 +256,8 @@ impl Traces {
         // The library's own timeout is not relied on.
         let _ = timeout(STOP_TIMEOUT, stopping).await;
         let left = self.queue.abandon();
+        // Whether the collector still receives some is unknown.
+        self.metrics.lost.inc_by(left as u64);
         if left > 0 {
             tracing::warn!(
                 target: LOG,
@@ -267,36 +272,6 @@ impl Traces {
 impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Traces").field(&self.place).finish()
-    }
-}
-
-// === impl RequestSummary ===
-
-impl<'a> From<&Request<'a>> for RequestSummary<'a> {
-    #[inline]
-    fn from(request: &Request<'a>) -> Self {
-        Self {
-            domain: request.domain,
-            descriptors: request.len(),
-        }
-    }
-}
-
-/// Adds the attributes of an outcome and returns the status of the span.
-fn add_outcome(attributes: &mut Vec<KeyValue>, outcome: RequestOutcome<'_>) -> Status {
-    match outcome {
-        RequestOutcome::Decided(decision, plan) => {
-            attributes.extend(decision_attributes(decision, plan));
-            Status::Unset
-        }
-        RequestOutcome::Error(code) => {
-            attributes.push(KeyValue::new("error.type", code));
-            if SERVER_ERRORS.contains(&code) {
-                Status::error("")
-            } else {
-                Status::Unset
-            }
-        }
     }
 }
 
