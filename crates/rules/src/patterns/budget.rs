@@ -32,8 +32,11 @@ pub(crate) const STEPS_PER_BYTE_MAX: u64 = MATCHING_STEPS_MAX / 1_024;
 /// states.
 pub(crate) const LAZY_BYTES_MAX: usize = 16 << 10;
 
-/// How many steps a byte of a wildcard with several stars counts: each byte becomes a state, and is
-/// visited twice.
+/// How many states the automaton of all wildcards of one key may have: each takes about so many
+/// bytes.
+pub(crate) const WILDCARD_STATES_MAX: usize = KEY_BYTES_MAX / 32;
+
+/// How many steps a byte of a wildcard counts: each byte becomes a state, and is visited twice.
 pub(crate) const SEQUENCES_STEPS_PER_BYTE: usize = 64;
 
 /// The memory that an expression without a DFA counts: caches for the threads that match at one
@@ -51,15 +54,18 @@ pub const ALL_BYTES_MAX: usize = 128 << 20;
 /// determinization is proportional to that.
 pub const ALL_STEPS_MAX: usize = 3 << 27;
 
-/// How many steps a pattern may take when not all fit into one DFA.
+/// How many steps an expression may take when not all fit into one DFA.
 pub(crate) const STEPS_PER_PATTERN: usize = 1 << 20;
 
-/// The part of the remaining budget that the waiting patterns may take; each is tried in groups of
-/// several sizes.
+/// The part of the remaining budget that the waiting expressions may take; each is tried in groups
+/// of several sizes.
 pub(crate) const WAITING_SHARE: usize = 4;
 
-/// The part of the remaining steps that may be spent on one DFA for all patterns of a key.
+/// The part of the remaining steps that may be spent on one DFA for all expressions of a key.
 pub(crate) const ALL_TOGETHER_SHARE: usize = 4;
+
+/// The same for all patterns of a key that has wildcards.
+pub(crate) const WITH_WILDCARDS_SHARE: usize = 16;
 
 /// How much a check of an expression counts for each byte of its NFA: a thousand expressions that
 /// only repeat cost time as well.

@@ -1,4 +1,4 @@
-//! The matchers of compiled patterns: one DFA, several DFAs, or states made on demand.
+//! The matchers of compiled patterns: one DFA, several matchers, or states made on demand.
 //!
 //! What it deliberately does not do: choose among them (`compiler`).
 
@@ -6,25 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use regex_automata::dfa::{Automaton as _, dense};
-use regex_automata::util::alphabet::Unit;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, Input, meta};
+use regex_syntax::hir::Hir;
 
 use tollgate_limiter::{PatternMatcher, StepBudget};
 
 /// A DFA whose states are all built in advance.
-pub(crate) struct DenseMatcher {
-    dfa: dense::DFA<Vec<u32>>,
-    /// For each state the first pattern that has matched there, or [`NO_PATTERN`].
-    firsts: Vec<u32>,
-}
+pub(crate) struct DenseMatcher(pub(crate) dense::DFA<Vec<u32>>);
 
-const NO_PATTERN: u32 = u32::MAX;
-
-/// A state that has not been visited, while `firsts` is computed.
-const NOT_SEEN: u32 = u32::MAX - 1;
-
-/// Patterns that do not fit into one automaton, in groups.
+/// Patterns of several matchers, in groups.
 #[derive(Debug)]
 pub(crate) struct GroupedMatcher(pub(crate) Vec<PatternGroup>);
 
@@ -39,6 +30,9 @@ pub(crate) struct PatternGroup {
     pub(crate) matcher: Arc<dyn PatternMatcher>,
 }
 
+/// The expression of a pattern, and the pattern's number.
+pub(crate) type NumberedRegex = (usize, Hir);
+
 /// One expression whose states are built on demand.
 pub(crate) struct LazyMatcher {
     pub(crate) regex: meta::Regex,
@@ -49,76 +43,12 @@ pub(crate) struct LazyMatcher {
 // === impl DenseMatcher ===
 
 impl DenseMatcher {
-    /// None when there are too many patterns for their numbers.
-    pub(crate) fn new(dfa: dense::DFA<Vec<u32>>) -> Option<Self> {
-        let mut dense = Self {
-            dfa,
-            firsts: Vec::new(),
-        };
-        let mut seen: Vec<StateID> = vec![dense.start()?];
-        let mut next = 0;
-        let classes: Vec<u8> = {
-            let representatives = dense.dfa.byte_classes().representatives(0..=255);
-            representatives.filter_map(Unit::as_u8).collect()
-        };
-        while let Some(state) = seen.get(next).copied() {
-            next = next.saturating_add(1);
-            let bytes = classes
-                .iter()
-                .map(|byte| dense.dfa.next_state(state, *byte));
-            for to in bytes
-                .chain([dense.dfa.next_eoi_state(state)])
-                .collect::<Vec<_>>()
-            {
-                if dense.record_first(to)? {
-                    seen.push(to);
-                }
-            }
-        }
-        dense.firsts.shrink_to_fit();
-        Some(dense)
-    }
-
-    /// Records the first pattern that has matched in a state, if the state is new.
-    fn record_first(&mut self, state: StateID) -> Option<bool> {
-        let number = self.number(state);
-        if number >= self.firsts.len() {
-            self.firsts.resize(number.checked_add(1)?, NOT_SEEN);
-        }
-        let first = self.firsts.get_mut(number)?;
-        if *first != NOT_SEEN {
-            return Some(false);
-        }
-        *first = if self.dfa.is_match_state(state) {
-            let indices = 0..self.dfa.match_len(state);
-            let patterns = indices.map(|index| self.dfa.match_pattern(state, index).as_u32());
-            patterns.min()?
-        } else {
-            NO_PATTERN
-        };
-        Some(true)
-    }
-
-    fn number(&self, state: StateID) -> usize {
-        state.as_usize() >> self.dfa.stride2()
-    }
-
-    fn start(&self) -> Option<StateID> {
-        let input = Input::new(b"").anchored(Anchored::Yes);
-        self.dfa.start_state_forward(&input).ok()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let firsts = self.firsts.len().saturating_mul(size_of::<u32>());
-        let own = size_of::<Self>().saturating_add(firsts);
-        self.dfa.memory_usage().saturating_add(own)
-    }
-
     /// Follows the states of a text, and calls `matched` with those in which a pattern has matched.
     /// Stops when nothing can match any more.
     fn walk(&self, text: &[u8], steps: &StepBudget, mut matched: impl FnMut(StateID)) {
-        let dfa = &self.dfa;
-        let Some(mut state) = self.start() else {
+        let dfa = &self.0;
+        let input = Input::new(b"").anchored(Anchored::Yes);
+        let Ok(mut state) = dfa.start_state_forward(&input) else {
             return;
         };
         for (at, &byte) in text.iter().enumerate() {
@@ -142,19 +72,20 @@ impl DenseMatcher {
 
 impl PatternMatcher for DenseMatcher {
     fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
-        let mut first = NO_PATTERN;
+        let mut first = None;
         self.walk(text, steps, |state| {
-            let here = self.firsts.get(self.number(state));
-            first = first.min(here.copied().unwrap_or(NO_PATTERN));
+            // The patterns of a state are in order, as their expressions are in the NFA.
+            let here = self.0.match_pattern(state, 0).as_usize();
+            first = Some(first.map_or(here, |first: usize| first.min(here)));
         });
-        (first != NO_PATTERN).then_some(first as usize)
+        first
     }
 
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         self.walk(text, steps, |state| {
-            steps.spend(self.dfa.match_len(state));
-            for index in 0..self.dfa.match_len(state) {
-                found(self.dfa.match_pattern(state, index).as_usize());
+            steps.spend(self.0.match_len(state));
+            for index in 0..self.0.match_len(state) {
+                found(self.0.match_pattern(state, index).as_usize());
             }
         });
     }
@@ -162,8 +93,24 @@ impl PatternMatcher for DenseMatcher {
 
 impl fmt::Debug for DenseMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (patterns, bytes) = (self.dfa.pattern_len(), self.bytes());
+        let (patterns, bytes) = (self.0.pattern_len(), self.0.memory_usage());
         write!(f, "Dense({patterns} patterns, {bytes} bytes)")
+    }
+}
+
+// === impl PatternGroup ===
+
+impl PatternGroup {
+    pub(crate) fn new(
+        patterns: &[NumberedRegex],
+        steps_per_byte: u64,
+        matcher: Arc<dyn PatternMatcher>,
+    ) -> Self {
+        Self {
+            numbers: patterns.iter().map(|(number, _)| *number).collect(),
+            steps_per_byte,
+            matcher,
+        }
     }
 }
 

@@ -1,20 +1,18 @@
 //! Wildcards and regular expressions, compiled into automata
 //! ([`PatternCompiler`](tollgate_limiter::PatternCompiler)).
 //!
-//! A value is untrusted input and must cost one step a byte, whatever it is and however many
-//! patterns there are. All patterns of a key become one NFA, and that a dense DFA, built whole when
-//! rules are loaded: matching is then one table look-up a byte, without a lock, a cache or an
-//! allocation.
+//! A value is untrusted input and must cost about one step a byte, whatever it is and however many
+//! patterns there are. There are two engines. All patterns of a key become one dense DFA, built
+//! whole when rules are loaded: matching is then one table look-up a byte, without a lock, a cache
+//! or an allocation. Wildcards that do not fit into it are matched in one pass by their fixed parts
+//! (`sequences`).
 //!
-//! Patterns may need more states than they are worth (twenty of `/v1/*/x/*/y` can be half matched
-//! in a million ways); then a few of them at a time get a DFA. How many is learnt on the way, and
-//! what did not fit together is not tried again. Wildcards with several stars are matched by their
-//! fixed parts instead (`sequences`), in one pass however many there are. All attempts share a
-//! budget of steps, so that no rules file takes long to load. A single expression that does not fit
-//! goes to the crate's meta engine, which makes states on demand and, when that does not pay,
-//! simulates the NFA: still one pass over the value. Its caches are shared between threads, so it
-//! is the second choice, and only for an NFA so small that the cost of the worst value is
-//! acceptable.
+//! Expressions may need more states than they are worth; then a few of them at a time get a DFA.
+//! How many is learnt on the way. All attempts share a budget of steps, so that no rules file takes
+//! long to load. A single expression that does not fit goes to the crate's meta engine, which makes
+//! states on demand and, when that does not pay, simulates the NFA: still one pass over the value.
+//! Its caches are shared between threads, so it is the second choice, and only for an NFA so small
+//! that the cost of the worst value is acceptable.
 //!
 //! The cost of matching is counted in steps (`limiter::Steps`). A request that takes too many is
 //! refused, and so are rules of which each byte of a value would take too many.
@@ -27,23 +25,19 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `compiler` | groups patterns so that each group fits one automaton |
+//! | `compiler` | groups patterns so that each group fits one matcher |
 //! | `budget` | the bounds on memory and steps |
-//! | `pattern` | one parsed pattern, and what it is compiled together with |
-//! | `regex` | texts into parsed expressions, and errors |
-//! | `combined_nfa` | many patterns into one NFA |
-//! | `matchers` | the matchers of compiled patterns |
-//! | `sequences` | the matcher of wildcards with several stars |
+//! | `regex` | texts into parsed expressions and NFAs, and errors |
+//! | `matchers` | the matchers of regular expressions |
+//! | `sequences` | the matcher of wildcards |
 //! | `words` | the words of a regular expression that has few |
 //!
 //! What it deliberately does not do: Unicode classes and case (`(?u)` is rejected), captures, the
 //! position of a rule.
 
 mod budget;
-mod combined_nfa;
 mod compiler;
 mod matchers;
-mod pattern;
 mod regex;
 mod sequences;
 mod words;

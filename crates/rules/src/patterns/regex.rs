@@ -1,7 +1,8 @@
-//! Wildcards and regular expressions, parsed: on bytes, and for the whole value.
+//! Regular expressions, parsed: on bytes, and for the whole value.
 //!
 //! What it deliberately does not do: bound the size of many patterns together.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
@@ -118,14 +119,14 @@ pub(crate) fn whole_value(hir: Hir) -> Hir {
     }
 }
 
-/// The NFA of one expression. None when it would be larger than `bytes_max`.
-pub(crate) fn nfa(whole: &Hir, bytes_max: usize) -> Option<NFA> {
+/// The NFA of expressions. None when it would be larger than `bytes_max`.
+pub(crate) fn nfa<H: Borrow<Hir>>(regexes: &[H], bytes_max: usize) -> Option<NFA> {
     let config = thompson::Config::new()
         .utf8(false)
         .which_captures(WhichCaptures::None)
         .nfa_size_limit(Some(bytes_max));
     let mut compiler = thompson::Compiler::new();
-    compiler.configure(config).build_from_hir(whole).ok()
+    compiler.configure(config).build_many_from_hir(regexes).ok()
 }
 
 // === impl RegexError ===

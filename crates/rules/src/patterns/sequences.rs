@@ -1,15 +1,11 @@
-//! Wildcards with several stars, all matched in one pass over a value by the fixed parts between
-//! their stars.
+//! Wildcards, all matched in one pass over a value by the fixed parts between their stars.
 //!
-//! Why no DFA: of each such pattern one part may be found and the next not, and a DFA needs a state
-//! for each combination of these. Instead, one Aho-Corasick automaton finds every fixed part
-//! wherever it occurs. A pattern waits for one part at a time, and takes the first occurrence after
-//! the part before it; no later one can do better. So a value takes a step a byte, one for each
-//! occurrence of a part, and one for each part of each pattern that is found, whatever the number
-//! of patterns.
-//!
-//! What it deliberately does not do: wildcards with one star or none, which a DFA matches faster
-//! (`matchers`).
+//! Why no DFA: of a wildcard with several stars one part may be found and the next not, and a DFA
+//! needs a state for each combination of these. Instead, one Aho-Corasick automaton finds every
+//! fixed part wherever it occurs. A pattern waits for one part at a time, and takes the first
+//! occurrence after the part before it; no later one can do better. So a value takes a step a byte,
+//! one for each occurrence of a part, and one for each part of each pattern that is found, whatever
+//! the number of patterns.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,25 +14,30 @@ use std::fmt;
 use aho_corasick::automaton::OverlappingState;
 use aho_corasick::{AhoCorasick, MatchKind};
 
+use crate::patterns::budget::WILDCARD_STATES_MAX;
 use tollgate_limiter::{PatternMatcher, StepBudget};
 
-/// A matcher of wildcards with several stars.
+/// A matcher of wildcards.
 pub(crate) struct Sequences {
     /// Finds the parts.
     automaton: AhoCorasick,
-    /// By the number of a part: the patterns whose first part it is, in order.
+    /// By the number of a part: the patterns whose first part it is, in order. Of a pattern without
+    /// a part between two stars, that is its prefix, or else its suffix.
     begin_with: Vec<Vec<u32>>,
+    /// The patterns without a fixed part.
+    any: Vec<u32>,
     patterns: Vec<Sequence>,
 }
 
-/// One wildcard with several stars.
+/// One wildcard.
 struct Sequence {
     /// The prefix that a value must have.
     prefix: Box<[u8]>,
     /// The numbers of the parts between stars, in order.
     parts: Box<[u32]>,
-    /// The suffix that a value must have.
-    suffix: Box<[u8]>,
+    /// The suffix that a value must have; none without a star, where the value ends after the
+    /// prefix.
+    suffix: Option<Box<[u8]>>,
 }
 
 /// The state of a search, kept by each thread and reused.
@@ -81,6 +82,19 @@ thread_local! {
     static PROGRESS: RefCell<Progress> = RefCell::default();
 }
 
+/// How many states an automaton of these parts has: one for each of their different beginnings.
+fn states(parts: &[&str]) -> usize {
+    let mut sorted = parts.to_vec();
+    sorted.sort_unstable();
+    let before = [""].into_iter().chain(sorted.iter().copied());
+    let own = sorted.iter().zip(before).map(|(part, before)| {
+        let pairs = part.bytes().zip(before.bytes());
+        let shared = pairs.take_while(|(one, other)| one == other).count();
+        part.len().saturating_sub(shared)
+    });
+    own.sum()
+}
+
 // === impl Sequences ===
 
 impl Sequences {
@@ -89,34 +103,55 @@ impl Sequences {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut all_parts: Vec<&str> = Vec::new();
         let mut begin_with: Vec<Vec<u32>> = Vec::new();
+        let mut any = Vec::new();
         let mut patterns = Vec::with_capacity(texts.len());
         for text in texts {
-            let (prefix, rest) = text.split_once('*')?;
-            let (between, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
-            let mut parts = Vec::new();
-            for part in between.split('*').filter(|part| !part.is_empty()) {
+            let (prefix, rest) = match text.split_once('*') {
+                Some((prefix, rest)) => (prefix, Some(rest)),
+                None => (*text, None),
+            };
+            let ends = rest.map(|rest| rest.rsplit_once('*').unwrap_or(("", rest)));
+            let (between, suffix) = ends.unzip();
+            let between = between.unwrap_or_default().split('*');
+            let mut parts: Vec<&str> = between.filter(|part| !part.is_empty()).collect();
+            let is_short = parts.is_empty();
+            if is_short {
+                let ends = [prefix, suffix.unwrap_or_default()];
+                parts.extend(ends.into_iter().find(|part| !part.is_empty()));
+            }
+            let mut known = Vec::with_capacity(parts.len());
+            for part in parts {
                 let new = u32::try_from(all_parts.len()).ok()?;
                 let number = *numbers.entry(part).or_insert(new);
                 if number == new {
                     all_parts.push(part);
                     begin_with.push(Vec::new());
                 }
-                parts.push(number);
+                known.push(number);
             }
-            let first = *parts.first()?;
             let pattern = u32::try_from(patterns.len()).ok()?;
-            begin_with.get_mut(first as usize)?.push(pattern);
+            match known.first() {
+                Some(first) => begin_with.get_mut(*first as usize)?.push(pattern),
+                None => any.push(pattern),
+            }
+            if is_short {
+                known.clear();
+            }
             patterns.push(Sequence {
                 prefix: prefix.as_bytes().into(),
-                parts: parts.into(),
-                suffix: suffix.as_bytes().into(),
+                parts: known.into(),
+                suffix: suffix.map(|suffix| suffix.as_bytes().into()),
             });
+        }
+        if states(&all_parts) > WILDCARD_STATES_MAX {
+            return None;
         }
         let mut builder = AhoCorasick::builder();
         let automaton = builder.match_kind(MatchKind::Standard).build(&all_parts);
         Some(Self {
             automaton: automaton.ok()?,
             begin_with,
+            any,
             patterns,
         })
     }
@@ -124,7 +159,10 @@ impl Sequences {
     /// The memory that it takes, with the state of one thread.
     pub(crate) fn bytes(&self) -> usize {
         let of_patterns = self.patterns.iter().map(|pattern| {
-            let texts = pattern.prefix.len().saturating_add(pattern.suffix.len());
+            let texts = pattern
+                .prefix
+                .len()
+                .saturating_add(pattern.suffix.as_deref().map_or(0, <[u8]>::len));
             let parts = pattern.parts.len().saturating_mul(size_of::<u32>());
             let own = size_of::<Sequence>() + size_of::<PatternProgress>() + size_of::<u32>();
             texts.saturating_add(parts).saturating_add(own)
@@ -209,10 +247,15 @@ impl Progress {
 impl Search<'_> {
     fn run(mut self, steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
         steps.spend(self.text.len().saturating_add(1));
-        let automaton = &self.sequences.automaton;
+        let sequences = self.sequences;
+        for pattern in &sequences.any {
+            self.wait_for(*pattern, 0, 0, found);
+        }
         let mut state = OverlappingState::start();
         while !steps.is_exhausted() && self.below > 0 {
-            let searched = automaton.try_find_overlapping(self.text, &mut state);
+            let searched = sequences
+                .automaton
+                .try_find_overlapping(self.text, &mut state);
             let Some(occurrence) = searched.ok().and_then(|()| state.get_match()) else {
                 return;
             };
@@ -250,14 +293,15 @@ impl Search<'_> {
         if begins {
             for &pattern in self.sequences.begin_with.get(number as usize)? {
                 looked_at = looked_at.saturating_add(1);
-                let prefix = &self.sequences.patterns.get(pattern as usize)?.prefix;
+                let Sequence { prefix, parts, .. } =
+                    self.sequences.patterns.get(pattern as usize)?;
                 if pattern >= self.below {
                     break;
                 }
                 if !self.text.starts_with(prefix) {
                     continue;
                 }
-                if prefix.len() <= start {
+                if prefix.len() <= start && !parts.is_empty() {
                     self.wait_for(pattern, 1, end, found);
                 } else {
                     self.wait_for(pattern, 0, prefix.len(), found);
@@ -284,7 +328,11 @@ impl Search<'_> {
         }
         let Some(number) = sequence.parts.get(part) else {
             let rest = self.text.get(after..).unwrap_or_default();
-            if rest.ends_with(&sequence.suffix) {
+            let is_end = match &sequence.suffix {
+                Some(suffix) => rest.ends_with(suffix),
+                None => rest.is_empty(),
+            };
+            if is_end {
                 self.below = found(pattern);
             }
             return;
@@ -332,10 +380,13 @@ mod tests {
             letters.collect()
         }
 
-        /// A pattern with at least one part between two stars.
+        /// A pattern with any number of stars.
         fn pattern(&mut self) -> String {
             let mut pattern = self.text(b"ab", 2);
-            for _ in 0..=self.below(3) {
+            if self.below(8) == 0 {
+                return pattern;
+            }
+            for _ in 0..self.below(4) {
                 pattern.push('*');
                 pattern.push_str(["a", "b", "ab", "ba", "aa", "aba"][self.below(6)]);
             }
