@@ -6,32 +6,26 @@ use std::fmt::Display;
 use crate::rule_tests::grammar::{
     EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS, RESERVATION_RESULTS, VERDICTS,
 };
-use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{Expectation, Expected};
 use crate::rule_tests::values::wait;
-use crate::rules::file::FieldPath;
-use crate::rules::yaml::{Content, Node};
+use crate::rules::file::{FieldPlace, Fields};
+use crate::rules::yaml::Node;
 
-// === impl Section ===
-
-impl Section<'_> {
-    fn expect(&self, field: &str, value: Option<impl Display>) -> Option<Expectation> {
-        value.map(|value| Expectation {
-            field: field.to_owned(),
-            span: self.fields.span_of(field),
-            text: Some(value.to_string()),
-        })
-    }
+fn expect(at: &Fields<'_>, field: &str, value: Option<impl Display>) -> Option<Expectation> {
+    value.map(|value| Expectation {
+        field: field.to_owned(),
+        span: at.span_of(field),
+        text: Some(value.to_string()),
+    })
 }
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// Reads the field `expect` of a step.
-    pub(super) fn expected(&mut self, step: &Section<'_>) -> Expected {
-        let node = step.fields.given("expect");
-        let at = node.and_then(|node| self.section(node, step.path.field("expect"), &EXPECT));
-        let Some(at) = &at else {
+    pub(super) fn expected(&mut self, step: &Fields<'_>) -> Expected {
+        let Some(at) = &self.reader.inner(step, "expect", &EXPECT) else {
             return Expected::default();
         };
         for field in OF_QUOTAS {
@@ -39,71 +33,70 @@ impl Loader<'_> {
             self.no_effect(at, field, "without `quota`", help);
         }
         let mut answer = Vec::new();
-        answer.extend(at.expect("admitted", self.integer(at, "admitted")));
+        answer.extend(expect(at, "admitted", self.reader.integer(at, "admitted")));
         answer.extend(self.status(at));
-        answer.extend(at.expect("retry_after", self.parsed(at, "retry_after", wait)));
+        answer.extend(expect(
+            at,
+            "retry_after",
+            self.parsed(at, "retry_after", wait),
+        ));
         let words = RESERVATION_RESULTS.map(|(word, _)| word);
         answer.extend(self.expected_word(at, "reservation", &words));
-        answer.extend(at.expect("reserved", self.integer(at, "reserved")));
-        answer.extend(at.expect("committed", self.integer(at, "committed")));
+        answer.extend(expect(at, "reserved", self.reader.integer(at, "reserved")));
+        answer.extend(expect(
+            at,
+            "committed",
+            self.reader.integer(at, "committed"),
+        ));
         answer.extend(self.headers(at));
-        let body = at.fields.given("body").is_some();
-        answer.extend(at.expect("body", body.then(|| self.text(at, "body"))));
-        let descriptors = at.fields.given("descriptors").is_some().then(|| {
+        let body = at.has("body");
+        answer.extend(expect(
+            at,
+            "body",
+            body.then(|| self.reader.text(at, "body")),
+        ));
+        let descriptors = at.has("descriptors").then(|| {
             let example = "- {verdict: OK}";
-            self.list(
-                at,
-                "descriptors",
-                example,
-                usize::MAX,
-                |this, item, path| {
-                    let at = this.section(item, path, &EXPECTED_DESCRIPTOR);
-                    Some(at.map_or_else(Vec::new, |at| this.status(&at)))
-                },
-            )
+            self.list(at, "descriptors", example, usize::MAX, |this, item| {
+                let reader = &mut this.reader;
+                let at = reader.fields(item.node, item.path, &EXPECTED_DESCRIPTOR);
+                Some(at.map_or_else(Vec::new, |at| this.status(&at)))
+            })
         });
         Expected {
             answer,
-            descriptors: at.value("descriptors", descriptors),
+            descriptors: with_place(at, "descriptors", descriptors),
         }
     }
 
     /// Reads what an answer, or a part of it about one descriptor, is to be.
-    fn status(&mut self, at: &Section<'_>) -> Vec<Expectation> {
+    fn status(&mut self, at: &Fields<'_>) -> Vec<Expectation> {
         let verdict = self.expected_word(at, "verdict", &VERDICTS);
-        let remaining = at.expect("remaining", self.integer(at, "remaining"));
-        let rule = Some(self.text(at, "rule")).filter(|rule| !rule.is_empty());
-        let rule = at.expect("rule", rule);
-        let reset_after = at.expect("reset_after", self.parsed(at, "reset_after", wait));
+        let remaining = expect(at, "remaining", self.reader.integer(at, "remaining"));
+        let rule = Some(self.reader.text(at, "rule")).filter(|rule| !rule.is_empty());
+        let rule = expect(at, "rule", rule);
+        let reset_after = expect(at, "reset_after", self.parsed(at, "reset_after", wait));
         let all = [verdict, remaining, rule, reset_after];
         all.into_iter().flatten().collect()
     }
 
     fn expected_word(
         &mut self,
-        at: &Section<'_>,
-        field: &str,
+        at: &Fields<'_>,
+        field: &'static str,
         known: &[&'static str],
     ) -> Option<Expectation> {
         let find = |word: &str| known.iter().find(|known| **known == word);
-        at.expect(field, self.word(at, field, known, find))
+        expect(at, field, self.reader.word(at, field, known, find))
     }
 
     /// Reads headers by their names. The case of a name does not matter.
-    fn headers(&mut self, at: &Section<'_>) -> Vec<Expectation> {
+    fn headers(&mut self, at: &Fields<'_>) -> Vec<Expectation> {
         let mut headers = BTreeMap::new();
-        let Some(node) = at.fields.given("headers") else {
-            return Vec::new();
-        };
-        if !matches!(node.content, Content::Mapping(_)) {
-            let help = "write `NAME: VALUE` pairs";
-            self.wrong_type(&at.path, node, "headers is not a mapping", help);
-            return Vec::new();
-        }
         let path = at.path.field("headers");
-        for pair in self.reader.free_form_pairs(node, &path) {
+        for pair in self.pairs(at, "headers", "write `NAME: VALUE` pairs") {
             let name = pair.name.text().unwrap_or_default().to_ascii_lowercase();
-            let Some(value) = self.header(&name, pair.value, &path) else {
+            let Some(value) = self.header(&name, pair.value, path.at(pair.value.span)) else {
                 continue;
             };
             if pair.merged {
@@ -115,12 +108,12 @@ impl Loader<'_> {
         headers.into_values().collect()
     }
 
-    fn header(&mut self, name: &str, node: &Node, path: &FieldPath<'_>) -> Option<Expectation> {
+    fn header(&mut self, name: &str, node: &Node, at: FieldPlace) -> Option<Expectation> {
         let text = node.text();
         if text.is_none() && !node.is_null() {
             let message = format!("the value of {name} is not text");
             let help = "write one value, or null for no header";
-            self.wrong_type(path, node, message, help);
+            self.reader.wrong_type(at, node, message, help);
             return None;
         }
         Some(Expectation {

@@ -33,6 +33,7 @@ const fn one_of(words: fn() -> Vec<&'static str>) -> Kind {
 /// A whole file.
 pub(super) static ROOT: Mapping = Mapping {
     name: "tests",
+    place: "the root of a file of tests",
     about: "Tests of rules.",
     fields: &[
         field("rules", Kind::TextList { or_one: true }).about(
@@ -52,6 +53,7 @@ pub(super) static ROOT: Mapping = Mapping {
 /// A test.
 pub(super) static TEST: Mapping = Mapping {
     name: "test",
+    place: "a test",
     about: "Requests at chosen times, and the answers that they are to get.",
     fields: &[
         field("name", Kind::Text).about("The name of the test; required, and unique in its file."),
@@ -65,6 +67,7 @@ pub(super) static TEST: Mapping = Mapping {
 /// A step.
 pub(super) static STEP: Mapping = Mapping {
     name: "step",
+    place: "a step",
     about: "One of `ask`, `request`, `reserve`, `extend`, `commit`, `release`, `quota`, `after`, `at`, `reload`, `refund` and `reset`.",
     fields: &[
         field("ask", Kind::TextOrMapping(&ASK)).about(
@@ -152,6 +155,7 @@ static WEIGHT: Kind = Kind::Integer(1..=WEIGHT_MAX);
 /// A request in its long form.
 pub(super) static ASK: Mapping = Mapping {
     name: "ask",
+    place: "`ask`",
     about: "A request in its long form. `{n}` in a value is the number of the request, from 1 to `times`.",
     fields: &[
         field("domain", Kind::Text).about("The domain; required."),
@@ -162,6 +166,7 @@ pub(super) static ASK: Mapping = Mapping {
 /// A descriptor of a request.
 pub(super) static DESCRIPTOR: Mapping = Mapping {
     name: "descriptor",
+    place: "a descriptor",
     about: "A descriptor of a request.",
     fields: &[
         field("entries", Kind::MappingList(&ENTRY)).about("The entries; required."),
@@ -177,6 +182,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
 /// An entry of a descriptor.
 pub(super) static ENTRY: Mapping = Mapping {
     name: "request_entry",
+    place: "an entry of a descriptor",
     about: "An entry of a descriptor.",
     fields: &[
         field("key", Kind::Text).about("The key; required."),
@@ -192,6 +198,7 @@ pub(super) fn carried_units() -> impl Iterator<Item = Unit> {
 /// A limit that a request carries.
 pub(super) static OVERRIDE: Mapping = Mapping {
     name: "override",
+    place: "`limit`",
     about: "A limit that a request carries.",
     fields: &[
         field("requests_per_unit", Kind::Integer(ANY_NUMBER))
@@ -212,6 +219,7 @@ pub(super) static OVERRIDE: Mapping = Mapping {
 /// What the answers are to be.
 pub(super) static EXPECT: Mapping = Mapping {
     name: "expect",
+    place: "`expect`",
     about: "What the answers are to be: all but `admitted` is of the last one. Or what proxies are to pass.",
     fields: &[
         field("admitted", Kind::Integer(ANY_NUMBER)).about("How many of the requests pass."),
@@ -255,6 +263,7 @@ pub(super) const OF_QUOTAS: [&str; 4] = ["passed", "total", "highest_total", "ab
 /// What an answer is to say of one descriptor.
 pub(super) static EXPECTED_DESCRIPTOR: Mapping = Mapping {
     name: "expected_descriptor",
+    place: "an entry of `expect.descriptors`",
     about: "What the answer says of one descriptor.",
     fields: &[VERDICT, REMAINING, RULE, RESET_AFTER],
 };

@@ -9,8 +9,8 @@ use crate::rule_tests::test_file::{RuleFiles, Test, TestFile, Value, WatchedPath
 use crate::rule_tests::values::{Invalid, moment};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, Fields, Mapping, Options, Reader, Report, Span, kind, nearest,
-    unfolding_budget,
+    Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, Options, Pair, Reader, Report, Span,
+    nearest, unfolding_budget,
 };
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use crate::rules::reload::load_overlaid;
@@ -64,12 +64,6 @@ pub(super) struct Loader<'s> {
     pub(super) asks: u64,
     /// How long all proxies play, in seconds.
     pub(super) proxy_seconds: u64,
-}
-
-/// A mapping of the file: its fields, and where it is.
-pub(super) struct Section<'n> {
-    pub(super) fields: Fields<'n>,
-    pub(super) path: FieldPath<'n>,
 }
 
 /// Reads the file of tests at a path, and the rules that it names.
@@ -131,14 +125,10 @@ fn default_settings() -> Box<Settings> {
     }
 }
 
-// === impl Section ===
-
-impl Section<'_> {
-    /// The value of a field with its place.
-    pub(super) fn value<T>(&self, name: &str, value: Option<T>) -> Option<Value<T>> {
-        let span = self.fields.span_of(name);
-        value.map(|value| Value { value, span })
-    }
+/// The value of a field with its place.
+pub(super) fn with_place<T>(at: &Fields<'_>, name: &str, value: Option<T>) -> Option<Value<T>> {
+    let span = at.span_of(name);
+    value.map(|value| Value { value, span })
 }
 
 // === impl Loader ===
@@ -147,13 +137,14 @@ impl Loader<'_> {
     fn document(&mut self) -> Option<(Arc<RuleFiles>, Vec<Test>)> {
         let help = "add `rules: FILE` and `tests:`";
         let root = self.reader.parse_root("the file has no tests", help)?;
-        let at = &self.section(&root, FieldPath::ROOT, &ROOT)?;
+        let at = &self.reader.fields(&root, FieldPath::ROOT, &ROOT)?;
         self.settings(at);
         self.overlay(at);
-        self.require(at, "rules", "name the rules file: `rules: rules.yaml`");
+        self.reader
+            .require(at, "rules", "name the rules file: `rules: rules.yaml`");
         let rules = self.rule_files(at, "rules");
         let help = "add `tests:`, a list of `- name: TEXT` with `start` and `steps`";
-        self.require(at, "tests", help);
+        self.reader.require(at, "tests", help);
         let tests = self.list(at, "tests", "- name: TEXT", TESTS_MAX, Self::test);
         if self.asks > ASKS_MAX {
             let message = format!("the steps ask {} times in all", self.asks);
@@ -170,24 +161,26 @@ impl Loader<'_> {
         Some((rules?, tests))
     }
 
-    fn test(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Test> {
-        let at = &self.section(node, path, &TEST)?;
-        self.require(at, "name", "add `name: TEXT`");
-        let name = self.text(at, "name").to_owned();
-        let span = at.fields.span_of("name");
+    fn test(&mut self, item: Item<'_>) -> Option<Test> {
+        let at = &self.reader.fields(item.node, item.path, &TEST)?;
+        self.reader.require(at, "name", "add `name: TEXT`");
+        let name = self.reader.text(at, "name").to_owned();
+        let span = at.span_of("name");
         if !name.is_empty()
-            && self.reader.check_length(&name, span, &at.path)
+            && self.reader.check_length(&name, at.at("name"))
             && let Some(first) = self.names.insert(name.clone(), span)
         {
             let message = format!("duplicate test '{}'", excerpt(&name));
-            let error = Diagnostic::error(Code::Duplicate, span, message);
+            let error = Diagnostic::error(Code::Duplicate, at.at("name"), message);
             let error = error.related(first, "first defined here");
             let help = "give each test a name of its own";
-            self.reader.report(&at.path, error.help(help));
+            self.reader.report(error.help(help));
         }
-        self.require(at, "start", "add a time: `start: 2026-01-01T00:00:00Z`");
+        self.reader
+            .require(at, "start", "add a time: `start: 2026-01-01T00:00:00Z`");
         let start = self.parsed(at, "start", moment);
-        self.require(at, "steps", "add `steps:`, a list of `- ask: …`");
+        self.reader
+            .require(at, "steps", "add `steps:`, a list of `- ask: …`");
         let steps = self.list(at, "steps", "- ask: …", STEPS_MAX, Self::step);
         Some(Test {
             name,
@@ -199,32 +192,14 @@ impl Loader<'_> {
 
     // Fields of a mapping.
 
-    pub(super) fn section<'n>(
-        &mut self,
-        node: &'n Node,
-        path: FieldPath<'n>,
-        mapping: &Mapping,
-    ) -> Option<Section<'n>> {
-        let fields = self.reader.fields(node, &path, mapping)?;
-        Some(Section { fields, path })
-    }
-
-    pub(super) fn text<'n>(&mut self, at: &Section<'n>, name: &str) -> &'n str {
-        self.reader.text(&at.fields, &at.path, name)
-    }
-
-    pub(super) fn integer(&mut self, at: &Section<'_>, name: &str) -> Option<u32> {
-        self.reader.integer(&at.fields, &at.path, name)
-    }
-
     /// Reads the text of a field by a parser, and reports what it does not take.
     pub(super) fn parsed<T>(
         &mut self,
-        at: &Section<'_>,
-        name: &str,
+        at: &Fields<'_>,
+        name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
     ) -> Option<T> {
-        let text = self.text(at, name);
+        let text = self.reader.text(at, name);
         if text.is_empty() {
             return None;
         }
@@ -236,60 +211,60 @@ impl Loader<'_> {
             .ok()
     }
 
-    /// Reads a word that a field knows, and reports another one.
-    pub(super) fn word<T>(
-        &mut self,
-        at: &Section<'_>,
-        name: &str,
-        known: &[&str],
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        let word = self.text(at, name);
-        let value = parse(word);
-        if value.is_none() && !word.is_empty() {
-            self.reader
-                .unknown_word(&at.fields, &at.path, name, (word, known));
-        }
-        value
-    }
-
     /// Reads each item of a list of at most `most`.
     pub(super) fn list<T>(
         &mut self,
-        at: &Section<'_>,
-        name: &str,
+        at: &Fields<'_>,
+        name: &'static str,
         example: &str,
         most: usize,
-        mut read: impl FnMut(&mut Self, &Node, FieldPath<'_>) -> Option<T>,
+        mut read: impl FnMut(&mut Self, Item<'_>) -> Option<T>,
     ) -> Vec<T> {
-        let items = self.reader.items(&at.fields, &at.path, name, example);
-        let mut found = Vec::new();
+        let items = self.reader.items(at, name, example);
         if items.len() > most {
             let message = format!("more than {most} {name}");
             self.key_error(at, name, Code::TooLarge, message, "split the file");
-            return found;
+            return Vec::new();
         }
-        for (position, item) in items.iter().enumerate() {
-            found.extend(read(self, item, at.path.item(name, position)));
+        let items = items.into_iter();
+        items.filter_map(|item| read(self, item)).collect()
+    }
+
+    /// The pairs of a mapping of any names that a field holds. `help` says how to write it.
+    pub(super) fn pairs<'n>(
+        &mut self,
+        at: &Fields<'n>,
+        name: &'static str,
+        help: &str,
+    ) -> Vec<Pair<'n>> {
+        let Some(node) = at.given(name) else {
+            return Vec::new();
+        };
+        if !matches!(node.content, Content::Mapping(_)) {
+            let message = format!("{name} is not a mapping");
+            self.reader.wrong_type(at.at(name), node, message, help);
         }
-        found
+        self.reader.free_form_pairs(node, &at.path.field(name))
     }
 
     /// A text, or a list of texts.
-    fn texts(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) -> Option<Vec<String>> {
+    fn texts(&mut self, node: &Node, path: &FieldPath, name: &str) -> Option<Vec<String>> {
         let texts = match &node.content {
             Content::Scalar { text, .. } => Ok(vec![text.clone()]),
-            Content::Sequence(items) if !self.reader.spend(items, node.span, path) => return None,
+            Content::Sequence(items) if !self.reader.spend(items, path.at(node.span)) => {
+                return None;
+            }
             Content::Sequence(items) => {
                 let texts = items.iter().map(|item| item.text().ok_or(&**item));
                 texts.map(|text| text.map(str::to_owned)).collect()
             }
             Content::Mapping(_) => Err(node),
         };
-        let wrong = |wrong| {
+        let wrong = |wrong: &Node| {
             let message = format!("{name} is not text or a list of texts");
             let help = format!("write `{name}: TEXT` or `{name}: [TEXT, TEXT]`");
-            self.wrong_type(path, wrong, message, help);
+            self.reader
+                .wrong_type(path.at(wrong.span), wrong, message, help);
         };
         texts.map_err(wrong).ok()
     }
@@ -299,60 +274,30 @@ impl Loader<'_> {
     /// Reports the value of a field.
     pub(super) fn error(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         field: &str,
         code: Code,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        let span = at.fields.span_of(field);
-        self.reader.error(code, span, &at.path, message, help);
+        self.reader.error(code, at.at(field), message, help);
     }
 
     /// Reports the key of a field.
     pub(super) fn key_error(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         field: &str,
         code: Code,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        let span = at.fields.key_span(field);
-        self.reader.error(code, span, &at.path, message, help);
-    }
-
-    /// Reports a node that is not of the type that it is to be.
-    pub(super) fn wrong_type(
-        &mut self,
-        path: &FieldPath<'_>,
-        node: &Node,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) {
-        let error = Diagnostic::error(Code::WrongType, node.span, message.into());
-        let error = error.label(format!("found {}", kind(node)));
-        self.reader.type_error(path, error.help(help));
-    }
-
-    /// Reports a field that is absent or empty.
-    pub(super) fn require(&mut self, at: &Section<'_>, name: &str, help: &str) {
-        let is_empty = match at.fields.given(name).map(|node| &node.content) {
-            None => true,
-            Some(Content::Scalar { text, .. }) => text.is_empty(),
-            Some(Content::Sequence(items)) => items.is_empty(),
-            Some(Content::Mapping(_)) => false,
-        };
-        // One mistake, one error: a misspelt key has been reported.
-        if is_empty && !at.fields.is_misspelt(name) {
-            let message = format!("`{name}` is missing or empty");
-            self.error(at, name, Code::MissingKey, message, help);
-        }
+        self.reader.error(code, at.at_key(field), message, help);
     }
 
     /// Reports a field that is written where it has no effect.
-    pub(super) fn no_effect(&mut self, at: &Section<'_>, name: &str, place: &str, help: &str) {
-        if at.fields.given(name).is_some() {
+    pub(super) fn no_effect(&mut self, at: &Fields<'_>, name: &str, place: &str, help: &str) {
+        if at.has(name) {
             let message = format!("'{name}' has no effect {place}");
             self.key_error(at, name, Code::MisplacedKey, message, help);
         }
@@ -361,22 +306,15 @@ impl Loader<'_> {
     // Settings and rules.
 
     /// Reads the settings: names of flags, and their values.
-    fn settings(&mut self, at: &Section<'_>) {
-        let Some(node) = at.fields.given("settings") else {
-            return;
-        };
+    fn settings(&mut self, at: &Fields<'_>) {
+        let help = "write `NAME: VALUE` pairs, such as `all_or_nothing: true`";
         let path = at.path.field("settings");
-        if !matches!(node.content, Content::Mapping(_)) {
-            let help = "write `NAME: VALUE` pairs, such as `all_or_nothing: true`";
-            self.wrong_type(&at.path, node, "settings is not a mapping", help);
-            return;
-        }
         let known = Settings::decision_flags();
         let mut flags = BTreeMap::new();
-        for pair in self.reader.free_form_pairs(node, &path) {
+        for pair in self.pairs(at, "settings", help) {
             let name = pair.name.text().unwrap_or_default();
             let Some(flag) = known.iter().find(|flag| flag.replace('-', "_") == name) else {
-                self.unknown_setting(name, pair.name.span, &path, &known);
+                self.unknown_setting(name, path.at(pair.name.span), &known);
                 continue;
             };
             let Some(values) = self.texts(pair.value, &path, name) else {
@@ -393,9 +331,8 @@ impl Loader<'_> {
                     let first = text.lines().next().unwrap_or_default();
                     let message = first.trim_start_matches("error: ");
                     let help = format!("see `{flag}` in docs/settings.md");
-                    let span = pair.value.span;
-                    self.reader
-                        .error(Code::UnknownValue, span, &path, message, help);
+                    let at = path.at(pair.value.span);
+                    self.reader.error(Code::UnknownValue, at, message, help);
                 }
             }
         }
@@ -404,9 +341,10 @@ impl Loader<'_> {
         }
     }
 
-    fn unknown_setting(&mut self, name: &str, span: Span, path: &FieldPath<'_>, known: &[String]) {
+    fn unknown_setting(&mut self, name: &str, at: FieldPlace, known: &[String]) {
+        let span = at.span;
         let message = format!("unknown setting '{}'", excerpt(name));
-        let error = Diagnostic::error(Code::UnknownKey, span, message);
+        let error = Diagnostic::error(Code::UnknownKey, at, message);
         let names: Vec<_> = known.iter().map(|flag| flag.replace('-', "_")).collect();
         let error = if let Some(meant) = nearest(name, names.iter().map(String::as_str)) {
             let help = format!("did you mean `{meant}`?");
@@ -415,12 +353,12 @@ impl Loader<'_> {
             let names = names.join(", ");
             error.help(format!("the settings of a file of tests are {names}"))
         };
-        self.reader.report(path, error);
+        self.reader.report(error);
     }
 
     /// Reads the overlay, beside the file.
-    fn overlay(&mut self, at: &Section<'_>) {
-        let name = self.text(at, "overlay");
+    fn overlay(&mut self, at: &Fields<'_>) {
+        let name = self.reader.text(at, "overlay");
         if name.is_empty() {
             return;
         }
@@ -437,8 +375,8 @@ impl Loader<'_> {
     }
 
     /// The rules that a field names, by paths beside the file.
-    pub(super) fn rule_files(&mut self, at: &Section<'_>, name: &str) -> Option<Arc<RuleFiles>> {
-        let node = at.fields.given(name)?;
+    pub(super) fn rule_files(&mut self, at: &Fields<'_>, name: &str) -> Option<Arc<RuleFiles>> {
+        let node = at.given(name)?;
         let texts = self.texts(node, &at.path, name)?;
         if texts.is_empty() {
             return None;
@@ -456,7 +394,7 @@ impl Loader<'_> {
     fn read_rules(
         &mut self,
         paths: &[PathBuf],
-        at: &Section<'_>,
+        at: &Fields<'_>,
         name: &str,
     ) -> Option<Arc<RuleFiles>> {
         let mut sources = Vec::new();

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::quota::play::{BucketId, Offer, Play, STEP_MS};
 use crate::rule_tests::grammar::{EXPECT, OF_QUOTAS, WEIGHT_MAX};
-use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{ExpectedQuota, QuotaStep, Value};
 use crate::rule_tests::values::{Invalid, duration, rate, rate_range};
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::{Code, Diagnostic, FieldPath, Span};
-use crate::rules::yaml::{Content, Node};
+use crate::rules::file::{Code, Diagnostic, FieldPlace, Fields, Span};
+use crate::rules::yaml::Node;
 
 /// How many proxies one step may have.
 const PROXIES_MAX: usize = 100;
@@ -23,14 +23,15 @@ impl Loader<'_> {
     /// Reads a step with `quota`, whose id is in this request.
     pub(super) fn quota(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         id: Option<RateLimitRequest>,
     ) -> Option<QuotaStep> {
-        self.require(at, "proxies", "add `proxies: { NAME: REQUESTS_A_SECOND }`");
-        self.require(at, "for", "add `for: 60s`");
+        self.reader
+            .require(at, "proxies", "add `proxies: { NAME: REQUESTS_A_SECOND }`");
+        self.reader.require(at, "for", "add `for: 60s`");
         let offers = self.offers(at);
         let steps = self.quota_steps(at);
-        let restart = self.reader.boolean(&at.fields, &at.path, "restart");
+        let restart = self.reader.boolean(at, "restart");
         let expected = self.expected_quota(at, &offers).unwrap_or_default();
         let seconds = steps.unwrap_or(0).saturating_mul(STEP_MS) / 1_000;
         let rest = Play::rest_seconds_max(self.settings.quotas.quota_ttl_seconds);
@@ -68,7 +69,7 @@ impl Loader<'_> {
     }
 
     /// Reads `for`, in steps of the play.
-    fn quota_steps(&mut self, at: &Section<'_>) -> Option<u64> {
+    fn quota_steps(&mut self, at: &Fields<'_>) -> Option<u64> {
         let us = self.parsed(at, "for", duration)?;
         let step_us = STEP_MS * 1_000;
         if us >= step_us && us.is_multiple_of(step_us) {
@@ -81,7 +82,7 @@ impl Loader<'_> {
     }
 
     /// Reads `proxies` and `weights`, in the order of the file.
-    fn offers(&mut self, at: &Section<'_>) -> Vec<Offer> {
+    fn offers(&mut self, at: &Fields<'_>) -> Vec<Offer> {
         let rates = self.by_name(at, "proxies", rate);
         if rates.len() > PROXIES_MAX {
             let message = format!("{} proxies in one step", rates.len());
@@ -112,9 +113,8 @@ impl Loader<'_> {
     }
 
     /// Reads the field `expect` of a step with `quota`.
-    fn expected_quota(&mut self, step: &Section<'_>, offers: &[Offer]) -> Option<ExpectedQuota> {
-        let node = step.fields.given("expect")?;
-        let at = &self.section(node, step.path.field("expect"), &EXPECT)?;
+    fn expected_quota(&mut self, step: &Fields<'_>, offers: &[Offer]) -> Option<ExpectedQuota> {
+        let at = &self.reader.inner(step, "expect", &EXPECT)?;
         let help = format!("a step with `quota` expects {}", OF_QUOTAS.join(", "));
         for field in EXPECT.fields {
             if !OF_QUOTAS.contains(&field.name) {
@@ -127,25 +127,24 @@ impl Loader<'_> {
                 self.unknown_proxy(at, "passed", name, range.span, offers);
             }
         }
-        let abandoned = at.fields.given("abandoned").is_some();
-        let abandoned = abandoned.then(|| self.reader.boolean(&at.fields, &at.path, "abandoned"));
+        let abandoned = self.reader.optional_boolean(at, "abandoned");
         let passed = passed.into_iter();
         let mut rates: Vec<_> = passed
             .map(|(name, range)| (format!("passed.{name}"), range))
             .collect();
         for field in ["total", "highest_total"] {
-            let range = at.value(field, self.parsed(at, field, rate_range));
+            let range = with_place(at, field, self.parsed(at, field, rate_range));
             rates.extend(range.map(|range| (field.to_owned(), range)));
         }
         Some(ExpectedQuota {
             rates,
-            abandoned: at.value("abandoned", abandoned),
+            abandoned: with_place(at, "abandoned", abandoned),
         })
     }
 
     fn unknown_proxy(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         field: &str,
         name: &str,
         span: Span,
@@ -159,42 +158,36 @@ impl Loader<'_> {
         let names: Vec<_> = offers.iter().map(|offer| offer.proxy.as_str()).collect();
         let help = format!("the proxies of this step are {}", names.join(", "));
         let help = excerpt(&help);
-        self.reader
-            .error(Code::UnknownValue, span, &at.path, message, help);
+        let place = at.path.at(span);
+        self.reader.error(Code::UnknownValue, place, message, help);
     }
 
     /// Reads the values of a mapping of names, in the order of the file.
     fn by_name<T>(
         &mut self,
-        at: &Section<'_>,
-        field: &str,
+        at: &Fields<'_>,
+        field: &'static str,
         parse: impl Fn(&str) -> Result<T, Invalid>,
     ) -> Vec<(String, Value<T>)> {
-        let mut found: Vec<(String, Value<T>)> = Vec::new();
-        let Some(node) = at.fields.given(field) else {
-            return found;
-        };
-        if !matches!(node.content, Content::Mapping(_)) {
-            let message = format!("{field} is not a mapping");
-            self.wrong_type(&at.path, node, message, "write `NAME: NUMBER` pairs");
-            return found;
-        }
+        let mut found = Vec::new();
         let path = at.path.field(field);
         let mut places = HashMap::new();
-        for pair in self.reader.free_form_pairs(node, &path) {
+        for pair in self.pairs(at, field, "write `NAME: NUMBER` pairs") {
             let name = pair.name.text().unwrap_or_default();
+            let span = pair.name.span;
             if places.contains_key(name) && pair.merged {
                 continue;
             }
-            if let Some(first) = places.insert(name, pair.name.span) {
+            if let Some(first) = places.insert(name, span) {
                 let message = format!("'{}' twice in `{field}`", excerpt(name));
-                let error = Diagnostic::error(Code::Duplicate, pair.name.span, message);
+                let error = Diagnostic::error(Code::Duplicate, path.at(span), message);
                 let error = error.related(first, "first defined here");
-                self.reader.report(&path, error.help("remove one of them"));
+                self.reader.report(error.help("remove one of them"));
                 continue;
             }
             let full_name = format!("`{field}.{}`", excerpt(name));
-            if let Some(value) = self.value_of(pair.value, &path, &full_name, &parse) {
+            let place = path.at(pair.value.span);
+            if let Some(value) = self.value_of(pair.value, place, &full_name, &parse) {
                 found.push((name.to_owned(), value));
             }
         }
@@ -204,13 +197,14 @@ impl Loader<'_> {
     fn value_of<T>(
         &mut self,
         node: &Node,
-        path: &FieldPath<'_>,
+        at: FieldPlace,
         name: &str,
         parse: impl Fn(&str) -> Result<T, Invalid>,
     ) -> Option<Value<T>> {
         let Some(text) = node.text().filter(|_| !node.is_null()) else {
             let message = format!("{name} is not a number");
-            self.wrong_type(path, node, message, "write one number");
+            self.reader
+                .wrong_type(at, node, message, "write one number");
             return None;
         };
         let span = node.span;
@@ -218,8 +212,7 @@ impl Loader<'_> {
             Ok(value) => Some(Value { value, span }),
             Err(Invalid { message, help }) => {
                 let message = format!("{name} {message}");
-                self.reader
-                    .error(Code::OutOfRange, span, path, message, help);
+                self.reader.error(Code::OutOfRange, at, message, help);
                 None
             }
         }

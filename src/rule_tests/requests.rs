@@ -10,10 +10,10 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::protobuf_json::Transcoder;
-use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::load::Loader;
 use crate::rule_tests::test_file::{Ask, Descriptor};
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::{Code, FieldPath, Span};
+use crate::rules::file::{Code, FieldPath, Fields, Span};
 use crate::rules::yaml::{Content, Node};
 use crate::simulation::ReservationStep;
 
@@ -124,8 +124,8 @@ impl Ask {
 
 impl Loader<'_> {
     /// Reads a request in protobuf JSON, written as YAML.
-    pub(super) fn protobuf_json(&mut self, at: &Section<'_>) -> Option<RateLimitRequest> {
-        let node = at.fields.given("request")?;
+    pub(super) fn protobuf_json(&mut self, at: &Fields<'_>) -> Option<RateLimitRequest> {
+        let node = at.given("request")?;
         let mut json = JsonText::default();
         if !self.write_json(node, &at.path, &mut json) {
             return None;
@@ -148,19 +148,19 @@ impl Loader<'_> {
                 let message = format!("the request is no RateLimitRequest: {message}");
                 let help =
                     "write the fields of Envoy's RateLimitRequest, as protobuf JSON has them";
-                self.reader
-                    .error(Code::UnknownValue, span, &at.path, message, help);
+                let place = at.path.at(span);
+                self.reader.error(Code::UnknownValue, place, message, help);
                 None
             }
         }
     }
 
     /// Writes a node as JSON, each key and value on a line of its own.
-    fn write_json(&mut self, node: &Node, path: &FieldPath<'_>, json: &mut JsonText) -> bool {
+    fn write_json(&mut self, node: &Node, path: &FieldPath, json: &mut JsonText) -> bool {
         match &node.content {
             Content::Scalar { .. } => json.push(&json_scalar(node).to_string(), node.span),
             Content::Sequence(items) => {
-                if !self.reader.spend(items, node.span, path) {
+                if !self.reader.spend(items, path.at(node.span)) {
                     return false;
                 }
                 json.push("[", node.span);
@@ -174,7 +174,7 @@ impl Loader<'_> {
             }
             Content::Mapping(pairs) => {
                 let nodes = pairs.iter().flat_map(|(key, value)| [key, value]);
-                if !self.reader.spend(nodes, node.span, path) {
+                if !self.reader.spend(nodes, path.at(node.span)) {
                     return false;
                 }
                 json.push("{", node.span);

@@ -15,20 +15,20 @@ use crate::rule_tests::grammar::{
     ACTIONS, ASK, DESCRIPTOR, ENTRY, OF_REQUESTS, OF_SOME, OVERRIDE, REQUESTS, STEP, TIMES_MAX,
     carried_units,
 };
-use crate::rule_tests::load::{Loader, Section};
+use crate::rule_tests::load::Loader;
 use crate::rule_tests::requests::{descriptors, is_numbered, short_form};
 use crate::rule_tests::test_file::{Action, Ask, Descriptor, Step};
 use crate::rule_tests::values::{duration, moment};
-use crate::rules::file::{Code, Diagnostic, FieldPath};
+use crate::rules::file::{Code, Diagnostic, FieldPath, Fields, Item};
 use crate::rules::yaml::{Content, Node};
 use crate::simulation::ReservationStep;
 
 // === impl Loader ===
 
 impl Loader<'_> {
-    pub(super) fn step(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Step> {
-        let at = &self.section(node, path, &STEP)?;
-        let is_written = |name: &&str| at.fields.given(name).is_some();
+    pub(super) fn step(&mut self, item: Item<'_>) -> Option<Step> {
+        let at = &self.reader.fields(item.node, item.path, &STEP)?;
+        let is_written = |name: &&str| at.has(name);
         let written: Vec<_> = ACTIONS.into_iter().filter(is_written).collect();
         let [name] = *written.as_slice() else {
             self.not_one_action(at, &written);
@@ -64,34 +64,34 @@ impl Loader<'_> {
             }
             _ => Action::Ask(Box::new(self.ask(at, name)?)),
         };
-        let span = at.fields.key_span(name);
+        let span = at.key_span(name);
         Some(Step { span, action })
     }
 
-    fn not_one_action(&mut self, at: &Section<'_>, written: &[&str]) {
+    fn not_one_action(&mut self, at: &Fields<'_>, written: &[&str]) {
         let help = format!("a step has one of {}", ACTIONS.join(", "));
         match written {
             // One mistake, one error: a misspelt key has been reported.
-            [] if ACTIONS.iter().any(|name| at.fields.is_misspelt(name)) => {}
+            [] if ACTIONS.iter().any(|name| at.is_misspelt(name)) => {}
             [first, second, ..] => {
                 let message = format!("'{first}' and '{second}' in one step");
-                let span = at.fields.key_span(second);
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let error = error.related(at.fields.key_span(first), "the other one");
-                self.reader.report(&at.path, error.help(help));
+                let place = at.at_key(second);
+                let error = Diagnostic::error(Code::ConflictingKeys, place, message);
+                let error = error.related(at.key_span(first), "the other one");
+                self.reader.report(error.help(help));
             }
             _ => {
                 let message = "this step does nothing";
-                self.reader
-                    .error(Code::MissingKey, at.fields.span, &at.path, message, help);
+                let place = at.path.at(at.span);
+                self.reader.error(Code::MissingKey, place, message, help);
             }
         }
     }
 
     /// Reads a step that sends requests.
-    fn ask(&mut self, at: &Section<'_>, name: &'static str) -> Option<Ask> {
+    fn ask(&mut self, at: &Fields<'_>, name: &'static str) -> Option<Ask> {
         let times = self.integer_in(at, "times", 1..=TIMES_MAX).unwrap_or(1);
-        let hits = self.integer(at, "hits");
+        let hits = self.reader.integer(at, "hits");
         let every_us = self.parsed(at, "every", duration).unwrap_or(0);
         let expected = self.expected(at);
         let request = if name == "request" {
@@ -119,9 +119,9 @@ impl Loader<'_> {
             let message =
                 format!("{expected} descriptors are expected, and the request has {count}");
             let help = "describe each descriptor of the request, in its order";
-            let code = Code::ConflictingKeys;
+            let place = at.path.at(descriptors.span);
             self.reader
-                .error(code, descriptors.span, &at.path, message, help);
+                .error(Code::ConflictingKeys, place, message, help);
         }
         Some(Ask {
             name: if name == "request" { "ask" } else { name },
@@ -135,12 +135,12 @@ impl Loader<'_> {
     }
 
     /// Reads what a step does with which reservation; none where it sends a request of Envoy.
-    fn call(&mut self, at: &Section<'_>, name: &str) -> Option<(String, ReservationStep)> {
+    fn call(&mut self, at: &Fields<'_>, name: &str) -> Option<(String, ReservationStep)> {
         if !matches!(name, "reserve" | "extend" | "commit" | "release") {
             return None;
         }
-        self.require(at, "id", "add `id: ID`");
-        let id = self.text(at, "id").to_owned();
+        self.reader.require(at, "id", "add `id: ID`");
+        let id = self.reader.text(at, "id").to_owned();
         let lasts_us = self.parsed(at, "expires", duration);
         let expires_ms = lasts_us
             .and_then(|us| u32::try_from(us / 1_000).ok())
@@ -152,14 +152,16 @@ impl Loader<'_> {
             self.error(at, "expires", Code::OutOfRange, message, help);
         }
         let words = OnExpiry::ALL.map(OnExpiry::name);
-        let on_expiry = self.word(at, "on_expiry", &words, OnExpiry::from_name);
+        let on_expiry = self
+            .reader
+            .word(at, "on_expiry", &words, OnExpiry::from_name);
         let step = match name {
             "reserve" => ReservationStep::Reserve {
                 expires_ms,
                 on_expiry,
             },
             "extend" => {
-                self.require(at, "expires", "add `expires: 60s`");
+                self.reader.require(at, "expires", "add `expires: 60s`");
                 let expires_ms = expires_ms.unwrap_or(NonZeroU32::MIN);
                 ReservationStep::Extend { expires_ms }
             }
@@ -170,8 +172,8 @@ impl Loader<'_> {
     }
 
     /// Reads a request in its short or long form.
-    fn request(&mut self, at: &Section<'_>, name: &str) -> Option<RateLimitRequest> {
-        let node = at.fields.given(name)?;
+    fn request(&mut self, at: &Fields<'_>, name: &'static str) -> Option<RateLimitRequest> {
+        let node = at.given(name)?;
         match &node.content {
             Content::Scalar { text, .. } => short_form(text)
                 .map_err(|message| {
@@ -183,61 +185,62 @@ impl Loader<'_> {
             Content::Sequence(_) => {
                 let message = format!("{name} is not text or a mapping");
                 let help = "separate descriptors by `;`, or write the long form with `descriptors`";
-                self.wrong_type(&at.path, node, message, help);
+                self.reader.wrong_type(at.at(name), node, message, help);
                 None
             }
         }
     }
 
-    fn long_form(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitRequest> {
-        let at = &self.section(node, path, &ASK)?;
-        self.require(at, "domain", "add `domain: NAME`");
+    fn long_form(&mut self, node: &Node, path: FieldPath) -> Option<RateLimitRequest> {
+        let at = &self.reader.fields(node, path, &ASK)?;
+        self.reader.require(at, "domain", "add `domain: NAME`");
         let help = "add `descriptors:`, a list of `- entries: …`";
-        self.require(at, "descriptors", help);
+        self.reader.require(at, "descriptors", help);
         let (example, read) = ("- entries: …", Self::descriptor);
         Some(RateLimitRequest {
-            domain: self.text(at, "domain").to_owned().into(),
+            domain: self.reader.text(at, "domain").to_owned().into(),
             descriptors: self.list(at, "descriptors", example, usize::MAX, read),
             hits_addend: 0,
         })
     }
 
-    fn descriptor(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitDescriptor> {
-        let at = &self.section(node, path, &DESCRIPTOR)?;
-        let hits = self.integer(at, "hits");
+    fn descriptor(&mut self, item: Item<'_>) -> Option<RateLimitDescriptor> {
+        let at = &self.reader.fields(item.node, item.path, &DESCRIPTOR)?;
+        let hits = self.reader.integer(at, "hits");
         let help = "add `entries:`, a list of `- {key: KEY, value: VALUE}`";
-        self.require(at, "entries", help);
+        self.reader.require(at, "entries", help);
         let example = "- {key: KEY, value: VALUE}";
         let mut entries = self.list(at, "entries", example, usize::MAX, Self::entry);
-        if let Some(holder) = at.fields.given("holder") {
-            entries.extend(self.entry(holder, at.path.field("holder")));
+        if let Some(node) = at.given("holder") {
+            let path = at.path.field("holder");
+            entries.extend(self.entry(Item { node, path }));
         }
-        let limit = at.fields.given("limit");
         Some(RateLimitDescriptor {
             entries,
-            limit: limit.and_then(|limit| self.carried_limit(limit, at.path.field("limit"))),
+            limit: self.carried_limit(at),
             hits_addend: hits.map(u64::from),
             is_negative_hits: false,
         })
     }
 
-    fn entry(&mut self, node: &Node, path: FieldPath<'_>) -> Option<Entry> {
-        let at = &self.section(node, path, &ENTRY)?;
-        self.require(at, "key", "add `key: NAME`");
+    fn entry(&mut self, item: Item<'_>) -> Option<Entry> {
+        let at = &self.reader.fields(item.node, item.path, &ENTRY)?;
+        self.reader.require(at, "key", "add `key: NAME`");
         Some(Entry {
-            key: self.text(at, "key").to_owned().into(),
-            value: self.text(at, "value").to_owned().into(),
+            key: self.reader.text(at, "key").to_owned().into(),
+            value: self.reader.text(at, "value").to_owned().into(),
         })
     }
 
-    fn carried_limit(&mut self, node: &Node, path: FieldPath<'_>) -> Option<RateLimitOverride> {
-        let at = &self.section(node, path, &OVERRIDE)?;
-        self.require(at, "requests_per_unit", "add `requests_per_unit: NUMBER`");
-        self.require(at, "unit", "add `unit: minute`");
-        let requests_per_unit = self.integer(at, "requests_per_unit");
+    fn carried_limit(&mut self, at: &Fields<'_>) -> Option<RateLimitOverride> {
+        let at = &self.reader.inner(at, "limit", &OVERRIDE)?;
+        self.reader
+            .require(at, "requests_per_unit", "add `requests_per_unit: NUMBER`");
+        self.reader.require(at, "unit", "add `unit: minute`");
+        let requests_per_unit = self.reader.integer(at, "requests_per_unit");
         let unit_multiplier = self.integer_in(at, "unit_multiplier", 1..=u32::MAX);
         let known: Vec<_> = carried_units().map(Unit::name).collect();
-        let unit = self.word(at, "unit", &known, |word| {
+        let unit = self.reader.word(at, "unit", &known, |word| {
             let unit = Unit::from_name(word).filter(|unit| known.contains(&unit.name()));
             RateLimitUnit::from_str_name(&unit?.name().to_uppercase())
         });
@@ -251,7 +254,7 @@ impl Loader<'_> {
     /// The only descriptor of what has no hits and no limit: a reset, or an id.
     pub(super) fn descriptor_alone(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         name: &str,
         request: &RateLimitRequest,
         what: &str,
@@ -273,11 +276,11 @@ impl Loader<'_> {
     /// A whole number within a range.
     fn integer_in(
         &mut self,
-        at: &Section<'_>,
+        at: &Fields<'_>,
         name: &str,
         range: RangeInclusive<u32>,
     ) -> Option<u32> {
-        let number = self.integer(at, name)?;
+        let number = self.reader.integer(at, name)?;
         if range.contains(&number) {
             return Some(number);
         }

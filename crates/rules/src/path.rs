@@ -100,12 +100,6 @@ pub enum ReadError {
     },
 }
 
-/// Which names of a directory are read.
-#[derive(Clone, Copy)]
-struct NameFilter {
-    dot_files: bool,
-}
-
 // === impl RulesPath ===
 
 impl RulesPath {
@@ -115,25 +109,20 @@ impl RulesPath {
     ///
     /// When a directory cannot be read, or a limit is exceeded.
     pub fn list(&self) -> Result<Vec<FileStamp>, ReadError> {
-        let (directory, names) = match self {
-            Self::Path(path) => (path, NameFilter { dot_files: false }),
+        let (directory, dot_files) = match self {
+            Self::Path(path) => (path, false),
             Self::Runtime {
                 directory,
                 ignore_dot_files,
                 ..
-            } => (
-                directory,
-                NameFilter {
-                    dot_files: !ignore_dot_files,
-                },
-            ),
+            } => (directory, !ignore_dot_files),
         };
         let metadata = fs::metadata(directory).map_err(|error| ReadError::io(directory, error))?;
         if !metadata.is_dir() {
             return Ok(vec![FileStamp::new(directory.clone(), &metadata)]);
         }
         let mut files = Vec::new();
-        list(directory, names, 0, &mut files)?;
+        list(directory, dot_files, 0, &mut files)?;
         if let Self::Runtime {
             directory,
             app_directory,
@@ -142,7 +131,9 @@ impl RulesPath {
         {
             files.retain(|file| belongs(file.path(), directory, app_directory));
         } else {
-            files.retain(|file| !is_test_file(file.path()) && !is_limit_file(file.path()));
+            files.retain(|file| {
+                !is_test_file(file.path()) && !ends_with_any(file.path(), &LIMIT_SUFFIXES)
+            });
             if files.is_empty() {
                 return Err(ReadError::Empty {
                     path: directory.display().to_string(),
@@ -175,7 +166,7 @@ pub fn test_files(path: &Path) -> Result<Vec<FileStamp>, ReadError> {
         return Ok(vec![FileStamp::new(path.to_owned(), &metadata)]);
     }
     let mut files = Vec::new();
-    list(path, NameFilter { dot_files: false }, 0, &mut files)?;
+    list(path, false, 0, &mut files)?;
     files.retain(|file| is_test_file(file.path()));
     if files.is_empty() {
         let what = "no file of tests in this directory; their names end in .test.yaml".to_owned();
@@ -187,14 +178,13 @@ pub fn test_files(path: &Path) -> Result<Vec<FileStamp>, ReadError> {
 
 /// Whether a name is that of a file of tests.
 fn is_test_file(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    TEST_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    ends_with_any(file, &TEST_SUFFIXES)
 }
 
-/// Whether a name is that of a file of limits, which a rules file may name (`limits_from`).
-fn is_limit_file(file: &Path) -> bool {
+/// Whether the name of a file ends in one of these.
+fn ends_with_any(file: &Path, suffixes: &[&str]) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    LIMIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    suffixes.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Whether the dotted path of a file below `directory` begins with `app_directory` and a dot.
@@ -208,7 +198,7 @@ fn belongs(file: &Path, directory: &Path, app_directory: &str) -> bool {
 
 fn list(
     directory: &Path,
-    names: NameFilter,
+    dot_files: bool,
     depth: usize,
     files: &mut Vec<FileStamp>,
 ) -> Result<(), ReadError> {
@@ -218,14 +208,14 @@ fn list(
     }
     for entry in fs::read_dir(directory).map_err(|error| ReadError::io(directory, error))? {
         let entry = entry.map_err(|error| ReadError::io(directory, error))?;
-        if !names.includes(entry.file_name().as_encoded_bytes()) {
+        if !is_listed(entry.file_name().as_encoded_bytes(), dot_files) {
             continue;
         }
         let path = entry.path();
         // Follows links: a ConfigMap's files are links.
         let metadata = fs::metadata(&path).map_err(|error| ReadError::io(&path, error))?;
         if metadata.is_dir() {
-            list(&path, names, depth.saturating_add(1), files)?;
+            list(&path, dot_files, depth.saturating_add(1), files)?;
         } else if metadata.is_file() {
             files.push(FileStamp::new(path, &metadata));
         }
@@ -241,18 +231,11 @@ fn list(
 /// `shop.yaml.dpkg-dist`. Both together would be two files for one domain.
 const DPKG_SUFFIXES: [&[u8]; 4] = [b".dpkg-new", b".dpkg-old", b".dpkg-dist", b".dpkg-tmp"];
 
-// === impl NameFilter ===
-
-impl NameFilter {
-    fn includes(self, name: &[u8]) -> bool {
-        let hidden = if self.dot_files {
-            name.starts_with(b"..")
-        } else {
-            name.starts_with(b".")
-        };
-        let left_over = DPKG_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
-        !hidden && !left_over && !name.starts_with(b"#") && !name.ends_with(b"~")
-    }
+/// Whether a name of a directory is read.
+fn is_listed(name: &[u8], dot_files: bool) -> bool {
+    let hidden: &[u8] = if dot_files { b".." } else { b"." };
+    let left_over = DPKG_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+    !name.starts_with(hidden) && !left_over && !name.starts_with(b"#") && !name.ends_with(b"~")
 }
 
 /// Reads the file at a path, within its bound.

@@ -6,6 +6,7 @@ use crate::rules::file::{Field, Grammar, Kind, Mapping, tollgate};
 /// The root of a mapping file.
 pub(super) static ROOT: Mapping = Mapping {
     name: "mapping",
+    place: "the root of a mapping file",
     about: "How requests are in a log.",
     fields: &[
         tollgate("time", Kind::Mapping(&TIME), "When a request was decided."),
@@ -35,6 +36,7 @@ pub(super) static ROOT: Mapping = Mapping {
 /// A value that a field of the log has.
 pub(super) static FIELD: Mapping = Mapping {
     name: "field",
+    place: "`{field: NAME}`",
     about: "A value that a field of the log has.",
     fields: &[FIELD_NAME],
 };
@@ -42,6 +44,7 @@ pub(super) static FIELD: Mapping = Mapping {
 /// When a request was decided.
 pub(super) static TIME: Mapping = Mapping {
     name: "time",
+    place: "`time`",
     about: "When a request was decided.",
     fields: &[
         FIELD_NAME,
@@ -57,6 +60,7 @@ pub(super) static TIME: Mapping = Mapping {
 /// A descriptor of requests.
 pub(super) static DESCRIPTOR: Mapping = Mapping {
     name: "mapped_descriptor",
+    place: "an entry of `descriptors`",
     about: "A descriptor. A request that lacks a value of one of its entries does not have it.",
     fields: &[tollgate(
         "entries",
@@ -68,6 +72,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
 /// An entry of a descriptor.
 pub(super) static ENTRY: Mapping = Mapping {
     name: "mapped_entry",
+    place: "an entry of `entries`",
     about: "An entry of a descriptor: a key with a value, or with the field that has the value.",
     fields: &[
         tollgate("key", Kind::Text, "Its key."),
@@ -79,6 +84,7 @@ pub(super) static ENTRY: Mapping = Mapping {
 /// What the answer was.
 pub(super) static VERDICT: Mapping = Mapping {
     name: "verdict",
+    place: "`verdict`",
     about: "What the answer was.",
     fields: &[
         FIELD_NAME,

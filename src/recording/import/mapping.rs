@@ -7,7 +7,7 @@ use std::path::Path;
 use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TIME, VERDICT};
 use super::times::{FORMATS, TimeFormat};
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, Fields, Reader, Report, kind, unfolding_budget,
+    Code, Diagnostic, FieldPath, Fields, Item, Reader, Report, kind, unfolding_budget,
 };
 use crate::rules::path::{ReadError, RulesPath, Source};
 use crate::rules::yaml::{Content, Node};
@@ -113,23 +113,18 @@ impl Mapping {
 }
 
 fn read_root(reader: &mut Reader<'_>, root: &Node) -> Option<Mapping> {
-    let path = FieldPath::ROOT;
-    let fields = reader.fields(root, &path, &ROOT)?;
-    let time = time(reader, &fields, &path);
-    let domain = required_value(reader, &fields, &path, "domain");
+    let fields = reader.fields(root, FieldPath::ROOT, &ROOT)?;
+    let time = time(reader, &fields);
+    let domain = required_value(reader, &fields, "domain");
     let help = "add `descriptors:`, a list of `- entries: [{key: KEY, field: FIELD}]`";
-    require(reader, &fields, &path, "descriptors", help);
-    let items = reader.items(&fields, &path, "descriptors", "- entries: […]");
-    let mut descriptors = Vec::new();
-    for (position, item) in items.iter().enumerate() {
-        descriptors.extend(descriptor(
-            reader,
-            item,
-            &path.item("descriptors", position),
-        ));
-    }
-    let hits = hits(reader, &fields, &path);
-    let verdict = verdict(reader, &fields, &path);
+    reader.require(&fields, "descriptors", help);
+    let items = reader.items(&fields, "descriptors", "- entries: […]");
+    let descriptors = items
+        .into_iter()
+        .filter_map(|item| descriptor(reader, item));
+    let descriptors = descriptors.collect();
+    let hits = hits(reader, &fields);
+    let verdict = verdict(reader, &fields);
     Some(Mapping {
         time: time?,
         domain: domain?,
@@ -140,86 +135,74 @@ fn read_root(reader: &mut Reader<'_>, root: &Node) -> Option<Mapping> {
     })
 }
 
-fn time(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Time> {
+fn time(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Time> {
     let help = "name the field of the time: `time: {field: NAME, format: rfc3339}`";
-    require(reader, above, path, "time", help);
-    let path = path.field("time");
-    let fields = reader.fields(above.given("time")?, &path, &TIME)?;
-    require(reader, &fields, &path, "field", "add `field: NAME`");
-    let format = reader.text(&fields, &path, "format");
+    reader.require(above, "time", help);
+    let fields = reader.inner(above, "time", &TIME)?;
+    reader.require(&fields, "field", "add `field: NAME`");
+    let format = reader.text(&fields, "format");
     let parsed = TimeFormat::parse(format);
     if parsed.is_none() {
-        let known = (format, &FORMATS[..]);
-        reader.unknown_word(&fields, &path, "format", known);
+        reader.unknown_word(&fields, "format", format, &FORMATS);
     }
     Some(Time {
-        field: reader.text(&fields, &path, "field").to_owned(),
+        field: reader.text(&fields, "field").to_owned(),
         format: parsed?,
     })
 }
 
-fn descriptor(reader: &mut Reader<'_>, node: &Node, path: &FieldPath<'_>) -> Option<Vec<Entry>> {
-    let fields = reader.fields(node, path, &DESCRIPTOR)?;
+fn descriptor(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Vec<Entry>> {
+    let fields = reader.fields(item.node, item.path, &DESCRIPTOR)?;
     let help = "add `entries:`, a list of `- {key: KEY, field: FIELD}`";
-    require(reader, &fields, path, "entries", help);
-    let items = reader.items(&fields, path, "entries", "- key: KEY");
-    let mut entries = Vec::new();
-    for (position, item) in items.iter().enumerate() {
-        entries.extend(entry(reader, item, &path.item("entries", position)));
-    }
-    Some(entries)
+    reader.require(&fields, "entries", help);
+    let items = reader.items(&fields, "entries", "- key: KEY");
+    let entries = items.into_iter().filter_map(|item| entry(reader, item));
+    Some(entries.collect())
 }
 
-fn entry(reader: &mut Reader<'_>, node: &Node, path: &FieldPath<'_>) -> Option<Entry> {
-    let fields = reader.fields(node, path, &ENTRY)?;
-    require(reader, &fields, path, "key", "add `key: KEY`");
-    let key = reader.text(&fields, path, "key").to_owned();
+fn entry(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Entry> {
+    let fields = reader.fields(item.node, item.path, &ENTRY)?;
+    reader.require(&fields, "key", "add `key: KEY`");
+    let key = reader.text(&fields, "key").to_owned();
     let value = match (fields.given("value"), fields.given("field")) {
         (Some(_), Some(_)) => {
             let message = "an entry has both `value` and `field`";
-            let (at, help) = (fields.key_span("field"), "remove one of them");
-            reader.error(Code::ConflictingKeys, at, path, message, help);
+            let (at, help) = (fields.at_key("field"), "remove one of them");
+            reader.error(Code::ConflictingKeys, at, message, help);
             None
         }
         (Some(_), None) => {
-            let text = reader.text(&fields, path, "value");
+            let text = reader.text(&fields, "value");
             Some(Value::Constant(text.to_owned()))
         }
         (None, _) => {
             let help = "add `field: NAME`, or `value: TEXT` for one that is always the same";
-            require(reader, &fields, path, "field", help);
-            let text = reader.text(&fields, path, "field");
+            reader.require(&fields, "field", help);
+            let text = reader.text(&fields, "field");
             Some(Value::Field(text.to_owned()))
         }
     };
     Some(Entry { key, value: value? })
 }
 
-fn hits(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Value> {
+fn hits(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Value> {
     fields.given("hits")?;
-    let hits = required_value(reader, fields, path, "hits")?;
+    let hits = required_value(reader, fields, "hits")?;
     if let Value::Constant(text) = &hits
         && text.parse::<u32>().is_err()
     {
-        let at = fields.span_of("hits");
+        let at = fields.at("hits");
         let message = format!("hits is not a whole number from 0 to {}", u32::MAX);
         let help = "write a number, or `{field: NAME}`";
-        reader.error(Code::WrongType, at, path, message, help);
+        reader.error(Code::WrongType, at, message, help);
     }
     Some(hits)
 }
 
-fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) -> Option<Verdict> {
-    let path = path.field("verdict");
-    let fields = reader.fields(above.given("verdict")?, &path, &VERDICT)?;
-    require(reader, &fields, &path, "field", "add `field: NAME`");
-    require(
-        reader,
-        &fields,
-        &path,
-        "over_limit",
-        "add `over_limit: [VALUE]`",
-    );
+fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Verdict> {
+    let fields = reader.inner(above, "verdict", &VERDICT)?;
+    reader.require(&fields, "field", "add `field: NAME`");
+    reader.require(&fields, "over_limit", "add `over_limit: [VALUE]`");
     let over_limit = match fields.given("over_limit").map(|node| &node.content) {
         Some(Content::Sequence(items)) => {
             let texts = items
@@ -229,16 +212,16 @@ fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) ->
             match texts {
                 Ok(texts) => texts,
                 Err(at) => {
-                    let message = "an item of over_limit is not text";
-                    reader.error(Code::WrongType, at, &path, message, "write one value");
+                    let (at, message) = (fields.path.at(at), "an item of over_limit is not text");
+                    reader.error(Code::WrongType, at, message, "write one value");
                     return None;
                 }
             }
         }
-        _ => vec![reader.text(&fields, &path, "over_limit").to_owned()],
+        _ => vec![reader.text(&fields, "over_limit").to_owned()],
     };
     Some(Verdict {
-        field: reader.text(&fields, &path, "field").to_owned(),
+        field: reader.text(&fields, "field").to_owned(),
         over_limit,
     })
 }
@@ -247,54 +230,23 @@ fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>, path: &FieldPath<'_>) ->
 fn required_value(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
-    path: &FieldPath<'_>,
-    name: &str,
+    name: &'static str,
 ) -> Option<Value> {
-    require(
-        reader,
-        fields,
-        path,
-        name,
-        "write a text, or `{field: NAME}`",
-    );
+    let help = "write a text, or `{field: NAME}`";
+    reader.require(fields, name, help);
     let node = fields.given(name)?;
     match &node.content {
         Content::Scalar { text, .. } => Some(Value::Constant(text.clone())),
         Content::Mapping(_) => {
-            let path = path.field(name);
-            let fields = reader.fields(node, &path, &FIELD)?;
-            require(reader, &fields, &path, "field", "add `field: NAME`");
-            let text = reader.text(&fields, &path, "field");
+            let fields = reader.inner(fields, name, &FIELD)?;
+            reader.require(&fields, "field", "add `field: NAME`");
+            let text = reader.text(&fields, "field");
             Some(Value::Field(text.to_owned()))
         }
         Content::Sequence(_) => {
             let message = format!("{name} is {}", kind(node));
-            let help = "write a text, or `{field: NAME}`";
-            let at = node.span;
-            reader.error(Code::WrongType, at, path, message, help);
+            reader.error(Code::WrongType, fields.at(name), message, help);
             None
         }
-    }
-}
-
-/// Reports a field that is absent or empty.
-fn require(
-    reader: &mut Reader<'_>,
-    fields: &Fields<'_>,
-    path: &FieldPath<'_>,
-    name: &str,
-    help: &str,
-) {
-    let is_empty = match fields.given(name).map(|node| &node.content) {
-        None => true,
-        Some(Content::Scalar { text, .. }) => text.is_empty(),
-        Some(Content::Sequence(items)) => items.is_empty(),
-        Some(Content::Mapping(_)) => false,
-    };
-    // One mistake, one error: a misspelt key has been reported.
-    if is_empty && !fields.is_misspelt(name) {
-        let message = format!("`{name}` is missing or empty");
-        let at = fields.span_of(name);
-        reader.error(Code::MissingKey, at, path, message, help);
     }
 }

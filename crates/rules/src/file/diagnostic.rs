@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::excerpt::SourceLine;
-use crate::file::code::Code;
+use crate::file::{Code, FieldPlace};
 pub use crate::yaml::{Position, Span};
 
 /// How many errors, and how many warnings, are reported in one run. Further ones are counted.
@@ -117,26 +117,18 @@ pub struct Edit {
 // === impl Diagnostic ===
 
 impl Diagnostic {
-    /// An error. The loader adds file and path (`Loader::report`).
-    pub fn error(code: Code, span: Span, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, code, span, message.into())
-    }
-
-    /// A warning. The loader adds file and path (`Loader::report`).
-    pub fn warning(code: Code, span: Span, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, code, span, message.into())
-    }
-
-    fn new(severity: Severity, code: Code, span: Span, message: String) -> Self {
+    /// An error. The reader adds the file (`Reader::report`).
+    pub fn error(code: Code, at: impl Into<FieldPlace>, message: impl Into<String>) -> Self {
+        let at = at.into();
         Self {
-            severity,
+            severity: Severity::Error,
             code,
             file: String::new(),
-            span,
-            message,
+            span: at.span,
+            message: message.into(),
             label: String::new(),
             related: Vec::new(),
-            path: String::new(),
+            path: at.path.to_string(),
             help: String::new(),
             edits: Vec::new(),
             path_name: "rule",
@@ -144,6 +136,14 @@ impl Diagnostic {
             found: Found::default(),
             lines: Vec::new(),
             between: Vec::new(),
+        }
+    }
+
+    /// A warning. The reader adds the file (`Reader::report`).
+    pub fn warning(code: Code, at: impl Into<FieldPlace>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, at, message)
         }
     }
 
@@ -166,28 +166,20 @@ impl Diagnostic {
 
     /// Adds another place of the same file.
     #[must_use]
-    pub fn related(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.related.push(Label {
-            file: None,
-            span,
-            text: text.into(),
-        });
-        self
+    pub fn related(self, span: Span, text: impl Into<String>) -> Self {
+        self.related_in(None, span, text)
     }
 
-    /// Adds a place of any file.
+    /// Adds a place of a file, or of the same one.
     #[must_use]
-    pub fn related_in(
+    pub(super) fn related_in(
         mut self,
-        file: impl Into<String>,
+        file: Option<String>,
         span: Span,
         text: impl Into<String>,
     ) -> Self {
-        self.related.push(Label {
-            file: Some(file.into()),
-            span,
-            text: text.into(),
-        });
+        let text = text.into();
+        self.related.push(Label { file, span, text });
         self
     }
 

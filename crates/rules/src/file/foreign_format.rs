@@ -80,10 +80,7 @@ pub(super) fn recognize(root: &Node, text: &str) -> Option<ForeignFile> {
     };
     let format = format_of_mapping(root).or_else(by_text)?;
     let mut keys = pairs.iter().map(|(key, _)| key);
-    let unknown = keys.find(|key| {
-        key.text()
-            .is_some_and(|name| RULES.origin_of(name).is_none())
-    })?;
+    let unknown = keys.find(|key| key.text().is_some_and(|name| RULES.field(name).is_none()))?;
     Some(ForeignFile {
         span: unknown.span,
         message: format!(
@@ -156,44 +153,35 @@ pub(super) fn is_asp_net_core_text(text: &str) -> bool {
 // === impl ForeignFormat ===
 
 impl ForeignFormat {
-    /// What the file is.
-    fn what(&self) -> String {
-        match self {
-            Self::Limitador => "this is a limits file of limitador".to_owned(),
-            Self::AspNetCoreRateLimit => {
-                "this is a settings file of AspNetCoreRateLimit".to_owned()
-            }
-            Self::DockerCompose => "this is a Docker Compose file".to_owned(),
-            Self::ConfigMap(_) => "this is a Kubernetes ConfigMap".to_owned(),
-            Self::Kubernetes(kind) => format!("this is a Kubernetes manifest ({})", excerpt(kind)),
-            Self::Envoy => "this is an Envoy configuration".to_owned(),
-        }
-    }
-
     /// What the file is, and what to do.
     pub(super) fn help(&self) -> String {
-        let what = self.what();
-        match self {
-            Self::Limitador => {
-                format!(
-                    "{what}; `tollgate convert --from limitador FILE` prints it as rules: docs/guides/from-limitador.md"
-                )
-            }
-            Self::AspNetCoreRateLimit => {
-                format!(
-                    "{what}; `tollgate convert --from aspnetcoreratelimit FILE` prints it as rules: docs/dotnet.md"
-                )
-            }
-            Self::ConfigMap(name) => format!(
-                "{what}; save the text of its entry '{}' as a file of its own",
-                excerpt(name)
+        let elsewhere = "move it out of the rules directory, or name the rules file";
+        let (what, help) = match self {
+            Self::Limitador => (
+                "a limits file of limitador",
+                "`tollgate convert --from limitador FILE` prints it as rules: docs/guides/from-limitador.md",
             ),
-            Self::Kubernetes(kind) if kind == "RateLimitPolicy" => {
-                format!("{what}; docs/guides/from-limitador.md says how to write it as rules")
+            Self::AspNetCoreRateLimit => (
+                "a settings file of AspNetCoreRateLimit",
+                "`tollgate convert --from aspnetcoreratelimit FILE` prints it as rules: docs/dotnet.md",
+            ),
+            Self::DockerCompose => ("a Docker Compose file", elsewhere),
+            Self::ConfigMap(name) => {
+                let name = excerpt(name);
+                return format!(
+                    "this is a Kubernetes ConfigMap; save the text of its entry '{name}' as a file of its own"
+                );
             }
-            Self::DockerCompose | Self::Kubernetes(_) | Self::Envoy => {
-                format!("{what}; move it out of the rules directory, or name the rules file")
+            Self::Kubernetes(kind) => {
+                let help = if kind == "RateLimitPolicy" {
+                    "docs/guides/from-limitador.md says how to write it as rules"
+                } else {
+                    elsewhere
+                };
+                return format!("this is a Kubernetes manifest ({}); {help}", excerpt(kind));
             }
-        }
+            Self::Envoy => ("an Envoy configuration", elsewhere),
+        };
+        format!("this is {what}; {help}")
     }
 }

@@ -11,13 +11,15 @@
 //! What it deliberately does not do: hold the fields of limits (`grammar_limit`), read values
 //! (`fields`), or hold what two fields mean together (`descriptor`, `rate_limit`).
 
-use crate::file::grammar_field::{Field, Grammar, Kind, Mapping, reference, tollgate};
+use crate::file::grammar_field::{reference, tollgate};
 use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
+use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::OnStoreFailure;
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
     name: "rules",
+    place: "the root of the file",
     about: "The rules of one domain.",
     fields: &[
         reference(
@@ -38,6 +40,7 @@ pub(crate) static ROOT: Mapping = Mapping {
 /// One level of the tree.
 pub(crate) static DESCRIPTOR: Mapping = Mapping {
     name: "descriptor",
+    place: "a descriptor",
     about: "One entry of a descriptor: its key, its values, and the limits that apply if it is the last entry.",
     fields: &[
         reference(
@@ -144,6 +147,7 @@ pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate(
 /// The response on a refusal.
 pub(crate) static OVER_LIMIT: Mapping = Mapping {
     name: "over_limit",
+    place: "`over_limit`",
     about: "The response sent to the client when a limit refuses. {limit}, {window} and {retry_after_seconds} are filled in.",
     fields: &[
         tollgate("body", Kind::Text, "The body of the response."),

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use crate::file::nearest::nearest;
+use crate::file::corrections::nearest;
 use crate::yaml::{Content, Node};
 use tollgate_limiter::AlgorithmOption;
 
@@ -29,6 +29,8 @@ pub struct Grammar {
 pub struct Mapping {
     /// Its name in the schema.
     pub name: &'static str,
+    /// Where it is written, for messages.
+    pub place: &'static str,
     /// What it is for.
     pub about: &'static str,
     /// Its fields, in the order of messages and docs.
@@ -113,11 +115,8 @@ pub enum Kind {
 
 pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
-        name,
         origin: Origin::Reference,
-        kind,
-        choice: None,
-        about,
+        ..tollgate(name, kind, about)
     }
 }
 
@@ -139,11 +138,8 @@ pub(super) const fn choice(
     about: &'static str,
 ) -> Field {
     Field {
-        name,
-        origin: Origin::Tollgate,
-        kind,
         choice: Some(choice),
-        about,
+        ..tollgate(name, kind, about)
     }
 }
 
@@ -182,23 +178,24 @@ impl Grammar {
         })
     }
 
-    /// The origin of a field of this name in any mapping.
-    pub(crate) fn origin_of(&self, name: &str) -> Option<Origin> {
-        let mut fields = self.mappings.iter().flat_map(|mapping| mapping.fields);
-        fields
-            .find(|field| field.name == name)
-            .map(|field| field.origin)
+    /// The fields of every mapping.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field> {
+        self.mappings.iter().flat_map(|mapping| mapping.fields)
     }
 
-    /// The mappings that have a key, for messages. Fields of tollgate that have the name of one of
-    /// the reference's are left out.
-    pub(crate) fn homes(&self, name: &str) -> String {
-        let origin = self.origin_of(name);
+    /// The first field of this name.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// The mappings that have a field, for messages. Fields of tollgate that have the name of one
+    /// of the reference's are left out.
+    pub(crate) fn homes(&self, field: &Field) -> String {
         let homes = self.mappings.iter().filter(|mapping| {
-            let field = mapping.field(name);
-            field.is_some_and(|field| Some(field.origin) == origin)
+            let same = mapping.field(field.name);
+            same.is_some_and(|same| same.origin == field.origin)
         });
-        let homes: Vec<_> = homes.map(|mapping| mapping.place()).collect();
+        let homes: Vec<_> = homes.map(|mapping| mapping.place).collect();
         homes.join(" or ")
     }
 
@@ -223,43 +220,9 @@ impl Field {
 }
 
 impl Mapping {
-    /// Where it is written, for messages.
-    pub(crate) fn place(&self) -> &'static str {
-        match self.name {
-            "rules" => "the root of the file",
-            "descriptor" => "a descriptor",
-            "limit" => "`rate_limit`",
-            "reserve" => "`reserve`",
-            "candidate" => "`candidate`",
-            "replaced" => "an entry of `replaces`",
-            "over_limit" => "`over_limit`",
-            "tests" => "the root of a file of tests",
-            "test" => "a test",
-            "step" => "a step",
-            "request_entry" => "an entry of a descriptor",
-            "override" => "`limit`",
-            "expected_descriptor" => "an entry of `expect.descriptors`",
-            "ask" => "`ask`",
-            "mapping" => "the root of a mapping file",
-            "time" => "`time`",
-            "field" => "`{field: NAME}`",
-            "mapped_descriptor" => "an entry of `descriptors`",
-            "mapped_entry" => "an entry of `entries`",
-            "verdict" => "`verdict`",
-            "overlay" => "the root of an overlay",
-            "entry" => "an entry of an overlay",
-            "level" => "an entry of `path`",
-            _ => "`expect`",
-        }
-    }
-
     /// Its field of this name.
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|field| field.name == name)
     }
 
     /// The names of its fields, for messages.

@@ -5,9 +5,8 @@
 //!
 //! What it deliberately does not do: hold the fields of the levels above a limit (`grammar`).
 
-use crate::file::grammar_field::{
-    ANY_NUMBER, Field, Grammar, Kind, Mapping, choice, reference, tollgate,
-};
+use crate::file::grammar_field::{ANY_NUMBER, choice, reference, tollgate};
+use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
     ALGORITHMS, AlgorithmOption, CountRefused, EstimateScope, OnExpiry, Weekday,
@@ -16,6 +15,7 @@ use tollgate_limiter::{
 /// A limit.
 pub(crate) static LIMIT: Mapping = Mapping {
     name: "limit",
+    place: "`rate_limit`",
     about: "A limit: the number of requests, the window and the algorithm.",
     fields: &[
         UNIT,
@@ -46,6 +46,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
 /// A limit that is tried beside the one in force. The rule keeps its name and what it replaces.
 pub(crate) static CANDIDATE: Mapping = Mapping {
     name: "candidate",
+    place: "`candidate`",
     about: "A limit that is decided for every request in a bucket of its own, counted, and never enforced.",
     fields: &[
         UNIT,
@@ -69,6 +70,7 @@ pub(crate) static CANDIDATE: Mapping = Mapping {
 /// A line of a file of limits. The rule keeps its name and what it replaces.
 pub(super) static LINE: Mapping = Mapping {
     name: "line",
+    place: "a line",
     about: "The limit of one value.",
     fields: &[
         UNIT,
@@ -152,7 +154,7 @@ const REFILL: Field = choice(
     "refill",
     AlgorithmOption::Refill,
     Kind::Enum {
-        words: refill_names,
+        words: || vec!["continuous", "interval"],
         ignore_case: false,
     },
     "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
@@ -176,7 +178,7 @@ const WEEK_START: Field = choice(
     "week_start",
     AlgorithmOption::Calendar,
     Kind::Enum {
-        words: weekday_names,
+        words: || Weekday::ALL.map(Weekday::name).to_vec(),
         ignore_case: true,
     },
     "The day on which weeks begin. Default: monday.",
@@ -186,7 +188,7 @@ pub(super) const COUNT_REFUSED: Field = choice(
     "count_refused",
     AlgorithmOption::CountRefused,
     Kind::Enum {
-        words: count_refused_names,
+        words: || CountRefused::NAMES.to_vec(),
         ignore_case: false,
     },
     "Which limits count refused hits: none, the one that refused, or all that were checked.",
@@ -196,7 +198,7 @@ pub(super) const CHARGED: Field = choice(
     "charged",
     AlgorithmOption::CountRefused,
     Kind::Enum {
-        words: charged_names,
+        words: || CHARGED_NAMES.to_vec(),
         ignore_case: false,
     },
     "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.",
@@ -237,6 +239,7 @@ pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate(
 /// A reference to a rule that is replaced.
 pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
+    place: "an entry of `replaces`",
     about: "A limit that is not counted where this one applies.",
     fields: &[reference(
         "name",
@@ -268,24 +271,8 @@ pub(crate) fn algorithm_names() -> Vec<&'static str> {
     spelled.collect()
 }
 
-fn refill_names() -> Vec<&'static str> {
-    vec!["continuous", "interval"]
-}
-
-fn weekday_names() -> Vec<&'static str> {
-    Weekday::ALL.map(Weekday::name).to_vec()
-}
-
-fn count_refused_names() -> Vec<&'static str> {
-    CountRefused::NAMES.to_vec()
-}
-
 /// The values of `charged`.
 pub(super) const CHARGED_NAMES: [&str; 2] = ["at_once", "afterwards"];
-
-fn charged_names() -> Vec<&'static str> {
-    CHARGED_NAMES.to_vec()
-}
 
 pub(super) const COST: Field = tollgate(
     "cost",
@@ -308,6 +295,7 @@ pub(super) const RESERVE_OF_LIMIT: Field = tollgate(
 /// The reservations of a limit.
 pub(crate) static RESERVE: Mapping = Mapping {
     name: "reserve",
+    place: "`reserve`",
     about: "Reservations: an amount is taken under an id, and settled by the true amount.",
     fields: &[
         tollgate(

@@ -1,15 +1,17 @@
 //! The grammar of an overlay file: its mappings, with fields of the grammar of rules.
 
 use crate::file::grammar::{ALL_OR_NOTHING, ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL};
-use crate::file::grammar_field::{Kind, Mapping, tollgate};
+use crate::file::grammar_field::tollgate;
 use crate::file::grammar_limit::{
     ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, NAME,
     REQUESTS_PER_UNIT, RESERVE, RESERVE_OF_LIMIT, SEGMENTS, SHADOW_MODE,
 };
+use crate::file::{Kind, Mapping};
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
     name: "overlay",
+    place: "the root of an overlay",
     about: "Additions to rules of another owner.",
     fields: &[tollgate(
         "overlay",
@@ -21,6 +23,7 @@ pub(crate) static ROOT: Mapping = Mapping {
 /// One entry.
 pub(crate) static ENTRY: Mapping = Mapping {
     name: "entry",
+    place: "an entry of an overlay",
     about: "What is matched, and what is set there. An entry that sets nothing leaves its limits as they are.",
     fields: &[
         tollgate(
@@ -57,6 +60,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
 /// One level of an entry's path.
 pub(crate) static LEVEL: Mapping = Mapping {
     name: "level",
+    place: "an entry of `path`",
     about: "A level of the rules: its key, and its value.",
     fields: &[
         tollgate(

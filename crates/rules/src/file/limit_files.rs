@@ -13,8 +13,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::file::code::Code;
-use crate::file::diagnostic::DIAGNOSTICS_MAX;
+use crate::file::{Code, DIAGNOSTICS_MAX};
 use tollgate_limiter::{Digest as _, KeyHasher as _, LimitTable};
 use tollgate_system::file_stamp::FileStamp;
 use tollgate_system::keyed_hash::KeyedHash;

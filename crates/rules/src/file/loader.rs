@@ -1,22 +1,16 @@
-//! The state of one load: the rules so far, and the reader with its diagnostics.
-//!
-//! The other files of this folder add the methods that read each part of a file.
+//! The state of one load: the rules so far, the reader with its diagnostics, and where nodes were
+//! written.
 
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::file::diagnostic::{Diagnostic, FilePlace, Span};
-use crate::file::grammar::{OVERLAY, RULES};
-use crate::file::grammar_field::Grammar;
+use crate::file::diagnostic::{FilePlace, Phase};
 use crate::file::limit_files::{LimitFiles, LoadedTable};
-use crate::file::reader::Reader;
-use crate::file::report::Report;
-use crate::file::rule_origin::RuleOrigins;
-use crate::path::Source;
+use crate::file::{Diagnostic, Fields, Grammar, Reader, RuleOrigins, Span};
 use crate::patterns::Automata;
-use tollgate_limiter::{Level, Parent, RuleSet};
+use crate::yaml::Content;
+use tollgate_limiter::{Level, Parent, RuleSet, Values};
 
 /// How several files are combined, and what is added to them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -44,12 +38,12 @@ pub struct LoadedRules {
     pub tables: Vec<LoadedTable>,
 }
 
-/// Walks rules files and collects rules and diagnostics.
+/// What the files that were walked so far hold.
 pub(super) struct Loader<'s> {
+    pub(super) reader: Reader<'s>,
     pub(super) options: Options,
     pub(super) rules: RuleSet,
     pub(super) origins: RuleOrigins,
-    reader: Reader<'s>,
     pub(super) automata: Automata,
     /// Regular expressions that are valid, so that each is checked once, and their words.
     pub(super) valid_regexes: HashMap<String, Option<Vec<Vec<u8>>>>,
@@ -102,12 +96,13 @@ pub(super) struct DomainOrigin {
 // === impl Loader ===
 
 impl Loader<'_> {
-    pub(super) fn new(options: Options) -> Self {
+    /// A load of files of this grammar.
+    pub(super) fn new(grammar: &'static Grammar, options: Options) -> Self {
         Self {
+            reader: Reader::new(grammar),
             options,
             rules: RuleSet::default(),
             origins: RuleOrigins::default(),
-            reader: Reader::new(&RULES),
             automata: Automata::default(),
             valid_regexes: HashMap::new(),
             nodes: Vec::new(),
@@ -120,133 +115,88 @@ impl Loader<'_> {
         }
     }
 
-    /// Reads an overlay, not rules.
-    pub(super) fn of_an_overlay(mut self) -> Self {
-        self.read_by(&OVERLAY);
-        self
-    }
-
-    /// Reads files of another grammar.
-    pub(super) fn read_by(&mut self, grammar: &'static Grammar) {
-        self.reader.grammar = grammar;
-    }
-
-    /// The errors so far. They do not count any more, and neither do warnings.
-    pub(super) fn take_errors(&mut self) -> Vec<Diagnostic> {
-        std::mem::take(&mut self.reader.report).errors
-    }
-
-    /// The diagnostics, in the order in which they were found.
-    pub(super) fn into_report(self) -> Report {
-        self.reader.report
-    }
-
     /// A field of a limit of the newest node.
     pub(super) fn limit_field(&self, span: Span) -> LimitFieldOrigin {
         LimitFieldOrigin {
             node: self.nodes.len().saturating_sub(1),
-            place: self.place(span),
+            place: self.reader.place(span),
         }
     }
 
-    /// Compiles the patterns of all files. Gives whether the rules are valid.
-    pub(super) fn complete(&mut self) -> bool {
-        self.compile();
-        let are_valid =
-            self.report.errors.is_empty() && self.check_budgets() && self.check_quotas();
-        if are_valid {
-            self.warn_unreachable_nodes();
+    /// Records where the level of a new node was written.
+    pub(super) fn record_origin(
+        &mut self,
+        parent: Parent<'_>,
+        domain: &Arc<str>,
+        level: &Arc<Level>,
+        fields: &Fields<'_>,
+    ) {
+        let field = level_field(level);
+        if let Some(Content::Sequence(items)) = fields.given(field).map(|node| &node.content) {
+            let items = items.iter().map(|item| item.span).collect();
+            self.items.insert(self.nodes.len(), items);
         }
-        are_valid
-    }
-
-    /// The rules, or the errors; with the report of an overlay, and its name.
-    pub(super) fn into_result(
-        mut self,
-        sources: &[&Source],
-        overlay: Option<(Report, &str)>,
-    ) -> Result<LoadedRules, Report> {
-        let name = overlay.as_ref().map(|(_, name)| *name);
-        self.origins.name_files(&self.reader.files, name);
-        let files = self.files.len();
-        let mut report = self.reader.report;
-        if let Some((of_overlay, _)) = overlay {
-            let are_valid = report.errors.is_empty();
-            report.append(of_overlay, files);
-            report.only_overlay = are_valid && !report.errors.is_empty();
-        }
-        report.complete(sources);
-        if report.errors.is_empty() {
-            Ok(LoadedRules {
-                rules: self.rules,
-                warnings: report.warnings,
-                warnings_omitted: report.warnings_omitted,
-                origins: self.origins,
-                tables: self.tables,
-            })
-        } else {
-            Err(report)
-        }
-    }
-
-    /// How many errors and warnings there are.
-    pub(super) fn mark(&self) -> (usize, usize) {
-        (self.report.errors.len(), self.report.warnings.len())
-    }
-
-    /// Completes what was reported since a mark: an error without a place gets this one, a warning
-    /// without a place and what was reported before are removed, and each gets the path.
-    pub(super) fn place_since(&mut self, (errors, warnings): (usize, usize), at: Span, path: &str) {
-        let report = &mut self.report;
-        report.warnings = without_repeats(&mut report.warnings, warnings, |warning| {
-            warning.span.at.line > 0
+        self.nodes.push(NodeOrigin {
+            parent: node_of(parent),
+            domain: Arc::clone(domain),
+            level: Arc::clone(level),
+            place: self.reader.place(fields.span_of(field)),
+            index: fields.path.index().unwrap_or_default(),
         });
-        for error in report.errors.iter_mut().skip(errors) {
-            if error.span.at.line == 0 {
-                error.span = at;
-            }
-            error.related.retain(|related| related.span.at.line > 0);
-        }
-        report.errors = without_repeats(&mut report.errors, errors, |_| true);
-        let later = report.errors.iter_mut().skip(errors);
-        for one in later.chain(report.warnings.iter_mut().skip(warnings)) {
-            path.clone_into(&mut one.path);
-        }
     }
-}
 
-impl<'s> Deref for Loader<'s> {
-    type Target = Reader<'s>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.reader
+    /// The place of an item of a node's list, or else of the list.
+    pub(super) fn item_span(&self, node: usize, index: usize) -> Option<Span> {
+        let item = self.items.get(&node).and_then(|items| items.get(index));
+        item.copied()
+            .or_else(|| Some(self.nodes.get(node)?.place.span))
     }
-}
 
-impl DerefMut for Loader<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.reader
+    /// The path of a node, such as `descriptors[0].descriptors[2]`.
+    pub(super) fn node_path(&self, node: usize) -> String {
+        let above = |origin: &&NodeOrigin| self.nodes.get(origin.parent?);
+        let levels = std::iter::successors(self.nodes.get(node), above);
+        let mut indices: Vec<_> = levels
+            .map(|origin| format!("descriptors[{}]", origin.index))
+            .collect();
+        indices.reverse();
+        indices.join(".")
     }
-}
 
-/// The diagnostics without those after the first `known` that are not kept or repeat another.
-fn without_repeats(
-    all: &mut Vec<Diagnostic>,
-    known: usize,
-    keep: impl Fn(&Diagnostic) -> bool,
-) -> Vec<Diagnostic> {
-    let mut later = all.split_off(known.min(all.len()));
-    later.retain(&keep);
-    let mut kept = std::mem::take(all);
-    for one in later {
-        let is_same = |other: &Diagnostic| {
-            (other.code, other.span, &other.message) == (one.code, one.span, &one.message)
+    /// Records a diagnostic about a node, once all files are read; and the place of another one.
+    pub(super) fn report_node(
+        &mut self,
+        node: usize,
+        mut diagnostic: Diagnostic,
+        other: Option<(FilePlace, &str)>,
+    ) {
+        let Some(file) = self.nodes.get(node).map(|origin| origin.place.file) else {
+            return;
         };
-        if !kept.iter().any(is_same) {
-            kept.push(one);
+        if let Some((other, label)) = other {
+            diagnostic = self.reader.cite(file, diagnostic, other, label);
         }
+        diagnostic.path = self.node_path(node);
+        self.reader.record(file, Phase::Meaning, diagnostic);
     }
-    kept
+}
+
+/// The field by which values are written.
+pub(super) fn values_field(values: &Values) -> &'static str {
+    match values {
+        Values::Any | Values::Text(_) => "value",
+        Values::List(_) => "values",
+        Values::Prefixes(_) => "cidr",
+        Values::Regex(_) => "regex",
+    }
+}
+
+/// The field that makes a level what it is.
+pub(super) fn level_field(level: &Level) -> &'static str {
+    match &*level.values {
+        Values::Any => "key",
+        values => values_field(values),
+    }
 }
 
 /// The index of a parent; none for a domain.

@@ -11,34 +11,29 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
-//! | `grammar_field` | the types of that table |
-//! | `grammar_limit` | the table of limits, candidates and lines of files of limits |
-//! | `grammar_overlay` | the table of an overlay file |
+//! | `grammar`, `grammar_limit`, `grammar_overlay` | the tables of mappings and fields; the loader and the JSON Schema read them |
+//! | `grammar_field` | the types of these tables |
 //! | `schema` | the JSON Schema |
-//! | `reader` | nodes read by a grammar, diagnostics, and their bounds; also for other files |
-//! | `loader` | the state of one load |
+//! | `reader` | diagnostics and their bounds; also for other files |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
+//! | `loader` | the state of one load |
 //! | `document`, `descriptor` | the root, and one level of the tree |
-//! | `values`, `cidr`, `patterns` | the values that a descriptor matches |
+//! | `values` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `limits_from`, `limit_files` | limits by value, from files |
-//! | `budgets` | limits that share a bucket |
-//! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
+//! | `response` | the response on a refusal, and free-form metadata |
 //! | `overlay` | what a file of another owner adds to the rules |
-//! | `node_diagnostics` | diagnostics of a descriptor that is already read |
 //! | `rule_origin` | where each rule was written |
-//! | `unreachable`, `replaced_names`, `unused_fields` | warnings of valid rules that cannot work |
+//! | `agreement`, `unreachable` | what is wrong between rules, once all files are read |
 //! | `foreign_format` | files of other programs |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
 //! | `report` | the text of a report, with snippets |
-//! | `nearest`, `corrections` | `did you mean`, and edits that correct a mistake |
+//! | `corrections` | `did you mean`, and edits that correct a mistake |
 //!
 //! What it deliberately does not do: read files (`path`), or compare rules of different
 //! domains.
 
-mod budgets;
-mod cidr;
+mod agreement;
 mod code;
 mod corrections;
 mod descriptor;
@@ -54,33 +49,25 @@ mod grammar_overlay;
 mod limit_files;
 mod limits_from;
 mod loader;
-mod metadata;
 mod misplaced;
-mod nearest;
-mod node_diagnostics;
-mod over_limit;
 mod overlay;
-mod patterns;
-mod quotas;
 mod rate_limit;
 mod reader;
-mod replaced_names;
 mod report;
+mod response;
 mod rule_origin;
 mod schema;
 mod unreachable;
-mod unused_fields;
 mod values;
 
 use self::loader::Loader;
-use self::overlay::Overlay;
 use crate::path::Source;
 use crate::yaml::{self, Node};
 
-pub use self::field_path::FieldPath;
-pub use self::fields::Fields;
+pub use self::corrections::nearest;
+pub use self::field_path::{FieldPath, FieldPlace};
+pub use self::fields::{Fields, Item, Pair};
 pub use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, tollgate};
-pub use self::nearest::nearest;
 pub use self::reader::{Reader, unfolding_budget};
 pub use self::schema::{object_of, reference};
 pub use crate::yaml::kind;
@@ -118,11 +105,11 @@ pub fn load_overlaid(
     overlay: Option<&Source>,
     options: Options,
 ) -> Result<LoadedRules, Report> {
-    let mut loader = Loader::new(options);
+    let mut loader = Loader::new(&grammar::RULES, options);
     for source in sources {
         let budget = reader::unfolding_budget(&source.text);
-        loader.file(&source.name, &source.text, budget);
-        loader.text_document();
+        loader.reader.file(&source.name, &source.text, budget);
+        document::text_document(&mut loader);
     }
     finish(loader, sources, overlay)
 }
@@ -136,35 +123,60 @@ pub(crate) fn load_documents<'d>(
 ) -> Result<LoadedRules, Report> {
     // A resource has no folder, and its maker is not to read files here.
     let limit_files = None;
-    let mut loader = Loader::new(Options {
+    let options = Options {
         limit_files,
         ..options
-    });
+    };
+    let mut loader = Loader::new(&grammar::RULES, options);
     for (name, root) in documents {
-        loader.file(name, "", usize::MAX);
-        loader.document(root);
+        loader.reader.file(name, "", usize::MAX);
+        document::document(&mut loader, root);
     }
     finish(loader, &[], overlay)
 }
 
-/// Applies the overlay to rules that are valid, and gives the rules or the errors.
-fn finish(
-    mut loader: Loader<'_>,
+/// Checks what the rules have together, applies the overlay to rules that are valid, and gives the
+/// rules or the errors.
+fn finish<'s>(
+    mut loader: Loader<'s>,
     sources: &[Source],
-    overlay: Option<&Source>,
+    overlay: Option<&'s Source>,
 ) -> Result<LoadedRules, Report> {
-    let are_valid = loader.complete();
-    let applied = overlay.map(|overlay| {
-        let document = yaml::parse(&overlay.text);
-        let mut read = Overlay::read(overlay, &document);
-        if are_valid {
-            read.apply(&mut loader.rules, &mut loader.origins);
-        }
-        (read.into_report(), &*overlay.name)
-    });
+    values::compile(&mut loader);
+    let are_valid = loader.reader.report.errors.is_empty()
+        && agreement::check_budgets(&mut loader)
+        && agreement::check_quotas(&mut loader);
     if are_valid {
-        loader.warn_unknown_replaced_names();
+        unreachable::warn_unreachable_nodes(&mut loader);
     }
+    let document = overlay.map(|overlay| yaml::parse(&overlay.text));
+    if let Some((overlay, document)) = overlay.zip(document.as_ref()) {
+        let entries = overlay::read(&mut loader.reader, overlay, document);
+        if are_valid {
+            overlay::apply(&mut loader, &entries);
+        }
+    }
+    if are_valid {
+        agreement::warn_unknown_replaced_names(&mut loader);
+    }
+    let Loader {
+        reader,
+        mut origins,
+        ..
+    } = loader;
+    let overlay_name = overlay.map(|overlay| &*overlay.name);
+    origins.name_files(&reader.files, overlay_name);
     let sources: Vec<_> = sources.iter().chain(overlay).collect();
-    loader.into_result(&sources, applied)
+    let mut report = reader.into_report(&sources);
+    if !report.errors.is_empty() {
+        report.only_overlay = are_valid;
+        return Err(report);
+    }
+    Ok(LoadedRules {
+        rules: loader.rules,
+        warnings: report.warnings,
+        warnings_omitted: report.warnings_omitted,
+        origins,
+        tables: loader.tables,
+    })
 }

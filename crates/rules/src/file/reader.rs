@@ -1,21 +1,15 @@
 //! Reads the nodes of YAML files by a grammar, and collects diagnostics: for files of rules and for
 //! other files that are written in the same way.
 //!
-//! The other files of this folder add the methods that read fields (`fields`) and that report names
-//! (`misplaced`).
+//! `fields` adds the methods that read fields, `misplaced` those that report names.
 
 use std::rc::Rc;
 
 use crate::excerpt::excerpt;
-use crate::file::code::Code;
-use crate::file::diagnostic::{
-    DIAGNOSTICS_MAX, Diagnostic, ERRORS_COUNTED_MAX, FilePlace, Found, Phase, Severity, Span,
-};
-use crate::file::field_path::FieldPath;
-use crate::file::grammar_field::Grammar;
-use crate::file::report::Report;
+use crate::file::diagnostic::{ERRORS_COUNTED_MAX, FilePlace, Found, Phase};
+use crate::file::{Code, DIAGNOSTICS_MAX, Diagnostic, FieldPlace, Grammar, Report, Severity, Span};
 use crate::path::Source;
-use crate::yaml::{self, Document, Node, YamlError};
+use crate::yaml::{self, Document, Node, YamlError, kind};
 
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -108,13 +102,8 @@ impl<'s> Reader<'s> {
         FilePlace { file, span }
     }
 
-    /// Adds a place of any file to a diagnostic of the current one.
-    pub(super) fn cite(&self, diagnostic: Diagnostic, other: FilePlace, label: &str) -> Diagnostic {
-        self.cite_in(self.current_file(), diagnostic, other, label)
-    }
-
     /// Adds a place of any file to a diagnostic of a file.
-    pub(super) fn cite_in(
+    pub(super) fn cite(
         &self,
         file: usize,
         diagnostic: Diagnostic,
@@ -125,15 +114,12 @@ impl<'s> Reader<'s> {
             // A document that is not text has no places.
             return diagnostic;
         }
-        if other.file == file {
-            diagnostic.related(other.span, label)
-        } else {
-            diagnostic.related_in(self.file_name(other.file), other.span, label)
-        }
+        let name = (other.file != file).then(|| self.file_name(other.file).to_owned());
+        diagnostic.related_in(name, other.span, label)
     }
 
     /// The index of the current file.
-    fn current_file(&self) -> usize {
+    pub(super) fn current_file(&self) -> usize {
         self.files.len().saturating_sub(1)
     }
 
@@ -141,8 +127,7 @@ impl<'s> Reader<'s> {
     pub fn spend<'n>(
         &mut self,
         nodes: impl IntoIterator<Item = &'n Rc<Node>>,
-        at: Span,
-        path: &FieldPath<'_>,
+        at: FieldPlace,
     ) -> bool {
         let Some(left) = self.unfolding_left else {
             return false;
@@ -155,17 +140,17 @@ impl<'s> Reader<'s> {
             let message =
                 format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
             let help = "use fewer aliases within aliases";
-            self.error(Code::TooLarge, at, path, message, help);
+            self.error(Code::TooLarge, at, message, help);
         }
         self.unfolding_left.is_some()
     }
 
     /// Whether a text keeps its bound; reports it if not.
-    pub fn check_length(&mut self, text: &str, at: Span, path: &FieldPath<'_>) -> bool {
+    pub fn check_length(&mut self, text: &str, at: FieldPlace) -> bool {
         let fits = text.len() <= TEXT_BYTES_MAX;
         if !fits {
             let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
-            self.error(Code::TooLarge, at, path, message, "shorten it");
+            self.error(Code::TooLarge, at, message, "shorten it");
         }
         fits
     }
@@ -174,57 +159,47 @@ impl<'s> Reader<'s> {
     pub fn error(
         &mut self,
         code: Code,
-        span: Span,
-        path: &FieldPath<'_>,
+        at: FieldPlace,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.report(path, Diagnostic::error(code, span, message).help(help));
+        self.report(Diagnostic::error(code, at, message).help(help));
     }
 
     /// Records an error of a type, which the reference finds when it decodes.
-    pub fn type_error(&mut self, path: &FieldPath<'_>, mut error: Diagnostic) {
+    pub fn type_error(&mut self, mut error: Diagnostic) {
         if self.grammar.is_reference {
             error
                 .message
                 .insert_str(0, "error loading config file: yaml: ");
         }
-        self.report_in(Phase::Types, path, error);
+        self.report_in(Phase::Types, error);
     }
 
-    /// Records a diagnostic of the current file about the rule at `path`.
-    pub fn report(&mut self, path: &FieldPath<'_>, diagnostic: Diagnostic) {
-        self.report_in(Phase::Meaning, path, diagnostic);
-    }
-
-    /// Records a diagnostic about a file that the current one names.
-    pub(super) fn report_of_file(
+    /// Records that a node is not of the type that it is to be.
+    pub fn wrong_type(
         &mut self,
-        file: &str,
-        path: &FieldPath<'_>,
-        diagnostic: Diagnostic,
+        at: FieldPlace,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
     ) {
-        let before = self.report.errors.len();
-        self.report(path, diagnostic);
-        for error in self.report.errors.iter_mut().skip(before) {
-            file.clone_into(&mut error.file);
-        }
+        let error = Diagnostic::error(Code::WrongType, at, message);
+        self.type_error(error.label(format!("found {}", kind(node))).help(help));
+    }
+
+    /// Records a diagnostic of the current file.
+    pub fn report(&mut self, diagnostic: Diagnostic) {
+        self.report_in(Phase::Meaning, diagnostic);
     }
 
     /// Records a diagnostic that the reference finds in this phase.
-    pub(super) fn report_in(&mut self, phase: Phase, path: &FieldPath<'_>, diagnostic: Diagnostic) {
-        let file = self.current_file();
-        self.record(file, phase, diagnostic, || path.to_string());
+    pub(super) fn report_in(&mut self, phase: Phase, diagnostic: Diagnostic) {
+        self.record(self.current_file(), phase, diagnostic);
     }
 
-    /// Records a diagnostic of a file.
-    pub(super) fn record(
-        &mut self,
-        file: usize,
-        phase: Phase,
-        mut diagnostic: Diagnostic,
-        path: impl FnOnce() -> String,
-    ) {
+    /// Records a diagnostic of a file; one with a name is about a file that this one names.
+    pub(super) fn record(&mut self, file: usize, phase: Phase, mut diagnostic: Diagnostic) {
         let report = &mut self.report;
         let (all, omitted) = match diagnostic.severity {
             Severity::Error => (&mut report.errors, &mut report.errors_omitted),
@@ -240,17 +215,15 @@ impl<'s> Reader<'s> {
             number: self.found,
         };
         self.found = self.found.saturating_add(1);
-        let name = self.file_name(file);
-        name.clone_into(&mut diagnostic.file);
-        diagnostic.path = path();
+        if diagnostic.file.is_empty() {
+            let name = self.files.get(file).copied().unwrap_or_default();
+            name.clone_into(&mut diagnostic.file);
+        }
         diagnostic.shows_lines = !self.hidden.contains(&file);
         if !self.grammar.is_reference {
             diagnostic.path_name = "field";
         }
-        match diagnostic.severity {
-            Severity::Error => self.report.errors.push(diagnostic),
-            Severity::Warning => self.report.warnings.push(diagnostic),
-        }
+        all.push(diagnostic);
     }
 
     /// The name of a file by its index.
@@ -305,8 +278,7 @@ impl<'s> Reader<'s> {
             Ok(Document { root, ignored }) => {
                 self.warn_ignored(ignored);
                 if root.is_none() {
-                    let path = FieldPath::ROOT;
-                    self.error(Code::MissingKey, Span::START, &path, empty, help);
+                    self.error(Code::MissingKey, Span::START.into(), empty, help);
                 }
                 root
             }
@@ -351,7 +323,7 @@ impl<'s> Reader<'s> {
             let warning = Diagnostic::warning(Code::IgnoredDocument, at, message);
             let warning = warning.label("this is ignored");
             let help = "move it to a file of its own, or remove the `---` before it";
-            self.report(&FieldPath::ROOT, warning.help(help));
+            self.report(warning.help(help));
         }
     }
 
@@ -360,7 +332,7 @@ impl<'s> Reader<'s> {
         let help = self.syntax_help(error);
         let message = excerpt(&error.message).into_owned();
         let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
-        self.type_error(&FieldPath::ROOT, error.help(help));
+        self.type_error(error.help(help));
     }
 
     /// What to do about a syntax error.

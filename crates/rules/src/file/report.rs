@@ -12,7 +12,8 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::excerpt::{SourceLine, line_at, lines_between, printable};
-use crate::file::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, ERRORS_COUNTED_MAX, Severity, Span};
+use crate::file::diagnostic::ERRORS_COUNTED_MAX;
+use crate::file::{Diagnostic, Severity, Span};
 use crate::path::Source;
 
 /// How many diagnostics a log line or a page shows.
@@ -82,29 +83,6 @@ impl Report {
         parts.extend(omitted(Severity::Error, errors));
         parts.extend(omitted(Severity::Warning, warnings));
         parts.join("\n\n")
-    }
-
-    /// Adds the report of a file that comes after `files` others.
-    pub(crate) fn append(&mut self, other: Self, files: usize) {
-        for (all, omitted, more) in [
-            (&mut self.errors, &mut self.errors_omitted, other.errors),
-            (
-                &mut self.warnings,
-                &mut self.warnings_omitted,
-                other.warnings,
-            ),
-        ] {
-            for mut diagnostic in more {
-                if all.len() >= DIAGNOSTICS_MAX {
-                    *omitted = omitted.saturating_add(1);
-                    continue;
-                }
-                diagnostic.found.file = diagnostic.found.file.saturating_add(files);
-                all.push(diagnostic);
-            }
-        }
-        self.errors_omitted = self.errors_omitted.saturating_add(other.errors_omitted);
-        self.warnings_omitted = self.warnings_omitted.saturating_add(other.warnings_omitted);
     }
 
     /// Sorts by place, and adds the lines that the snippets show.

@@ -12,9 +12,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::file::grammar::{MAPPINGS, ROOT};
-use crate::file::grammar_field::{Field, Kind, Mapping, Origin, RATE_MAX};
+use crate::file::grammar_field::{Origin, RATE_MAX};
 use crate::file::grammar_limit::{CANDIDATE, LIMIT, choices};
 use crate::file::grammar_overlay;
+use crate::file::{Field, Kind, Mapping};
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
 /// The JSON Schema of a rules file.

@@ -4,83 +4,84 @@
 //! What it deliberately does not do: decide which level takes a value (`limiter::reachability`).
 
 use crate::excerpt::excerpt;
-use crate::file::code::Code;
-use crate::file::diagnostic::Diagnostic;
 use crate::file::loader::Loader;
+use crate::file::{Code, Diagnostic};
 use tollgate_limiter::{Level, MatchKind, Shadowed, ShadowedPart, StepBudget, Values};
 
 /// How many steps of matching the search for shadowed levels may take.
 const STEPS_MAX: u64 = 20_000_000;
 
-// === impl Loader ===
+/// Warns of the descriptors that no request reaches, and of those that change nothing.
+pub(super) fn warn_unreachable_nodes(loader: &mut Loader<'_>) {
+    let words = |regex: &str| loader.valid_regexes.get(regex)?.as_deref();
+    let steps = StepBudget::new(STEPS_MAX);
+    let shadowed = loader.rules.shadowed(&words, &steps);
+    warn_of_each(loader, &shadowed, |loader, one| warn_shadowed(loader, *one));
+    let idle = loader.rules.nodes_without_effect();
+    warn_of_each(loader, &idle, |loader, node| {
+        warn_without_effect(loader, *node);
+    });
+}
 
-impl Loader<'_> {
-    /// Warns of the descriptors that no request reaches, and of those that change nothing.
-    pub(super) fn warn_unreachable_nodes(&mut self) {
-        let words = |regex: &str| self.valid_regexes.get(regex)?.as_deref();
-        let steps = StepBudget::new(STEPS_MAX);
-        let shadowed = self.rules.shadowed(&words, &steps);
-        for (index, one) in shadowed.iter().enumerate() {
-            if self.warnings_are_full() {
-                self.omit_warnings(shadowed.len().saturating_sub(index));
-                break;
-            }
-            self.warn_shadowed(*one);
+/// Warns of each until the warnings are full. The rest is counted.
+fn warn_of_each<T>(
+    loader: &mut Loader<'_>,
+    found: &[T],
+    mut warn: impl FnMut(&mut Loader<'_>, &T),
+) {
+    for (index, one) in found.iter().enumerate() {
+        if loader.reader.warnings_are_full() {
+            let rest = found.len().saturating_sub(index);
+            return loader.reader.omit_warnings(rest);
         }
-        let idle = self.rules.nodes_without_effect();
-        for (index, node) in idle.iter().enumerate() {
-            if self.warnings_are_full() {
-                self.omit_warnings(idle.len().saturating_sub(index));
-                break;
-            }
-            self.warn_without_effect(*node);
-        }
+        warn(loader, one);
     }
+}
 
-    fn warn_shadowed(&mut self, shadowed: Shadowed) {
-        let Shadowed { node, part, by, .. } = shadowed;
-        let (Some(origin), Some(other)) = (self.nodes.get(node), self.nodes.get(by)) else {
-            return;
-        };
-        let (level, span) = (&*origin.level, origin.place.span);
-        let label = level.label();
-        let name = excerpt(&label);
-        let (span, what) = match part {
-            ShadowedPart::Level => (span, format!("'{name}' is never reached")),
-            ShadowedPart::AllButOwnText => (
-                span,
-                format!("'{name}' is reached only by its own text, never as a pattern"),
-            ),
-            ShadowedPart::Item(index) => {
-                let item = item(level, index);
-                (
-                    self.item_span(node, index).unwrap_or(span),
-                    format!("'{}' of '{name}' is never reached", excerpt(&item)),
-                )
-            }
-        };
-        let (why, help) = reason(shadowed, level, &other.level);
-        let warning = Diagnostic::warning(Code::Unreachable, span, format!("{what}: {why}"));
-        let warning = self.cite_node(warning, (node, by), "matches first");
-        self.report_node(node, warning.help(help));
-    }
-
-    fn warn_without_effect(&mut self, node: usize) {
-        let Some(origin) = self.nodes.get(node) else {
-            return;
-        };
-        // Another warning of this descriptor says why it has no limit, or that it never applies.
-        if self.has_warning(origin.place.file, &self.node_path(node)) {
-            return;
+fn warn_shadowed(loader: &mut Loader<'_>, shadowed: Shadowed) {
+    let Shadowed { node, part, by, .. } = shadowed;
+    let (Some(origin), Some(other)) = (loader.nodes.get(node), loader.nodes.get(by)) else {
+        return;
+    };
+    let (level, span) = (&*origin.level, origin.place.span);
+    let label = level.label();
+    let name = excerpt(&label);
+    let (span, what) = match part {
+        ShadowedPart::Level => (span, format!("'{name}' is never reached")),
+        ShadowedPart::AllButOwnText => (
+            span,
+            format!("'{name}' is reached only by its own text, never as a pattern"),
+        ),
+        ShadowedPart::Item(index) => {
+            let item = item(level, index);
+            (
+                loader.item_span(node, index).unwrap_or(span),
+                format!("'{}' of '{name}' is never reached", excerpt(&item)),
+            )
         }
-        let message = format!(
-            "'{}' has no limit and no descriptors, so it changes nothing",
-            excerpt(&origin.level.label())
-        );
-        let warning = Diagnostic::warning(Code::NoLimit, origin.place.span, message)
-            .help("add a `rate_limit`, or remove the descriptor");
-        self.report_node(node, warning);
+    };
+    let (why, help) = reason(shadowed, level, &other.level);
+    let warning = Diagnostic::warning(Code::Unreachable, span, format!("{what}: {why}"));
+    let other = Some((other.place, "matches first"));
+    loader.report_node(node, warning.help(help), other);
+}
+
+fn warn_without_effect(loader: &mut Loader<'_>, node: usize) {
+    let Some(origin) = loader.nodes.get(node) else {
+        return;
+    };
+    // Another warning of this descriptor says why it has no limit, or that it never applies.
+    let path = loader.node_path(node);
+    if loader.reader.has_warning(origin.place.file, &path) {
+        return;
     }
+    let message = format!(
+        "'{}' has no limit and no descriptors, so it changes nothing",
+        excerpt(&origin.level.label())
+    );
+    let warning = Diagnostic::warning(Code::NoLimit, origin.place.span, message)
+        .help("add a `rate_limit`, or remove the descriptor");
+    loader.report_node(node, warning, None);
 }
 
 /// The text of an item of a level's list.

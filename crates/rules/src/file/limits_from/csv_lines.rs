@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use crate::excerpt::excerpt;
+use crate::file::corrections::nearest;
 use crate::file::limits_from::reader::{Cell, Cells, LINE_FIELDS, TableReader, names};
-use crate::file::nearest::nearest;
 
 /// What a column is.
 #[derive(Clone, Copy, PartialEq)]

@@ -16,13 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::excerpt::excerpt;
-use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Position, Span};
-use crate::file::field_path::FieldPath;
-use crate::file::fields::Fields;
-use crate::file::limit_files::{LineError, LoadedTable, ReadTable, TableErrors};
+use crate::file::limit_files::{LoadedTable, ReadTable, TableErrors};
 use crate::file::loader::Loader;
 use crate::file::rate_limit::algorithms_that_reserve;
+use crate::file::{Code, Diagnostic, FieldPlace, Fields, Position, Reader, Span};
 use tollgate_limiter::{Allowance, LimitTable, LineForm, Rule};
 
 pub use self::reader::LINE_FIELDS;
@@ -54,9 +51,6 @@ const EXCLUDED: [(&str, &str); 6] = [
     ),
 ];
 
-/// Fields of the limit beside a table that would need the same limit for all values.
-const EXCLUDED_IN_LIMIT: [&str; 3] = ["budget", "rlqs", "candidate"];
-
 /// Reads a table from the bytes of a file: JSON lines if its name ends in `.jsonl`, else CSV.
 ///
 /// # Errors
@@ -73,141 +67,127 @@ pub fn read_table(file: &str, bytes: &[u8]) -> ReadTable {
     table.finish(file)
 }
 
-// === impl Loader ===
-
-impl Loader<'_> {
-    /// Reads the table that a descriptor names. None when there is none, or when it is invalid.
-    pub(super) fn limits_from(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        rules: &[Rule],
-    ) -> Option<Arc<LimitTable>> {
-        fields.given("limits_from")?;
-        let errors_before = self.error_count();
-        let name = self.text(fields, path, "limits_from");
-        let span = fields.span_of("limits_from");
-        if name.is_empty() {
-            if self.error_count() == errors_before {
-                let help = "name a .csv or .jsonl file, relative to this file";
-                self.error(
-                    Code::MissingKey,
-                    span,
-                    path,
-                    "limits_from names no file",
-                    help,
-                );
-            }
-            return None;
+/// Reads the table that a descriptor names. None when there is none, or when it is invalid.
+pub(super) fn limits_from(
+    loader: &mut Loader<'_>,
+    fields: &Fields<'_>,
+    rules: &[Rule],
+) -> Option<Arc<LimitTable>> {
+    fields.given("limits_from")?;
+    let reader = &mut loader.reader;
+    let errors_before = reader.error_count();
+    let name = reader.text(fields, "limits_from");
+    let at = fields.at("limits_from");
+    if name.is_empty() {
+        if reader.error_count() == errors_before {
+            let help = "name a .csv or .jsonl file, relative to this file";
+            reader.error(Code::MissingKey, at, "limits_from names no file", help);
         }
-        self.check_beside_table(fields, path, rules);
-        let Some(files) = self.options.limit_files.clone() else {
-            let message = "limits_from needs rules in a file";
-            let help = "remove it: these rules have no folder in which the file could be";
-            self.error(Code::ConflictingKeys, span, path, message, help);
-            return None;
+        return None;
+    }
+    check_beside_table(reader, fields, rules);
+    let Some(files) = &loader.options.limit_files else {
+        let message = "limits_from needs rules in a file";
+        let help = "remove it: these rules have no folder in which the file could be";
+        reader.error(Code::ConflictingKeys, at, message, help);
+        return None;
+    };
+    let rules_file = reader.files.last().copied().unwrap_or_default();
+    let table = files.read(rules_file, name, read_table);
+    let table = table
+        .map_err(|errors| table_errors(reader, errors, at.clone()))
+        .ok()?;
+    check_reservations(reader, &table, rules, &at);
+    (reader.error_count() == errors_before).then(|| {
+        loader.tables.push(table.clone());
+        table.table
+    })
+}
+
+fn check_beside_table(reader: &mut Reader<'_>, fields: &Fields<'_>, rules: &[Rule]) {
+    let first = fields.key_span("limits_from");
+    let mut conflict = |field: &str, message: String, help: String| {
+        let error = Diagnostic::error(Code::ConflictingKeys, fields.at_key(field), message);
+        let error = error.related(first, "`limits_from` is set here");
+        reader.report(error.help(help));
+    };
+    for (name, help) in EXCLUDED {
+        let given = fields.given(name);
+        if given.is_some_and(|node| node.boolean() != Some(false)) {
+            let message = format!("'{name}' and 'limits_from' on one descriptor");
+            conflict(name, message, help.to_owned());
+        }
+    }
+    for rule in rules {
+        // They would need the same limit for all values.
+        let given = [
+            ("budget", rule.budget.is_some()),
+            ("rlqs", rule.rlqs),
+            ("candidate", rule.candidate.is_some()),
+        ];
+        for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            let message = format!("'{name}' beside 'limits_from'");
+            let help = format!("remove `{name}`: the lines of the file have other limits");
+            conflict("rate_limit", message, help);
+        }
+    }
+}
+
+/// Checks that each algorithm of the lines has the reservations of the rule.
+fn check_reservations(
+    reader: &mut Reader<'_>,
+    table: &LoadedTable,
+    rules: &[Rule],
+    at: &FieldPlace,
+) {
+    if rules.iter().all(|rule| rule.reserve.is_none()) {
+        return;
+    }
+    for form in table.table.forms() {
+        if let Allowance::Limited { algorithm, .. } = form.allowance
+            && !algorithm.can_reserve()
+        {
+            let message = format!(
+                "lines of {} have the algorithm {}, which has no reservations",
+                excerpt(table.table.source()),
+                algorithm.name()
+            );
+            let help = format!(
+                "remove `reserve`, or set `algorithm` in those lines to one of {}",
+                algorithms_that_reserve()
+            );
+            reader.error(Code::ConflictingKeys, at.clone(), message, help);
+        }
+    }
+}
+
+fn table_errors(reader: &mut Reader<'_>, errors: TableErrors, at: FieldPlace) {
+    let (file, errors, omitted) = match errors {
+        TableErrors::File { message, help } => {
+            return reader.error(Code::UnreadableFile, at, message, help);
+        }
+        TableErrors::Lines {
+            file,
+            errors,
+            omitted,
+        } => (file, errors, omitted),
+    };
+    for error in errors {
+        let span = Span {
+            at: Position {
+                line: error.line,
+                column: 1,
+            },
+            ..Span::default()
         };
-        let rules_file = self.files.last().copied().unwrap_or_default();
-        let read = match files.read(rules_file, name, read_table) {
-            Ok(table) => Some(table),
-            Err(errors) => {
-                self.table_errors(&errors, span, path);
-                None
-            }
-        };
-        let table = read?;
-        self.check_reservations(&table, rules, (span, path));
-        (self.error_count() == errors_before).then(|| {
-            self.tables.push(table.clone());
-            table.table
-        })
+        let diagnostic = Diagnostic::error(error.code, at.path.at(span), error.message);
+        reader.report(Diagnostic {
+            file: file.clone(),
+            ..diagnostic.help(error.help)
+        });
     }
-
-    fn check_beside_table(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, rules: &[Rule]) {
-        let first = fields.key_span("limits_from");
-        for (name, help) in EXCLUDED {
-            let given = fields.given(name);
-            if given.is_some_and(|node| node.boolean() != Some(false)) {
-                let message = format!("'{name}' and 'limits_from' on one descriptor");
-                let span = fields.key_span(name);
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let error = error.related(first, "`limits_from` is set here");
-                self.report(path, error.help(help));
-            }
-        }
-        for rule in rules {
-            let given = [rule.budget.is_some(), rule.rlqs, rule.candidate.is_some()];
-            for (name, _) in EXCLUDED_IN_LIMIT.iter().zip(given).filter(|(_, is)| *is) {
-                let message = format!("'{name}' beside 'limits_from'");
-                let span = fields.key_span("rate_limit");
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let error = error.related(first, "`limits_from` is set here");
-                let help = format!("remove `{name}`: the lines of the file have other limits");
-                self.report(path, error.help(help));
-            }
-        }
-    }
-
-    /// Checks that each algorithm of the lines has the reservations of the rule.
-    fn check_reservations(
-        &mut self,
-        table: &LoadedTable,
-        rules: &[Rule],
-        (span, path): (Span, &FieldPath<'_>),
-    ) {
-        if rules.iter().all(|rule| rule.reserve.is_none()) {
-            return;
-        }
-        for form in table.table.forms() {
-            if let Allowance::Limited { algorithm, .. } = form.allowance
-                && !algorithm.can_reserve()
-            {
-                let message = format!(
-                    "lines of {} have the algorithm {}, which has no reservations",
-                    excerpt(table.table.source()),
-                    algorithm.name()
-                );
-                let help = format!(
-                    "remove `reserve`, or set `algorithm` in those lines to one of {}",
-                    algorithms_that_reserve()
-                );
-                self.error(Code::ConflictingKeys, span, path, message, help);
-            }
-        }
-    }
-
-    fn table_errors(&mut self, errors: &TableErrors, span: Span, path: &FieldPath<'_>) {
-        match errors {
-            TableErrors::File { message, help } => {
-                self.error(Code::UnreadableFile, span, path, message.clone(), *help);
-            }
-            TableErrors::Lines {
-                file,
-                errors,
-                omitted,
-            } => {
-                for LineError {
-                    line,
-                    code,
-                    message,
-                    help,
-                } in errors
-                {
-                    let span = Span {
-                        at: Position {
-                            line: *line,
-                            column: 1,
-                        },
-                        ..Span::default()
-                    };
-                    let error = Diagnostic::error(*code, span, message.clone());
-                    self.report_of_file(file, path, error.help(help.clone()));
-                }
-                for _ in 0..*omitted {
-                    self.count_error();
-                }
-            }
-        }
+    for _ in 0..omitted {
+        reader.count_error();
     }
 }
 

@@ -7,15 +7,14 @@
 //! What it deliberately does not do: know the formats (`csv_lines`, `json_lines`).
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::rc::Rc;
 
-use crate::file::code::Code;
 use crate::file::diagnostic::ERRORS_COUNTED_MAX;
-use crate::file::field_path::FieldPath;
 use crate::file::grammar_limit::{LINE, LINES};
 use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
-use crate::file::loader::{Loader, Options};
-use crate::file::reader::TEXT_BYTES_MAX;
+use crate::file::rate_limit::allowance;
+use crate::file::{Code, FieldPath, Reader, TEXT_BYTES_MAX};
 use crate::yaml::{Content, Node};
 use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
 
@@ -67,7 +66,7 @@ struct KnownForm {
 /// What was read of a file so far. The readers of the two formats give it each line.
 pub(super) struct TableReader {
     builder: LimitTableBuilder,
-    grammar: Loader<'static>,
+    grammar: Reader<'static>,
     /// Forms by their cells.
     forms: HashMap<Vec<u8>, KnownForm>,
     /// The cells of the last line, and their form.
@@ -124,31 +123,31 @@ impl LineErrors {
     }
 }
 
-fn too_large(message: String) -> LineError {
+/// An error of the current line.
+fn line_error(code: Code, message: impl Into<String>, help: impl Into<String>) -> LineError {
     LineError {
         line: 0,
-        code: Code::TooLarge,
-        message,
-        help: "split the file among several rules, or remove lines".to_owned(),
+        code,
+        message: message.into(),
+        help: help.into(),
     }
 }
 
+fn too_large(error: impl Display) -> LineError {
+    let help = "split the file among several rules, or remove lines";
+    line_error(Code::TooLarge, error.to_string(), help)
+}
+
 fn check_value(value: &[u8]) -> Result<(), LineError> {
-    let (code, message, help) = if value.is_empty() {
+    if value.is_empty() {
         let help = "write the value of the descriptor's entry, or remove the line";
-        (Code::MissingKey, "its value is empty".to_owned(), help)
+        Err(line_error(Code::MissingKey, "its value is empty", help))
     } else if value.len() > TEXT_BYTES_MAX {
         let message = format!("its value is longer than {TEXT_BYTES_MAX} bytes");
-        (Code::TooLarge, message, "shorten it")
+        Err(line_error(Code::TooLarge, message, "shorten it"))
     } else {
-        return Ok(());
-    };
-    Err(LineError {
-        line: 0,
-        code,
-        message,
-        help: help.to_owned(),
-    })
+        Ok(())
+    }
 }
 
 // === impl TableReader ===
@@ -157,8 +156,7 @@ impl TableReader {
     /// A reader of the file with this name and these bytes.
     pub(super) fn new(file: &str, bytes: &[u8]) -> Self {
         let lines = memchr::memchr_iter(b'\n', bytes).count();
-        let mut grammar = Loader::new(Options::default());
-        grammar.read_by(&LINES);
+        let mut grammar = Reader::new(&LINES);
         grammar.file("", "", usize::MAX);
         Self {
             builder: LimitTableBuilder::new(file, lines.saturating_add(1)),
@@ -178,7 +176,7 @@ impl TableReader {
                 None => self.by_grammar(cells)?,
             };
             let added = self.builder.add(number, value, form, limit.as_ref());
-            added.map_err(|error| too_large(error.to_string()))
+            added.map_err(too_large)
         });
         match added {
             Ok(()) => true,
@@ -192,11 +190,10 @@ impl TableReader {
     /// Reports a line that is not in the format, with what is wrong and what to do. Gives whether
     /// reading is to go on.
     pub(super) fn bad(&mut self, number: usize, message: String, help: &str) -> bool {
+        let error = line_error(Code::InvalidLine, message, help);
         self.errors.add(LineError {
             line: number,
-            code: Code::InvalidLine,
-            message,
-            help: help.to_owned(),
+            ..error
         })
     }
 
@@ -209,12 +206,9 @@ impl TableReader {
         } = self;
         // Of the lines that are good. With bad lines it is too early to look for duplicates of all.
         let table = builder.finish(|line, first| {
-            errors.add(LineError {
-                line,
-                code: Code::Duplicate,
-                message: format!("line {first} has the same value"),
-                help: "remove one of the two lines".to_owned(),
-            });
+            let message = format!("line {first} has the same value");
+            let error = line_error(Code::Duplicate, message, "remove one of the two lines");
+            errors.add(LineError { line, ..error });
         });
         if errors.errors.is_empty() {
             return Ok(table);
@@ -270,63 +264,43 @@ impl TableReader {
 
     /// Reads a limit by the grammar of rules files, and notes its form.
     fn by_grammar(&mut self, cells: &Cells<'_>) -> Result<(usize, Option<Limit>), LineError> {
-        let loader = &mut self.grammar;
+        let reader = &mut self.grammar;
         let node = node(cells);
-        let path = FieldPath::ROOT;
-        let mut read = None;
-        if let Some(fields) = loader.fields(&node, &path, &LINE) {
-            let allowance = loader.allowance(&fields, &path, &mut None);
-            let shadow_mode = fields.given("shadow_mode").is_some();
-            let shadow_mode = shadow_mode.then(|| loader.boolean(&fields, &path, "shadow_mode"));
-            read = allowance.map(|allowance| LineForm {
-                allowance,
+        let fields = reader.fields(&node, FieldPath::ROOT, &LINE);
+        let read = fields.and_then(|fields| {
+            let allowance = allowance(reader, &fields, &mut None);
+            let shadow_mode = reader.optional_boolean(&fields, "shadow_mode");
+            Some(LineForm {
+                allowance: allowance?,
                 shadow_mode,
-            });
-        }
+            })
+        });
         let has_requests = cells
             .get(REQUESTS)
             .is_some_and(|cell| cell.text().is_some());
-        let error = loader.take_errors().into_iter().next();
-        let form = match (read, error) {
-            (Some(form), None) => form,
-            (_, error) => {
-                let (code, message, help) = match error {
-                    None => (
-                        Code::InvalidLine,
-                        "it is not a limit".to_owned(),
-                        String::new(),
-                    ),
-                    Some(error) if error.label.is_empty() => {
-                        (error.code, error.message, error.help)
-                    }
-                    Some(error) => (
-                        error.code,
-                        format!("{}: {}", error.message, error.label),
-                        error.help,
-                    ),
-                };
-                return Err(LineError {
-                    line: 0,
-                    code,
-                    message,
-                    help,
-                });
-            }
-        };
+        // Warnings do not count.
+        let error = std::mem::take(&mut reader.report).errors.into_iter().next();
+        if let Some(error) = error {
+            let message = if error.label.is_empty() {
+                error.message
+            } else {
+                format!("{}: {}", error.message, error.label)
+            };
+            return Err(line_error(error.code, message, error.help));
+        }
+        let form =
+            read.ok_or_else(|| line_error(Code::InvalidLine, "it is not a limit", String::new()))?;
         let limit = match form.allowance {
             Allowance::Unlimited => None,
             Allowance::Limited { .. } if !has_requests => {
-                return Err(LineError {
-                    line: 0,
-                    code: Code::MissingKey,
-                    message: "requests_per_unit is missing".to_owned(),
-                    help: "add the number of requests, or set `unlimited` to true".to_owned(),
-                });
+                let help = "add the number of requests, or set `unlimited` to true";
+                let message = "requests_per_unit is missing";
+                return Err(line_error(Code::MissingKey, message, help));
             }
             Allowance::Limited { limit, .. } => Some(limit),
         };
         let index = self.builder.form(form);
-        let index = index.map_err(|error| too_large(error.to_string()))?;
+        let index = index.map_err(too_large)?;
         let known = KnownForm {
             index,
             allowance: form.allowance,

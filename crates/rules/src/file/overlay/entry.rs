@@ -3,22 +3,22 @@
 //! A pattern is compared with the text that the rules write, not with what a request sends: `*`
 //! stands for any text, a `*` of the rules included.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Span};
-use crate::file::field_path::FieldPath;
-use crate::file::fields::Fields;
+use crate::file::document::on_store_failure;
 use crate::file::grammar_overlay;
-use crate::file::loader::Loader;
-use crate::yaml::{Content, Node};
+use crate::file::rate_limit::{algorithm, candidate, charged, count_refused, reserve, segments};
+use crate::file::response::over_limit;
+use crate::file::{Code, Diagnostic, Fields, Item, Reader};
+use crate::yaml::Content;
 use tollgate_limiter::{
     AlgorithmOption, Candidate, Level, OnStoreFailure, OverLimitResponse, ReserveRule, Rule, Values,
 };
 
 /// The fields that change how a limit counts.
-pub(super) const LIMIT_FIELDS: [&str; 6] = [
+const LIMIT_FIELDS: [&str; 6] = [
     "requests_per_unit",
     "algorithm",
     "burst",
@@ -34,10 +34,8 @@ const RULE_FIELDS: [&str; 5] = ["over_limit", "shadow_mode", "name", "candidate"
 const DOMAIN_FIELDS: [&str; 2] = ["all_or_nothing", "on_store_failure"];
 
 /// One entry.
-pub(super) struct Entry<'n> {
+pub(in crate::file) struct Entry<'n> {
     pub(super) fields: Fields<'n>,
-    /// Its index in the file.
-    pub(super) index: usize,
     domain: &'n str,
     /// None for every limit of the domain.
     path: Option<Vec<LevelPattern<'n>>>,
@@ -51,7 +49,7 @@ pub(super) struct Entry<'n> {
     pub(super) on_store_failure: Option<OnStoreFailure>,
     /// It has no error.
     pub(super) is_valid: bool,
-    pub(super) found: Found,
+    pub(super) found: Cell<Found>,
 }
 
 /// What of the rules an entry matches.
@@ -73,30 +71,20 @@ struct LevelPattern<'n> {
 // === impl Entry ===
 
 impl Entry<'_> {
-    /// The place of what it sets, or of the entry.
-    pub(super) fn span_of(&self, field: &str) -> Span {
-        self.fields.span_of(field)
-    }
-
-    /// Whether it sets one of these.
-    fn sets(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.fields.given(name).is_some())
-    }
-
     /// Whether it changes how a limit counts.
     pub(super) fn changes_the_limit(&self) -> bool {
-        self.sets(&LIMIT_FIELDS)
+        self.fields.has_any(&LIMIT_FIELDS)
     }
 
     /// Whether it is about limits. One that sets only fields of a domain is not.
-    pub(super) fn is_about_limits(&self) -> bool {
-        let sets_limits = self.sets(&LIMIT_FIELDS) || self.sets(&RULE_FIELDS);
-        sets_limits || self.path.is_some() || !self.sets(&DOMAIN_FIELDS)
+    fn is_about_limits(&self) -> bool {
+        let sets_limits = self.changes_the_limit() || self.fields.has_any(&RULE_FIELDS);
+        sets_limits || self.path.is_some() || !self.is_about_domains()
     }
 
     /// Whether it sets a field of a domain.
     pub(super) fn is_about_domains(&self) -> bool {
-        self.sets(&DOMAIN_FIELDS)
+        self.fields.has_any(&DOMAIN_FIELDS)
     }
 
     pub(super) fn matches_domain(&self, domain: &str) -> bool {
@@ -153,133 +141,87 @@ fn matches(pattern: &str, text: &str) -> bool {
     text.ends_with(end)
 }
 
-fn is_list(node: &Node) -> bool {
-    matches!(node.content, Content::Sequence(_))
+/// Reads one entry. Values are checked here, so that an entry that matches nothing is correct too.
+pub(super) fn entry<'n>(reader: &mut Reader<'_>, item: Item<'n>) -> Option<Entry<'n>> {
+    let before = reader.error_count();
+    let fields = reader.fields(item.node, item.path, &grammar_overlay::ENTRY)?;
+    let domain = reader.text(&fields, "domain");
+    if domain.is_empty() && !fields.is_misspelt("domain") {
+        let help = "add `domain: NAME`; `\"*\"` matches every domain";
+        let message = "an entry without domain";
+        reader.error(Code::MissingKey, fields.at("domain"), message, help);
+    }
+    let path = levels(reader, &fields);
+    check_limit_fields(reader, &fields);
+    let name = fields.has("name").then(|| reader.text(&fields, "name"));
+    reader.check_length(name.unwrap_or_default(), fields.at("name"));
+    Some(Entry {
+        domain,
+        path,
+        may_raise: reader.boolean(&fields, "may_raise"),
+        over_limit: over_limit(reader, &fields),
+        shadow_mode: reader.optional_boolean(&fields, "shadow_mode"),
+        name,
+        candidate: candidate(reader, &fields),
+        reserve: reserve(reader, &fields, None).map(Box::new),
+        all_or_nothing: reader.optional_boolean(&fields, "all_or_nothing"),
+        on_store_failure: on_store_failure(reader, &fields),
+        is_valid: reader.error_count() == before,
+        found: Cell::new(Found::Nothing),
+        fields,
+    })
 }
 
-// === impl Loader ===
-
-impl Loader<'_> {
-    /// Reads one entry. Values are checked here, so that an entry that matches nothing is correct
-    /// too.
-    pub(super) fn entry<'n>(
-        &mut self,
-        node: &'n Node,
-        path: &FieldPath<'_>,
-        index: usize,
-    ) -> Option<Entry<'n>> {
-        let before = self.error_count();
-        let fields = self.fields(node, path, &grammar_overlay::ENTRY)?;
-        let domain = self.text(&fields, path, "domain");
-        if domain.is_empty() && !fields.is_misspelt("domain") {
-            let help = "add `domain: NAME`; `\"*\"` matches every domain";
-            let span = fields.span_of("domain");
-            self.error(
-                Code::MissingKey,
-                span,
-                path,
-                "an entry without domain",
-                help,
-            );
+/// Reads the path of an entry.
+fn levels<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>) -> Option<Vec<LevelPattern<'n>>> {
+    let path = fields.given("path")?;
+    for name in DOMAIN_FIELDS {
+        if fields.has(name) {
+            let message = format!("{name} belongs to a domain, and `path` selects limits");
+            let error = Diagnostic::error(Code::ConflictingKeys, fields.at_key(name), message);
+            let error = error.related(fields.key_span("path"), "`path` is set here");
+            reader.report(error.help("set it in an entry without `path`"));
         }
-        let levels = self.levels(&fields, path);
-        self.check_limit_fields(&fields, path);
-        let given = |name| fields.given(name).is_some();
-        let name = given("name").then(|| self.text(&fields, path, "name"));
-        self.check_length(name.unwrap_or_default(), fields.span_of("name"), path);
-        let entry = Entry {
-            index,
-            domain,
-            path: levels,
-            may_raise: self.boolean(&fields, path, "may_raise"),
-            over_limit: self.over_limit(&fields, path),
-            shadow_mode: given("shadow_mode").then(|| self.boolean(&fields, path, "shadow_mode")),
-            name,
-            candidate: self.candidate(&fields, path),
-            reserve: self.reserve(&fields, path, None).map(Box::new),
-            all_or_nothing: given("all_or_nothing")
-                .then(|| self.boolean(&fields, path, "all_or_nothing")),
-            on_store_failure: self.store_failure(&fields, path),
-            is_valid: self.error_count() == before,
-            found: Found::Nothing,
-            fields,
+    }
+    let items = reader.items(fields, "path", "- key: NAME");
+    if items.is_empty() && matches!(path.content, Content::Sequence(_)) {
+        let help = "list the levels, or remove `path` to match every limit of the domain";
+        let at = fields.at("path");
+        let message = "path has no level";
+        reader.error(Code::MissingKey, at, message, help);
+    }
+    let mut levels = Vec::with_capacity(items.len());
+    for item in items {
+        let Some(level) = reader.fields(item.node, item.path, &grammar_overlay::LEVEL) else {
+            continue;
         };
-        Some(entry)
+        let key = reader.text(&level, "key");
+        if key.is_empty() && !level.is_misspelt("key") {
+            let help = "add `key: NAME`, the key as the rules write it";
+            let at = level.at("key");
+            let message = "a level without key";
+            reader.error(Code::MissingKey, at, message, help);
+        }
+        let value = level.has("value").then(|| reader.text(&level, "value"));
+        levels.push(LevelPattern { key, value });
     }
+    Some(levels)
+}
 
-    /// Reads the path of an entry.
-    fn levels<'n>(
-        &mut self,
-        fields: &Fields<'n>,
-        path: &FieldPath<'_>,
-    ) -> Option<Vec<LevelPattern<'n>>> {
-        fields.given("path")?;
-        for name in DOMAIN_FIELDS {
-            if fields.given(name).is_some() {
-                let message = format!("{name} belongs to a domain, and `path` selects limits");
-                let error =
-                    Diagnostic::error(Code::ConflictingKeys, fields.key_span(name), message);
-                let error = error.related(fields.key_span("path"), "`path` is set here");
-                self.report(path, error.help("set it in an entry without `path`"));
-            }
-        }
-        let items = self.items(fields, path, "path", "- key: NAME");
-        if items.is_empty() && fields.given("path").is_some_and(is_list) {
-            let help = "list the levels, or remove `path` to match every limit of the domain";
-            let span = fields.span_of("path");
-            self.error(Code::MissingKey, span, path, "path has no level", help);
-        }
-        let mut levels = Vec::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("path", position);
-            let Some(level) = self.fields(item, &path, &grammar_overlay::LEVEL) else {
-                continue;
-            };
-            let key = self.text(&level, &path, "key");
-            if key.is_empty() && !level.is_misspelt("key") {
-                let help = "add `key: NAME`, the key as the rules write it";
-                let span = level.span_of("key");
-                self.error(Code::MissingKey, span, &path, "a level without key", help);
-            }
-            let value = level.given("value").is_some();
-            let value = value.then(|| self.text(&level, &path, "value"));
-            levels.push(LevelPattern { key, value });
-        }
-        Some(levels)
+/// Checks the values that depend on no rule.
+fn check_limit_fields(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    reader.integer(fields, "requests_per_unit");
+    reader.integer(fields, "burst");
+    segments(reader, fields);
+    count_refused(reader, fields);
+    charged(reader, fields);
+    if !fields.has("algorithm") {
+        return;
     }
-
-    fn store_failure(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) -> Option<OnStoreFailure> {
-        let name = self.text(fields, path, "on_store_failure");
-        let answer = OnStoreFailure::from_name(name);
-        if answer.is_none() && !name.is_empty() {
-            let names = OnStoreFailure::ALL.map(OnStoreFailure::name);
-            self.unknown_word(fields, path, "on_store_failure", (name, &names));
-        }
-        answer
-    }
-
-    /// Checks the values that depend on no rule.
-    fn check_limit_fields(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) {
-        self.integer(fields, path, "requests_per_unit");
-        self.integer(fields, path, "burst");
-        self.segments(fields, path);
-        self.count_refused(fields, path);
-        self.charged(fields, path);
-        if fields.given("algorithm").is_none() {
-            return;
-        }
-        let algorithm = self.algorithm(fields, path);
-        let has_slots =
-            algorithm.is_some_and(|(one, _)| one.options().contains(&AlgorithmOption::Slots));
-        if has_slots {
-            let message = "an overlay cannot make a limit of requests in flight";
-            let span = fields.span_of("algorithm");
-            let help = "use another algorithm; requests in flight need a rule of their own";
-            self.error(Code::ConflictingKeys, span, path, message, help);
-        }
+    let algorithm = algorithm(reader, fields);
+    if algorithm.is_some_and(|(one, _)| one.options().contains(&AlgorithmOption::Slots)) {
+        let message = "an overlay cannot make a limit of requests in flight";
+        let help = "use another algorithm; requests in flight need a rule of their own";
+        reader.error(Code::ConflictingKeys, fields.at("algorithm"), message, help);
     }
 }

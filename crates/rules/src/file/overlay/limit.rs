@@ -5,166 +5,143 @@
 
 use std::rc::Rc;
 
-use crate::file::code::Code;
-use crate::file::diagnostic::Diagnostic;
-use crate::file::field_path::FieldPath;
-use crate::file::loader::Loader;
 use crate::file::overlay::entry::Entry;
-use crate::file::rate_limit::algorithms_that_reserve;
+use crate::file::rate_limit::{algorithms_that_reserve, allowance};
+use crate::file::{Code, Diagnostic, Reader};
 use crate::yaml::Node;
 use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, ReserveAmount, Rule};
 
 /// The fields of a limit, by name.
 type LimitFields = Vec<(&'static str, Rc<Node>)>;
 
-// === impl Loader ===
-
-impl Loader<'_> {
-    /// The rule with what the entry sets; none when they do not fit together.
-    pub(super) fn overlaid(
-        &mut self,
-        entry: &Entry<'_>,
-        path: &FieldPath<'_>,
-        rule: &Rule,
-    ) -> Option<Rule> {
-        let mut overlaid = rule.clone();
-        if let Allowance::Limited { limit, algorithm } = rule.allowance
-            && entry.changes_the_limit()
-        {
-            overlaid.allowance = self.overlaid_limit(entry, path, rule, (&limit, algorithm))?;
-        }
-        if let Some(reserve) = &entry.reserve {
-            overlaid.reserve = Some(reserve.clone());
-            overlaid.holder_key.clone_from(&reserve.key);
-        }
-        if overlaid.reserve != rule.reserve || overlaid.allowance != rule.allowance {
-            self.fit_reserve(entry, path, &mut overlaid)?;
-        }
-        if let Some(shadow_mode) = entry.shadow_mode {
-            overlaid.shadow_mode = shadow_mode;
-        }
-        if let Some(name) = entry.name {
-            name.clone_into(&mut overlaid.name);
-        }
-        if entry.over_limit.is_some() {
-            overlaid.over_limit.clone_from(&entry.over_limit);
-        }
-        if entry.candidate.is_some() {
-            overlaid.candidate.clone_from(&entry.candidate);
-        }
-        Some(overlaid)
+/// The rule with what the entry sets; none when they do not fit together.
+pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) -> Option<Rule> {
+    let mut overlaid = rule.clone();
+    if let Allowance::Limited { limit, algorithm } = rule.allowance
+        && entry.changes_the_limit()
+    {
+        overlaid.allowance = overlaid_limit(reader, entry, rule, &limit, algorithm)?;
     }
+    if let Some(reserve) = &entry.reserve {
+        overlaid.reserve = Some(reserve.clone());
+        overlaid.holder_key.clone_from(&reserve.key);
+    }
+    if overlaid.reserve != rule.reserve || overlaid.allowance != rule.allowance {
+        fit_reserve(reader, entry, &mut overlaid)?;
+    }
+    if let Some(shadow_mode) = entry.shadow_mode {
+        overlaid.shadow_mode = shadow_mode;
+    }
+    if let Some(name) = entry.name {
+        name.clone_into(&mut overlaid.name);
+    }
+    if entry.over_limit.is_some() {
+        overlaid.over_limit.clone_from(&entry.over_limit);
+    }
+    if entry.candidate.is_some() {
+        overlaid.candidate.clone_from(&entry.candidate);
+    }
+    Some(overlaid)
+}
 
-    /// Makes the reservations of a changed limit fit it; none, and a report, when they cannot. A
-    /// learnt amount has what the limit can hold as its ceiling.
-    fn fit_reserve(
-        &mut self,
-        entry: &Entry<'_>,
-        path: &FieldPath<'_>,
-        rule: &mut Rule,
-    ) -> Option<()> {
-        let (Some(reserve), Allowance::Limited { limit, algorithm }) =
-            (&mut rule.reserve, rule.allowance)
-        else {
-            return Some(());
+/// Makes the reservations of a changed limit fit it; none, and a report, when they cannot. A learnt
+/// amount has what the limit can hold as its ceiling.
+fn fit_reserve(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut Rule) -> Option<()> {
+    let (Some(reserve), Allowance::Limited { limit, algorithm }) =
+        (&mut rule.reserve, rule.allowance)
+    else {
+        return Some(());
+    };
+    let fields = &entry.fields;
+    if !algorithm.can_reserve() {
+        let message = format!("algorithm {} has no reservations", algorithm.name());
+        let (field, label) = if fields.has("reserve") {
+            ("reserve", "set here")
+        } else {
+            ("algorithm", "the limit has `reserve`")
         };
-        if !algorithm.can_reserve() {
-            let message = format!("algorithm {} has no reservations", algorithm.name());
-            let (field, label) = match entry.fields.given("reserve") {
-                Some(_) => ("reserve", "set here"),
-                None => ("algorithm", "the limit has `reserve`"),
-            };
-            let error = Diagnostic::error(Code::ConflictingKeys, entry.span_of(field), message);
-            let error = error.label(label);
-            let help = format!("use one of {}", algorithms_that_reserve());
-            self.report(path, error.help(help));
+        let error = Diagnostic::error(Code::ConflictingKeys, fields.at(field), message);
+        let help = format!("use one of {}", algorithms_that_reserve());
+        reader.report(error.label(label).help(help));
+        return None;
+    }
+    let most = limit.burst();
+    let (field, least) = match &mut reserve.amount {
+        None => return Some(()),
+        Some(ReserveAmount::Hits(hits)) => ("amount", *hits),
+        Some(ReserveAmount::Learnt(estimate)) => {
+            estimate.ceiling = estimate.ceiling.min(most.max(estimate.floor));
+            ("floor", estimate.floor)
+        }
+    };
+    if least <= most || most == 0 {
+        return Some(());
+    }
+    let message = format!("the limit would hold {most}, and its reserve.{field} is {least}");
+    let mut named = ["burst", "requests_per_unit", "reserve"].into_iter();
+    let set = named.find(|name| fields.has(name));
+    let help = match set {
+        Some("reserve") => format!("use at most {most}"),
+        _ => format!("allow at least {least}, or 0 to refuse everything"),
+    };
+    let at = fields.at(set.unwrap_or("requests_per_unit"));
+    reader.error(Code::OutOfRange, at, message, help);
+    None
+}
+
+fn overlaid_limit(
+    reader: &mut Reader<'_>,
+    entry: &Entry<'_>,
+    rule: &Rule,
+    limit: &Limit,
+    algorithm: &'static dyn Algorithm,
+) -> Option<Allowance> {
+    let fields = &entry.fields;
+    let sets_algorithm = fields.has("algorithm");
+    let at_algorithm = fields.at("algorithm");
+    if sets_algorithm && algorithm.options().contains(&AlgorithmOption::Slots) {
+        let message = "a limit of requests in flight cannot have another algorithm";
+        let help = "exclude it by an entry that sets nothing, before this one";
+        reader.error(Code::ConflictingKeys, at_algorithm, message, help);
+        return None;
+    }
+    let mut below = fields_of(limit, algorithm, rule);
+    if sets_algorithm {
+        // They choose a variant of the algorithm that is replaced.
+        below.retain(|(name, _)| !["algorithm", "burst", "segments"].contains(name));
+    }
+    // Each says what becomes of refused hits.
+    if fields.has("charged") {
+        below.retain(|(name, _)| *name != "count_refused");
+    } else if fields.has("count_refused") {
+        below.retain(|(name, _)| *name != "charged");
+    }
+    let before = reader.error_count();
+    let changed = allowance(reader, &fields.over(&below), &mut None)?;
+    let Allowance::Limited {
+        limit: changed,
+        algorithm,
+    } = changed
+    else {
+        return Some(changed);
+    };
+    let changed = match limit.calendar() {
+        None => changed,
+        Some(calendar) if algorithm.options().contains(&AlgorithmOption::Calendar) => {
+            changed.with_calendar(calendar)
+        }
+        Some(_) => {
+            let message = format!("algorithm {} has no calendar", algorithm.name());
+            let error = Diagnostic::error(Code::ConflictingKeys, at_algorithm, message);
+            let error = error.label("the limit has calendar windows");
+            reader.report(error.help("remove `algorithm`: calendars need fixed_window"));
             return None;
         }
-        let most = limit.burst();
-        let (field, least) = match &mut reserve.amount {
-            None => return Some(()),
-            Some(ReserveAmount::Hits(hits)) => ("amount", *hits),
-            Some(ReserveAmount::Learnt(estimate)) => {
-                estimate.ceiling = estimate.ceiling.min(most.max(estimate.floor));
-                ("floor", estimate.floor)
-            }
-        };
-        if least <= most || most == 0 {
-            return Some(());
-        }
-        let message = format!("the limit would hold {most}, and its reserve.{field} is {least}");
-        let fields = ["burst", "requests_per_unit", "reserve"];
-        let set = fields
-            .into_iter()
-            .find(|name| entry.fields.given(name).is_some());
-        let span = entry.span_of(set.unwrap_or("requests_per_unit"));
-        let help = match set {
-            Some("reserve") => format!("use at most {most}"),
-            _ => format!("allow at least {least}, or 0 to refuse everything"),
-        };
-        self.error(Code::OutOfRange, span, path, message, help);
-        None
-    }
-
-    fn overlaid_limit(
-        &mut self,
-        entry: &Entry<'_>,
-        path: &FieldPath<'_>,
-        rule: &Rule,
-        (limit, algorithm): (&Limit, &'static dyn Algorithm),
-    ) -> Option<Allowance> {
-        let sets_algorithm = entry.fields.given("algorithm").is_some();
-        let has_slots = algorithm.options().contains(&AlgorithmOption::Slots);
-        if sets_algorithm && has_slots {
-            let message = "a limit of requests in flight cannot have another algorithm";
-            let span = entry.span_of("algorithm");
-            let help = "exclude it by an entry that sets nothing, before this one";
-            self.error(Code::ConflictingKeys, span, path, message, help);
-            return None;
-        }
-        let mut below = fields_of(limit, algorithm, rule);
-        if sets_algorithm {
-            // They choose a variant of the algorithm that is replaced.
-            below.retain(|(name, _)| !["algorithm", "burst", "segments"].contains(name));
-        }
-        // Each says what becomes of refused hits.
-        if entry.fields.given("charged").is_some() {
-            below.retain(|(name, _)| *name != "count_refused");
-        } else if entry.fields.given("count_refused").is_some() {
-            below.retain(|(name, _)| *name != "charged");
-        }
-        let fields = entry.fields.over(&below);
-        let before = self.error_count();
-        let allowance = self.allowance(&fields, path, &mut None)?;
-        let Allowance::Limited {
-            limit: changed,
-            algorithm,
-        } = allowance
-        else {
-            return Some(allowance);
-        };
-        let changed = match limit.calendar() {
-            None => changed,
-            Some(calendar) if algorithm.options().contains(&AlgorithmOption::Calendar) => {
-                changed.with_calendar(calendar)
-            }
-            Some(_) => {
-                let message = format!("algorithm {} has no calendar", algorithm.name());
-                let span = entry.span_of("algorithm");
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let error = error.label("the limit has calendar windows");
-                self.report(
-                    path,
-                    error.help("remove `algorithm`: calendars need fixed_window"),
-                );
-                return None;
-            }
-        };
-        (self.error_count() == before).then_some(Allowance::Limited {
-            limit: changed,
-            algorithm,
-        })
-    }
+    };
+    (reader.error_count() == before).then_some(Allowance::Limited {
+        limit: changed,
+        algorithm,
+    })
 }
 
 /// The fields by which a rules file sets this limit. A calendar is left out.

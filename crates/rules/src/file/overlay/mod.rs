@@ -21,99 +21,64 @@ mod entry;
 mod limit;
 mod raise;
 
-use self::entry::Entry;
-use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Span};
-use crate::file::field_path::FieldPath;
+pub(super) use self::apply::apply;
+use self::entry::{Entry, entry};
+use crate::file::grammar::OVERLAY;
 use crate::file::grammar_overlay;
-use crate::file::loader::{Loader, Options};
-use crate::file::reader::unfolding_budget;
-use crate::file::report::Report;
+use crate::file::{Code, FieldPath, FieldPlace, Reader, Span, unfolding_budget};
 use crate::path::Source;
 use crate::yaml::{Document, Node, YamlError};
 
 /// How many entries an overlay may have. Each limit is compared with each of them.
-pub(crate) const ENTRIES_MAX: usize = 1_000;
+const ENTRIES_MAX: usize = 1_000;
 
-/// An overlay that has been read.
-pub(super) struct Overlay<'s> {
-    /// Reads values and records the overlay's diagnostics.
-    loader: Loader<'s>,
-    entries: Vec<Entry<'s>>,
+/// Reads the entries of an overlay, after the rules files.
+pub(super) fn read<'s, 'n>(
+    reader: &mut Reader<'s>,
+    source: &'s Source,
+    document: &'n Result<Document, YamlError>,
+) -> Vec<Entry<'n>> {
+    reader.grammar = &OVERLAY;
+    let budget = unfolding_budget(&source.text);
+    reader.file(&source.name, &source.text, budget);
+    reader.recognize(document);
+    let mut entries = Vec::new();
+    match document {
+        Ok(Document { root, ignored }) => {
+            match root {
+                Some(root) => entries = read_entries(reader, root),
+                None => no_entries(reader, Span::START.into()),
+            }
+            reader.warn_ignored(*ignored);
+        }
+        Err(error) => reader.syntax_error(error),
+    }
+    entries
 }
 
-// === impl Overlay ===
-
-impl<'s> Overlay<'s> {
-    /// Reads the entries.
-    pub(super) fn read(source: &'s Source, document: &'s Result<Document, YamlError>) -> Self {
-        let mut loader = Loader::new(Options::default()).of_an_overlay();
-        let budget = unfolding_budget(&source.text);
-        loader.file(&source.name, &source.text, budget);
-        loader.recognize(document);
-        let entries = match document {
-            Ok(Document { root, ignored }) => {
-                let entries = root.as_ref().map(|root| loader.entries(root));
-                if entries.is_none() {
-                    loader.no_entries(Span::START);
-                }
-                loader.warn_ignored(*ignored);
-                entries.unwrap_or_default()
-            }
-            Err(error) => {
-                loader.syntax_error(error);
-                Vec::new()
-            }
-        };
-        Self { loader, entries }
+/// Reads the root of an overlay.
+fn read_entries<'n>(reader: &mut Reader<'_>, root: &'n Node) -> Vec<Entry<'n>> {
+    let Some(fields) = reader.fields(root, FieldPath::ROOT, &grammar_overlay::ROOT) else {
+        return Vec::new();
+    };
+    if fields.get("overlay").is_none() {
+        if !fields.is_misspelt("overlay") {
+            no_entries(reader, fields.at("overlay"));
+        }
+        return Vec::new();
     }
-
-    /// The diagnostics, in the order in which they were found.
-    pub(super) fn into_report(self) -> Report {
-        self.loader.into_report()
+    let items = reader.items(&fields, "overlay", "- domain: NAME");
+    if items.len() > ENTRIES_MAX {
+        let message = format!("an overlay has more than {ENTRIES_MAX} entries");
+        let help = "use patterns, or fewer entries";
+        reader.error(Code::TooLarge, fields.at_key("overlay"), message, help);
+        return Vec::new();
     }
+    let entries = items.into_iter().map(|item| entry(reader, item));
+    entries.flatten().collect()
 }
 
-// === impl Loader ===
-
-impl Loader<'_> {
-    /// Reads the root of an overlay.
-    fn entries<'n>(&mut self, root: &'n Node) -> Vec<Entry<'n>> {
-        let path = FieldPath::ROOT;
-        let Some(fields) = self.fields(root, &path, &grammar_overlay::ROOT) else {
-            return Vec::new();
-        };
-        if fields.get("overlay").is_none() {
-            if !fields.is_misspelt("overlay") {
-                self.no_entries(fields.span);
-            }
-            return Vec::new();
-        }
-        let items = self.items(&fields, &path, "overlay", "- domain: NAME");
-        if items.len() > ENTRIES_MAX {
-            let message = format!("an overlay has more than {ENTRIES_MAX} entries");
-            let help = "use patterns, or fewer entries";
-            self.error(
-                Code::TooLarge,
-                fields.key_span("overlay"),
-                &path,
-                message,
-                help,
-            );
-            return Vec::new();
-        }
-        let mut entries = Vec::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("overlay", position);
-            entries.extend(self.entry(item, &path, position));
-        }
-        entries
-    }
-
-    fn no_entries(&mut self, at: Span) {
-        let message = "an overlay without entries";
-        let error = Diagnostic::error(Code::MissingKey, at, message);
-        let help = "add `overlay`, a list of `- domain: NAME` with what is set there";
-        self.report(&FieldPath::ROOT, error.help(help));
-    }
+fn no_entries(reader: &mut Reader<'_>, at: FieldPlace) {
+    let help = "add `overlay`, a list of `- domain: NAME` with what is set there";
+    reader.error(Code::MissingKey, at, "an overlay without entries", help);
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::excerpt::excerpt;
 use crate::file::overlay::entry::Entry;
+use crate::file::rate_limit::limited;
 use tollgate_limiter::algorithm::{can_admit_more, count_refused};
-use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, OnStoreFailure, Rule};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Limit, OnStoreFailure, Rule};
 
 /// A field of an entry that lets more pass, and why.
 pub(super) type Raise = (&'static str, String);
@@ -26,19 +27,12 @@ pub(super) type ReplacedNames = HashSet<(Arc<str>, String)>;
 /// What lets more pass in a rule after an entry was applied.
 pub(super) fn raises_of_rule(
     entry: &Entry<'_>,
-    (before, after): (&Rule, &Rule),
+    before: &Rule,
+    after: &Rule,
     replaced: &ReplacedNames,
 ) -> Vec<Raise> {
     let mut raises = Vec::new();
-    if let (
-        Allowance::Limited { limit, algorithm },
-        Allowance::Limited {
-            limit: new_limit,
-            algorithm: new_algorithm,
-        },
-    ) = (&before.allowance, &after.allowance)
-    {
-        let (old, new) = ((*algorithm, limit), (*new_algorithm, new_limit));
+    if let (Some(old), Some(new)) = (limited(&before.allowance), limited(&after.allowance)) {
         raises.extend(raise_of_limit(entry, old, new));
     }
     if after.shadow_mode && !before.shadow_mode {
@@ -62,8 +56,8 @@ pub(super) fn raises_of_rule(
 
 fn raise_of_limit(
     entry: &Entry<'_>,
-    (old_algorithm, old): (&'static dyn Algorithm, &Limit),
-    (algorithm, new): (&'static dyn Algorithm, &Limit),
+    (old, old_algorithm): (&Limit, &'static dyn Algorithm),
+    (new, algorithm): (&Limit, &'static dyn Algorithm),
 ) -> Option<Raise> {
     let (requests, old_requests) = (new.requests_per_unit(), old.requests_per_unit());
     if requests > old_requests {
@@ -76,7 +70,7 @@ fn raise_of_limit(
     if has_slots || !can_admit_more((algorithm, new), (old_algorithm, old)) {
         return None;
     }
-    let given = |name| entry.fields.given(name).is_some();
+    let given = |name| entry.fields.has(name);
     let had_burst = old_algorithm.options().contains(&AlgorithmOption::Burst);
     let burst = new.burst();
     Some(if given("burst") && had_burst && burst > old.burst() {
@@ -105,31 +99,21 @@ fn raise_of_limit(
 /// another algorithm counts, too: hits that are charged after the work would be lost.
 pub(super) fn raise_of_count_refused(
     entry: &Entry<'_>,
-    (before, after): (&Rule, &Rule),
+    before: &Rule,
+    after: &Rule,
 ) -> Option<Raise> {
-    let (
-        Allowance::Limited {
-            limit: old,
-            algorithm: old_algorithm,
-        },
-        Allowance::Limited {
-            limit: new,
-            algorithm,
-        },
-    ) = (&before.allowance, &after.allowance)
-    else {
-        return None;
-    };
+    let (old, old_algorithm) = limited(&before.allowance)?;
+    let (new, algorithm) = limited(&after.allowance)?;
     let (old, new) = (
-        count_refused(*old_algorithm, old),
-        count_refused(*algorithm, new),
+        count_refused(old_algorithm, old),
+        count_refused(algorithm, new),
     );
     if !new.is_weaker_than(old) {
         return None;
     }
     let ((old_field, old_value), (field, value)) = (old.field(), new.field());
     let mut fields = ["count_refused", "charged", "algorithm"].into_iter();
-    let set = fields.find(|name| entry.fields.given(name).is_some());
+    let set = fields.find(|name| entry.fields.has(name));
     Some(match set {
         Some("algorithm") => {
             let name = algorithm.name();

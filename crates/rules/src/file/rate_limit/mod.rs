@@ -1,318 +1,288 @@
-//! The fields `rate_limit` and `rate_limits`: how many, in how long, counted how, and which rules a
-//! limit replaces.
+//! The fields `rate_limit` and `rate_limits`: what all limits have, and what those of one
+//! descriptor have together.
 //!
-//! This file reads what all limits have; `algorithm` chooses how one is counted, `window` and
-//! `concurrency` read the rest of that, and `reserve` how requests pay.
+//! `allowance` reads how many in how long, counted how, and `reserve` how requests pay.
 //!
 //! What it deliberately does not do: know the position in the tree (`descriptor`).
 
-mod algorithm;
-mod concurrency;
+mod allowance;
 mod reserve;
-mod window;
 
 use crate::excerpt::excerpt;
-use crate::file::code::Code;
-use crate::file::diagnostic::{Diagnostic, Span};
-use crate::file::field_path::FieldPath;
-use crate::file::fields::Fields;
 use crate::file::grammar_limit;
 use crate::file::loader::Loader;
-use crate::yaml::{Content, Node};
-use tollgate_limiter::{AlgorithmOption, Allowance, Candidate, Limit, Rule, Unit};
+use crate::file::{Code, Diagnostic, FieldPlace, Fields, Item, Reader, Span};
+use crate::yaml::Content;
+use tollgate_limiter::{Allowance, Candidate, Limit, Rule};
 
-pub(super) use self::reserve::algorithms_that_reserve;
+pub(super) use self::allowance::{algorithm, allowance, charged, count_refused, limited, segments};
+use self::reserve::payment;
+pub(super) use self::reserve::{algorithms_that_reserve, reserve};
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
 
-// === impl Loader ===
+/// The only algorithm that a proxy is assigned.
+const RLQS_ALGORITHM: &str = "token_bucket";
 
-impl Loader<'_> {
-    /// The rules of a descriptor's `rate_limit` or `rate_limits`, made from `rule`. Empty when
-    /// there are none, or when one is invalid.
-    pub(crate) fn rate_limits(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        rule: &Rule,
-    ) -> Vec<Rule> {
-        let example = "rate_limits: [{unit: second, requests_per_unit: 10}, …]";
-        let items = self.items(fields, path, "rate_limits", example);
-        if let Some(one) = fields.given("rate_limit") {
-            if fields.given("rate_limits").is_some() {
-                let message = "'rate_limit' and 'rate_limits' on one descriptor";
-                let span = fields.key_span("rate_limits");
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let first = fields.key_span("rate_limit");
-                let error = error.related(first, "`rate_limit` is set here");
-                self.report(path, error.help("put all limits into `rate_limits`"));
-            }
-            if matches!(one.content, Content::Sequence(_)) {
-                let error =
-                    Diagnostic::error(Code::WrongType, one.span, "cannot read a list as a mapping");
-                let error = error.label("found a list");
-                let help = "rename `rate_limit` to `rate_limits`, which holds several limits";
-                let error = error.help(help);
-                let key = fields.key_span("rate_limit");
-                self.type_error(&path.field("rate_limit"), error.edit(key, "rate_limits"));
-                return Vec::new();
-            }
-            let rule = self.rate_limit(one, &path.field("rate_limit"), rule.clone());
-            return rule.into_iter().map(|(rule, _)| rule).collect();
+/// Fields of a limit with `rlqs` that no proxy can obey.
+const WITHOUT_EFFECT_IN_RLQS: [&str; 10] = [
+    "burst",
+    "refill",
+    "calendar",
+    "count_refused",
+    "charged",
+    "reserve",
+    "cost",
+    "budget",
+    "replaces",
+    "candidate",
+];
+
+/// Where a limit was written, and the names that it replaces.
+struct LimitPlaces<'n> {
+    item: Item<'n>,
+    replaces: Vec<Span>,
+}
+
+/// The rules of a descriptor's `rate_limit` or `rate_limits`, made from `rule`. Empty when there
+/// are none, or when one is invalid.
+pub(super) fn rate_limits(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &Rule) -> Vec<Rule> {
+    let reader = &mut loader.reader;
+    let example = "rate_limits: [{unit: second, requests_per_unit: 10}, …]";
+    let items = reader.items(fields, "rate_limits", example);
+    if let Some(node) = fields.given("rate_limit") {
+        if fields.has("rate_limits") {
+            let message = "'rate_limit' and 'rate_limits' on one descriptor";
+            let at = fields.at_key("rate_limits");
+            let error = Diagnostic::error(Code::ConflictingKeys, at, message);
+            let first = fields.key_span("rate_limit");
+            let error = error.related(first, "`rate_limit` is set here");
+            reader.report(error.help("put all limits into `rate_limits`"));
         }
-        if items.len() > LIMITS_MAX {
-            let message = format!("more than {LIMITS_MAX} limits on one descriptor");
-            let span = fields.key_span("rate_limits");
-            self.error(Code::TooLarge, span, path, message, "use fewer limits");
+        let path = fields.path.field("rate_limit");
+        if matches!(node.content, Content::Sequence(_)) {
+            let message = "cannot read a list as a mapping";
+            let error = Diagnostic::error(Code::WrongType, path.at(node.span), message);
+            let help = "rename `rate_limit` to `rate_limits`, which holds several limits";
+            let error = error.label("found a list").help(help);
+            reader.type_error(error.edit(fields.key_span("rate_limit"), "rate_limits"));
             return Vec::new();
         }
-        let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
-        // For each rule its position in the list, and the positions of the names that it replaces.
-        let mut places = Vec::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("rate_limits", position);
-            let Some((rule, replaces_at)) = self.rate_limit(item, &path, rule.clone()) else {
-                continue;
-            };
-            if rule.allowance == Allowance::Unlimited && items.len() > 1 {
-                let message = "an unlimited limit beside other limits";
-                let help = "remove it, or the other limits";
-                self.error(Code::ConflictingKeys, item.span, &path, message, help);
-            }
-            if let Some(index) = rules.iter().position(|other| same_bucket(other, &rule)) {
-                let (message, help) = shared_bucket_words(&rule);
-                let error = Diagnostic::error(Code::Duplicate, item.span, message);
-                let place: Option<&(usize, Vec<Span>)> = places.get(index);
-                let first = place.and_then(|(position, _)| items.get(*position));
-                let error = match first {
-                    Some(first) => error.related(first.span, "first defined here"),
-                    None => error,
-                };
-                self.report(&path, error.help(help));
-            }
-            let keys = rules.iter().filter_map(holder_key);
-            self.one_holder_key(holder_key(&rule), keys, (item.span, &path));
-            self.candidate_beside(&rules, &rule, (item, &path));
-            rules.push(rule);
-            places.push((position, replaces_at));
-        }
-        // The limits of one descriptor always match together: a limit that one of them replaces
-        // would never be counted.
-        for (rule, (position, replaces_at)) in rules.iter().zip(places) {
-            let path = path.item("rate_limits", position);
-            for (entry, (name, at)) in rule.replaces.iter().zip(replaces_at).enumerate() {
-                if rules.iter().any(|other| other.name == *name) {
-                    self.replaces_itself(at, &path.item("replaces", entry));
-                }
-            }
-        }
-        rules
+        let read = rate_limit(loader, &Item { node, path }, rule.clone());
+        return read.into_iter().map(|(rule, _)| rule).collect();
     }
-
-    /// Reports a key of a last entry that differs from those of the limits before it.
-    fn one_holder_key<'k>(
-        &mut self,
-        key: Option<HolderKey<'_>>,
-        mut others: impl Iterator<Item = HolderKey<'k>>,
-        (span, path): (Span, &FieldPath<'_>),
-    ) {
-        let Some((field, key)) = key else {
-            return;
+    if items.len() > LIMITS_MAX {
+        let message = format!("more than {LIMITS_MAX} limits on one descriptor");
+        let at = fields.at_key("rate_limits");
+        let help = "use fewer limits";
+        reader.error(Code::TooLarge, at, message, help);
+        return Vec::new();
+    }
+    let is_one_of_several = items.len() > 1;
+    let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
+    let mut places: Vec<LimitPlaces<'_>> = Vec::with_capacity(items.len());
+    for item in items {
+        let Some((rule, replaces)) = rate_limit(loader, &item, rule.clone()) else {
+            continue;
         };
-        if let Some((other_field, other)) = others.find(|(_, other)| *other != key) {
-            let message = format!(
-                "{field} '{}' beside {other_field} '{}' on one descriptor",
-                excerpt(key),
-                excerpt(other)
-            );
-            let help = format!("use the same {field} in all limits of a descriptor");
-            self.error(Code::ConflictingKeys, span, path, message, help);
+        let reader = &mut loader.reader;
+        if rule.allowance == Allowance::Unlimited && is_one_of_several {
+            let message = "an unlimited limit beside other limits";
+            let help = "remove it, or the other limits";
+            reader.error(Code::ConflictingKeys, item.at(), message, help);
         }
-    }
-
-    /// Reports a candidate that cannot be tried beside those of the limits before it.
-    fn candidate_beside(
-        &mut self,
-        rules: &[Rule],
-        rule: &Rule,
-        (item, path): (&Node, &FieldPath<'_>),
-    ) {
-        let Some(candidate) = &rule.candidate else {
-            return;
-        };
-        let of = |other: &Rule| Some((other.candidate.as_deref()?.clone(), other.name.clone()));
-        let others: Vec<(Candidate, String)> = rules.iter().filter_map(of).collect();
-        let path = path.field("candidate");
-        if others.iter().any(|(other, name)| {
-            share_bucket(&other.allowance, &candidate.allowance) && *name == rule.name
-        }) {
-            let message =
-                "two candidates with the same algorithm, window and name would share one bucket";
-            let help = "remove one of them, or give one another window or its limit a `name`";
-            self.error(Code::Duplicate, item.span, &path, message, help);
+        if let Some(index) = rules.iter().position(|other| same_bucket(other, &rule)) {
+            let first = places.get(index).map(|other| other.item.node.span);
+            shared_bucket(reader, &rule, item.at(), first);
         }
-        let key = |candidate: &Candidate| candidate.holder_key.clone();
-        let others: Vec<String> = others.iter().filter_map(|(other, _)| key(other)).collect();
-        let own = key(candidate);
-        let own = own.as_deref().map(|own| ("holder_key", own));
-        let others = others.iter().map(|other| ("holder_key", other.as_str()));
-        self.one_holder_key(own, others, (item.span, &path));
+        check_beside(reader, &rules, &rule, &item);
+        rules.push(rule);
+        places.push(LimitPlaces { item, replaces });
     }
-
-    /// Reads one limit: the rule, and the positions of the names that it replaces.
-    fn rate_limit(
-        &mut self,
-        node: &Node,
-        path: &FieldPath<'_>,
-        mut rule: Rule,
-    ) -> Option<(Rule, Vec<Span>)> {
-        let fields = self.fields(node, path, &grammar_limit::LIMIT)?;
-        let errors_before = self.error_count();
-        let allowance = self.allowance(&fields, path, &mut rule.holder_key);
-        let name = self.text(&fields, path, "name");
-        self.check_length(name, fields.span_of("name"), path);
-        name.clone_into(&mut rule.name);
-        let replaces = self.replaces(&fields, path, name);
-        let (replaces, replaces_at) = replaces.into_iter().unzip();
-        rule.replaces = replaces;
-        rule.candidate = self.candidate(&fields, path);
-        self.payment(&fields, path, (allowance.as_ref(), &mut rule));
-        if rule.budget.is_some() {
-            self.budgets
-                .push(self.limit_field(fields.span_of("budget")));
-        }
-        rule.rlqs = self.rlqs(&fields, path, allowance.as_ref());
-        rule.allowance = allowance?;
-        (self.error_count() == errors_before).then_some((rule, replaces_at))
-    }
-
-    /// The limit that is tried beside this one.
-    pub(super) fn candidate(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) -> Option<Box<Candidate>> {
-        let node = fields.given("candidate")?;
-        let path = path.field("candidate");
-        let fields = self.fields(node, &path, &grammar_limit::CANDIDATE)?;
-        let mut holder_key = None;
-        let allowance = self.allowance(&fields, &path, &mut holder_key)?;
-        Some(Box::new(Candidate {
-            allowance,
-            holder_key,
-        }))
-    }
-
-    /// What a limit allows, and the key of its holders.
-    pub(super) fn allowance(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        holder_key: &mut Option<String>,
-    ) -> Option<Allowance> {
-        let unlimited = self.boolean(fields, path, "unlimited");
-        let unit_text = self.text(fields, path, "unit");
-        if unlimited {
-            return self.unlimited(fields, path, unit_text);
-        }
-        match self.algorithm(fields, path) {
-            Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
-                self.concurrency_limit(fields, path, algorithm, holder_key)
-            }
-            // It may be a misspelt algorithm without units.
-            None if unit_text.is_empty() => self.window_limit(fields, path, None, None),
-            algorithm => {
-                let unit = self.unit(fields, path, unit_text);
-                let fitting = algorithm.filter(|(_, fits)| *fits);
-                self.window_limit(fields, path, unit, fitting.map(|(algorithm, _)| algorithm))
+    // The limits of one descriptor always match together: a limit that one of them replaces would
+    // never be counted.
+    for (rule, places) in rules.iter().zip(&places) {
+        let replaced = rule.replaces.iter().zip(&places.replaces);
+        for (entry, (name, at)) in replaced.enumerate() {
+            if rules.iter().any(|other| other.name == *name) {
+                let path = places.item.path.item("replaces", entry);
+                replaces_itself(&mut loader.reader, path.at(*at));
             }
         }
     }
+    rules
+}
 
-    /// With `unlimited` a number of requests is ignored, as by the reference, but must be one.
-    /// Fields of tollgate are rejected.
-    fn unlimited(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        unit: &str,
-    ) -> Option<Allowance> {
-        if Unit::from_name(unit).is_some() {
-            let message = "should not specify rate limit unit when unlimited";
-            let error = Diagnostic::error(Code::ConflictingKeys, fields.span_of("unit"), message);
-            let error = error.related(fields.span_of("unlimited"), "unlimited");
-            self.report(path, error.help("remove `unit`, or remove `unlimited`"));
-            return None;
-        }
-        self.integer(fields, path, "requests_per_unit");
-        self.warn_unused_beside_unlimited(fields, path);
-        let ours = [
-            "unit_multiplier",
-            "algorithm",
-            "reserve",
-            "cost",
-            "budget",
-            "rlqs",
-        ];
-        for name in ours
-            .into_iter()
-            .chain(grammar_limit::choices().map(|(name, _)| name))
-        {
-            if fields.given(name).is_some() {
-                let message = format!("'{name}' has no effect beside unlimited");
-                let span = fields.key_span(name);
-                let error = Diagnostic::error(Code::ConflictingKeys, span, message);
-                let error = error.related(fields.span_of("unlimited"), "unlimited");
-                self.report(path, error.help(format!("remove `{name}`, or `unlimited`")));
-            }
-        }
-        Some(Allowance::Unlimited)
+/// Reports a limit that would share a bucket with one before it on one descriptor.
+fn shared_bucket(reader: &mut Reader<'_>, rule: &Rule, at: FieldPlace, first: Option<Span>) {
+    let (message, help) = if rule.budget.is_some() {
+        let message = "two limits of one descriptor draw on one budget";
+        (message, "remove one of them, or name another budget")
+    } else {
+        (
+            "two limits with the same algorithm, window and name would share one bucket",
+            "remove one of them, or give one another window or a `name`",
+        )
+    };
+    let error = Diagnostic::error(Code::Duplicate, at, message);
+    let error = match first {
+        Some(first) => error.related(first, "first defined here"),
+        None => error,
+    };
+    reader.report(error.help(help));
+}
+
+/// Reports a limit whose keys or candidate cannot be beside those before it on one descriptor.
+fn check_beside(reader: &mut Reader<'_>, rules: &[Rule], rule: &Rule, item: &Item<'_>) {
+    let keys = rules.iter().filter_map(holder_key);
+    one_holder_key(reader, holder_key(rule), keys, item.at());
+    let Some(candidate) = &rule.candidate else {
+        return;
+    };
+    let at = item.path.field("candidate").at(item.node.span);
+    let others = || {
+        let rules = rules.iter();
+        rules.filter_map(|other| Some((other.candidate.as_deref()?, &other.name)))
+    };
+    if others().any(|(other, name)| {
+        share_bucket(&other.allowance, &candidate.allowance) && *name == rule.name
+    }) {
+        let message =
+            "two candidates with the same algorithm, window and name would share one bucket";
+        let help = "remove one of them, or give one another window or its limit a `name`";
+        reader.error(Code::Duplicate, at.clone(), message, help);
     }
+    let key = |candidate: &'_ Candidate| Some(("holder_key", candidate.holder_key.clone()?));
+    let keys = others().filter_map(|(other, _)| key(other));
+    one_holder_key(reader, key(candidate), keys, at);
+}
 
-    /// The names of the rules that it replaces, and their positions.
-    fn replaces(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        own_name: &str,
-    ) -> Vec<(String, Span)> {
-        let items = self.items(fields, path, "replaces", "replaces: [{name: OTHER}]");
-        let mut names = Vec::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("replaces", position);
-            let Some(fields) = self.fields(item, &path, &grammar_limit::REPLACED) else {
-                continue;
-            };
-            let name = self.text(&fields, &path, "name");
-            if name.is_empty() {
-                if fields.is_misspelt("name") {
-                    continue;
-                }
-                let message = "should not have an empty replaces entry";
-                let help = "name the rule to replace, or remove the entry";
-                self.error(Code::InvalidReplaces, item.span, &path, message, help);
-            } else if name == own_name {
-                self.replaces_itself(item.span, &path);
-            } else if self.check_length(name, item.span, &path) {
-                self.replaced_names.push(self.limit_field(item.span));
-                names.push((name.to_owned(), item.span));
-            }
-        }
-        names
-    }
-
-    fn replaces_itself(&mut self, at: Span, path: &FieldPath<'_>) {
-        let message = "replaces should not contain name of same descriptor";
-        let help = "remove the entry: a rule cannot replace itself";
-        self.error(Code::InvalidReplaces, at, path, message, help);
+/// Reports a key of a last entry that differs from those of the limits before it.
+fn one_holder_key<K: AsRef<str> + PartialEq>(
+    reader: &mut Reader<'_>,
+    key: Option<(&str, K)>,
+    mut others: impl Iterator<Item = (&'static str, K)>,
+    at: FieldPlace,
+) {
+    let Some((field, key)) = key else {
+        return;
+    };
+    if let Some((other_field, other)) = others.find(|(_, other)| *other != key) {
+        let message = format!(
+            "{field} '{}' beside {other_field} '{}' on one descriptor",
+            excerpt(key.as_ref()),
+            excerpt(other.as_ref())
+        );
+        let help = format!("use the same {field} in all limits of a descriptor");
+        reader.error(Code::ConflictingKeys, at, message, help);
     }
 }
 
-/// The key of the last entry of a rule's descriptors, after the field that sets it.
-type HolderKey<'r> = (&'static str, &'r str);
+/// Reads one limit: the rule, and the places of the names that it replaces.
+fn rate_limit(
+    loader: &mut Loader<'_>,
+    item: &Item<'_>,
+    mut rule: Rule,
+) -> Option<(Rule, Vec<Span>)> {
+    let reader = &mut loader.reader;
+    let path = item.path.clone();
+    let fields = &reader.fields(item.node, path, &grammar_limit::LIMIT)?;
+    let errors_before = reader.error_count();
+    let allowance = allowance(reader, fields, &mut rule.holder_key);
+    let name = reader.text(fields, "name");
+    reader.check_length(name, fields.at("name"));
+    name.clone_into(&mut rule.name);
+    let replaces_at = replaces(loader, fields, &mut rule);
+    let reader = &mut loader.reader;
+    rule.candidate = candidate(reader, fields);
+    payment(reader, fields, allowance.as_ref(), &mut rule);
+    rule.rlqs = rlqs(reader, fields, allowance.as_ref());
+    if rule.budget.is_some() {
+        let at = loader.limit_field(fields.span_of("budget"));
+        loader.budgets.push(at);
+    }
+    if rule.rlqs {
+        let at = loader.limit_field(fields.span_of("rlqs"));
+        loader.quotas.push(at);
+    }
+    rule.allowance = allowance?;
+    (loader.reader.error_count() == errors_before).then_some((rule, replaces_at))
+}
 
-fn holder_key(rule: &Rule) -> Option<HolderKey<'_>> {
+/// The limit that is tried beside this one.
+pub(super) fn candidate(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Box<Candidate>> {
+    let fields = reader.inner(fields, "candidate", &grammar_limit::CANDIDATE)?;
+    let mut holder_key = None;
+    let allowance = allowance(reader, &fields, &mut holder_key)?;
+    Some(Box::new(Candidate {
+        allowance,
+        holder_key,
+    }))
+}
+
+/// Whether a limit is apportioned over proxies.
+fn rlqs(reader: &mut Reader<'_>, fields: &Fields<'_>, allowance: Option<&Allowance>) -> bool {
+    if !reader.boolean(fields, "rlqs") {
+        return false;
+    }
+    for name in WITHOUT_EFFECT_IN_RLQS {
+        if fields.has(name) {
+            let message = format!("'{name}' beside rlqs, which no proxy can obey");
+            let error = Diagnostic::error(Code::ConflictingKeys, fields.at_key(name), message);
+            let span = fields.span_of("rlqs");
+            let error = error.related(span, "the limit is apportioned over proxies");
+            reader.report(error.help(format!("remove `{name}`, or `rlqs`")));
+        }
+    }
+    // What is unlimited or invalid has been reported.
+    if let Some((_, algorithm)) = allowance.and_then(limited)
+        && algorithm.name() != RLQS_ALGORITHM
+    {
+        let message = format!("rlqs with the algorithm {}", algorithm.name());
+        let help = "write `algorithm: token_bucket`, which a proxy can enforce alone";
+        reader.error(Code::ConflictingKeys, fields.at("rlqs"), message, help);
+    }
+    true
+}
+
+/// Reads the names of the rules that a rule replaces, and gives their places.
+fn replaces(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &mut Rule) -> Vec<Span> {
+    let example = "replaces: [{name: OTHER}]";
+    let items = loader.reader.items(fields, "replaces", example);
+    let mut places = Vec::with_capacity(items.len());
+    for item in items {
+        let (reader, at) = (&mut loader.reader, item.at());
+        let Some(fields) = reader.fields(item.node, item.path, &grammar_limit::REPLACED) else {
+            continue;
+        };
+        let name = reader.text(&fields, "name");
+        if name.is_empty() {
+            if !fields.is_misspelt("name") {
+                let message = "should not have an empty replaces entry";
+                let help = "name the rule to replace, or remove the entry";
+                reader.error(Code::InvalidReplaces, at, message, help);
+            }
+        } else if name == rule.name {
+            replaces_itself(reader, at);
+        } else if reader.check_length(name, at.clone()) {
+            let origin = loader.limit_field(at.span);
+            loader.replaced_names.push(origin);
+            rule.replaces.push(name.to_owned());
+            places.push(at.span);
+        }
+    }
+    places
+}
+
+fn replaces_itself(reader: &mut Reader<'_>, at: FieldPlace) {
+    let message = "replaces should not contain name of same descriptor";
+    let help = "remove the entry: a rule cannot replace itself";
+    reader.error(Code::InvalidReplaces, at, message, help);
+}
+
+/// The key of the last entry of a rule's descriptors, after the field that sets it.
+fn holder_key(rule: &Rule) -> Option<(&'static str, &str)> {
     let field = match &rule.reserve {
         Some(_) => "reserve.key",
         None => "holder_key",
@@ -329,31 +299,12 @@ pub(super) fn same_bucket(one: &Rule, other: &Rule) -> bool {
     }
 }
 
-/// What is wrong with a limit that would share a bucket on one descriptor, and what to do.
-fn shared_bucket_words(rule: &Rule) -> (&'static str, &'static str) {
-    if rule.budget.is_some() {
-        let message = "two limits of one descriptor draw on one budget";
-        (message, "remove one of them, or name another budget")
-    } else {
-        let message = "two limits with the same algorithm, window and name would share one bucket";
-        let help = "remove one of them, or give one another window or a `name`";
-        (message, help)
-    }
-}
-
 /// Whether two limits would share a bucket if they had one name.
 pub(super) fn share_bucket(one: &Allowance, other: &Allowance) -> bool {
-    match (one, other) {
-        (
-            Allowance::Limited { limit, algorithm },
-            Allowance::Limited {
-                limit: other_limit,
-                algorithm: other_algorithm,
-            },
-        ) => {
-            let window = |limit: &Limit| (limit.unit().map(|_| limit.window()), limit.calendar());
-            algorithm == other_algorithm && window(limit) == window(other_limit)
-        }
-        _ => false,
-    }
+    let window = |limit: &Limit| (limit.unit().map(|_| limit.window()), limit.calendar());
+    let (Some((limit, algorithm)), Some((other, other_algorithm))) = (limited(one), limited(other))
+    else {
+        return false;
+    };
+    algorithm == other_algorithm && window(limit) == window(other)
 }
