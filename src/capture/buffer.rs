@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use super::locks::lock;
 use super::session::{FullBuffer, Session};
+use crate::per_thread::lock;
 
 /// No request is in flight.
 pub(super) const IDLE: u64 = u64::MAX;

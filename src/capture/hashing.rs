@@ -2,9 +2,10 @@
 //! the threads that decide.
 
 use super::compared::ComparedKeys;
-use super::item::{CALL, REQUEST, RESET, begin_item, put_bytes};
-use super::walk::{Field, Value, fields, items};
+use super::item::{CALL, REQUEST, RESET, put_bytes, put_item, put_message};
+use super::walk::{Field, fields, items};
 use crate::value_hash::ShownValues;
+use tollgate_wire::fields::Value;
 
 /// The field with the encoded request, in requests and in resets.
 const MESSAGE: u32 = 3;
@@ -27,112 +28,95 @@ pub fn hash_values<'k>(
     compared: impl Fn(i64) -> Option<&'k ComparedKeys>,
 ) -> Vec<u8> {
     let mut hashed = Vec::with_capacity(buffer.len());
-    let mut body = Vec::new();
     for item in items(buffer) {
         if ![REQUEST, RESET, CALL].contains(&item.field) {
             hashed.extend_from_slice(item.whole);
             continue;
         }
         let generation = fields(item.body).find_map(|field| match field.value {
-            Value::Number(generation) if field.number == GENERATION => Some(generation),
+            Value::Varint(generation) if field.number == GENERATION => Some(generation),
             _ => None,
         });
         let generation = generation.unwrap_or_default().cast_signed();
-        let keys = compared(generation);
-        body.clear();
-        for field in fields(item.body) {
-            match field.value {
-                Value::Bytes(message) if field.number == MESSAGE => {
-                    put_bytes(MESSAGE, &hash_message(message, values, keys), &mut body);
+        let messages = MessageHasher {
+            values,
+            keys: compared(generation),
+        };
+        put_item(item.field, &mut hashed, |into| {
+            for field in fields(item.body) {
+                match field.value {
+                    Value::Bytes(message) if field.number == MESSAGE => {
+                        put_message(MESSAGE, into, |into| messages.request(message, into));
+                    }
+                    Value::Bytes(asked) if field.number == ASKED => {
+                        put_message(ASKED, into, |into| messages.call(asked, into));
+                    }
+                    _ => into.extend_from_slice(field.whole),
                 }
-                Value::Bytes(asked) if field.number == ASKED => {
-                    put_bytes(ASKED, &hash_id(asked, values), &mut body);
-                }
-                _ => body.extend_from_slice(field.whole),
             }
-        }
-        begin_item(item.field, body.len(), &mut hashed);
-        hashed.extend_from_slice(&body);
+        });
     }
     hashed
 }
 
-/// What a call asks, with the hash of the id: no rule compares one. An id in a descriptor has the
-/// same hash.
-fn hash_id(asked: &[u8], values: &ShownValues) -> Vec<u8> {
-    let mut hashed = Vec::with_capacity(asked.len());
-    for field in fields(asked) {
-        match field.bytes_of(RESERVATION) {
-            None => hashed.extend_from_slice(field.whole),
-            Some(id) => put_bytes(RESERVATION, values.hashed(id).as_bytes(), &mut hashed),
-        }
-    }
-    hashed
+/// Writes messages with hashes in place of values.
+struct MessageHasher<'a> {
+    values: &'a ShownValues,
+    keys: Option<&'a ComparedKeys>,
 }
 
-/// A `RateLimitRequest` with hashes.
-fn hash_message(message: &[u8], values: &ShownValues, keys: Option<&ComparedKeys>) -> Vec<u8> {
-    let domain = fields(message).find_map(|field| field.bytes_of(1));
-    let domain = domain.unwrap_or_default();
-    let mut hashed = Vec::with_capacity(message.len());
-    for field in fields(message) {
-        match field.bytes_of(2) {
-            None => hashed.extend_from_slice(field.whole),
-            Some(descriptor) => {
-                let descriptor = hash_descriptor(descriptor, domain, values, keys);
-                put_message(2, &descriptor, &mut hashed);
+// === impl MessageHasher ===
+
+impl MessageHasher<'_> {
+    /// What a call asks, with the hash of the id: no rule compares one. An id in a descriptor has
+    /// the same hash.
+    fn call(&self, asked: &[u8], into: &mut Vec<u8>) {
+        for field in fields(asked) {
+            match field.bytes_of(RESERVATION) {
+                None => into.extend_from_slice(field.whole),
+                Some(id) => put_bytes(RESERVATION, self.values.hashed(id).as_bytes(), into),
             }
         }
     }
-    hashed
-}
 
-fn hash_descriptor(
-    descriptor: &[u8],
-    domain: &[u8],
-    values: &ShownValues,
-    keys: Option<&ComparedKeys>,
-) -> Vec<u8> {
-    let mut hashed = Vec::with_capacity(descriptor.len());
-    for field in fields(descriptor) {
-        match field.bytes_of(1) {
-            None => hashed.extend_from_slice(field.whole),
-            Some(entry) => put_message(1, &hash_entry(entry, domain, values, keys), &mut hashed),
+    /// A `RateLimitRequest`.
+    fn request(&self, message: &[u8], into: &mut Vec<u8>) {
+        let domain = fields(message).find_map(|field| field.bytes_of(1));
+        let domain = domain.unwrap_or_default();
+        for field in fields(message) {
+            match field.bytes_of(2) {
+                None => into.extend_from_slice(field.whole),
+                Some(descriptor) => {
+                    put_message(2, into, |into| self.descriptor(descriptor, domain, into));
+                }
+            }
         }
     }
-    hashed
-}
 
-fn hash_entry(
-    entry: &[u8],
-    domain: &[u8],
-    values: &ShownValues,
-    keys: Option<&ComparedKeys>,
-) -> Vec<u8> {
-    let last = |number| {
-        fields(entry)
-            .filter_map(|field| field.bytes_of(number))
-            .last()
-    };
-    let key = last(1).unwrap_or_default();
-    // Without a value there is nothing to hide.
-    let value = last(2).unwrap_or_default();
-    let mut hashed = Vec::with_capacity(entry.len());
-    put_bytes(1, key, &mut hashed);
-    if value.is_empty() || keys.is_some_and(|keys| keys.stays(domain, key, value)) {
-        put_bytes(2, value, &mut hashed);
-    } else {
-        put_bytes(2, values.hashed(value).as_bytes(), &mut hashed);
+    fn descriptor(&self, descriptor: &[u8], domain: &[u8], into: &mut Vec<u8>) {
+        for field in fields(descriptor) {
+            match field.bytes_of(1) {
+                None => into.extend_from_slice(field.whole),
+                Some(entry) => put_message(1, into, |into| self.entry(entry, domain, into)),
+            }
+        }
     }
-    hashed
-}
 
-/// Writes a message, also an empty one.
-fn put_message(number: u32, message: &[u8], into: &mut Vec<u8>) {
-    if message.is_empty() {
-        into.extend_from_slice(&[u8::try_from(number << 3 | 2).unwrap_or_default(), 0]);
-    } else {
-        put_bytes(number, message, into);
+    fn entry(&self, entry: &[u8], domain: &[u8], into: &mut Vec<u8>) {
+        let last = |number| {
+            fields(entry)
+                .filter_map(|field| field.bytes_of(number))
+                .last()
+        };
+        let key = last(1).unwrap_or_default();
+        // Without a value there is nothing to hide.
+        let value = last(2).unwrap_or_default();
+        put_bytes(1, key, into);
+        if value.is_empty() || self.keys.is_some_and(|keys| keys.stays(domain, key, value)) {
+            put_bytes(2, value, into);
+        } else {
+            put_bytes(2, self.values.hashed(value).as_bytes(), into);
+        }
     }
 }
 

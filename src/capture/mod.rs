@@ -4,7 +4,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `writer` | what one thread writes: requests, refunds, resets |
-//! | `buffer`, `locks` | the buffer of one thread |
+//! | `buffer` | the buffer of one thread |
 //! | `in_flight` | the requests of one thread that are not written yet |
 //! | `item` | the protobuf encoding of items, by hand |
 //! | `session` | what is recorded: sampling, rate; the channel of full buffers |
@@ -26,7 +26,6 @@ mod compared;
 mod hashing;
 mod in_flight;
 mod item;
-mod locks;
 mod recording;
 mod session;
 mod walk;
@@ -39,11 +38,11 @@ use self::buffer::SharedWriter;
 pub use self::compared::{ComparedKey, ComparedKeys};
 pub use self::hashing::hash_values;
 pub use self::item::{encode_header_item, encode_rules_item};
-use self::locks::lock;
 pub use self::recording::{Buffer, Recording, Window, encode_end_item};
 use self::session::Session;
 pub use self::session::{RecordingOptions, Sampling};
 pub(crate) use self::writer::{CaptureWriter, CapturedRequest};
+use crate::per_thread::{PerThread, lock};
 use crate::store::{PartitionRecorder, RefundRecorder};
 
 /// Captures the requests of one service. There is at most one recording at a time.
@@ -54,7 +53,7 @@ pub struct Capture {
     orders: Orders,
     current: Mutex<Current>,
     /// What each thread writes into.
-    writers: Mutex<Vec<Arc<SharedWriter>>>,
+    writers: PerThread<SharedWriter>,
 }
 
 /// The counter of checks, in a cache line of its own.
@@ -84,7 +83,7 @@ impl Capture {
             // 0 stands for no number.
             orders: Orders(AtomicU64::new(1)),
             current: Mutex::default(),
-            writers: Mutex::default(),
+            writers: PerThread::default(),
         })
     }
 
@@ -101,8 +100,7 @@ impl Capture {
 
     /// What one more thread, or one more worker, writes with.
     pub(crate) fn writer(self: &Arc<Self>) -> CaptureWriter {
-        let shared = Arc::new(SharedWriter::default());
-        lock(&self.writers).push(Arc::clone(&shared));
+        let shared = self.writers.add(SharedWriter::default());
         CaptureWriter::new(Arc::clone(self), shared)
     }
 
@@ -137,7 +135,7 @@ impl Capture {
         if let Some(ended) = ended {
             ended.spare.free();
         }
-        for writer in self.writers() {
+        for writer in self.writers.all() {
             writer.free();
         }
     }
@@ -149,10 +147,6 @@ impl Capture {
             .session
             .clone()
             .filter(|session| session.number == number)
-    }
-
-    fn writers(&self) -> Vec<Arc<SharedWriter>> {
-        lock(&self.writers).clone()
     }
 }
 

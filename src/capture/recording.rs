@@ -88,7 +88,7 @@ impl Recording {
     /// What was captured since the last call. It is called 20 times a second.
     pub fn window(&mut self) -> Window {
         let next = self.capture.next_order();
-        let writers = self.capture.writers();
+        let writers = self.capture.writers.all();
         self.waits.resize_with(writers.len(), Wait::default);
         let mut watermark = next;
         for (writer, wait) in writers.iter().zip(&mut self.waits) {
@@ -137,7 +137,7 @@ impl Recording {
 
     fn take_skipped(&mut self) -> [u64; SKIPS] {
         let mut now = [0_u64; SKIPS];
-        for writer in self.capture.writers() {
+        for writer in self.capture.writers.all() {
             for (sum, count) in now.iter_mut().zip(writer.skipped()) {
                 *sum = sum.wrapping_add(count);
             }

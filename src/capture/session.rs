@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use tokio::sync::mpsc;
 use tollgate_limiter::{Request, Timestamp};
 
-use super::locks::lock;
 use crate::event_rate::EventRate;
+use crate::per_thread::lock;
 use crate::value_hash::ShownValues;
 
 /// The capacity of a buffer, in bytes.
@@ -93,10 +93,7 @@ impl Session {
 
     /// Whether the rate admits one more request.
     pub(super) fn admits(&self, now: impl FnOnce() -> Timestamp) -> bool {
-        self.rate.as_ref().is_none_or(|rate| {
-            let now = now();
-            !rate.is_closed(now) && rate.admit(|| now).is_ok()
-        })
+        self.rate.as_ref().is_none_or(|rate| rate.passes(now()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Reads items that were written here, to cut or to change them.
 
+use tollgate_wire::fields::{Fields, Value};
+
 use super::item::{CALL, REQUEST};
 
 /// One item in a buffer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct WrittenItem<'b> {
     /// The whole item, its length in front included.
     pub(super) whole: &'b [u8],
@@ -14,21 +15,11 @@ pub(super) struct WrittenItem<'b> {
 }
 
 /// One field of a message.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Field<'b> {
     pub(super) number: u32,
     pub(super) value: Value<'b>,
     /// The field as it is written.
     pub(super) whole: &'b [u8],
-}
-
-/// The value of a field.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Value<'b> {
-    Number(u64),
-    Bytes(&'b [u8]),
-    /// Of a fixed length.
-    Fixed,
 }
 
 // === impl WrittenItem ===
@@ -44,7 +35,7 @@ impl WrittenItem<'_> {
         match fields(self.body).next() {
             Some(Field {
                 number: 1,
-                value: Value::Number(order),
+                value: Value::Varint(order),
                 ..
             }) => order,
             _ => 0,
@@ -55,14 +46,14 @@ impl WrittenItem<'_> {
 /// The items of a buffer.
 pub(super) fn items(mut bytes: &[u8]) -> impl Iterator<Item = WrittenItem<'_>> {
     std::iter::from_fn(move || {
-        let from = bytes;
-        let (len, rest) = varint(bytes)?;
-        let (item, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+        let mut left = Fields(bytes);
+        let len = usize::try_from(left.varint()?).ok()?;
+        let (item, rest) = left.0.split_at_checked(len)?;
         let field = fields(item).next()?;
         let Value::Bytes(body) = field.value else {
             return None;
         };
-        let whole = from.get(..from.len().saturating_sub(rest.len()))?;
+        let whole = read(bytes, rest)?;
         bytes = rest;
         Some(WrittenItem {
             whole,
@@ -73,43 +64,20 @@ pub(super) fn items(mut bytes: &[u8]) -> impl Iterator<Item = WrittenItem<'_>> {
 }
 
 /// The fields of a message, until one is malformed.
-pub(super) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Field<'_>> {
+pub(super) fn fields(message: &[u8]) -> impl Iterator<Item = Field<'_>> {
+    let mut left = Fields(message);
     std::iter::from_fn(move || {
-        let from = bytes;
-        let (tag, rest) = varint(bytes)?;
-        let number = u32::try_from(tag >> 3).ok()?;
-        let (value, rest) = match tag & 7 {
-            0 => {
-                let (value, rest) = varint(rest)?;
-                (Value::Number(value), rest)
-            }
-            1 => (Value::Fixed, rest.get(8..)?),
-            2 => {
-                let (len, rest) = varint(rest)?;
-                let (value, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-                (Value::Bytes(value), rest)
-            }
-            5 => (Value::Fixed, rest.get(4..)?),
-            _ => return None,
-        };
-        let whole = from.get(..from.len().saturating_sub(rest.len()))?;
-        bytes = rest;
+        let before = left.0;
+        let (number, value) = left.next()??;
         Some(Field {
-            number,
+            number: u32::try_from(number).ok()?,
             value,
-            whole,
+            whole: read(before, left.0)?,
         })
     })
 }
 
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    for (place, byte) in bytes.iter().enumerate().take(10) {
-        let shift = u32::try_from(place).ok()?.checked_mul(7)?;
-        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(place.checked_add(1)?..)?));
-        }
-    }
-    None
+/// The part of `bytes` in front of `rest`, which is its end.
+fn read<'b>(bytes: &'b [u8], rest: &[u8]) -> Option<&'b [u8]> {
+    bytes.get(..bytes.len().saturating_sub(rest.len()))
 }

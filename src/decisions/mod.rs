@@ -25,8 +25,8 @@ mod taps;
 
 use std::cmp::Reverse;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::filter::{CandidateFilter, DecisionFilter};
 pub use self::kept_decision::KeptDecision;
@@ -41,6 +41,7 @@ pub use self::taps::{
 use crate::admin_api::{self, instance_name, time_text};
 use crate::capture::Capture;
 use crate::clock::Clock;
+use crate::per_thread::PerThread;
 use crate::value_hash::ShownValues;
 
 /// How many decisions a query returns at most.
@@ -82,7 +83,7 @@ struct Shared {
     instance: String,
     /// How many decisions one thread keeps.
     slots: usize,
-    rings: Mutex<Vec<Arc<Ring>>>,
+    rings: PerThread<Ring>,
     threads: AtomicUsize,
     taps: Arc<Taps>,
     log: Option<DecisionLog>,
@@ -99,7 +100,7 @@ impl Decisions {
             values: setup.values,
             instance: instance_name(),
             slots: setup.kept_max.div_ceil(setup.threads.max(1)),
-            rings: Mutex::default(),
+            rings: PerThread::default(),
             threads: AtomicUsize::new(0),
             taps: Arc::new(Taps::new()),
             log: setup.log,
@@ -154,8 +155,7 @@ impl Decisions {
     /// The last decisions that match, newest first.
     pub fn recent(&self, query: &RecentQuery) -> admin_api::Decisions {
         let shared = &self.0;
-        let rings = shared.rings();
-        let rings: Vec<_> = rings.iter().map(Arc::clone).collect();
+        let rings = shared.rings.all();
         let mut kept: Vec<_> = rings.iter().flat_map(|ring| ring.decisions()).collect();
         kept.sort_by_key(|decision| Reverse(decision.at()));
         let matching = kept
@@ -208,13 +208,8 @@ impl Shared {
         self.taps.any() || self.log.is_some()
     }
 
-    fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn recorder(self: &Arc<Self>, slots: usize) -> Recorder {
-        let ring = RingWriter::new(slots);
-        self.rings().push(ring.ring());
+        let ring = RingWriter::new(self.rings.add(Ring::new(slots)));
         let thread = self.threads.fetch_add(1, Ordering::Relaxed);
         Recorder::new(Arc::clone(self), ring, thread)
     }

@@ -52,6 +52,15 @@ pub(super) struct RingWriter {
 // === impl Ring ===
 
 impl Ring {
+    /// A ring with this many slots. With none it keeps nothing.
+    pub(super) fn new(slots: usize) -> Self {
+        let empty = || ArcSwapOption::empty();
+        Self {
+            slots: std::iter::repeat_with(empty).take(slots).collect(),
+            skipped: AtomicU64::new(0),
+        }
+    }
+
     /// The decisions in it, in no order.
     pub(super) fn decisions(&self) -> impl Iterator<Item = Arc<KeptDecision>> {
         self.slots.iter().filter_map(ArcSwapOption::load_full)
@@ -66,15 +75,12 @@ impl Ring {
 // === impl RingWriter ===
 
 impl RingWriter {
-    /// A ring with this many slots. With none it keeps nothing.
-    pub(super) fn new(slots: usize) -> Self {
-        let empty = || ArcSwapOption::empty();
+    /// The writing end of this ring.
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        let slots = ring.slots.len();
         let burst = INTERVAL_US.saturating_mul(slots as u64);
         Self {
-            ring: Arc::new(Ring {
-                slots: std::iter::repeat_with(empty).take(slots).collect(),
-                skipped: AtomicU64::new(0),
-            }),
+            ring,
             // Without slots no decision is ever due.
             due_us: if slots == 0 { u64::MAX } else { 0 },
             burst_us: burst.saturating_sub(INTERVAL_US),
@@ -84,11 +90,6 @@ impl RingWriter {
             bytes: 0,
             spare: None,
         }
-    }
-
-    /// What readers see.
-    pub(super) fn ring(&self) -> Arc<Ring> {
-        Arc::clone(&self.ring)
     }
 
     /// Whether to keep a decision now. If not, it counts as skipped.
@@ -181,8 +182,8 @@ mod tests {
 
     #[test]
     fn it_has_the_last_decisions_and_counts_the_others() {
-        let mut writer = RingWriter::new(4);
-        let ring = writer.ring();
+        let mut writer = RingWriter::new(Arc::new(Ring::new(4)));
+        let ring = Arc::clone(&writer.ring);
         let mut kept = 0;
         // A burst of as many as there are slots, then one each millisecond.
         for now_us in (0..10_000).step_by(100) {
@@ -200,16 +201,16 @@ mod tests {
 
     #[test]
     fn without_slots_it_keeps_nothing() {
-        let mut writer = RingWriter::new(0);
+        let mut writer = RingWriter::new(Arc::new(Ring::new(0)));
         assert!(!writer.admit(0) && !writer.admit(u64::MAX - 1));
         writer.flush();
-        assert_eq!(writer.ring().skipped(), 2);
+        assert_eq!(writer.ring.skipped(), 2);
     }
 
     #[test]
     fn its_memory_is_bounded_whatever_requests_hold() {
-        let mut writer = RingWriter::new(64);
-        let ring = writer.ring();
+        let mut writer = RingWriter::new(Arc::new(Ring::new(64)));
+        let ring = Arc::clone(&writer.ring);
         let long = vec![b'x'; 100_000];
         let half = vec![b'x'; 6_000];
         for at in 0..1_000 {
@@ -226,8 +227,8 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_unless_a_reader_has_it() {
-        let mut writer = RingWriter::new(2);
-        let ring = writer.ring();
+        let mut writer = RingWriter::new(Arc::new(Ring::new(2)));
+        let ring = Arc::clone(&writer.ring);
         for at in 0..3 {
             let one = decision(&mut writer, b"v", at);
             writer.put(one);

@@ -6,7 +6,7 @@
 //! is the current interval and the five before it: 50 to 60 seconds. Nothing has to run where there
 //! are no hits: a reader leaves out intervals that are too old.
 
-use super::budget::Budget;
+use super::key_table::Budget;
 use super::summary::{Counts, EXTRACT_KEYS_MAX, Extract, Hit, Pair, Summary};
 use crate::admin_api::Window;
 

@@ -1,10 +1,12 @@
-//! A table from keys to values: entries in one vector, found by an index of positions.
+//! A table from keys to values: entries in one vector, found by an index of positions. And the
+//! bytes that tables may use.
 //!
 //! Keys are hashes already, so their low bits are the place in the index. Entries lie side by side:
 //! to subtract from all of them, to drop some and to copy them is one pass, and no pass allocates.
 //! The capacity changes only where the owner says so, because it counts the bytes.
 
-use super::budget::Budget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The smallest capacity.
 const CAPACITY_MIN: usize = 24;
@@ -20,6 +22,15 @@ pub(super) struct KeyTable<V> {
     index: Vec<u16>,
     /// How many entries there is space for.
     capacity: usize,
+}
+
+/// The bytes of one recorder.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: usize,
+    max: usize,
+    /// The bytes of all recorders, for the metric.
+    all: Arc<AtomicU64>,
 }
 
 // === impl KeyTable ===
@@ -166,4 +177,41 @@ impl<V> KeyTable<V> {
 #[inline]
 fn low_bits(key: u128) -> usize {
     usize::try_from(key & u128::from(u32::MAX)).unwrap_or_default()
+}
+
+// === impl Budget ===
+
+impl Budget {
+    pub(super) fn new(max: usize, all: Arc<AtomicU64>) -> Self {
+        Self { used: 0, max, all }
+    }
+
+    /// Takes bytes, if there are so many.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let used = self.used.saturating_add(bytes);
+        if used > self.max {
+            return false;
+        }
+        self.used = used;
+        self.all.fetch_add(bytes as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives bytes back.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.used);
+        self.used = self.used.saturating_sub(bytes);
+        self.all.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether at most so many quarters are used after taking these bytes.
+    pub(super) fn has_within(&self, quarters: usize, bytes: usize) -> bool {
+        self.used.saturating_add(bytes) <= (self.max / 4).saturating_mul(quarters)
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        self.give_back(self.used);
+    }
 }

@@ -3,12 +3,10 @@
 //! A count is the sum of the counts of all pieces. It can be too small by the sum of their errors,
 //! and where a piece left the key out, by the largest count that was left out there.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use super::recorder::Piece;
 use super::summary::{Counts, Pair, plus};
-use super::text::Text;
 use crate::admin_api::RankBy;
 
 /// One key, merged.
@@ -98,15 +96,4 @@ impl Merged {
         self.keys.sort_unstable_by(order);
         self.keys.truncate(n);
     }
-}
-
-/// The texts of all threads, one for each key.
-pub(super) fn texts_by_key(texts: Vec<(u128, Arc<Text>)>) -> HashMap<u128, Arc<Text>> {
-    texts.into_iter().collect()
-}
-
-/// The fingerprints in the pieces.
-pub(super) fn fingerprints(pieces: &[Piece]) -> HashSet<u64> {
-    let entries = pieces.iter().flat_map(|piece| &piece.extract.entries);
-    entries.map(|(_, counts)| counts.rule).collect()
 }

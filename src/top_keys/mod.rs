@@ -11,11 +11,10 @@
 //! | `recorder` | what one thread counts, by rule, and its texts |
 //! | `text` | the descriptor of a key, as it is shown |
 //! | `merge` | all threads together |
-//! | `key_table`, `budget` | a table that does not allocate; counted bytes |
+//! | `key_table` | a table that does not allocate; counted bytes |
 //!
 //! What it deliberately does not do: decide when to read (`admin`), or see requests (`pipeline`).
 
-mod budget;
 mod history;
 mod key_table;
 mod merge;
@@ -25,24 +24,24 @@ mod summary;
 mod tests;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tollgate_limiter::{Rule, RuleSet};
 
-use self::merge::{fingerprints, merge, texts_by_key};
-use self::recorder::{BoundCounters, Piece};
+use self::merge::merge;
 use self::text::AskedEntry;
 use crate::admin_api::{
     Entry, RankBy, Top, TopKey, ValueMode, Window, instance_name, rule_name, time_text,
 };
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TopKeysMetrics};
+use crate::per_thread::PerThread;
 use crate::value_hash::ShownValues;
 
 pub use self::recorder::Recorder;
@@ -86,30 +85,12 @@ pub struct TopKeys {
     recorder_bytes_max: usize,
     /// The bytes of all recorders.
     bytes: Arc<AtomicU64>,
-    counters: BoundCounters,
-    threads: Mutex<Vec<mpsc::Sender<Ask>>>,
+    metrics: TopKeysMetrics,
+    threads: PerThread<mpsc::Sender<Ask>>,
 }
 
-/// A question to one thread.
-#[derive(Debug)]
-pub struct Ask {
-    question: Question,
-    answer: oneshot::Sender<Answer>,
-}
-
-#[derive(Clone, Debug)]
-enum Question {
-    /// What was counted in a window that ends at this uptime.
-    Pieces(Window, u64),
-    /// The texts of these keys; without keys all texts.
-    Texts(Option<Arc<[u128]>>),
-}
-
-#[derive(Debug)]
-enum Answer {
-    Pieces(Vec<Piece>),
-    Texts(Vec<(u128, Arc<Text>)>),
-}
+/// A question to one thread, which answers it with [`Recorder::answer`].
+pub type Ask = Box<dyn FnOnce(&mut Recorder) + Send>;
 
 // === impl TopKeys ===
 
@@ -129,17 +110,13 @@ impl TopKeys {
         metrics
             .memory_bytes
             .read_from(move || read.load(Ordering::Relaxed));
-        let counters = BoundCounters {
-            shared: metrics.shared.clone(),
-            texts_not_kept: metrics.texts_not_kept.clone(),
-        };
         Self {
             values,
             clock,
             recorder_bytes_max: bytes_max.checked_div(threads).unwrap_or_default(),
             bytes,
-            counters,
-            threads: Mutex::default(),
+            metrics: metrics.clone(),
+            threads: PerThread::default(),
         }
     }
 
@@ -163,12 +140,10 @@ impl TopKeys {
         if self.values.mode() == ValueMode::Off {
             return None;
         }
-        let counters = self.counters.clone();
-        let recorder = Recorder::new(self.recorder_bytes_max, &self.bytes, counters);
+        let recorder = Recorder::new(self.recorder_bytes_max, &self.bytes, self.metrics.clone());
         let (sender, questions) = mpsc::channel(QUERIES_MAX);
-        let mut threads = lock(&self.threads);
-        threads.retain(|thread| !thread.is_closed());
-        threads.push(sender);
+        self.threads.retain(|thread| !thread.is_closed());
+        self.threads.add(sender);
         Some((recorder, questions))
     }
 
@@ -177,13 +152,11 @@ impl TopKeys {
         let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
         let mut top = self.empty(query, uptime_us);
         top.at = time_text(now);
-        let mut pieces = Vec::new();
-        for answer in self.ask(&Question::Pieces(query.window, uptime_us)).await {
-            if let Answer::Pieces(more) = answer {
-                pieces.extend(more);
-            }
-        }
-        let used = fingerprints(&pieces);
+        let window = query.window;
+        let pieces = self.ask(move |recorder| recorder.pieces(window, uptime_us));
+        let pieces: Vec<_> = pieces.await.into_iter().flatten().collect();
+        let entries = pieces.iter().flat_map(|piece| &piece.extract.entries);
+        let used: HashSet<u64> = entries.map(|(_, counts)| counts.rule).collect();
         let rules = rules.map(RuleSet::rules).unwrap_or_default().iter();
         let rules: HashMap<u64, &Rule> = rules
             .filter(|rule| used.contains(&rule.fingerprint))
@@ -267,25 +240,22 @@ impl TopKeys {
     }
 
     async fn texts(&self, of: Option<Arc<[u128]>>) -> HashMap<u128, Arc<Text>> {
-        let mut texts = Vec::new();
-        for answer in self.ask(&Question::Texts(of)).await {
-            if let Answer::Texts(more) = answer {
-                texts.extend(more);
-            }
-        }
-        texts_by_key(texts)
+        let texts = self.ask(move |recorder| recorder.texts(of.as_deref()));
+        texts.await.into_iter().flatten().collect()
     }
 
     /// Asks all threads. One that does not answer in time is left out.
-    async fn ask(&self, question: &Question) -> Vec<Answer> {
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Recorder) -> T + Clone + Send + 'static,
+    ) -> Vec<T> {
         let mut answers = Vec::new();
         let mut due = Vec::new();
-        for thread in lock(&self.threads).iter() {
+        for thread in self.threads.all() {
             let (answer, answered) = oneshot::channel();
-            let ask = Ask {
-                question: question.clone(),
-                answer,
-            };
+            let question = question.clone();
+            // A reader that has gone needs no answer.
+            let ask: Ask = Box::new(move |recorder| drop(answer.send(question(recorder))));
             if thread.try_send(ask).is_ok() {
                 due.push(answered);
             }
@@ -314,15 +284,7 @@ impl fmt::Debug for TopKeys {
 impl Recorder {
     /// Answers a question.
     pub fn answer(&mut self, ask: Ask) {
-        // A reader that has gone needs no answer.
-        let _ = ask.answer.send(self.answer_to(&ask.question));
-    }
-
-    fn answer_to(&mut self, question: &Question) -> Answer {
-        match question {
-            Question::Pieces(window, now_us) => Answer::Pieces(self.pieces(*window, *now_us)),
-            Question::Texts(keys) => Answer::Texts(self.texts(keys.as_deref())),
-        }
+        ask(self);
     }
 }
 
@@ -346,8 +308,4 @@ impl Names {
         let (domain, name) = self.0.get(&rule)?;
         Some((domain, name))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

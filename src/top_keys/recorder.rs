@@ -8,13 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::budget::Budget;
 use super::history::{History, TICK_US};
-use super::key_table::{CAPACITY_MAX, KeyTable};
+use super::key_table::{Budget, CAPACITY_MAX, KeyTable};
 use super::summary::{Extract, Hit, OVERRIDE};
 use super::text::Text;
 use crate::admin_api::Window;
-use crate::metrics::Counter;
+use crate::metrics::TopKeysMetrics;
 use tollgate_limiter::RuleSet;
 
 /// The most keys that a summary counts in one interval.
@@ -32,15 +31,6 @@ const BYTES_PER_TEXT: usize = 256;
 /// Where space is scarce, a text is kept for a key that was refused, or that has so many hits in an
 /// interval, beyond what the error of its summary can be.
 const MANY_HITS: u64 = 8;
-
-/// Counters of bounds that were met.
-#[derive(Clone, Debug)]
-pub(super) struct BoundCounters {
-    /// Checks of rules without a summary of their own.
-    pub(super) shared: Counter,
-    /// Texts that were wanted and not kept.
-    pub(super) texts_not_kept: Counter,
-}
 
 /// Counts keys on one thread.
 #[derive(Debug)]
@@ -66,7 +56,7 @@ pub struct Recorder {
     capacity_max: usize,
     /// Checks of rules without a summary of their own, not yet in the counter.
     shared_checks: u64,
-    counters: BoundCounters,
+    metrics: TopKeysMetrics,
     scratch: Vec<u64>,
 }
 
@@ -97,7 +87,7 @@ pub(super) struct Piece {
 // === impl Recorder ===
 
 impl Recorder {
-    pub(super) fn new(bytes_max: usize, all: &Arc<AtomicU64>, counters: BoundCounters) -> Self {
+    pub(super) fn new(bytes_max: usize, all: &Arc<AtomicU64>, metrics: TopKeysMetrics) -> Self {
         let texts_max = bytes_max / TEXTS_DIVISOR;
         let capacity_max = (bytes_max / BYTES_PER_KEY).clamp(96, KEYS_MAX);
         let mut budget = Budget::new(bytes_max.saturating_sub(texts_max), Arc::clone(all));
@@ -122,7 +112,7 @@ impl Recorder {
             texts_full_in: u64::MAX,
             capacity_max,
             shared_checks: 0,
-            counters,
+            metrics,
             scratch: Vec::with_capacity(capacity_max),
         }
     }
@@ -188,7 +178,7 @@ impl Recorder {
 
     /// Adds what was counted for the metrics.
     fn flush(&mut self) {
-        self.counters
+        self.metrics
             .shared
             .inc_by(std::mem::take(&mut self.shared_checks));
     }
@@ -283,7 +273,7 @@ impl Recorder {
             self.texts.insert(key, KeptText { text, is_used });
         } else {
             self.texts_full_in = self.tick;
-            self.counters.texts_not_kept.inc();
+            self.metrics.texts_not_kept.inc();
         }
     }
 

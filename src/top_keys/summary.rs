@@ -12,8 +12,7 @@
 //! guarantee. With a capacity of C, at least 3C/16 counts of a kind lose that number each time, so
 //! its error is at most 16/3C of the hits of that kind. Skewed traffic has a far smaller error.
 
-use super::budget::Budget;
-use super::key_table::KeyTable;
+use super::key_table::{Budget, KeyTable};
 
 /// Stands for the rule of limits that came with requests.
 pub const OVERRIDE: u64 = 0;

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::budget::Budget;
 use super::history::TICK_US;
+use super::key_table::Budget;
 use super::merge::{Merged, merge};
-use super::recorder::{BoundCounters, Piece, Recorder};
+use super::recorder::{Piece, Recorder};
 use super::summary::{Extract, Hit, Pair, Summary};
 use crate::admin_api::{RankBy, Window};
 use crate::metrics::Metrics;
@@ -50,14 +50,6 @@ fn key(number: u64) -> u128 {
     (u128::from(numbers.next()) << 64) | u128::from(numbers.next())
 }
 
-fn counters() -> BoundCounters {
-    let metrics = Metrics::new().unwrap();
-    BoundCounters {
-        shared: metrics.top_keys.shared.clone(),
-        texts_not_kept: metrics.top_keys.texts_not_kept.clone(),
-    }
-}
-
 impl Recorder {
     /// Counts one check, as the pipeline does.
     fn count(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
@@ -68,7 +60,10 @@ impl Recorder {
 
 fn recorder(bytes_max: usize) -> (Recorder, Arc<AtomicU64>) {
     let all = Arc::new(AtomicU64::new(0));
-    (Recorder::new(bytes_max, &all, counters()), all)
+    (
+        Recorder::new(bytes_max, &all, Metrics::new().unwrap().top_keys),
+        all,
+    )
 }
 
 fn merged(pieces: &[Piece]) -> Merged {

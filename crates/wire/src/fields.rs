@@ -73,7 +73,7 @@ impl<'b> Fields<'b> {
 
     /// Reads seven bits per byte, lowest first: at most ten bytes, of which the last has one bit.
     #[inline]
-    fn varint(&mut self) -> Option<u64> {
+    pub fn varint(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first()?;
         if *first < 0x80 {
             self.0 = rest;

@@ -21,9 +21,11 @@ use tokio::time::{sleep, timeout};
 use tollgate_limiter::Timestamp;
 
 pub use self::destination::LogDestination;
-use self::writer::{Backlog, LOG_TARGET, Writer};
+use self::destination::Output;
+use self::writer::{LOG_TARGET, Writer};
 use super::kept_decision::KeptDecision;
-use crate::admin_api::Verdict;
+use crate::admin_api::{Verdict, instance_name};
+use crate::backlog::Backlog;
 use crate::clock::Clock;
 use crate::event_rate::EventRate;
 use crate::metrics::DecisionLogMetrics;
@@ -76,14 +78,18 @@ impl DecisionLog {
     /// When the system cannot start a thread.
     pub fn start(setup: LogSetup) -> std::io::Result<Self> {
         let (queue, decisions) = mpsc::sync_channel(QUEUE_MAX);
-        let backlog = Arc::new(Backlog::new(setup.metrics.clone()));
-        let writer = Writer::new(
-            setup.destination,
-            EventRate::new(setup.per_second_max),
-            setup.values,
-            setup.clock,
-            Arc::clone(&backlog),
-        );
+        // What the queue does not take is counted out again.
+        let backlog = Arc::new(Backlog::new(usize::MAX));
+        let writer = Writer {
+            output: Output::new(setup.destination),
+            rate: EventRate::new(setup.per_second_max),
+            values: setup.values,
+            instance: instance_name(),
+            clock: setup.clock,
+            backlog: Arc::clone(&backlog),
+            metrics: setup.metrics.clone(),
+            lost: 0,
+        };
         std::thread::Builder::new()
             .name("decision-log".to_owned())
             .spawn(move || writer.run(&decisions))?;
@@ -132,7 +138,7 @@ impl DecisionLog {
         if !self.backlog.enter() {
             self.metrics.write_failed.inc();
         } else if self.queue.try_send(Arc::clone(decision)).is_err() {
-            self.backlog.leave();
+            self.backlog.leave(1);
             self.metrics.queue_full.inc();
         }
     }
@@ -146,6 +152,7 @@ impl DecisionLog {
         };
         let _ = timeout(STOP_TIMEOUT, written).await;
         let left = self.backlog.abandon();
+        self.metrics.write_failed.inc_by(left as u64);
         if left > 0 {
             tracing::warn!(
                 target: LOG_TARGET,

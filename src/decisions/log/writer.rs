@@ -2,15 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use serde::Serialize;
 use tollgate_limiter::Timestamp;
 
-use super::destination::{LogDestination, Output};
-use crate::admin_api::{DecisionRecord, Verdict, instance_name};
+use super::destination::Output;
+use crate::admin_api::{DecisionRecord, Verdict};
+use crate::backlog::Backlog;
 use crate::clock::Clock;
 use crate::decisions::kept_decision::KeptDecision;
 use crate::event_rate::EventRate;
@@ -22,30 +22,20 @@ use crate::value_hash::ShownValues;
 /// only where the log filter names it.
 pub(super) const LOG_TARGET: &str = "tollgate::decision_log";
 
-/// Value of `waiting` after all lines were abandoned. No queue is that long.
-const ABANDONED: usize = usize::MAX;
-
 /// The longest sleep before the next line.
 const PACE_MAX: Duration = Duration::from_millis(100);
 
-/// How many lines wait. Each is counted once: by the thread that writes, or when they are
-/// abandoned.
-#[derive(Debug)]
-pub(super) struct Backlog {
-    waiting: AtomicUsize,
-    metrics: DecisionLogMetrics,
-}
-
 /// Writes lines, no more than so many in any second.
 pub(super) struct Writer {
-    output: Output,
-    rate: EventRate,
-    values: ShownValues,
-    instance: String,
-    clock: Arc<dyn Clock>,
-    backlog: Arc<Backlog>,
+    pub(super) output: Output,
+    pub(super) rate: EventRate,
+    pub(super) values: ShownValues,
+    pub(super) instance: String,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) backlog: Arc<Backlog>,
+    pub(super) metrics: DecisionLogMetrics,
     /// Lines lost since the last one that was written.
-    lost: u64,
+    pub(super) lost: u64,
 }
 
 /// One line.
@@ -57,74 +47,9 @@ struct LogLine<'a> {
     record: DecisionRecord,
 }
 
-// === impl Backlog ===
-
-impl Backlog {
-    pub(super) fn new(metrics: DecisionLogMetrics) -> Self {
-        Self {
-            waiting: AtomicUsize::new(0),
-            metrics,
-        }
-    }
-
-    /// Counts a line in. False after all were abandoned.
-    pub(super) fn enter(&self) -> bool {
-        let more = |waiting: usize| (waiting != ABANDONED).then(|| waiting.saturating_add(1));
-        let entered = self
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        entered.is_ok()
-    }
-
-    /// Counts a line out. False if it was abandoned, and so is already counted.
-    pub(super) fn leave(&self) -> bool {
-        let less = |waiting: usize| (waiting != ABANDONED).then(|| waiting.saturating_sub(1));
-        let left = self
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        left.is_ok()
-    }
-
-    /// How many lines wait or are being written.
-    pub(super) fn waiting(&self) -> usize {
-        match self.waiting.load(Ordering::Relaxed) {
-            ABANDONED => 0,
-            waiting => waiting,
-        }
-    }
-
-    /// Gives up all lines that wait, and counts them as failed. Returns their number.
-    pub(super) fn abandon(&self) -> usize {
-        let waiting = self.waiting.swap(ABANDONED, Ordering::Relaxed);
-        if waiting == ABANDONED {
-            return 0;
-        }
-        self.metrics.write_failed.inc_by(waiting as u64);
-        waiting
-    }
-}
-
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn new(
-        destination: LogDestination,
-        rate: EventRate,
-        values: ShownValues,
-        clock: Arc<dyn Clock>,
-        backlog: Arc<Backlog>,
-    ) -> Self {
-        Self {
-            output: Output::new(destination),
-            rate,
-            values,
-            instance: instance_name(),
-            clock,
-            backlog,
-            lost: 0,
-        }
-    }
-
     /// Writes until the last sender is dropped.
     pub(super) fn run(mut self, decisions: &Receiver<Arc<KeptDecision>>) {
         let batch_max = self.output.batch_max();
@@ -140,7 +65,7 @@ impl Writer {
             }
             let count = lines.len();
             let result = self.output.write(lines);
-            let counted = (0..count).filter(|_| self.backlog.leave()).count();
+            let counted = (0..count).filter(|_| self.backlog.leave(1)).count();
             if counted > 0 {
                 self.count(&result, counted as u64);
             }
@@ -173,7 +98,7 @@ impl Writer {
         let destination = self.output.name();
         match result {
             Ok(()) => {
-                self.backlog.metrics.written.inc_by(lines);
+                self.metrics.written.inc_by(lines);
                 let lost = std::mem::take(&mut self.lost);
                 if lost > 0 {
                     tracing::warn!(
@@ -185,7 +110,7 @@ impl Writer {
                 }
             }
             Err(error) => {
-                self.backlog.metrics.write_failed.inc_by(lines);
+                self.metrics.write_failed.inc_by(lines);
                 // Logged once until a line is written; the metric counts all.
                 if self.lost == 0 {
                     tracing::error!(

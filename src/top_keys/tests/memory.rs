@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use allocation_counter::measure;
 
-use super::{counters, key, merged, number_of, recorder};
+use super::{key, merged, number_of, recorder};
 use crate::admin_api::{Entry, RankBy, ValueMode, Window};
+use crate::metrics::Metrics;
 use crate::top_keys::recorder::Recorder;
 use crate::top_keys::text::{AskedEntry, Text};
 use crate::value_hash::ShownValues;
@@ -28,9 +29,9 @@ fn flood(keys: u64) {
     const BYTES_MAX: usize = 4 << 20;
     let all = Arc::new(AtomicU64::new(0));
     let (mut heavy, mut now_us) = (0, 0);
-    let (counters, mut kept) = (counters(), None);
+    let (metrics, mut kept) = (Metrics::new().unwrap().top_keys, None);
     let allocated = measure(|| {
-        let recorder = kept.insert(Recorder::new(BYTES_MAX, &all, counters));
+        let recorder = kept.insert(Recorder::new(BYTES_MAX, &all, metrics));
         for number in 0..keys {
             // Half an hour in all.
             now_us = number * (1_800_000_000 / keys);
