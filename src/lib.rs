@@ -49,6 +49,8 @@
 //! `tollgate_store_redis`), and what all of them ask of the machine (`tollgate_system`) are crates
 //! of their own, in `crates/`.
 
+#![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
+
 pub use tollgate_rules as rules;
 pub use tollgate_store as store;
 pub use tollgate_store_redis as store_redis;
@@ -62,12 +64,14 @@ pub use tollgate_wire::{proto, protobuf_json};
 
 pub mod admin;
 pub mod admin_api;
+#[cfg(feature = "tools")]
 pub mod admin_client;
 mod answer_memory;
 mod api_calls;
 pub mod app;
 pub mod capture;
 pub mod cli;
+#[cfg(feature = "tools")]
 pub mod convert;
 pub mod decisions;
 mod ended;
@@ -77,10 +81,14 @@ pub mod grpc_client;
 pub mod net;
 pub mod pipeline;
 pub mod quota;
+#[cfg(feature = "tools")]
 pub mod recording;
+#[cfg(feature = "tools")]
 pub mod replay;
+#[cfg(feature = "tools")]
 pub mod rule_tests;
 pub mod settings;
+#[cfg(feature = "tools")]
 pub mod simulation;
 pub mod top_keys;
 pub mod value_hash;

@@ -1,4 +1,4 @@
-//! Command line: one file for each command, or for two that are alike; one type for exit codes.
+//! Command line: `serve`, the commands beside it (`tools`), and one type for exit codes.
 //!
 //! Data goes to stdout, messages to stderr. Colour and symbols never carry meaning alone.
 //!
@@ -19,25 +19,11 @@ macro_rules! eprintln {
     };
 }
 
-mod admin;
-mod arguments;
-mod changes;
-mod check;
-mod convert;
-mod explain;
-mod explain_last;
-mod hit;
 mod logging;
 mod output;
-mod progress;
-mod record;
-mod replay;
-mod rule_text;
-mod schema;
 mod serve;
-mod tap;
-mod test;
-mod top;
+#[cfg(feature = "tools")]
+mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -48,7 +34,6 @@ use clap_complete::{Shell, generate};
 use rustix::process::Signal;
 use tokio::signal::unix::SignalKind;
 
-use self::explain_last::ExplainLast;
 pub use self::output::Exit;
 use self::output::Reported;
 use crate::settings::{LogFormat, Settings, help};
@@ -89,35 +74,9 @@ enum Command {
     /// Every setting is a flag and an environment variable. A flag overrides its variable.
     #[command(after_help = SERVE_AFTER_HELP, after_long_help = help::legend())]
     Serve(Box<Settings>),
-    /// Check rules files and report every error
-    Check(check::Check),
-    /// Show which rule applies to a descriptor, and why
-    Explain(explain::Explain),
-    /// `explain --last`, which [`parse`] makes.
-    #[command(skip)]
-    ExplainLast(Box<ExplainLast>),
-    /// Run tests of rules: requests at chosen times, and the answers they are to get
-    Test(test::TestCommand),
-    /// Send requests to a running service and print the answers
-    Hit(hit::Hit),
-    /// Convert limits of limitador or AspNetCoreRateLimit to rules, or print Envoy's actions
-    #[command(after_help = convert::AFTER_HELP)]
-    Convert(convert::Convert),
-    /// Show rules, keys, partitions and replicas of running services, live
-    Top(Box<top::TopCommand>),
-    /// Print decisions of running services as they happen
-    Tap(Box<tap::Tap>),
-    /// Record the requests of a running service to a file
-    Record(Box<record::Record>),
-    /// Decide a recording again by other rules, and report what changes
-    #[command(after_help = replay::AFTER_HELP)]
-    Replay(Box<replay::ReplayCommand>),
-    /// Forget the buckets of a descriptor, on every replica
-    Reset(Box<changes::Reset>),
-    /// Put a rule in shadow mode for a time, on every replica
-    Shadow(Box<changes::Shadow>),
-    /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
-    Schema(schema::Schema),
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(Box<tools::Tool>),
     /// Print the completions of a shell
     Completions {
         /// The shell that loads them
@@ -154,15 +113,11 @@ fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     Some(variable.to_string_lossy().into_owned())
 }
 
-/// Parses a command line. `explain --last` has arguments of its own: it needs no rules.
+/// Parses a command line.
 fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
-    if let [program, command, rest @ ..] = args
-        && command == "explain"
-        && rest.iter().any(|argument| argument == "--last")
-    {
-        let rest = rest.iter().filter(|argument| *argument != "--last");
-        let last = ExplainLast::try_parse_from(std::iter::once(program).chain(rest))?;
-        return Ok(Command::ExplainLast(Box::new(last)));
+    #[cfg(feature = "tools")]
+    if let Some(last) = tools::parse_explain_last(args) {
+        return last.map(|tool| Command::Tool(Box::new(tool)));
     }
     Cli::try_parse_from(args).map(|cli| cli.command)
 }
@@ -214,19 +169,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let run = match command {
         Command::Serve(settings) => serve::run(*settings),
-        Command::Check(check) => Ok(check.run()),
-        Command::Explain(explain) => explain.run(),
-        Command::ExplainLast(explain) => explain.run(),
-        Command::Test(test) => Ok(test.run()),
-        Command::Hit(hit) => hit.run(),
-        Command::Convert(convert) => convert.run(),
-        Command::Top(top) => top.run(),
-        Command::Tap(tap) => tap.run(),
-        Command::Record(record) => record.run(),
-        Command::Replay(replay) => replay.run(),
-        Command::Reset(reset) => reset.run(),
-        Command::Shadow(shadow) => shadow.run(),
-        Command::Schema(schema) => schema.run(),
+        #[cfg(feature = "tools")]
+        Command::Tool(tool) => tool.run(),
         Command::Completions { shell } => {
             print_line!("{}", completions(shell).trim_end());
             Ok(Exit::Success)

@@ -31,7 +31,7 @@ Exit codes:
 /// Arguments of `reset`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_RESET_HELP)]
-pub(super) struct Reset {
+pub(crate) struct Reset {
     /// Domain of the rules
     domain: String,
 
@@ -60,7 +60,7 @@ Exit codes:
     after_help = AFTER_SHADOW_HELP,
     group(ArgGroup::new("time").args(["duration", "until", "end"]).required(true))
 )]
-pub(super) struct Shadow {
+pub(crate) struct Shadow {
     /// Domain of the rule
     domain: String,
 

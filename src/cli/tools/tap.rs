@@ -46,7 +46,7 @@ const SECOND_US: u64 = 1_000_000;
 /// Arguments of `tap`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Tap {
+pub(crate) struct Tap {
     #[command(flatten)]
     filters: DecisionFilters,
 

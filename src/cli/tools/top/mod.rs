@@ -39,7 +39,7 @@ Exit codes:
 /// Arguments of `top`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct TopCommand {
+pub(crate) struct TopCommand {
     /// Print the heaviest keys once, and end
     #[arg(long)]
     once: bool,

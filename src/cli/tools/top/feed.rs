@@ -14,7 +14,7 @@ use super::detail::DecisionsQuery;
 use super::model::{Effect, Message, TopQuery};
 use crate::admin_api::{DecisionRecord, Decisions, ResetResponse, ShadowResponse, Top};
 use crate::admin_client::{Access, AdminError, AdminUrl, Event, Replica};
-use crate::cli::admin::{self, Followed, ask_each, with_filters};
+use crate::cli::tools::admin::{self, Followed, ask_each, with_filters};
 
 /// The path of the stream. Decisions are read on demand.
 const EVENTS: &str = "/events?decisions_per_second_max=0";

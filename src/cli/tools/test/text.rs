@@ -4,7 +4,7 @@ use tollgate_limiter::Match;
 
 use super::session::Session;
 use crate::cli::output::stderr_is_coloured;
-use crate::cli::rule_text::{entries_of, level_lines, rule_lines, table_line};
+use crate::cli::tools::rule_text::{entries_of, level_lines, rule_lines, table_line};
 use crate::rule_tests::{Failure, LoadFailure, PlayedProxies, TestResult};
 
 /// How many rules that no test reached are listed.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::session::{FileFailure, Session, TestOutcome};
 use super::text::{coverage_lines, explained_lines, failed_lines};
-use crate::cli::check::diagnostic_json;
+use crate::cli::tools::check::diagnostic_json;
 use crate::rule_tests::{Failure, LoadFailure, PlayedProxies, PlayedProxy};
 
 /// The results of a run.

@@ -14,7 +14,7 @@ use crate::admin_api::{
     PartitionState, Partitions, Rates, Reason, RulesState, StateEvent, StoreState, Top, TopKey,
     Verdict,
 };
-use crate::cli::top::model::{Effect, Message, TopQuery};
+use crate::cli::tools::top::model::{Effect, Message, TopQuery};
 
 const AT: &str = "2026-11-22T20:00:05.000Z";
 

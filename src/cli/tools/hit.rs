@@ -35,7 +35,7 @@ const DAY: u64 = 24 * HOUR;
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
 #[allow(clippy::struct_excessive_bools)] // switches are switches
-pub(super) struct Hit {
+pub(crate) struct Hit {
     /// Address of the service, HOST:PORT or unix:PATH
     address: String,
 

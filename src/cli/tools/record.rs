@@ -43,7 +43,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Arguments of `record`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// File that the recording is written to
     #[arg(long, value_name = "FILE")]
     out: PathBuf,

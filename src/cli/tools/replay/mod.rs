@@ -49,7 +49,7 @@ const PROGRESS_EVERY: u64 = 4096;
 
 /// Arguments of `replay`.
 #[derive(Args, Debug)]
-pub(super) struct ReplayCommand {
+pub(crate) struct ReplayCommand {
     /// Recording of `tollgate record`, or with --mapping an access log or a CSV file
     recording: PathBuf,
 

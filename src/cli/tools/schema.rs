@@ -14,7 +14,7 @@ use crate::rules::file::{self, Code};
 
 /// Arguments of `schema`.
 #[derive(Args, Debug)]
-pub(super) struct Schema {
+pub(crate) struct Schema {
     /// What the schema describes
     #[arg(long = "for", value_enum, default_value_t = Subject::Rules)]
     subject: Subject,
@@ -38,7 +38,7 @@ enum Subject {
 }
 
 /// The JSON Schema of the admin listener.
-const ADMIN: &str = include_str!("../admin_api/schema.json");
+const ADMIN: &str = include_str!("../../admin_api/schema.json");
 
 /// The JSON Schema of a report of `check`, without the codes.
 const CHECK: &str = include_str!("check.schema.json");

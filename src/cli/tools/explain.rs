@@ -23,7 +23,7 @@ use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_d
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
-pub(super) struct Explain {
+pub(crate) struct Explain {
     /// Rules file, or directory of rules files
     rules: PathBuf,
 

@@ -29,7 +29,7 @@ const NO_RULES: &str =
 
 /// Arguments of `check`.
 #[derive(Args, Debug)]
-pub(super) struct Check {
+pub(crate) struct Check {
     /// Rules files, or directories of them; - reads standard input
     #[arg(env = "TOLLGATE_RULES")]
     rules: Vec<PathBuf>,

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// Arguments of `test`.
 #[derive(Args, Debug)]
-pub(super) struct TestCommand {
+pub(crate) struct TestCommand {
     /// Files of tests, or directories: their files whose names end in .test.yaml
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,

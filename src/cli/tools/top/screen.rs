@@ -17,8 +17,8 @@ use super::model::{Effect, Model, TopQuery};
 use super::tables::Styles;
 use super::view;
 use crate::cli::Exit;
-use crate::cli::admin::AdminOptions;
 use crate::cli::output;
+use crate::cli::tools::admin::AdminOptions;
 use crate::clock::{Clock, SystemClock};
 
 /// Messages and key presses that wait for the screen.

@@ -13,7 +13,7 @@ use ratatui::widgets::{Row, Table};
 use super::model::{Model, View};
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{PartitionState, StateEvent, TopKey};
-use crate::cli::admin::{descriptor_text, time_of_day};
+use crate::cli::tools::admin::{descriptor_text, time_of_day};
 use crate::visible_text::visible;
 
 /// A column: its heading, its width, and what its cell says of a row.

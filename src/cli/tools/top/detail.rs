@@ -6,7 +6,7 @@ use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{
     CandidateState, DecisionRecord, Entry, ReservationCounts, StateEvent, TopKey, ValueMode,
 };
-use crate::cli::admin::{descriptor_text, json_word, limit_text, time_of_day};
+use crate::cli::tools::admin::{descriptor_text, json_word, limit_text, time_of_day};
 use crate::visible_text::visible;
 
 /// Rows that Page Up and Page Down move by.

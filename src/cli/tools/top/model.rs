@@ -10,8 +10,8 @@ use crate::admin_api::{
     CandidateCounts, DecisionRecord, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent,
     Top, TopKey, ValueMode, Window,
 };
-use crate::cli::admin::{descriptor_text, json_word, with_filters};
 use crate::cli::output::counted;
+use crate::cli::tools::admin::{descriptor_text, json_word, with_filters};
 
 /// How long `z` puts a rule in shadow mode, in seconds.
 const SHADOW_SECONDS: u64 = 15 * 60;

@@ -30,7 +30,7 @@ Exit codes:
     max_term_width = help::COLUMNS_MAX,
     after_help = AFTER_HELP
 )]
-pub(super) struct ExplainLast {
+pub(crate) struct ExplainLast {
     #[command(flatten)]
     filters: DecisionFilters,
 

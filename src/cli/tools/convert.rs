@@ -31,7 +31,7 @@ Examples:
 /// Arguments of `convert`.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("direction").args(["from", "envoy"]).required(true)))]
-pub(super) struct Convert {
+pub(crate) struct Convert {
     /// Files to convert; - reads standard input. Settings files of .NET override the ones before
     #[arg(required_unless_present = "envoy", conflicts_with = "envoy")]
     files: Vec<PathBuf>,
