@@ -36,8 +36,8 @@
 //! | `api_calls` | `pipeline` | calls of the API as messages, and what the pipeline carries out for each |
 //! | `quota` | `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `settings`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `rule_tests` | `settings`, `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `admin_api`, `value_hash`, `settings`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `rule_tests` | `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
+//! | `replay` | `admin_api`, `value_hash`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `settings`, `net`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
 //! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |

@@ -36,6 +36,8 @@ use tokio::signal::unix::SignalKind;
 
 pub use self::output::Exit;
 use self::output::Reported;
+#[cfg(feature = "tools")]
+pub use self::tools::known_settings;
 use crate::settings::{LogFormat, Settings, help};
 
 /// The version, the commit and the target, for `--version`. `-V` prints the version alone.

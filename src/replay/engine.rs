@@ -16,8 +16,7 @@ use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::tollgate::recording::v1::{Code as RecordedCode, Request, Reset};
 use crate::recording::Event;
 use crate::rules::reload::Rules;
-use crate::settings::Settings;
-use crate::simulation::{Answer, PlannedRequest, Simulation, SimulationError};
+use crate::simulation::{Answer, Config, PlannedRequest, Simulation, SimulationError};
 
 /// How many refunds wait for their recorded time at most. The oldest is carried out early.
 const REFUNDS_HELD_MAX: usize = 100_000;
@@ -98,12 +97,12 @@ struct InFlight {
 
 impl Engine {
     pub(super) fn new(
-        settings: &Settings,
+        config: &Config,
         memory_max: usize,
         start: Timestamp,
         rules: Rules,
     ) -> Result<Self, SimulationError> {
-        let mut simulation = Simulation::new(settings, memory_max, start)?;
+        let mut simulation = Simulation::new(config, memory_max, start)?;
         simulation.set_rules(rules);
         let generation = simulation
             .rules()

@@ -41,8 +41,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::proto::tollgate::recording::v1::Header;
 use crate::recording::{Event, Events, ReadError};
 use crate::rules::reload::Rules;
-use crate::settings::Settings;
-use crate::simulation::{Answer, Simulation, SimulationError};
+use crate::simulation::{Answer, Config, Simulation, SimulationError};
 use crate::value_hash::plain_text;
 
 /// Rules to decide by.
@@ -59,8 +58,8 @@ pub struct Side {
 pub struct Options {
     /// The file, for the report.
     pub file: PathBuf,
-    /// The settings that verdicts depend on; none for those of the recording.
-    pub settings: Option<Settings>,
+    /// How requests are read and answered.
+    pub config: Config,
     /// How much memory the buckets of one side may take, in bytes.
     pub memory_max: usize,
     /// How many rows each list of the report has at most.
@@ -76,9 +75,6 @@ pub enum ReplayError {
     /// There is no simulation.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
-    /// The recording names settings that this version does not know.
-    #[error("the recording was made with a setting that this tollgate does not know: {0}")]
-    Settings(String),
 }
 
 /// One side of a replay.
@@ -91,12 +87,7 @@ struct Replayed {
 // === impl Replayed ===
 
 impl Replayed {
-    fn new(
-        side: Side,
-        settings: &Settings,
-        header: &Header,
-        options: &Options,
-    ) -> Result<Self, ReplayError> {
+    fn new(side: Side, header: &Header, options: &Options) -> Result<Self, ReplayError> {
         let limits = side.rules.loaded.rules.written_rules();
         let limits = limits
             .filter(|(rule, table)| table.is_some() || rule.allowance != Allowance::Unlimited);
@@ -108,7 +99,7 @@ impl Replayed {
         };
         let began = Timestamp::from_us(header.began_us);
         Ok(Self {
-            engine: Engine::new(settings, options.memory_max, began, side.rules)?,
+            engine: Engine::new(&options.config, options.memory_max, began, side.rules)?,
             tally,
             undecidable: Vec::new(),
         })
@@ -170,16 +161,11 @@ pub fn replay(
 ) -> Result<ReplayReport, ReplayError> {
     let clock = SystemClock::new();
     let header = events.header().clone();
-    let settings = match &options.settings {
-        Some(settings) => settings.clone(),
-        None => Settings::from_flags(&header.settings)
-            .map_err(|error| ReplayError::Settings(error.to_string()))?,
-    };
     let other = match against {
         Some(side) => {
-            let mut other = Replayed::new(side, &settings, &header, options)?;
+            let mut other = Replayed::new(side, &header, options)?;
             let began = Timestamp::from_us(header.began_us);
-            let mut planner = Simulation::new(&settings, options.memory_max, began)?;
+            let mut planner = Simulation::new(&options.config, options.memory_max, began)?;
             planner.set_rules(rules.rules.clone());
             other.engine.planner = Some(planner);
             Some(other)
@@ -187,7 +173,7 @@ pub fn replay(
         None => None,
     };
     let mut replay = Replay {
-        base: Replayed::new(rules, &settings, &header, options)?,
+        base: Replayed::new(rules, &header, options)?,
         other,
         recorded: RecordedVerdicts::new(options.rows_max),
         comparison: Comparison::default(),

@@ -18,10 +18,10 @@ use crate::proto::tollgate::recording::v1::{
     Code, Header, PlainKey, Refund, Request, Rules, Sampling, Stamp,
 };
 use crate::recording::{Event, Events, ReadError, Summary};
+use crate::rules::file;
 use crate::rules::path::Source;
 use crate::rules::reload::load_sources;
-use crate::settings::Settings;
-use crate::simulation::{PlannedRequest, Simulation};
+use crate::simulation::{Config, PlannedRequest, Simulation};
 
 /// A Sunday.
 const START_US: u64 = 1_763_856_000_000_000;
@@ -79,12 +79,11 @@ fn request(order: u64, after_ms: u64, user: &str, hits: u32) -> Event {
 }
 
 fn side(name: &str, text: &str) -> Side {
-    let settings = Settings::from_flags(Vec::<String>::new()).expect("defaults");
     let source = Source {
         name: name.to_owned(),
         text: text.to_owned(),
     };
-    let rules = load_sources(&[source], (&settings.rules_settings).into());
+    let rules = load_sources(&[source], file::Options::default());
     Side {
         path: PathBuf::from(name),
         rules: rules.unwrap_or_else(|report| panic!("{}", report.render(false))),
@@ -97,6 +96,7 @@ fn run(header: Header, events: Vec<Event>, rules: &str, against: Option<&str>) -
         hash: recorded_rules.rules.hash,
         ..Rules::default()
     };
+    let config = Config::from_flags(&header.settings).expect("settings");
     let mut events = Recorded {
         header,
         summary: Summary {
@@ -107,7 +107,7 @@ fn run(header: Header, events: Vec<Event>, rules: &str, against: Option<&str>) -
     };
     let options = Options {
         file: PathBuf::from("test"),
-        settings: None,
+        config,
         memory_max: 64 << 20,
         rows_max: 20,
     };
@@ -514,9 +514,9 @@ type Turn = (u64, usize, usize, u32, usize);
 /// Decides requests as a service with several partitions does: the second check of a request comes
 /// after the first checks of others, and its refund later still. Returns what it records.
 fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
-    let settings = Settings::from_flags(Vec::<String>::new()).expect("defaults");
+    let config = Config::from_flags(Vec::<String>::new()).expect("defaults");
     let mut service =
-        Simulation::new(&settings, 1 << 20, Timestamp::from_us(START_US)).expect("simulation");
+        Simulation::new(&config, 1 << 20, Timestamp::from_us(START_US)).expect("simulation");
     service.set_rules(side("rules.yaml", rules).rules);
     let (mut order, mut now) = (0_u64, Timestamp::from_us(START_US));
     let mut waiting: Vec<(usize, Request, PlannedRequest)> = Vec::new();

@@ -10,7 +10,6 @@ use tollgate_limiter::{OnExpiry, ReservationOutcome, Unit};
 use crate::rules::file::{
     ANY_NUMBER, Field, Grammar, Kind, Mapping, object_of, reference, tollgate,
 };
-use crate::settings::Settings;
 
 /// How often one step may ask.
 pub(super) const TIMES_MAX: u32 = 1_000_000;
@@ -320,8 +319,8 @@ pub(super) static MAPPINGS: [&Mapping; 9] = [
 
 // The JSON Schema.
 
-/// The JSON Schema.
-pub fn schema() -> Value {
+/// The JSON Schema. A file of tests may have the settings of these flags.
+pub fn schema(settings: &[String]) -> Value {
     let definitions: Map<String, Value> = MAPPINGS
         .iter()
         .map(|mapping| (mapping.name.to_owned(), object(mapping)))
@@ -332,15 +331,15 @@ pub fn schema() -> Value {
         "$ref": reference(&ROOT),
         "$defs": definitions,
     });
-    if let Some(settings) = schema.pointer_mut("/$defs/tests/properties/settings") {
+    if let Some(field) = schema.pointer_mut("/$defs/tests/properties/settings") {
         let value = json!({
             "type": ["string", "number", "boolean", "array"],
             "items": { "type": ["string", "number", "boolean"] },
         });
-        let names = Settings::decision_flags().into_iter();
+        let names = settings.iter();
         let names = names.map(|flag| (flag.replace('-', "_"), value.clone()));
-        let description = settings.get("description").cloned();
-        *settings = json!({
+        let description = field.get("description").cloned();
+        *field = json!({
             "type": ["object", "null"],
             "properties": names.collect::<Map<_, _>>(),
             "additionalProperties": false,

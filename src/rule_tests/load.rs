@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::rule_tests::grammar::{ROOT, TEST, TESTS};
-use crate::rule_tests::test_file::{RuleFiles, Test, TestFile, Value, WatchedPath};
+use crate::rule_tests::test_file::{
+    KnownSettings, RuleFiles, ServiceSettings, Test, TestFile, Value, WatchedPath,
+};
 use crate::rule_tests::values::{Invalid, moment};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, Options, Pair, Reader, Report, Span,
+    Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, LimitFiles, Options, Pair, Reader, Report, Span,
     nearest, unfolding_budget,
 };
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use crate::rules::reload::load_overlaid;
 use crate::rules::yaml::{Content, Node};
-use crate::settings::Settings;
 
 /// How large a file of tests may be, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -50,7 +51,8 @@ pub(super) struct Loader<'s> {
     pub(super) reader: Reader<'s>,
     /// The folder of the file.
     folder: &'s Path,
-    pub(super) settings: Box<Settings>,
+    known: &'s KnownSettings,
+    pub(super) settings: ServiceSettings,
     /// Rules that were read, by their paths.
     rules: HashMap<Vec<PathBuf>, Option<Arc<RuleFiles>>>,
     watched: Vec<WatchedPath>,
@@ -71,7 +73,7 @@ pub(super) struct Loader<'s> {
 /// # Errors
 ///
 /// When the file cannot be read, or it or its rules have errors: all of them.
-pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
+pub fn load(path: &Path, known: &KnownSettings) -> Result<TestFile, LoadFailure> {
     let source = read_one(path).map_err(LoadFailure::Read)?;
     if source.text.len() as u64 > FILE_BYTES_MAX {
         let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
@@ -83,7 +85,8 @@ pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
     let mut loader = Loader {
         reader,
         folder: path.parent().unwrap_or(Path::new("")),
-        settings: default_settings(),
+        known,
+        settings: known.defaults.clone(),
         rules: HashMap::new(),
         watched: Vec::new(),
         overlay: None,
@@ -112,16 +115,6 @@ pub fn load(path: &Path) -> Result<TestFile, LoadFailure> {
             let watched = loader.watched;
             Err(LoadFailure::Reports { reports, watched })
         }
-    }
-}
-
-/// The settings of `serve` by default.
-fn default_settings() -> Box<Settings> {
-    let flags: [&str; 0] = [];
-    match Settings::from_flags(flags) {
-        Ok(settings) => Box::new(settings),
-        // Every setting has a default; tests of the settings hold that.
-        Err(error) => error.exit(),
     }
 }
 
@@ -309,43 +302,42 @@ impl Loader<'_> {
     fn settings(&mut self, at: &Fields<'_>) {
         let help = "write `NAME: VALUE` pairs, such as `all_or_nothing: true`";
         let path = at.path.field("settings");
-        let known = Settings::decision_flags();
+        let known = self.known;
         let mut flags = BTreeMap::new();
         for pair in self.pairs(at, "settings", help) {
             let name = pair.name.text().unwrap_or_default();
-            let Some(flag) = known.iter().find(|flag| flag.replace('-', "_") == name) else {
-                self.unknown_setting(name, path.at(pair.name.span), &known);
+            let mut flags_known = known.flags.iter();
+            let Some(flag) = flags_known.find(|flag| flag.replace('-', "_") == name) else {
+                self.unknown_setting(name, path.at(pair.name.span));
                 continue;
             };
             let Some(values) = self.texts(pair.value, &path, name) else {
                 continue;
             };
             let given = format!("--{flag}={}", values.join(","));
-            match Settings::from_flags([given.as_str()]) {
+            match (known.read)(vec![given.clone()]) {
                 Ok(_) if pair.merged && flags.contains_key(flag) => {}
                 Ok(_) => {
                     flags.insert(flag, given);
                 }
-                Err(error) => {
-                    let text = error.to_string();
-                    let first = text.lines().next().unwrap_or_default();
-                    let message = first.trim_start_matches("error: ");
+                Err(message) => {
                     let help = format!("see `{flag}` in docs/settings.md");
                     let at = path.at(pair.value.span);
                     self.reader.error(Code::UnknownValue, at, message, help);
                 }
             }
         }
-        if let Ok(settings) = Settings::from_flags(flags.into_values()) {
-            *self.settings = settings;
+        if let Ok(settings) = (known.read)(flags.into_values().collect()) {
+            self.settings = settings;
         }
     }
 
-    fn unknown_setting(&mut self, name: &str, at: FieldPlace, known: &[String]) {
+    fn unknown_setting(&mut self, name: &str, at: FieldPlace) {
         let span = at.span;
         let message = format!("unknown setting '{}'", excerpt(name));
         let error = Diagnostic::error(Code::UnknownKey, at, message);
-        let names: Vec<_> = known.iter().map(|flag| flag.replace('-', "_")).collect();
+        let flags = self.known.flags.iter();
+        let names: Vec<_> = flags.map(|flag| flag.replace('-', "_")).collect();
         let error = if let Some(meant) = nearest(name, names.iter().map(String::as_str)) {
             let help = format!("did you mean `{meant}`?");
             error.help(help).edit(span, meant)
@@ -409,12 +401,14 @@ impl Loader<'_> {
                 }
             }
         }
-        let options: Options = (&self.settings.rules_settings).into();
-        let limit_files = options.limit_files.clone();
+        let limit_files = LimitFiles::default();
+        let options = Options {
+            merge_domains: self.settings.merge_domains,
+            overlay: None,
+            limit_files: Some(limit_files.clone()),
+        };
         let loaded = load_overlaid(&sources, self.overlay.as_ref(), options);
-        if let Some(limit_files) = limit_files {
-            self.watch(&limit_files.touched());
-        }
+        self.watch(&limit_files.touched());
         match loaded {
             Ok(rules) => {
                 sources.extend(self.overlay.clone());

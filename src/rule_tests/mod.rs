@@ -35,7 +35,7 @@ pub use self::load::{LoadFailure, load};
 pub use self::runner::{
     Explained, Failure, PlayedProxies, PlayedProxy, TestResult, run, run_on, simulation,
 };
-pub use self::test_file::{RuleFiles, Test, TestFile, WatchedPath};
+pub use self::test_file::{KnownSettings, RuleFiles, ServiceSettings, Test, TestFile, WatchedPath};
 
 #[cfg(test)]
 mod quota_tests;

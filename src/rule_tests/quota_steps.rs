@@ -34,7 +34,7 @@ impl Loader<'_> {
         let restart = self.reader.boolean(at, "restart");
         let expected = self.expected_quota(at, &offers).unwrap_or_default();
         let seconds = steps.unwrap_or(0).saturating_mul(STEP_MS) / 1_000;
-        let rest = Play::rest_seconds_max(self.settings.quotas.quota_ttl_seconds);
+        let rest = Play::rest_seconds_max(self.settings.quota_ttl_seconds);
         let proxies = offers.len().max(1) as u64;
         let seconds = seconds.saturating_add(rest).saturating_mul(proxies);
         self.proxy_seconds = self.proxy_seconds.saturating_add(seconds);

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::tests::known_settings;
 use super::{Coverage, LoadFailure, TestFile, TestResult, load, run};
 
 const RULES: &str = "\
@@ -31,7 +32,7 @@ fn file(steps: &str) -> Result<TestFile, String> {
         format!("rules: rules.yaml\ntests:\n  - name: it\n    start: {start}\n    steps:\n{steps}");
     let path = folder.path().join("it.test.yaml");
     fs::write(&path, text).unwrap();
-    load(&path).map_err(|failure| match failure {
+    load(&path, &known_settings()).map_err(|failure| match failure {
         LoadFailure::Read(error) => error.to_string(),
         LoadFailure::Reports { reports, .. } => {
             let reports: Vec<_> = reports.iter().map(|report| report.render(false)).collect();

@@ -124,7 +124,7 @@ pub(super) fn simulation_within(
     file: &TestFile,
     test: &Test,
 ) -> Result<Simulation, SimulationError> {
-    let mut simulation = Simulation::new(&file.settings, memory_max, test.start.at)?;
+    let mut simulation = Simulation::new(&file.settings.config, memory_max, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
     Ok(simulation)
 }
@@ -137,7 +137,7 @@ pub fn run_on(
     coverage: &mut Coverage,
 ) -> TestResult {
     coverage.require(&file.rules);
-    let ttl_seconds = file.settings.quotas.quota_ttl_seconds;
+    let ttl_seconds = file.settings.quota_ttl_seconds;
     let mut run = Run {
         play: Play::new(ttl_seconds, simulation.uptime_ms()),
         simulation,

@@ -10,8 +10,7 @@ use crate::rule_tests::values::{Moment, RateRange};
 use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::{RulesPath, Source, test_files};
 use crate::rules::reload::Rules;
-use crate::settings::Settings;
-use crate::simulation::ReservationStep;
+use crate::simulation::{Config, ReservationStep};
 
 /// A file of tests, and the rules that it names.
 #[derive(Debug)]
@@ -21,13 +20,35 @@ pub struct TestFile {
     /// The rules of the tests.
     pub rules: Arc<RuleFiles>,
     /// The settings of the service.
-    pub(super) settings: Box<Settings>,
+    pub(super) settings: ServiceSettings,
     /// The tests, in the order of the file.
     pub tests: Vec<Test>,
     /// Every path that it names, as it was before it was read.
     pub watched: Vec<WatchedPath>,
     /// Warnings about it.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// What tests depend on of the settings of the service.
+#[derive(Clone, Debug)]
+pub struct ServiceSettings {
+    /// How requests are read and answered.
+    pub config: Config,
+    /// Several files may hold rules of one domain.
+    pub merge_domains: bool,
+    /// How long proxies keep an assignment of a quota.
+    pub quota_ttl_seconds: u32,
+}
+
+/// The settings that a file of tests may have.
+#[derive(Debug)]
+pub struct KnownSettings {
+    /// The names of their flags, without dashes before them.
+    pub flags: Vec<String>,
+    /// The settings without a flag.
+    pub defaults: ServiceSettings,
+    /// Reads flags, each `--NAME=VALUE`. The error is one line.
+    pub read: fn(Vec<String>) -> Result<ServiceSettings, String>,
 }
 
 /// Rules that tests use, and the files that they are from.

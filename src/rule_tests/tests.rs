@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::runner::simulation_within;
-use super::{Coverage, LoadFailure, TestFile, TestResult, load, run, run_on};
+use super::{
+    Coverage, KnownSettings, LoadFailure, ServiceSettings, TestFile, TestResult, load, run, run_on,
+};
+use crate::simulation::Config;
 
 const RULES: &str = "\
 domain: edge
@@ -24,6 +27,24 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 0}
 ";
 
+/// Every file of tests has these settings.
+pub(super) fn known_settings() -> KnownSettings {
+    let read = |_| {
+        let flags = ["--response-headers=ietf,retry-after"];
+        let config = Config::from_flags(flags).map_err(|error| error.to_string())?;
+        Ok(ServiceSettings {
+            config,
+            merge_domains: false,
+            quota_ttl_seconds: 20,
+        })
+    };
+    KnownSettings {
+        flags: vec!["response-headers".to_owned()],
+        defaults: read(Vec::new()).unwrap(),
+        read,
+    }
+}
+
 /// A file of one test with these steps, in a folder with rules.
 fn file(start: &str, steps: &str) -> (tempfile::TempDir, TestFile) {
     let folder = tempfile::tempdir().unwrap();
@@ -40,7 +61,7 @@ fn file(start: &str, steps: &str) -> (tempfile::TempDir, TestFile) {
 fn loaded(folder: &Path, text: &str) -> TestFile {
     let path = folder.join("it.test.yaml");
     fs::write(&path, text).unwrap();
-    match load(&path) {
+    match load(&path, &known_settings()) {
         Ok(file) => file,
         Err(LoadFailure::Read(error)) => panic!("{error}"),
         Err(LoadFailure::Reports { reports, .. }) => {

@@ -34,7 +34,7 @@ use crate::pipeline::{
 };
 use crate::proto::tollgate::recording::v1::ApiCall as RecordedCall;
 use crate::rules::reload::Rules;
-use crate::settings::Settings;
+pub use crate::settings::Settings as Config;
 use crate::store::memory::DirectStore;
 use crate::store::{CheckResult, Purpose, Refund, RefundSink, TentativeTake};
 use crate::top_keys::TopKeys;
@@ -85,7 +85,7 @@ impl Simulation {
     ///
     /// When the system provides no randomness, or tollgate has a defect.
     pub fn new(
-        settings: &Settings,
+        config: &Config,
         memory_max: usize,
         start: Timestamp,
     ) -> Result<Self, SimulationError> {
@@ -106,7 +106,7 @@ impl Simulation {
             top_keys,
             clock,
         };
-        let pipeline = Pipeline::new(parts, settings);
+        let pipeline = Pipeline::new(parts, config);
         Ok(Self {
             clock: manual,
             scratch: Scratch::alone(&pipeline),

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use tollgate::cli::known_settings;
 use tollgate::rule_tests::{Coverage, LoadFailure, TestFile, load, run, schema};
 use tollgate::rules::file::{Code, Report};
 
@@ -25,7 +26,8 @@ static VALIDATOR: Mutex<Option<Validator>> = Mutex::new(None);
 
 fn validated(text: &str) -> String {
     let mut validator = VALIDATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    let validator = validator.get_or_insert_with(|| Validator::start(&schema()));
+    let validator = validator
+        .get_or_insert_with(|| Validator::start(&schema(&known_settings().unwrap().flags)));
     validator.ask(text)
 }
 
@@ -42,7 +44,7 @@ fn files(end: &str) -> Vec<PathBuf> {
 }
 
 fn reports(path: &Path) -> Result<TestFile, Vec<Report>> {
-    load(path).map_err(|failure| match failure {
+    load(path, &known_settings().unwrap()).map_err(|failure| match failure {
         LoadFailure::Reports { reports, .. } => reports,
         LoadFailure::Read(error) => panic!("{error}"),
     })
@@ -107,7 +109,7 @@ fn no_text_of_a_file_of_tests_ends_the_process() {
         let other = &broken[number % broken.len()];
         let text = mutated(&mut random, &good, other);
         fs::write(&path, &text).unwrap();
-        match load(&path) {
+        match load(&path, &known_settings().unwrap()) {
             Err(LoadFailure::Reports { reports, .. }) => {
                 assert!(
                     reports

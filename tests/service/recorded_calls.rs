@@ -13,9 +13,10 @@ use tollgate::proto::tollgate::recording::v1::api_call::{OnExpiry, Operation};
 use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
 use tollgate::proto::tollgate::v1 as proto;
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
-use tollgate::recording::Reader;
+use tollgate::recording::{Events as _, Reader};
 use tollgate::replay::report::ReplayReport;
 use tollgate::replay::{Options, Side, replay};
+use tollgate::settings::Settings;
 use tollgate_test_support::grpc_client::{Code, Descriptor, channel, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -46,7 +47,7 @@ fn replayed(bytes: &[u8], rules: &str, against: Option<&str>) -> ReplayReport {
     let mut reader = Reader::new(&*file).unwrap();
     let options = Options {
         file: PathBuf::from("a.tgrec"),
-        settings: None,
+        config: Settings::from_flags(&reader.header().settings).unwrap(),
         memory_max: 1 << 26,
         rows_max: 5,
     };

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use tollgate::cli::known_settings;
 use tollgate::rule_tests::{Coverage, TestFile, load, run_on, simulation};
 use tollgate_limiter::{ALGORITHMS, Algorithm};
 use tollgate_test_model::faults::FAULTS;
@@ -13,7 +14,8 @@ use tollgate_test_model::faults::FAULTS;
 fn file_of(algorithm: &dyn Algorithm) -> TestFile {
     let name = format!("tests/rule_tests/algorithms/{}.test.yaml", algorithm.name());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    load(&path).unwrap_or_else(|failure| panic!("{}: {failure:?}", path.display()))
+    load(&path, &known_settings().unwrap())
+        .unwrap_or_else(|failure| panic!("{}: {failure:?}", path.display()))
 }
 
 /// The names of the tests that fail when this algorithm decides.

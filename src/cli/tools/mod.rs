@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use clap::{Parser as _, Subcommand};
 
 use self::explain_last::ExplainLast;
+pub use self::test::known_settings;
 use crate::cli::{Exit, output};
 
 /// One of these commands.
@@ -81,7 +82,7 @@ impl Tool {
             Self::Check(check) => Ok(check.run()),
             Self::Explain(explain) => explain.run(),
             Self::ExplainLast(explain) => explain.run(),
-            Self::Test(test) => Ok(test.run()),
+            Self::Test(test) => test.run(),
             Self::Hit(hit) => hit.run(),
             Self::Convert(convert) => convert.run(),
             Self::Top(top) => top.run(),

@@ -11,6 +11,7 @@ use super::Exit;
 use crate::admin::OPENAPI;
 use crate::rule_tests;
 use crate::rules::file::{self, Code};
+use crate::settings::Settings;
 
 /// Arguments of `schema`.
 #[derive(Args, Debug)]
@@ -50,7 +51,7 @@ impl Schema {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let schema = match self.subject {
             Subject::Rules => file::schema(),
-            Subject::RuleTests => rule_tests::schema(),
+            Subject::RuleTests => rule_tests::schema(&Settings::decision_flags()),
             Subject::Overlay => file::overlay_schema(),
             Subject::Check => check()?,
             Subject::Admin | Subject::Api => {

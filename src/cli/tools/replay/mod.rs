@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 
 use super::Exit;
@@ -121,7 +121,7 @@ impl ReplayCommand {
         let mut reader = self.events()?;
         let options = Options {
             file: self.recording.clone(),
-            settings: self.settings_for(&reader.header().settings)?,
+            config: self.settings_for(&reader.header().settings)?,
             memory_max: usize::try_from(self.memory_max).unwrap_or(usize::MAX),
             rows_max: usize::try_from(self.top).unwrap_or(usize::MAX),
         };
@@ -199,9 +199,12 @@ impl ReplayCommand {
     }
 
     /// The settings of the recording with those of --set.
-    fn settings_for(&self, recorded: &[String]) -> anyhow::Result<Option<Settings>> {
+    fn settings_for(&self, recorded: &[String]) -> anyhow::Result<Settings> {
         if self.set.is_empty() {
-            return Ok(None);
+            let file = self.recording.display();
+            return Settings::from_flags(recorded).map_err(|error| {
+                anyhow!("{file}: the recording was made with a setting that this tollgate does not know: {error}")
+            });
         }
         let replaced = |flag: &str| self.set.iter().any(|(name, _)| name == flag);
         let mut flags: Vec<OsString> = Vec::new();
@@ -221,7 +224,7 @@ impl ReplayCommand {
         let set = self.set.iter();
         flags.extend(set.map(|(name, value)| format!("--{name}={value}").into()));
         match Settings::from_flags(flags) {
-            Ok(settings) => Ok(Some(settings)),
+            Ok(settings) => Ok(settings),
             Err(error) => {
                 let error = error.to_string();
                 let first = error.lines().next().unwrap_or_default();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use self::session::Session;
+pub use self::session::known_settings;
 use super::{Exit, output};
 use crate::rule_tests::WatchedPath;
 
@@ -67,30 +68,30 @@ fn percent(text: &str) -> Result<f64, String> {
 // === impl TestCommand ===
 
 impl TestCommand {
-    pub(super) fn run(self) -> Exit {
-        let mut session = self.run_once();
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let mut session = self.run_once()?;
         while self.watch && !output::is_lost() {
             wait_for_change(&session);
             eprintln!("\na file has changed; running again");
-            session = self.run_once();
+            session = self.run_once()?;
         }
-        if session.passed() {
+        Ok(if session.passed() {
             Exit::Success
         } else {
             Exit::Failure
-        }
+        })
     }
 
     /// Runs all tests, and prints the results.
-    fn run_once(&self) -> Session {
-        let session = Session::run(&self.files, self.filter.as_deref(), self.coverage_min);
+    fn run_once(&self) -> anyhow::Result<Session> {
+        let session = Session::run(&self.files, self.filter.as_deref(), self.coverage_min)?;
         match self.format {
             Format::Text => text::print(&session),
             Format::Json => print_line!("{:#}", formats::json(&session)),
             Format::Junit => print_line!("{}", formats::junit(&session)),
             Format::Tap => print_line!("{}", formats::tap(&session)),
         }
-        session
+        Ok(session)
     }
 }
 

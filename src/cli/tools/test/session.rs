@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::rule_tests::{self, Coverage, LoadFailure, TestResult, WatchedPath};
+use crate::rule_tests::{
+    self, Coverage, KnownSettings, LoadFailure, ServiceSettings, TestResult, WatchedPath,
+};
 use crate::rules::file::{Diagnostic, Span};
 use crate::rules::path::test_files;
+use crate::settings::Settings;
 
 /// The results of one run.
 #[derive(Debug, Default)]
@@ -41,11 +44,37 @@ pub(super) struct FileFailure {
     pub(super) failure: LoadFailure,
 }
 
+/// The settings of `serve` that a file of tests may have.
+pub fn known_settings() -> anyhow::Result<KnownSettings> {
+    let read = |flags: Vec<String>| match Settings::from_flags(flags) {
+        Ok(settings) => Ok(ServiceSettings {
+            merge_domains: settings.rules_settings.merge_domain_config,
+            quota_ttl_seconds: settings.quotas.quota_ttl_seconds,
+            config: settings,
+        }),
+        Err(error) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Err(first.trim_start_matches("error: ").to_owned())
+        }
+    };
+    Ok(KnownSettings {
+        flags: Settings::decision_flags(),
+        defaults: read(Vec::new()).map_err(anyhow::Error::msg)?,
+        read,
+    })
+}
+
 // === impl Session ===
 
 impl Session {
     /// Runs the tests of these files and directories whose names contain `filter`.
-    pub(super) fn run(paths: &[PathBuf], filter: Option<&str>, coverage_min: Option<f64>) -> Self {
+    pub(super) fn run(
+        paths: &[PathBuf],
+        filter: Option<&str>,
+        coverage_min: Option<f64>,
+    ) -> anyhow::Result<Self> {
+        let known = known_settings()?;
         let mut session = Self {
             coverage_min,
             ..Self::default()
@@ -55,7 +84,7 @@ impl Session {
             match test_files(path) {
                 Ok(files) => {
                     for file in files {
-                        session.file(file.path(), filter);
+                        session.file(file.path(), filter, &known);
                     }
                 }
                 Err(error) => session.failures.push(FileFailure {
@@ -64,11 +93,11 @@ impl Session {
                 }),
             }
         }
-        session
+        Ok(session)
     }
 
-    fn file(&mut self, path: &Path, filter: Option<&str>) {
-        let file = match rule_tests::load(path) {
+    fn file(&mut self, path: &Path, filter: Option<&str>, known: &KnownSettings) {
+        let file = match rule_tests::load(path, known) {
             Ok(file) => file,
             Err(failure) => {
                 if let LoadFailure::Reports { watched, .. } = &failure {
