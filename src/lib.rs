@@ -27,7 +27,6 @@
 //! | `admin_client` | `admin_api`, `grpc_client` | HTTP client of the admin listener, for the commands |
 //! | `top_keys` | `admin_api`, `value_hash` | the heaviest keys of each rule |
 //! | `convert` | | configurations of other rate limiters as rules, Envoy's actions for rules |
-//! | `recording` | | recordings of requests in files, logs read like recordings |
 //! | `estimates` | | amounts to reserve, learnt from commits |
 //! | `ended` | `admin_api` | how a request ended |
 //! | `capture` | `value_hash`, `ended` | captures requests for recordings |
@@ -37,17 +36,18 @@
 //! | `quota` | `pipeline` | one limit apportioned over proxies that decide alone |
 //! | `simulation` | `settings`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
 //! | `rule_tests` | `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `admin_api`, `value_hash`, `recording`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `replay` | `admin_api`, `value_hash`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `settings`, `net`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
 //! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
 //! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
-//! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `recording`, `replay` | one file a command |
+//! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter, the HTTP/2 codec, protobuf (`tollgate_wire`), rules files, certificates
 //! (`tollgate_tls`), metrics and spans (`tollgate_telemetry`), stores (`tollgate_store`,
 //! `tollgate_store_redis`), and what all of them ask of the machine (`tollgate_system`) are crates
-//! of their own, in `crates/`.
+//! of their own, in `crates/`. So is what people run beside a server (`tollgate_tools`), as far as
+//! it is no command.
 
 #![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
 
@@ -60,6 +60,8 @@ pub use tollgate_system::{
 };
 pub use tollgate_telemetry::{metrics, statsd, tracing};
 pub use tollgate_tls as tls;
+#[cfg(feature = "tools")]
+pub use tollgate_tools::recording;
 pub use tollgate_wire::{proto, protobuf_json};
 
 pub mod admin;
@@ -81,8 +83,6 @@ pub mod grpc_client;
 pub mod net;
 pub mod pipeline;
 pub mod quota;
-#[cfg(feature = "tools")]
-pub mod recording;
 #[cfg(feature = "tools")]
 pub mod replay;
 #[cfg(feature = "tools")]

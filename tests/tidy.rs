@@ -23,14 +23,7 @@ use tollgate_test_support::import_graph::ImportGraph;
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &[
-            "admin",
-            "decisions",
-            "cli",
-            "rule_tests",
-            "recording/import",
-            "replay/tests.rs",
-        ],
+        &["admin", "decisions", "cli", "rule_tests", "replay/tests.rs"],
         "domain types are not serialisable; the edges mirror them",
     ),
     (
@@ -47,9 +40,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     ("ratatui", &["cli/tools/top"], "one command draws on a terminal"),
     ("indicatif", &["cli/tools/progress.rs"], "one file shows progress"),
-    ("zstd", &["recording"], "recordings are compressed"),
-    ("csv", &["recording/import"], "one module reads logs"),
-    ("flate2", &["recording/import"], "as csv"),
     (
         "prost",
         &[
@@ -60,7 +50,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "admin/v1",
             "rule_tests",
             "xds",
-            "recording",
             "replay/engine.rs",
             "replay/comparison.rs",
             "replay/tests.rs",
@@ -113,8 +102,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("clap", &["cli", "settings"], "settings are declared once"),
     (
         "jiff",
-        &["rule_tests/values.rs", "recording/import/times.rs"],
-        "time zones end where a file of tests or a log has times",
+        &["rule_tests/values.rs"],
+        "time zones end where a file of tests has times",
     ),
     (
         "rustls",
