@@ -38,8 +38,16 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         ],
         "one module declares the JSON of the admin listener, others write and read it",
     ),
-    ("ratatui", &["cli/tools/top"], "one command draws on a terminal"),
-    ("indicatif", &["cli/tools/progress.rs"], "one file shows progress"),
+    (
+        "ratatui",
+        &["cli/tools/top"],
+        "one command draws on a terminal",
+    ),
+    (
+        "indicatif",
+        &["cli/tools/progress.rs"],
+        "one file shows progress",
+    ),
     (
         "prost",
         &[

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http::Uri;
 
-use crate::admin_client::error::AdminError;
+use crate::admin_client::AdminError;
 use crate::admin_client::replica::{Access, Replica};
 use crate::grpc_client::ServerEndpoint;
 

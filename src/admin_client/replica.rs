@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::ApiError;
-use crate::admin_client::error::AdminError;
+use crate::admin_client::AdminError;
 use crate::admin_client::streams::{ByteStream, EventStream};
 use crate::grpc_client::{
     ChannelError, ClientTls, ConnectionFailure, ErrorRecord, ServerEndpoint, error_chain,

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::admin_api::{DecisionRecord, SkippedEvent, StateEvent};
-use crate::admin_client::error::AdminError;
+use crate::admin_client::AdminError;
 use crate::grpc_client::error_chain;
 
 /// Longest event, in bytes.

@@ -83,7 +83,11 @@ fn side(name: &str, text: &str) -> Side {
         name: name.to_owned(),
         text: text.to_owned(),
     };
-    let rules = load_sources(&[source], file::Options::default());
+    let options = file::Options {
+        limit_files: Some(file::LimitFiles::default()),
+        ..file::Options::default()
+    };
+    let rules = load_sources(&[source], options);
     Side {
         path: PathBuf::from(name),
         rules: rules.unwrap_or_else(|report| panic!("{}", report.render(false))),

@@ -11,8 +11,8 @@ use crate::rule_tests::test_file::{
 use crate::rule_tests::values::{Invalid, moment};
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::{
-    Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, LimitFiles, Options, Pair, Reader, Report, Span,
-    nearest, unfolding_budget,
+    Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, LimitFiles, Options, Pair, Reader,
+    Report, Span, nearest, unfolding_budget,
 };
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use crate::rules::reload::load_overlaid;

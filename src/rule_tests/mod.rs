@@ -14,7 +14,7 @@
 //! | `differences` | an answer compared with what was expected |
 //! | `coverage` | the rules that tests reached |
 //!
-//! What it deliberately does not do: print (`cli::test`), read the system's clock.
+//! What it deliberately does not do: print (`cli::tools::test`), read the system's clock.
 
 mod coverage;
 mod differences;

@@ -11,12 +11,12 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Exit;
 use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
 use crate::admin_api::{Entry, LimitFigures};
 use crate::admin_client::{
     ADMIN_URL_DEFAULT, Access, AdminError, AdminUrl, Event, EventStream, REPLICAS_MAX, Replica,
 };
+use crate::cli::Exit;
 use crate::settings::nonzero_duration;
 use crate::visible_text::visible;
 

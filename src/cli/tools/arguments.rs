@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::Exit;
-use super::output::{Reported, stderr_is_coloured};
 use crate::admin_api::parse_entries;
+use crate::cli::Exit;
+use crate::cli::output::{Reported, stderr_is_coloured};
 use crate::grpc_client::ClientTls;
 use crate::rules::path::{ReadError, RulesPath, Source, read_all, read_one};
 use crate::rules::reload::{self, LoadError, Rules};
@@ -95,6 +95,13 @@ pub(super) fn load_rules(rules: &Path, settings: &RulesSettings) -> anyhow::Resu
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Why flags are no settings, in one line.
+pub(super) fn settings_error(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    first.trim_start_matches("error: ").to_owned()
 }
 
 /// Reads a file, or standard input.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use super::Exit;
 use super::admin::{self, AdminOptions};
 use super::arguments::{DescriptorArgument, parse_descriptor};
 use crate::admin_api::{
     Entry, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, parse_time,
 };
 use crate::admin_client::{AdminError, Replica};
+use crate::cli::Exit;
 use crate::settings::nonzero_duration;
 use crate::visible_text::visible;
 

@@ -15,9 +15,9 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tollgate_limiter::RuleSet;
 
-use super::Exit;
 use super::arguments::{STDIN, read_file};
-use super::output::{counted, stderr_is_coloured};
+use crate::cli::Exit;
+use crate::cli::output::{counted, stderr_is_coloured};
 use crate::rules::file::{Code, Diagnostic, Edit, Label, Report, Span};
 use crate::rules::path::{ReadError, RulesPath, Source, read_one};
 use crate::rules::reload;
@@ -145,43 +145,37 @@ fn read(path: &RulesPath) -> Result<Vec<Source>, ReadError> {
 
 /// An error of reading as a diagnostic, so that every format reports it.
 fn diagnostic(error: &ReadError) -> Diagnostic {
-    let (code, file, message, help) = match error {
-        ReadError::Io { path, error } => (
-            Code::UnreadableFile,
-            path,
-            format!("{path}: {error}"),
-            "check the path and its permissions",
-        ),
-        ReadError::NotText { path, .. } => (
-            Code::NotUtf8,
-            path,
-            "not UTF-8 text".to_owned(),
-            "save the file as UTF-8; is it a rules file?",
-        ),
-        ReadError::Empty { path } => (
-            Code::NoFiles,
-            path,
-            "no rules file in this directory".to_owned(),
-            "put a .yaml file there, or name a file",
-        ),
-        ReadError::LimitExceeded { path, what } => (
-            Code::TooLarge,
-            path,
-            what.clone(),
-            "use fewer or smaller files",
-        ),
+    let of = |code, span, file: &str, message: String, help: &str| {
+        let mut diagnostic = Diagnostic::error(code, span, message).help(help);
+        file.clone_into(&mut diagnostic.file);
+        diagnostic
     };
-    let mut span = Span::default();
-    if let ReadError::NotText { at, offset, .. } = error {
-        span = Span {
-            at: *at,
-            start: *offset,
-            end: *offset,
-        };
+    let nowhere = Span::default();
+    match error {
+        ReadError::Io { path, error } => {
+            let message = format!("{path}: {error}");
+            let help = "check the path and its permissions";
+            of(Code::UnreadableFile, nowhere, path, message, help)
+        }
+        ReadError::NotText { path, at, offset } => {
+            let span = Span {
+                at: *at,
+                start: *offset,
+                end: *offset,
+            };
+            let help = "save the file as UTF-8; is it a rules file?";
+            of(Code::NotUtf8, span, path, "not UTF-8 text".to_owned(), help)
+        }
+        ReadError::Empty { path } => {
+            let message = "no rules file in this directory".to_owned();
+            let help = "put a .yaml file there, or name a file";
+            of(Code::NoFiles, nowhere, path, message, help)
+        }
+        ReadError::LimitExceeded { path, what } => {
+            let help = "use fewer or smaller files";
+            of(Code::TooLarge, nowhere, path, what.clone(), help)
+        }
     }
-    let mut diagnostic = Diagnostic::error(code, span, message).help(help);
-    file.clone_into(&mut diagnostic.file);
-    diagnostic
 }
 
 /// Removes files that an earlier path names as well.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::Exit;
 use super::arguments::{load_rules, read_file};
 use super::progress::Progress;
+use crate::cli::Exit;
 use crate::convert::envoy_actions::{KeySources, actions};
 use crate::convert::{Conversion, ConvertError, ConvertedRules, asp_net_core, limitador};
 use crate::settings::RulesSettings;

@@ -13,10 +13,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use tollgate_limiter::{Match, RuleSet};
 
-use super::Exit;
 use super::arguments::{BY_TLS, DescriptorArgument, TlsOptions, load_rules, parse_descriptor};
 use super::rule_text::{entries_of, level_lines, rule_lines, table_line};
 use crate::app::{BucketName, BucketNames};
+use crate::cli::Exit;
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
 

@@ -5,10 +5,10 @@
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
-use super::Exit;
 use super::admin::{self, AdminOptions, DecisionFilters, descriptor_text, json_word};
 use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
 use crate::admin_client::{AdminError, Replica};
+use crate::cli::Exit;
 use crate::settings::help;
 use crate::visible_text::visible;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::Exit;
 use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
+use crate::cli::Exit;
 use crate::grpc_client::rate_limit::{
     CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
 };

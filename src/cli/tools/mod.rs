@@ -24,7 +24,7 @@ use clap::{Parser as _, Subcommand};
 
 use self::explain_last::ExplainLast;
 pub use self::test::known_settings;
-use crate::cli::{Exit, output};
+use crate::cli::Exit;
 
 /// One of these commands.
 #[derive(Debug, Subcommand)]

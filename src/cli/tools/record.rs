@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Exit;
 use super::admin::{self, AdminOptions, with_filters};
 use super::progress::Progress;
 use crate::admin_client::{AdminError, ByteStream};
+use crate::cli::Exit;
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};
 use crate::recording::{ReadError, Received, Writer};

@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 
 use serde_json::{Value, json};
 
-use super::Exit;
 use crate::admin::OPENAPI;
+use crate::cli::Exit;
 use crate::rule_tests;
 use crate::rules::file::{self, Code};
 use crate::settings::Settings;

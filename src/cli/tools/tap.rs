@@ -18,9 +18,9 @@ use super::admin::{
     self, AdminOptions, DecisionFilters, Followed, descriptor_text, json_word, time_of_day,
     with_filters,
 };
-use super::{Exit, output};
 use crate::admin_api::{DecisionRecord, DescriptorRecord};
 use crate::admin_client::{Event, Replica};
+use crate::cli::{Exit, output};
 use crate::clock::{Clock, SystemClock};
 use crate::visible_text::visible;
 

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 
-use super::Exit;
-use super::arguments::load_rules;
-use super::output::stderr_is_coloured;
+use super::arguments::{load_rules, settings_error};
 use super::progress::Progress;
+use crate::cli::Exit;
+use crate::cli::output::stderr_is_coloured;
 use crate::recording::import::{self, Mapping};
 use crate::recording::{Events, Reader, Summary};
 use crate::regular_file;
@@ -223,14 +223,7 @@ impl ReplayCommand {
         }
         let set = self.set.iter();
         flags.extend(set.map(|(name, value)| format!("--{name}={value}").into()));
-        match Settings::from_flags(flags) {
-            Ok(settings) => Ok(settings),
-            Err(error) => {
-                let error = error.to_string();
-                let first = error.lines().next().unwrap_or_default();
-                anyhow::bail!("--set: {}", first.trim_start_matches("error: "))
-            }
-        }
+        Settings::from_flags(flags).map_err(|error| anyhow!("--set: {}", settings_error(&error)))
     }
 
     fn write(&self, report: &ReplayReport) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use self::session::Session;
 pub use self::session::known_settings;
-use super::{Exit, output};
+use crate::cli::{Exit, output};
 use crate::rule_tests::WatchedPath;
 
 /// The time between two polls of `--watch`.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cli::tools::arguments::settings_error;
 use crate::rule_tests::{
     self, Coverage, KnownSettings, LoadFailure, ServiceSettings, TestResult, WatchedPath,
 };
@@ -52,11 +53,7 @@ pub fn known_settings() -> anyhow::Result<KnownSettings> {
             quota_ttl_seconds: settings.quotas.quota_ttl_seconds,
             config: settings,
         }),
-        Err(error) => {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            Err(first.trim_start_matches("error: ").to_owned())
-        }
+        Err(error) => Err(settings_error(&error)),
     };
     Ok(KnownSettings {
         flags: Settings::decision_flags(),

@@ -176,20 +176,13 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
             lines.push(format!("others    {}", visible(&limit)));
         }
     }
-    let (of, rates) = (&rule.hits, &rule.rates);
+    let of = &rule.hits;
     let hits = [of.total, of.admitted, of.over, of.near, of.shadow];
-    let rates = [
-        rates.total,
-        rates.admitted,
-        rates.over,
-        rates.near,
-        rates.shadow,
-    ];
     lines.push(hits_line("hits      ", hits.map(|hits| hits.to_string())));
-    lines.push(hits_line(
-        "a second  ",
-        rates.map(|rate| format!("{rate:.1}")),
-    ));
+    let of = &rule.rates;
+    let rates = [of.total, of.admitted, of.over, of.near, of.shadow];
+    let rates = rates.map(|rate| format!("{rate:.1}"));
+    lines.push(hits_line("a second  ", rates));
     if let Some(counts) = &rule.reservations {
         lines.extend(reservation_lines(counts));
     }

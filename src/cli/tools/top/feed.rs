@@ -75,18 +75,16 @@ impl Feed {
                 self.tasks.spawn(read_decisions(replicas, query, messages));
             }
             Effect::Reset(request) => {
-                self.tasks.spawn(async move {
-                    let ask = |replica: Replica| replica.post("/reset", request.clone());
-                    let asked = ask_each::<ResetResponse, _>(replicas, ask).await;
-                    send(&messages, report("reset", asked)).await;
-                });
+                let ask = move |replica: Replica| replica.post("/reset", request.clone());
+                let asked = ask_each::<ResetResponse, _>(replicas, ask);
+                let done = async move { send(&messages, report("reset", asked.await)).await };
+                self.tasks.spawn(done);
             }
             Effect::Shadow(request) => {
-                self.tasks.spawn(async move {
-                    let ask = |replica: Replica| replica.post("/shadow", request.clone());
-                    let asked = ask_each::<ShadowResponse, _>(replicas, ask).await;
-                    send(&messages, report("shadow", asked)).await;
-                });
+                let ask = move |replica: Replica| replica.post("/shadow", request.clone());
+                let asked = ask_each::<ShadowResponse, _>(replicas, ask);
+                let done = async move { send(&messages, report("shadow", asked.await)).await };
+                self.tasks.spawn(done);
             }
         }
     }

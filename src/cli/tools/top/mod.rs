@@ -18,10 +18,10 @@ use std::collections::BTreeSet;
 use clap::{Args, ValueEnum};
 
 use self::model::TopQuery;
-use super::Exit;
 use super::admin::{self, AdminOptions, descriptor_text, json_word, time_of_day};
 use super::tap::Format;
 use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window};
+use crate::cli::Exit;
 use crate::visible_text::visible;
 
 /// The end of `top --help`.
