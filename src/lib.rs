@@ -17,30 +17,29 @@
 //!
 //! | module | may import | what it is |
 //! | --- | --- | --- |
-//! | `admin_api` | | the JSON of the admin listener, for server and commands |
 //! | `answer_memory` | | memory of answers that clients have not read |
-//! | `value_hash` | `admin_api` | how values of descriptors are shown |
-//! | `settings` | | flags and variables, one declaration each |
+//! | `value_hash` | | how values of descriptors are shown |
 //! | `net` | | listeners, TLS handshakes, connection limits |
 //! | `grpc_client` | | gRPC client connections, for xDS and `tollgate hit` |
-//! | `xds` | `settings`, `grpc_client` | rules from an xDS server |
-//! | `admin_client` | `admin_api`, `grpc_client` | HTTP client of the admin listener, for the commands |
-//! | `top_keys` | `admin_api`, `value_hash` | the heaviest keys of each rule |
+//! | `admin_client` | `grpc_client` | HTTP client of the admin listener, for the commands |
+//! | `top_keys` | `value_hash` | the heaviest keys of each rule |
 //! | `convert` | | configurations of other rate limiters as rules, Envoy's actions for rules |
 //! | `estimates` | | amounts to reserve, learnt from commits |
-//! | `ended` | `admin_api` | how a request ended |
+//! | `ended` | | how a request ended |
 //! | `capture` | `value_hash`, `ended` | captures requests for recordings |
-//! | `decisions` | `admin_api`, `value_hash`, `settings`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
-//! | `pipeline` | `admin_api`, `settings`, `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
+//! | `decisions` | `value_hash`, `capture`, `ended` | the last decisions, subscriptions, the decision log |
+//! | `pipeline` | `top_keys`, `decisions`, `capture`, `ended`, `estimates`, `answer_memory` | the one decision path |
 //! | `api_calls` | `pipeline` | calls of the API as messages, and what the pipeline carries out for each |
 //! | `quota` | `pipeline` | one limit apportioned over proxies that decide alone |
-//! | `simulation` | `settings`, `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
-//! | `rule_tests` | `admin_api`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
-//! | `replay` | `admin_api`, `value_hash`, `pipeline`, `simulation` | decides recordings again, and reports |
+//! | `simulation` | `top_keys`, `decisions`, `pipeline` | the pipeline and a memory partition at chosen times |
+//! | `settings` | `pipeline` | flags and variables, one declaration each |
+//! | `xds` | `settings`, `grpc_client` | rules from an xDS server |
+//! | `rule_tests` | `settings`, `pipeline`, `quota`, `simulation` | files of tests: format, runner, coverage |
+//! | `replay` | `value_hash`, `settings`, `pipeline`, `simulation` | decides recordings again, and reports |
 //! | `grpc` | `settings`, `net`, `top_keys`, `pipeline`, `api_calls`, `quota`, `answer_memory` | the gRPC server |
-//! | `admin` | `admin_api`, `settings`, `xds`, `value_hash`, `top_keys`, `net`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
-//! | `app` | `admin_api`, `value_hash`, `settings`, `xds`, `net`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
-//! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_api`, `admin_client`, `app`, `replay` | one file a command |
+//! | `admin` | `settings`, `xds`, `value_hash`, `top_keys`, `net`, `decisions`, `pipeline`, `api_calls`, `quota`, `capture`, `answer_memory` | health, `/json`, `/metrics`, the admin API |
+//! | `app` | `value_hash`, `settings`, `xds`, `net`, `decisions`, `pipeline`, `grpc`, `top_keys`, `admin`, `capture` | composition root: build, run, drain |
+//! | `cli` | `settings`, `grpc_client`, `convert`, `pipeline`, `rule_tests`, `grpc`, `admin`, `admin_client`, `app`, `replay` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter, the HTTP/2 codec, protobuf (`tollgate_wire`), rules files, certificates
@@ -51,6 +50,7 @@
 
 #![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
 
+pub use tollgate_admin_api as admin_api;
 pub use tollgate_rules as rules;
 pub use tollgate_store as store;
 pub use tollgate_store_redis as store_redis;
@@ -65,7 +65,6 @@ pub use tollgate_tools::recording;
 pub use tollgate_wire::{proto, protobuf_json};
 
 pub mod admin;
-pub mod admin_api;
 #[cfg(feature = "tools")]
 pub mod admin_client;
 mod answer_memory;

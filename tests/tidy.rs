@@ -29,14 +29,13 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde",
         &[
-            "admin_api",
             "admin",
             "admin_client",
             "cli/tools/admin.rs",
             "decisions",
             "replay/report.rs",
         ],
-        "one module declares the JSON of the admin listener, others write and read it",
+        "a crate declares the JSON of the admin listener, and these write and read it",
     ),
     (
         "ratatui",

@@ -116,7 +116,8 @@ impl Pipeline {
         // As the service is built: the partitions of candidates are there, used or not.
         let (partitions, candidates) =
             CandidatePartitions::new(memory, &clock, &metrics).expect("metrics");
-        let service = pipeline::Pipeline::new(parts, &settings).with_candidates(partitions);
+        let service =
+            pipeline::Pipeline::new(parts, (&settings).into()).with_candidates(partitions);
         let service = Arc::new(service);
         let mut core = BenchHarness::new(&service, workers, &settings);
         if candidate {

@@ -15,7 +15,7 @@ use crate::pipeline::Generations;
 use crate::settings::Settings;
 use crate::store::{Store, StoreHealth, StoreStart};
 use crate::xds::XdsStatus;
-use tollgate_limiter::OnStoreFailure;
+use tollgate_limiter::OnUndecided;
 
 /// Shared readiness state.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct Readiness {
     /// The store was in use, or the service has begun without it. It stays so.
     has_begun: Arc<AtomicBool>,
     /// For domains whose rules say nothing else.
-    on_store_failure: OnStoreFailure,
+    on_store_failure: OnUndecided,
 }
 
 // === impl Readiness ===
@@ -49,7 +49,7 @@ impl Readiness {
     ) -> Self {
         Self {
             has_begun: Arc::new(AtomicBool::new(store.health().is_none())),
-            on_store_failure: settings.store.on_store_failure.into(),
+            on_store_failure: settings.store.on_store_failure,
             store,
             xds,
             generations,
@@ -98,7 +98,7 @@ impl Readiness {
 
     /// Whether no domain answers with an error while the store fails.
     fn answers_without_store(&self) -> bool {
-        let is_error = |policy: OnStoreFailure| policy == OnStoreFailure::Error;
+        let is_error = |policy: OnUndecided| policy == OnUndecided::Error;
         let Some(generation) = self.generations.current() else {
             return !is_error(self.on_store_failure);
         };

@@ -10,14 +10,14 @@ use super::hash_key::shown_values;
 use super::listeners::Listeners;
 use super::snapshot::Snapshots;
 use super::tls::{CertificateReloader, tls_error};
-use super::{candidate, decisions, rules, store, traces};
+use super::{decisions, rules, store, traces};
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
-use crate::pipeline::{Generations, Parts, Pipeline};
+use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline};
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
 use crate::store::{Setup, Store, Worker, memory};
@@ -180,7 +180,13 @@ impl App {
         let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
         let built = store::open(&setup, &settings)?;
         let (store, mut workers) = built.store;
-        let (partitions, candidates) = candidate::build(&settings, setup.memory, &clock, &metrics)?;
+        // As many as those of buckets, each with a queue as long.
+        let of_candidates = memory::MemoryLimits {
+            memory_max: settings.candidate.memory_max,
+            ..setup.memory
+        };
+        let (partitions, candidates) =
+            CandidatePartitions::new(of_candidates, &clock, &metrics).map_err(AppError::Defect)?;
         let values = shown_values(&settings.top_keys)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
@@ -196,7 +202,7 @@ impl App {
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
         let generations = Arc::new(generations);
-        if settings.candidate.candidate.is_some() {
+        if settings.candidate.path.is_some() {
             generations.expect_candidate();
         }
         let decisions = decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
@@ -205,7 +211,7 @@ impl App {
             Arc::clone(&clock),
             &metrics,
             cores,
-            settings.top_keys.top_keys_memory_max,
+            settings.top_keys.memory_max,
         ));
         let parts = Parts {
             generations: Arc::clone(&generations),
@@ -217,7 +223,7 @@ impl App {
             decisions: decisions.clone(),
             top_keys: Arc::clone(&top_keys),
         };
-        let service = Pipeline::new(parts, &settings).with_candidates(partitions);
+        let service = Pipeline::new(parts, (&settings).into()).with_candidates(partitions);
         let service = Arc::new(service);
         workers.push(candidates);
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;

@@ -24,7 +24,7 @@ pub(super) fn build(
     (clock, metrics): (&Arc<dyn Clock>, &Metrics),
 ) -> Result<Decisions, AppError> {
     let log = &settings.decision_log;
-    let kept_max = usize::try_from(log.decisions_kept_max).unwrap_or(usize::MAX);
+    let kept_max = usize::try_from(log.kept_max).unwrap_or(usize::MAX);
     Ok(Decisions::new(DecisionsSetup {
         clock: Arc::clone(clock),
         values,
@@ -43,23 +43,22 @@ fn start_log(
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
 ) -> Result<Option<DecisionLog>, AppError> {
-    let destination = match &settings.decision_log {
+    let destination = match &settings.target {
         DecisionLogTarget::Off => return Ok(None),
         DecisionLogTarget::Stdout => LogDestination::Stdout,
         DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
         DecisionLogTarget::Otlp => LogDestination::Otlp(Box::new(collector(tracing)?)),
     };
-    let values = match settings.decision_log_values {
+    let values = match settings.values {
         None => values,
         Some(LoggedValues::Hashed) => values.with_mode(ValueMode::Hashed),
         Some(LoggedValues::Plain) => values.with_mode(ValueMode::Plain),
     };
     let log = DecisionLog::start(LogSetup {
         destination,
-        verdicts: verdicts(&settings.decision_log_verdicts),
-        rules: settings.decision_log_rules.clone(),
-        per_second_max: NonZeroU32::new(settings.decision_log_per_second_max)
-            .unwrap_or(NonZeroU32::MIN),
+        verdicts: verdicts(&settings.verdicts),
+        rules: settings.rules.clone(),
+        per_second_max: NonZeroU32::new(settings.per_second_max).unwrap_or(NonZeroU32::MIN),
         values,
         clock: Arc::clone(clock),
         metrics: metrics.decision_log.clone(),

@@ -39,7 +39,7 @@ pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError
 
 /// How values are shown, as the settings say.
 pub(super) fn shown_values(settings: &TopKeysSettings) -> Result<ShownValues, AppError> {
-    let mode = match settings.top_keys {
+    let mode = match settings.mode {
         TopKeysMode::Off => ValueMode::Off,
         TopKeysMode::Hashed => ValueMode::Hashed,
         TopKeysMode::Plain => ValueMode::Plain,

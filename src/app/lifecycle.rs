@@ -18,17 +18,16 @@ use tokio::time::{sleep, timeout};
 use super::build::App;
 use super::error::AppError;
 use super::ports::{HttpPorts, connections, stopped};
+use super::rules;
 use super::snapshot::Snapshots;
 use super::tls::CertificateReloader;
-use super::{candidate, rules, shadows, store, xds};
 use crate::admin::{self, AdminApi, AdminParts, AdminState, Readiness, RecordingSetup};
 use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{ShutdownSignal, UnixSocketFile};
 use crate::pipeline::{Generation, Generations};
-use crate::rules::reload::RulesWatcher;
-use crate::settings::{Settings, StatsdSettings};
+use crate::settings::StatsdSettings;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
@@ -105,17 +104,15 @@ impl RunningService {
         }
         let mut watchers = JoinSet::new();
         let xds_status = app.xds.as_ref().map(XdsClient::status);
-        spawn_rules_watcher(
+        rules::spawn_watchers(
             &mut watchers,
+            &app.settings,
             app.xds,
             reload,
-            &app.settings,
             &app.generations,
             &app.metrics,
+            &app.clock,
         );
-        if let Some(watch) = candidate::watch(&app.settings, &app.generations) {
-            watchers.spawn(watch);
-        }
         grpc_server.spawn_quotas(&mut watchers);
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
@@ -168,10 +165,6 @@ impl RunningService {
         watchers.spawn(api.sample_rates());
         let stopping = ShutdownSignal::new(stop.clone());
         watchers.spawn(admin::run_states(state.clone(), stopping));
-        watchers.spawn(shadows::end_in_time(
-            Arc::clone(&app.generations),
-            Arc::clone(&app.clock),
-        ));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
         Ok(Self {
@@ -203,6 +196,7 @@ impl RunningService {
     ) -> Result<(), AppError> {
         let mut ready = Some(ready);
         let mut serving = false;
+        let mut rules_changes = self.generations.subscribe();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             if serving != self.readiness.ready() {
@@ -216,7 +210,7 @@ impl RunningService {
             }
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
-                () = self.generations.changed() => {}
+                Ok(()) = rules_changes.changed() => {}
                 () = sleep(STORE_POLL), if self.readiness.awaits_store() => {}
                 ended = &mut self.grpc => return Err(unexpected_end("the gRPC port", &ended)),
                 ended = &mut self.http => return Err(unexpected_end("the HTTP port", &ended)),
@@ -300,27 +294,6 @@ fn start_statsd(settings: &StatsdSettings, metrics: &Arc<Metrics>) -> Option<Sta
         );
     }
     Some(Statsd::start(&target, metrics))
-}
-
-/// Spawns the task that reloads the rules, from an xDS server or from files.
-fn spawn_rules_watcher(
-    watchers: &mut JoinSet<()>,
-    xds: Option<XdsClient>,
-    reload: mpsc::Receiver<()>,
-    settings: &Settings,
-    generations: &Arc<Generations>,
-    metrics: &Arc<Metrics>,
-) {
-    let generations = Arc::clone(generations);
-    let leased = store::is_leased(&settings.store);
-    if let Some(xds) = xds {
-        watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
-    } else if let Some(path) = settings.rules_settings.path(settings.rules.as_deref()) {
-        let files = RulesWatcher::new(path, (&settings.rules_settings).into());
-        watchers.spawn(rules::watch(files, Some(reload), move |change| {
-            rules::take(&generations, change, leased);
-        }));
-    }
 }
 
 fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {

@@ -7,39 +7,32 @@
 //! | --- | --- |
 //! | `listeners` | binds the ports |
 //! | `build` | [`App`]: builds the parts from the settings |
-//! | `candidate` | builds the partitions of candidates, and reloads their rules |
 //! | `decisions` | builds the memory of the last decisions, and the decision log |
 //! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
 //! | `snapshot` | loads the buckets in memory from a file, and writes them |
 //! | `tls` | loads the certificates of ports and reloads them |
-//! | `rules`, `xds` | reload the rules from files or an xDS server |
-//! | `shadows` | ends shadow modes in time |
+//! | `rules` | changes the rules while the service runs: files, xDS, candidates, shadow modes |
 //! | `traces` | starts the exporter of spans |
 //! | `lifecycle` | runs the service and drains it |
 //! | `ports` | accepts connections, and serves the HTTP ports |
-//! | `poll` | interval at which files are polled |
 //! | `error` | [`AppError`] |
 //!
 //! What it deliberately does not do: decide requests, read flags (`cli`), install signal handlers
 //! (`cli/serve`).
 
 mod build;
-mod candidate;
 mod decisions;
 mod error;
 mod hash_key;
 mod lifecycle;
 mod listeners;
-mod poll;
 mod ports;
 mod rules;
-mod shadows;
 mod snapshot;
 mod store;
 mod tls;
 mod traces;
-mod xds;
 
 pub use self::build::App;
 pub use self::error::AppError;

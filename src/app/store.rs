@@ -47,7 +47,7 @@ pub(super) struct Opened {
 /// Opens the store that the settings name, and loads its snapshot.
 pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppError> {
     let shared = configure(&settings.store)?;
-    let Some(path) = &settings.snapshot.snapshot else {
+    let Some(path) = &settings.snapshot.path else {
         return Ok(Opened {
             store: build(setup, shared.as_deref(), &settings.store)?,
             hash: hash(&settings.store, shared.is_some())?,
@@ -92,7 +92,7 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
     };
     let snapshots = Snapshots::new(SnapshotParts {
         path,
-        interval: Duration::from_secs(settings.snapshot.snapshot_interval_seconds),
+        interval: Duration::from_secs(settings.snapshot.interval_seconds),
         copier: store.copier(),
         hash,
         clock: Arc::clone(clock),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::error::AppError;
-use super::poll::POLL_INTERVAL;
+use super::rules::POLL_INTERVAL;
 use crate::clock::Clock;
 use crate::metrics::{CertificateCounters, Metrics};
 use crate::net::{HandshakeLimits, TlsAcceptor};

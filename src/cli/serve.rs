@@ -42,7 +42,7 @@ const EVENT_INTERVAL: u32 = 2;
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads the rules.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let from_files = settings.xds.config_type == ConfigType::File;
-    let path = settings.rules_settings.path(settings.rules.as_deref());
+    let path = settings.rules.path(settings.rules_path.as_deref());
     let no_rules = from_files && path.is_none();
     if no_rules && !settings.force_start_without_initial_config {
         logging::report(settings.log_format, "no rules are set", NO_RULES_HELP);

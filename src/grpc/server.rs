@@ -194,11 +194,11 @@ fn quotas(pipeline: &Pipeline, settings: &Settings) -> Result<Arc<QuotaRegistry>
     getrandom::fill(&mut number).map_err(StartError::Random)?;
     let replica = u64::from_le_bytes(number);
     let times = QuotaTimes {
-        idle_ms: u64::from(settings.quotas.quota_idle_seconds) * 1_000,
-        ..QuotaTimes::of_service(settings.quotas.quota_ttl_seconds)
+        idle_ms: u64::from(settings.quotas.idle_seconds) * 1_000,
+        ..QuotaTimes::of_service(settings.quotas.ttl_seconds)
     };
     let bounds = QuotaBounds {
-        shares_max: settings.quotas.quota_shares_max,
+        shares_max: settings.quotas.shares_max,
         leased_buckets_max: QUOTA_LEASED_BUCKETS_MAX,
     };
     let parts = pipeline.quota_parts();

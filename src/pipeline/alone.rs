@@ -85,7 +85,7 @@ impl Pipeline {
     ) -> Result<PendingRequest, RequestError> {
         let merged;
         let mut message = message;
-        if decode(message, self.request_policy, &mut Request::default()).is_none() {
+        if decode(message, self.config.request, &mut Request::default()).is_none() {
             merged = RateLimitRequest::decode(message)
                 .map_err(|error| RequestError::Malformed(error.to_string()))?
                 .encode_to_vec();

@@ -257,8 +257,8 @@ impl<R: Responder + 'static> Batcher<R> {
             return;
         };
         while let Some(question) = questions.recv().await {
-            if let Some(recorder) = self.state.borrow_mut().scratch.observers.keys() {
-                recorder.answer(question);
+            if let Some(keys) = self.state.borrow_mut().scratch.observers.keys() {
+                keys.answer(question);
             }
         }
     }
@@ -547,10 +547,10 @@ impl<R> BatchState<R> {
     }
 
     fn release_old_rules(&mut self, pipeline: &Pipeline) {
-        if let (Some(current), Some(recorder)) =
+        if let (Some(current), Some(keys)) =
             (pipeline.current_rules(), self.scratch.observers.keys())
         {
-            recorder.retain_rules(&current.rules);
+            keys.retain_rules(&current.rules);
         }
         let old = self.rules.take_if(|rules| !pipeline.is_current(&rules.0));
         if let Some(SharedRules(generation)) = old.and_then(Rc::into_inner)

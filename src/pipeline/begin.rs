@@ -57,7 +57,7 @@ impl Pipeline {
         pending: &mut PendingRequest,
     ) -> Result<(), Undecodable> {
         let mut request = std::mem::take(&mut scratch.request).recycle();
-        if decode(call.message, self.request_policy, &mut request).is_none() {
+        if decode(call.message, self.config.request, &mut request).is_none() {
             scratch.request = request.recycle();
             return Err(Undecodable);
         }
@@ -101,14 +101,14 @@ impl Pipeline {
         if request.is_empty() {
             return Err(Stage::Failed(RequestError::NoDescriptors));
         }
-        let descriptors_max = self.response_policy.descriptors_max;
+        let descriptors_max = self.config.descriptors_max;
         if request.len() > descriptors_max {
             let error = RequestError::TooManyDescriptors {
                 max: descriptors_max,
             };
             return Err(self.excess_stage(RequestBound::Descriptors, error));
         }
-        let entries_max = self.response_policy.entries_max;
+        let entries_max = self.config.entries_max;
         let mut descriptors = request.descriptors();
         if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
             let error = RequestError::TooManyEntries { max: entries_max };
@@ -122,17 +122,17 @@ impl Pipeline {
     #[cold]
     pub(crate) fn exceeded(&self, bound: RequestBound) -> Option<Code> {
         bound.count(&self.metrics);
-        let verdict = self.response_policy.on_excess;
+        let answer = self.config.on_excess;
         if self.excess_log.is_due(bound, self.clock.uptime_us()) {
             let (bound, advice) = bound.name_and_advice();
             tracing::warn!(
                 bound,
                 advice,
-                on_excess = ?verdict,
+                on_excess = ?answer,
                 "requests exceed a bound; --on-excess answers them, and their limits are not checked"
             );
         }
-        excess_code(verdict)
+        excess_code(answer)
     }
 
     /// How a request ends that exceeds a bound: as the setting says, else by this error.
@@ -152,7 +152,7 @@ impl Pipeline {
         scratch: &mut Scratch,
         pending: &mut PendingRequest,
     ) -> Stage {
-        let policy = &self.response_policy;
+        let policy = &self.config;
         let buffer = std::mem::take(&mut pending.plan);
         let plan = self.plan_request(buffer, &rules.rules, request);
         self.count_plan(request, &plan);
@@ -191,11 +191,11 @@ impl Pipeline {
         rules: &'r RuleSet,
         request: &Request<'_>,
     ) -> Plan<'r> {
-        let policy = &self.response_policy;
+        let policy = &self.config;
         let mut plan = Plan::with_buffer(buffer, rules, request, &self.hash);
         plan.set_default_all_or_nothing(policy.all_or_nothing);
         plan.set_default_on_store_failure(policy.on_store_failure);
-        if let Some(naming) = policy.bucket_naming {
+        if let Some(naming) = self.bucket_naming {
             plan.name_buckets(request, naming);
         }
         if plan.has_starts() {

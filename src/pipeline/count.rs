@@ -43,7 +43,7 @@ impl Pipeline {
                 continue;
             };
             let PlannedCheck { check, origin } = asked;
-            let near_ratio = self.response_policy.near_limit_ratio;
+            let near_ratio = self.config.near_limit_ratio;
             let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
             match origin {
                 LimitOrigin::Rule(rule) if !rule.has_request_labels() => {

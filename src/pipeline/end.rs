@@ -2,7 +2,7 @@
 //! respond.
 
 use prost::Message as _;
-use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, Status};
+use tollgate_limiter::{Code, Decision, OnUndecided, Outcome, Plan, Request, Status};
 
 use crate::admin_api::Reason;
 use crate::ended::{End, Ended, RequestError};
@@ -14,7 +14,6 @@ use crate::pipeline::observers::ObserverContext;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
 use crate::pipeline::{Pipeline, debug_lines, over_limit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::settings::Verdict;
 use crate::store::StoreError;
 
 impl Pipeline {
@@ -156,7 +155,7 @@ impl Pipeline {
         let decoded = is_read.then(|| {
             let mut request = std::mem::take(&mut scratch.request).recycle();
             // It was decoded before.
-            let _ = decode(message, self.request_policy, &mut request);
+            let _ = decode(message, self.config.request, &mut request);
             request
         });
         let unread = Request::default();
@@ -198,20 +197,16 @@ impl Pipeline {
         error: StoreError,
     ) -> (Decision<'r>, Option<StoreError>) {
         let outcomes = &results.outcomes;
-        let modes = self.response_policy.modes;
-        let verdict = match &error {
-            StoreError::DeadlineExceeded => Verdict::Error,
-            StoreError::Unavailable(_) => match plan.on_store_failure() {
-                // The replica's own store did not decide either.
-                OnStoreFailure::Error | OnStoreFailure::Local => Verdict::Error,
-                OnStoreFailure::Allow => Verdict::Allow,
-                OnStoreFailure::Deny => Verdict::Deny,
-            },
-            _ => self.response_policy.on_overload,
+        let modes = self.config.modes;
+        let answer = match &error {
+            StoreError::DeadlineExceeded => OnUndecided::Error,
+            // Where that is the replica's own store, it did not decide either.
+            StoreError::Unavailable(_) => plan.on_store_failure(),
+            _ => self.config.on_overload,
         };
         let failed = matches!(error, StoreError::Unavailable(_));
-        let undecided = match verdict {
-            Verdict::Error => {
+        let undecided = match answer {
+            OnUndecided::Error | OnUndecided::Local => {
                 let decision = plan.decide(outcomes, Code::Ok, modes);
                 if decision.code == Code::OverLimit {
                     return (decision, None);
@@ -221,8 +216,8 @@ impl Pipeline {
                 }
                 return (decision, Some(error));
             }
-            Verdict::Allow => Code::Ok,
-            Verdict::Deny => Code::OverLimit,
+            OnUndecided::Allow => Code::Ok,
+            OnUndecided::Deny => Code::OverLimit,
         };
         results.undecided = Some(match (failed, undecided) {
             (false, Code::Ok) => Reason::OverloadAllowed,
@@ -246,7 +241,7 @@ impl Pipeline {
         outcomes: &[Option<Outcome>],
         statuses: Vec<Status<'r>>,
     ) -> Decision<'r> {
-        plan.decide_into(statuses, outcomes, Code::Ok, self.response_policy.modes)
+        plan.decide_into(statuses, outcomes, Code::Ok, self.config.modes)
     }
 
     /// Encodes the fields that only some responses have: headers, a body, dynamic metadata.
@@ -259,7 +254,7 @@ impl Pipeline {
         into: &mut Vec<u8>,
     ) {
         into.clear();
-        let policy = &self.response_policy;
+        let policy = &self.config;
         let over_limit = over_limit::chosen(plan, decision);
         if over_limit.is_none() && policy.headers.is_none() && !policy.dynamic_metadata {
             return;

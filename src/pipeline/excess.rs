@@ -5,10 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_limiter::Code;
+use tollgate_limiter::{Code, OnUndecided};
 
 use crate::metrics::Metrics;
-use crate::settings::Verdict;
 
 /// Between two log lines of one bound, in microseconds.
 const LOG_INTERVAL_US: u64 = 60_000_000;
@@ -27,11 +26,11 @@ pub(crate) enum RequestBound {
 pub(super) struct ExcessLog([AtomicU64; 4]);
 
 /// The answer to a request that exceeds a bound; none when that is an error.
-pub(super) fn excess_code(verdict: Verdict) -> Option<Code> {
-    match verdict {
-        Verdict::Error => None,
-        Verdict::Allow => Some(Code::Ok),
-        Verdict::Deny => Some(Code::OverLimit),
+pub(super) fn excess_code(answer: OnUndecided) -> Option<Code> {
+    match answer {
+        OnUndecided::Error | OnUndecided::Local => None,
+        OnUndecided::Allow => Some(Code::Ok),
+        OnUndecided::Deny => Some(Code::OverLimit),
     }
 }
 

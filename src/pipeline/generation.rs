@@ -11,16 +11,21 @@ use std::sync::Arc;
 
 use super::candidate_rules::CandidateRules;
 use super::quota_orders::QuotaOrders;
+use crate::admin_api::rule_name;
 use crate::metrics::RuleCounters;
 use crate::rules::file::{LoadedRules, RuleOrigins};
+use crate::rules::reload::Rules;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{Allowance, Limit, LimitTable, Rule, RuleSet, TableDifference, Timestamp};
+
+/// The module of its log lines, for filters.
+const LOG: &str = "tollgate::pipeline::generation";
 
 /// How many warnings of one load are logged and kept for `/readyz?verbose`.
 const WARNINGS_KEPT_MAX: usize = 10;
 
 /// A rule set and its counters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Generation {
     /// The rules.
     pub rules: RuleSet,
@@ -63,14 +68,6 @@ pub struct RulesWarnings {
 /// protobuf.
 const LIMIT_BYTES: usize = 256;
 
-/// The most bytes of the limits of one descriptor in an answer of the API.
-pub(super) fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
-    let limits = rules.rules().iter();
-    let bytes = limits.map(|rule| limit_bytes(rule, names)).max();
-    let limits_max = rules.descriptor_limits_max();
-    bytes.unwrap_or(LIMIT_BYTES).saturating_mul(limits_max)
-}
-
 fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
     let name = names.get(rule.index).map_or(0, |name| name.len());
     LIMIT_BYTES
@@ -81,6 +78,36 @@ fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
 // === impl Generation ===
 
 impl Generation {
+    /// The first with these rules: without a number, a time, shadow modes or a candidate.
+    pub(super) fn new(loaded: Rules, warnings: RulesWarnings, counters: RuleCounters) -> Self {
+        let Rules {
+            loaded,
+            sources,
+            hash,
+        } = loaded;
+        let rules = loaded.rules;
+        let names: Arc<[Arc<str>]> = rules.rules().iter().map(rule_name).map(Arc::from).collect();
+        let limits = rules.rules().iter();
+        let limit_bytes_max = limits.map(|rule| limit_bytes(rule, &names)).max();
+        Self {
+            descriptor_bytes_max: limit_bytes_max
+                .unwrap_or(LIMIT_BYTES)
+                .saturating_mul(rules.descriptor_limits_max()),
+            names,
+            quota_orders: Arc::new(QuotaOrders::of(&rules)),
+            rules,
+            counters,
+            sources,
+            origins: Arc::new(loaded.origins),
+            warnings,
+            number: 0,
+            loaded_at: None,
+            shadowed: Vec::new(),
+            hash,
+            candidate: None,
+        }
+    }
+
     /// The most bytes of this limit in an answer of the API; none is that of a limit of a request.
     pub(super) fn limit_bytes(&self, rule: Option<&Rule>) -> usize {
         rule.map_or(LIMIT_BYTES, |rule| limit_bytes(rule, &self.names))
@@ -124,10 +151,11 @@ impl RulesWarnings {
 
     pub(super) fn log(&self) {
         for warning in &self.first {
-            tracing::warn!("{warning}");
+            tracing::warn!(target: LOG, "{warning}");
         }
         if self.more > 0 {
             tracing::warn!(
+                target: LOG,
                 more = self.more,
                 "the rules have more warnings; `tollgate check` prints them"
             );

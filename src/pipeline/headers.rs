@@ -12,55 +12,24 @@
 //! which Envoy's filter can make from the statuses.
 
 use crate::proto::envoy::config::core::v3::HeaderValue;
-use crate::settings::{HeaderStyle, Settings};
 use tollgate_limiter::{Code, Decision, Status};
 
 /// Which headers, and their names.
 #[derive(Clone, Debug)]
 pub struct Headers {
-    /// Names of the headers with limit, remaining and reset.
-    triples: Vec<[String; 3]>,
-    /// The same for the request that goes upstream.
-    upstream: Option<[String; 3]>,
-    ietf: bool,
-    retry_after: bool,
+    /// Names of headers with limit, remaining and reset.
+    pub triples: Vec<[String; 3]>,
+    /// Names of such headers of the request that goes upstream.
+    pub upstream: Option<[String; 3]>,
+    /// The fields of the IETF draft.
+    pub ietf: bool,
+    /// `Retry-After`, on a refusal that ends.
+    pub retry_after: bool,
 }
 
 // === impl Headers ===
 
 impl Headers {
-    /// The headers that the settings enable. None when headers are off.
-    pub fn new(settings: &Settings) -> Option<Self> {
-        let enabled = |style| settings.response.response_headers.contains(&style);
-        let mut triples = Vec::new();
-        if settings.response.limit_response_headers_enabled || enabled(HeaderStyle::Reference) {
-            triples.push([
-                settings.response.limit_limit_header.clone(),
-                settings.response.limit_remaining_header.clone(),
-                settings.response.limit_reset_header.clone(),
-            ]);
-        }
-        if enabled(HeaderStyle::XRateLimit) {
-            let name = |part| format!("X-RateLimit-{part}");
-            triples.push([name("Limit"), name("Remaining"), name("Reset")]);
-        }
-        let upstream = settings.response.limit_request_headers_enabled.then(|| {
-            [
-                settings.response.limit_request_limit_header.clone(),
-                settings.response.limit_request_remaining_header.clone(),
-                settings.response.limit_request_reset_header.clone(),
-            ]
-        });
-        let headers = Self {
-            triples,
-            upstream,
-            ietf: enabled(HeaderStyle::Ietf),
-            retry_after: enabled(HeaderStyle::RetryAfter),
-        };
-        let any = !headers.triples.is_empty() || headers.ietf || headers.retry_after;
-        (any || headers.upstream.is_some()).then_some(headers)
-    }
-
     /// The headers of the request that goes upstream. Empty when no descriptor has a limit.
     pub(crate) fn of_request(&self, decision: &Decision<'_>) -> Vec<HeaderValue> {
         let names = self.upstream.as_ref().zip(described_status(decision));

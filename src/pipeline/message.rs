@@ -9,9 +9,16 @@
 
 use std::num::NonZeroU32;
 
+use prost::Message as _;
+
 use crate::pipeline::policy::RequestPolicy;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
-use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Status, Unit};
+use crate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor,
+};
+use crate::proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, rate_limit_response as response,
+};
+use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Request, Status, Unit};
 
 /// Each unit and its number on the wire, in both of Envoy's enums.
 const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
@@ -74,6 +81,31 @@ pub(crate) fn has_explicit_hits(
     negative: bool,
 ) -> bool {
     !negative && (own_addend.is_some() || request_addend > 0)
+}
+
+/// A request as an encoded `RateLimitRequest`, with hits in each descriptor.
+pub(crate) fn encode_request(
+    request: &Request<'_>,
+    hits_of: impl Fn(Hits) -> Option<u64>,
+) -> Vec<u8> {
+    let descriptors = request.descriptors().map(|descriptor| {
+        let entries = descriptor.entries.iter();
+        let entries = entries.map(|entry| rate_limit_descriptor::Entry {
+            key: entry.key.to_vec().into(),
+            value: entry.value.to_vec().into(),
+        });
+        RateLimitDescriptor {
+            entries: entries.collect(),
+            hits_addend: hits_of(descriptor.hits),
+            ..RateLimitDescriptor::default()
+        }
+    });
+    let message = RateLimitRequest {
+        domain: request.domain.to_vec().into(),
+        descriptors: descriptors.collect(),
+        ..RateLimitRequest::default()
+    };
+    message.encode_to_vec()
 }
 
 /// The number of a code on the wire.

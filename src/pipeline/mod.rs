@@ -50,6 +50,7 @@ mod threads;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tollgate_limiter::BucketNaming;
 
 use crate::answer_memory::AnswerMemory;
 use crate::capture::CaptureWriter;
@@ -58,8 +59,6 @@ use crate::decisions::Decisions;
 use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
-use crate::settings::Settings;
-use crate::settings::memory_limit::answer_bytes;
 use crate::store::Store;
 use crate::top_keys::TopKeys;
 use crate::tracing::Traces;
@@ -84,8 +83,7 @@ pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
 pub use self::own_thread::local_thread;
 pub(crate) use self::pending::{PendingRequest, Scratch};
-pub(crate) use self::policy::RequestPolicy;
-use self::policy::ResponsePolicy;
+pub use self::policy::{Config, RequestPolicy};
 pub(crate) use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::{BucketReset, ResetError};
 pub(crate) use self::responder::Responder;
@@ -107,8 +105,8 @@ pub struct Pipeline {
     estimates: Estimates,
     /// Captures resets.
     reset_capture: Mutex<CaptureWriter>,
-    request_policy: RequestPolicy,
-    response_policy: ResponsePolicy,
+    config: Config,
+    bucket_naming: Option<BucketNaming>,
     excess_log: ExcessLog,
     answer_memory: Arc<AnswerMemory>,
     threads: threads::Threads,
@@ -139,8 +137,8 @@ pub struct Parts {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// A pipeline of these parts that answers as the settings say.
-    pub fn new(parts: Parts, settings: &Settings) -> Self {
+    /// A pipeline of these parts.
+    pub fn new(parts: Parts, config: Config) -> Self {
         let Parts {
             generations,
             store,
@@ -153,21 +151,13 @@ impl Pipeline {
         } = parts;
         Self {
             generations,
-            request_policy: RequestPolicy::new(settings),
-            response_policy: ResponsePolicy::new(settings, &*store),
+            answer_memory: AnswerMemory::new(config.answer_memory_max, metrics.answers.clone()),
+            estimates: Estimates::new(config.estimates_memory_max, metrics.estimates.clone()),
+            config,
+            bucket_naming: store.bucket_naming(),
             excess_log: ExcessLog::default(),
             store,
             clock,
-            answer_memory: AnswerMemory::new(
-                settings
-                    .answer_memory_max
-                    .unwrap_or_else(|| answer_bytes(settings.answer_size_max)),
-                metrics.answers.clone(),
-            ),
-            estimates: Estimates::new(
-                settings.estimates.estimates_memory_max,
-                metrics.estimates.clone(),
-            ),
             metrics,
             hash,
             traces,
@@ -195,7 +185,7 @@ impl Pipeline {
 
     /// The largest answer to a call or a batch of the API, in bytes.
     pub(crate) fn answer_bytes_max(&self) -> usize {
-        self.response_policy.answer_bytes_max
+        self.config.answer_bytes_max
     }
 
     /// The clock's uptime.

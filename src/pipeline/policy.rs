@@ -1,75 +1,73 @@
-//! How requests are read and answered, as the settings say.
+//! How requests are read and answered.
 
-use tollgate_limiter::{BucketNaming, Modes, OnStoreFailure};
+use tollgate_limiter::{Modes, OnUndecided};
 
 use crate::pipeline::headers::Headers;
-use crate::settings::{Settings, Verdict};
-use crate::store::Store;
+
+/// How requests are read and answered.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which fields of a request take effect.
+    pub request: RequestPolicy,
+    /// What refuses a request.
+    pub modes: Modes,
+    /// The share of a limit from which hits count as near the limit.
+    pub near_limit_ratio: f32,
+    /// The answer without a decision of this process.
+    pub on_overload: OnUndecided,
+    /// The answer without a decision of the store that replicas share.
+    pub on_store_failure: OnUndecided,
+    /// The answer to a request that exceeds a bound.
+    pub on_excess: OnUndecided,
+    /// How many descriptors a request may have.
+    pub descriptors_max: usize,
+    /// How many entries a descriptor may have.
+    pub entries_max: usize,
+    /// The largest answer to a call or a batch of the API.
+    pub answer_bytes_max: usize,
+    /// Bytes of answers that are not sent yet.
+    pub answer_memory_max: u64,
+    /// Bytes of learnt amounts.
+    pub estimates_memory_max: usize,
+    /// Headers of responses, if they have any.
+    pub headers: Option<Headers>,
+    /// Responses have dynamic metadata.
+    pub dynamic_metadata: bool,
+    /// Takes of a request go back unless all its limits pass.
+    pub all_or_nothing: bool,
+}
 
 /// Which fields of a request take effect.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestPolicy {
+pub struct RequestPolicy {
     /// Hits may be given back. If not, a descriptor with negative hits only looks.
-    pub(crate) negative_hits: bool,
+    pub negative_hits: bool,
     /// Limits may come with the request. If not, they count as unusable.
-    pub(crate) overrides: bool,
+    pub overrides: bool,
 }
 
-/// How requests are answered.
-pub(super) struct ResponsePolicy {
-    pub(super) modes: Modes,
-    pub(super) near_limit_ratio: f32,
-    pub(super) on_overload: Verdict,
-    pub(super) on_store_failure: OnStoreFailure,
-    pub(super) on_excess: Verdict,
-    pub(super) descriptors_max: usize,
-    pub(super) entries_max: usize,
-    pub(super) answer_bytes_max: usize,
-    pub(super) headers: Option<Headers>,
-    pub(super) dynamic_metadata: bool,
-    pub(super) all_or_nothing: bool,
-    pub(super) bucket_naming: Option<BucketNaming>,
-}
-
-/// The answer to a request that exceeds a bound. In shadow mode nothing is refused.
-fn on_excess(settings: &Settings) -> Verdict {
-    match settings.on_excess {
-        Verdict::Deny if settings.shadow_mode => Verdict::Allow,
-        verdict => verdict,
-    }
-}
-
-// === impl RequestPolicy ===
-
-impl RequestPolicy {
-    pub(super) fn new(settings: &Settings) -> Self {
+/// The defaults of `serve`.
+#[cfg(test)]
+impl Default for Config {
+    fn default() -> Self {
         Self {
-            negative_hits: settings.negative_hits,
-            overrides: settings.overrides,
-        }
-    }
-}
-
-// === impl ResponsePolicy ===
-
-impl ResponsePolicy {
-    pub(super) fn new(settings: &Settings, store: &dyn Store) -> Self {
-        Self {
-            modes: Modes {
-                shadow: settings.shadow_mode,
-                quota: settings.quota_mode,
+            request: RequestPolicy {
+                negative_hits: true,
+                overrides: true,
             },
-            near_limit_ratio: settings.near_limit_ratio,
-            on_overload: settings.on_overload,
-            on_store_failure: settings.store.on_store_failure.into(),
-            on_excess: on_excess(settings),
-            descriptors_max: settings.descriptors_max,
-            entries_max: settings.entries_max,
-            answer_bytes_max: settings.answer_size_max,
-            headers: Headers::new(settings),
-            dynamic_metadata: settings.response.response_dynamic_metadata,
-            all_or_nothing: settings.decision.all_or_nothing,
-            bucket_naming: store.bucket_naming(),
+            modes: Modes::default(),
+            near_limit_ratio: 0.8,
+            on_overload: OnUndecided::Error,
+            on_store_failure: OnUndecided::Error,
+            on_excess: OnUndecided::Deny,
+            descriptors_max: 512,
+            entries_max: 64,
+            answer_bytes_max: 4 << 20,
+            answer_memory_max: 64 << 20,
+            estimates_memory_max: 4 << 20,
+            headers: None,
+            dynamic_metadata: false,
+            all_or_nothing: false,
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_limiter::{Allowance, Entry, Hits, Key, KeyHasher, Plan, Request};
+use tollgate_limiter::{Allowance, Entry, Hits, Key, KeyHasher, LimitOrigin, Plan, Request, Rule};
 
 use crate::admin_api::rule_name;
 use crate::clock::Clock;
@@ -63,8 +63,8 @@ pub(crate) fn find_quota(
     let plan = Plan::new(&generation.rules, &request, hasher);
     let rule = plan.quota_rule()?;
     let planned = plan.planned_checks().find(|planned| {
-        let same = |origin: &tollgate_limiter::Rule| std::ptr::eq(origin, rule);
-        matches!(planned.origin, tollgate_limiter::LimitOrigin::Rule(origin) if same(origin))
+        let same = |origin: &Rule| std::ptr::eq(origin, rule);
+        matches!(planned.origin, LimitOrigin::Rule(origin) if same(origin))
     })?;
     let Allowance::Limited { limit, .. } = &rule.allowance else {
         return None;

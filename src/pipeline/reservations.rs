@@ -4,7 +4,7 @@
 //! include what was reserved and what was charged beyond it.
 
 use tollgate_limiter::reservation::{Estimate, ReserveAmount};
-use tollgate_limiter::{Check, Code, DescriptorPlan, Hits, LimitOrigin, Plan, Request, Rule, Step};
+use tollgate_limiter::{Check, Code, Hits, LimitOrigin, Plan, Request, Rule, Step};
 
 use crate::ended::Matched;
 use crate::estimates::Estimates;
@@ -68,28 +68,23 @@ impl Pipeline {
         code: Code,
     ) {
         let (plan, outcomes) = (matched.plan, matched.outcomes);
-        for (descriptor, planned) in plan.descriptors().iter().enumerate() {
-            let DescriptorPlan::Checks(positions) = planned else {
+        for (descriptor, position) in plan.descriptor_checks() {
+            let (Some(planned), Some(Some(outcome))) =
+                (plan.planned_check(position), outcomes.get(position))
+            else {
                 continue;
             };
-            for position in positions.clone() {
-                let (Some(planned), Some(Some(outcome))) =
-                    (plan.planned_check(position), outcomes.get(position))
-                else {
-                    continue;
-                };
-                let Hits::Reservation(step) = planned.check.operation.hits else {
-                    continue;
-                };
-                let Some(count) = ReservationCount::of(step, outcome, code) else {
-                    continue;
-                };
-                let origin = planned.origin;
-                if let Some(counters) = self.counters_of(rules, request, descriptor, origin) {
-                    counters.count_reservation(&count);
-                }
-                self.learn(origin, planned.check, &count);
+            let Hits::Reservation(step) = planned.check.operation.hits else {
+                continue;
+            };
+            let Some(count) = ReservationCount::of(step, outcome, code) else {
+                continue;
+            };
+            let origin = planned.origin;
+            if let Some(counters) = self.counters_of(rules, request, descriptor, origin) {
+                counters.count_reservation(&count);
             }
+            self.learn(origin, planned.check, &count);
         }
     }
 

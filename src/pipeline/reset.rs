@@ -2,16 +2,12 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use prost::Message as _;
 use tollgate_limiter::{Entry, Hits, LimitOrigin, PlanBuffer, Request};
 
 use crate::admin_api::rule_name;
 use crate::capture::CaptureWriter;
 use crate::pipeline::Pipeline;
-use crate::proto::envoy::extensions::common::ratelimit::v3::{
-    RateLimitDescriptor, rate_limit_descriptor,
-};
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::pipeline::message::encode_request;
 use crate::store::{Deadline, Purpose, StoreError};
 
 /// One bucket that was forgotten.
@@ -57,7 +53,7 @@ impl Pipeline {
         domain: &str,
         entries: &[(String, String)],
     ) -> Result<Vec<BucketReset>, ResetError> {
-        let entries_max = self.response_policy.entries_max;
+        let entries_max = self.config.entries_max;
         if entries.len() > entries_max {
             return Err(ResetError::Excess(format!(
                 "the descriptor has more than {entries_max} entries (--entries-max)"
@@ -96,7 +92,7 @@ impl Pipeline {
             let done = reset.as_ref().ok();
             let done = done.filter(|reset| reset.answers.iter().all(Result::is_ok));
             let stamps = done.map_or(&[][..], |reset| &reset.stamps);
-            let message = message_of(domain, entries);
+            let message = encode_request(&request, |_| None);
             self.reset_capture().end_reset(captured, &message, stamps);
         }
         let resets = rules.into_iter().zip(reset?.answers);
@@ -111,23 +107,4 @@ impl Pipeline {
         let writer = self.reset_capture.lock();
         writer.unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A reset as a recording has it.
-fn message_of(domain: &str, entries: &[(String, String)]) -> Vec<u8> {
-    let entries = entries
-        .iter()
-        .map(|(key, value)| rate_limit_descriptor::Entry {
-            key: key.clone().into(),
-            value: value.clone().into(),
-        });
-    let request = RateLimitRequest {
-        domain: domain.to_owned().into(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: entries.collect(),
-            ..RateLimitDescriptor::default()
-        }],
-        ..RateLimitRequest::default()
-    };
-    request.encode_to_vec()
 }

@@ -46,16 +46,12 @@ pub enum ShadowError {
 /// The list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shadows {
-    list: Vec<Shadow>,
+    pub(super) list: Vec<Shadow>,
 }
 
 // === impl Shadows ===
 
 impl Shadows {
-    pub(super) fn list(&self) -> &[Shadow] {
-        &self.list
-    }
-
     /// Adds a rule, or changes its time.
     pub(super) fn set(&mut self, shadow: Shadow) -> Result<(), ShadowError> {
         if let Some(known) = self.find(&shadow.domain, &shadow.rule) {

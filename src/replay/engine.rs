@@ -102,7 +102,7 @@ impl Engine {
         start: Timestamp,
         rules: Rules,
     ) -> Result<Self, SimulationError> {
-        let mut simulation = Simulation::new(config, memory_max, start)?;
+        let mut simulation = Simulation::new(config.clone(), memory_max, start)?;
         simulation.set_rules(rules);
         let generation = simulation
             .rules()

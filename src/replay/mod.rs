@@ -165,7 +165,7 @@ pub fn replay(
         Some(side) => {
             let mut other = Replayed::new(side, &header, options)?;
             let began = Timestamp::from_us(header.began_us);
-            let mut planner = Simulation::new(&options.config, options.memory_max, began)?;
+            let mut planner = Simulation::new(options.config.clone(), options.memory_max, began)?;
             planner.set_rules(rules.rules.clone());
             other.engine.planner = Some(planner);
             Some(other)

@@ -21,6 +21,7 @@ use crate::recording::{Event, Events, ReadError, Summary};
 use crate::rules::file;
 use crate::rules::path::Source;
 use crate::rules::reload::load_sources;
+use crate::settings::Settings;
 use crate::simulation::{Config, PlannedRequest, Simulation};
 
 /// A Sunday.
@@ -100,7 +101,8 @@ fn run(header: Header, events: Vec<Event>, rules: &str, against: Option<&str>) -
         hash: recorded_rules.rules.hash,
         ..Rules::default()
     };
-    let config = Config::from_flags(&header.settings).expect("settings");
+    let settings = Settings::from_flags(&header.settings).expect("settings");
+    let config = Config::from(&settings);
     let mut events = Recorded {
         header,
         summary: Summary {
@@ -518,9 +520,8 @@ type Turn = (u64, usize, usize, u32, usize);
 /// Decides requests as a service with several partitions does: the second check of a request comes
 /// after the first checks of others, and its refund later still. Returns what it records.
 fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
-    let config = Config::from_flags(Vec::<String>::new()).expect("defaults");
-    let mut service =
-        Simulation::new(&config, 1 << 20, Timestamp::from_us(START_US)).expect("simulation");
+    let start = Timestamp::from_us(START_US);
+    let mut service = Simulation::new(Config::default(), 1 << 20, start).expect("simulation");
     service.set_rules(side("rules.yaml", rules).rules);
     let (mut order, mut now) = (0_u64, Timestamp::from_us(START_US));
     let mut waiting: Vec<(usize, Request, PlannedRequest)> = Vec::new();

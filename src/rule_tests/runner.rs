@@ -124,7 +124,7 @@ pub(super) fn simulation_within(
     file: &TestFile,
     test: &Test,
 ) -> Result<Simulation, SimulationError> {
-    let mut simulation = Simulation::new(&file.settings.config, memory_max, test.start.at)?;
+    let mut simulation = Simulation::new(file.settings.config.clone(), memory_max, test.start.at)?;
     simulation.set_rules(file.rules.rules.clone());
     Ok(simulation)
 }

@@ -7,7 +7,7 @@ use super::runner::simulation_within;
 use super::{
     Coverage, KnownSettings, LoadFailure, ServiceSettings, TestFile, TestResult, load, run, run_on,
 };
-use crate::simulation::Config;
+use crate::settings::Settings;
 
 const RULES: &str = "\
 domain: edge
@@ -31,9 +31,9 @@ descriptors:
 pub(super) fn known_settings() -> KnownSettings {
     let read = |_| {
         let flags = ["--response-headers=ietf,retry-after"];
-        let config = Config::from_flags(flags).map_err(|error| error.to_string())?;
+        let settings = Settings::from_flags(flags).map_err(|error| error.to_string())?;
         Ok(ServiceSettings {
-            config,
+            config: (&settings).into(),
             merge_domains: false,
             quota_ttl_seconds: 20,
         })

@@ -39,22 +39,18 @@ pub enum RecordingValues {
 impl Settings {
     /// The settings that verdicts depend on, as flags with their values.
     pub fn verdict_flags(&self) -> Vec<String> {
-        let name = |value: Option<clap::builder::PossibleValue>| {
-            value.map_or_else(String::new, |value| value.get_name().to_owned())
-        };
-        let verdict = |verdict: crate::settings::Verdict| name(verdict.to_possible_value());
+        let on_memory_full = self.on_memory_full.to_possible_value();
+        let on_memory_full =
+            on_memory_full.map_or_else(String::new, |value| value.get_name().to_owned());
         let flags = [
             ("shadow-mode", self.shadow_mode.to_string()),
             ("quota-mode", self.quota_mode.to_string()),
             ("all-or-nothing", self.decision.all_or_nothing.to_string()),
             ("negative-hits", self.negative_hits.to_string()),
             ("overrides", self.overrides.to_string()),
-            ("on-excess", verdict(self.on_excess)),
-            ("on-overload", verdict(self.on_overload)),
-            (
-                "on-memory-full",
-                name(self.on_memory_full.to_possible_value()),
-            ),
+            ("on-excess", self.on_excess.name().to_owned()),
+            ("on-overload", self.on_overload.name().to_owned()),
+            ("on-memory-full", on_memory_full),
             ("descriptors-max", self.descriptors_max.to_string()),
             ("entries-max", self.entries_max.to_string()),
         ];

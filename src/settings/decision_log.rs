@@ -19,8 +19,8 @@ pub struct DecisionLogSettings {
     /// second of each worker thread. 0 keeps none.
     ///
     /// Range: 0 to 65536
-    #[arg(long, env = "TOLLGATE_DECISIONS_KEPT_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(0..=65_536), value_name = "COUNT")]
-    pub decisions_kept_max: u32,
+    #[arg(id = "decisions_kept_max", long = "decisions-kept-max", env = "TOLLGATE_DECISIONS_KEPT_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(0..=65_536), value_name = "COUNT")]
+    pub kept_max: u32,
 
     /// Write decisions as JSON lines: stdout, otlp, or a file
     ///
@@ -29,18 +29,19 @@ pub struct DecisionLogSettings {
     /// off.
     ///
     /// Example: /var/log/tollgate/decisions.jsonl
-    #[arg(long, env = "TOLLGATE_DECISION_LOG", default_value = "", value_parser = target, value_name = "DESTINATION", hide_default_value = true)]
-    pub decision_log: DecisionLogTarget,
+    #[arg(id = "decision_log", long = "decision-log", env = "TOLLGATE_DECISION_LOG", default_value = "", value_parser = target, value_name = "DESTINATION", hide_default_value = true)]
+    pub target: DecisionLogTarget,
 
     /// Verdicts that the decision log has, separated by commas
     #[arg(
-        long,
+        id = "decision_log_verdicts",
+        long = "decision-log-verdicts",
         env = "TOLLGATE_DECISION_LOG_VERDICTS",
         default_value = "over_limit,error",
         value_delimiter = ',',
         value_name = "VERDICTS"
     )]
-    pub decision_log_verdicts: Vec<LoggedVerdict>,
+    pub verdicts: Vec<LoggedVerdict>,
 
     /// Rules or domains that the decision log has, separated by commas; default: all
     ///
@@ -48,24 +49,30 @@ pub struct DecisionLogSettings {
     ///
     /// Example: edge,internal.path_/login
     #[arg(
-        long,
+        id = "decision_log_rules",
+        long = "decision-log-rules",
         env = "TOLLGATE_DECISION_LOG_RULES",
         value_delimiter = ',',
         value_name = "NAMES"
     )]
-    pub decision_log_rules: Vec<String>,
+    pub rules: Vec<String>,
 
     /// Maximum lines of the decision log in any second
     ///
     /// Further decisions are counted in tollgate_decision_log_skipped_total.
     ///
     /// Range: 1 to 10000
-    #[arg(long, env = "TOLLGATE_DECISION_LOG_PER_SECOND_MAX", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
-    pub decision_log_per_second_max: u32,
+    #[arg(id = "decision_log_per_second_max", long = "decision-log-per-second-max", env = "TOLLGATE_DECISION_LOG_PER_SECOND_MAX", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
+    pub per_second_max: u32,
 
     /// How the decision log shows values of descriptors; default: as --top-keys
-    #[arg(long, env = "TOLLGATE_DECISION_LOG_VALUES", value_name = "VALUES")]
-    pub decision_log_values: Option<LoggedValues>,
+    #[arg(
+        id = "decision_log_values",
+        long = "decision-log-values",
+        env = "TOLLGATE_DECISION_LOG_VALUES",
+        value_name = "VALUES"
+    )]
+    pub values: Option<LoggedValues>,
 }
 
 /// Where the decision log goes.

@@ -13,32 +13,25 @@
 //!
 //! What it deliberately does not do: open the files and addresses that it names.
 
-mod admin;
-mod candidate;
 mod capture;
-mod choices;
-mod connections;
 mod decision_log;
-mod environment;
-mod estimates;
+mod decisions;
+mod engine;
 pub mod headings;
 pub mod help;
 mod listeners;
 mod logging;
 pub mod memory_limit;
 mod parse;
-mod quotas;
 pub mod reference_variables;
-mod response;
 mod rules;
-mod snapshot;
 mod statsd;
 mod store;
-mod tls;
 mod top_keys;
 mod trace_export;
 mod tracing;
 pub mod unknown_variables;
+mod workers;
 mod xds;
 
 use std::ffi::OsString;
@@ -47,34 +40,32 @@ use std::time::Duration;
 
 use clap::builder::Resettable;
 use clap::{ArgAction, Args, FromArgMatches as _};
+use tollgate_limiter::OnUndecided;
 
+use crate::settings::decisions::{WITHOUT_STORE, answers};
 use crate::settings::headings::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS};
 use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
-pub use self::admin::{AdminSettings, PrometheusSettings};
-pub use self::candidate::CandidateSettings;
 pub use self::capture::{CaptureSettings, RecordingValues};
-pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
-pub use self::connections::ConnectionSettings;
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
-pub use self::environment::EnvironmentVariables;
-pub use self::estimates::EstimatesSettings;
-pub use self::listeners::ListenerSettings;
+pub use self::decisions::{
+    DecisionSettings, DeprecatedDoor, HeaderStyle, OnMemoryFull, ResponseSettings,
+};
+pub use self::listeners::{
+    AdminSettings, ConnectionSettings, GrpcTlsSettings, ListenerSettings, PrometheusSettings,
+};
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
-pub use self::quotas::QuotaSettings;
-pub use self::response::{HeaderStyle, ResponseSettings};
-pub use self::rules::{DecisionSettings, RulesSettings};
-pub use self::snapshot::SnapshotSettings;
+pub use self::rules::{CandidateSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
-    NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
+    EnvironmentVariables, NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreKeys, StoreMode,
     StoreSettings,
 };
-pub use self::tls::GrpcTlsSettings;
 pub use self::top_keys::{TopKeysMode, TopKeysSettings};
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
+pub use self::workers::{EstimatesSettings, QuotaSettings, SnapshotSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
 /// The settings of `serve`.
@@ -88,12 +79,12 @@ pub struct Settings {
     /// --runtime-root and the flags beside it name.
     ///
     /// Example: /etc/tollgate/rules.yaml
-    #[arg(env = "TOLLGATE_RULES")]
-    pub rules: Option<PathBuf>,
+    #[arg(id = "rules", env = "TOLLGATE_RULES", value_name = "RULES")]
+    pub rules_path: Option<PathBuf>,
 
     /// Location of the rules without RULES, and how files combine.
     #[command(flatten)]
-    pub rules_settings: RulesSettings,
+    pub rules: RulesSettings,
 
     /// Rules that are tried beside those in force.
     #[command(flatten)]
@@ -154,14 +145,14 @@ pub struct Settings {
     /// Response to a request that exceeds a request limit
     ///
     /// Clients can reach these limits. An error would let such requests pass.
-    #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny", value_name = "RESPONSE", help_heading = DECISIONS)]
-    pub on_excess: Verdict,
+    #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny", value_parser = answers(WITHOUT_STORE), value_name = "RESPONSE", help_heading = DECISIONS)]
+    pub on_excess: OnUndecided,
 
     /// Response when the store gives no decision
     ///
     /// Envoy lets a request pass on every error, except with its failure_mode_deny.
-    #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error", value_name = "RESPONSE", help_heading = DECISIONS)]
-    pub on_overload: Verdict,
+    #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error", value_parser = answers(WITHOUT_STORE), value_name = "RESPONSE", help_heading = DECISIONS)]
+    pub on_overload: OnUndecided,
 
     /// Headers and metadata of responses.
     #[command(flatten)]

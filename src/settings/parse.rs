@@ -60,6 +60,17 @@ pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "use a number and MiB or GiB, such as 512MiB, at least 64KiB".to_owned())
 }
 
+/// A size of at least `bytes_min`. `advice` says what to use instead of another one.
+pub(crate) fn size_from(
+    bytes_min: usize,
+    advice: &'static str,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match size(text) {
+        Ok(bytes) if bytes >= bytes_min => Ok(bytes),
+        _ => Err(advice.to_owned()),
+    }
+}
+
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match text.get(digits.len()..).unwrap_or_default().trim() {

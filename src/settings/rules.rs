@@ -1,4 +1,5 @@
-//! The settings of rules files, and of how requests consume limits.
+//! The settings of rules files, and of candidates: rules that are decided beside those in force,
+//! and never enforced.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +7,8 @@ use clap::{ArgAction, Args};
 
 use crate::rules::file::{LimitFiles, Options};
 use crate::rules::path::RulesPath;
-use crate::settings::headings::{DECISIONS, RULES};
-use crate::settings::parse::boolean;
+use crate::settings::headings::RULES;
+use crate::settings::parse::{boolean, size_from};
 
 /// Where rules files are, for `serve`, `check` and `explain`.
 #[derive(Args, Clone, Debug)]
@@ -77,12 +78,31 @@ impl From<&RulesSettings> for Options {
     }
 }
 
-/// How a request consumes its limits, for `serve` and `explain`.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct DecisionSettings {
-    /// Consume no limit of a request if one of its limits refuses
+/// Rules that are tried beside those in force.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = RULES)]
+pub struct CandidateSettings {
+    /// Rules file, or a directory of rules files, to try beside the rules in force
     ///
-    /// A rules file can set this for its domain (all_or_nothing).
-    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
-    pub all_or_nothing: bool,
+    /// Each request is decided by these rules too, in buckets of their own on this replica, and the
+    /// decision is counted and never enforced. The files are polled and reloaded like the rules.
+    /// With this setting, rate_limit.candidate in the rules has no effect.
+    ///
+    /// Example: /etc/tollgate/candidate.yaml
+    #[arg(
+        id = "candidate",
+        long = "candidate",
+        env = "TOLLGATE_CANDIDATE",
+        value_name = "RULES"
+    )]
+    pub path: Option<PathBuf>,
+
+    /// Memory for the buckets of candidates
+    ///
+    /// It is not part of --memory-max. A request whose bucket has no space is not decided by the
+    /// candidate, and counted.
+    ///
+    /// Range: 1MiB to below 4GiB
+    #[arg(id = "candidate_memory_max", long = "candidate-memory-max", env = "TOLLGATE_CANDIDATE_MEMORY_MAX", default_value = "64MiB", value_parser = size_from(1 << 20, "use a number and MiB, such as 64MiB, from 1MiB to below 4GiB"), value_name = "BYTES")]
+    pub memory_max: usize,
 }

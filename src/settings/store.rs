@@ -2,19 +2,20 @@
 //!
 //! A password is no flag, because other users of the machine can list a process's arguments. It
 //! comes from a file, or from the reference service's variables, which are read apart from all
-//! flags ([`EnvironmentVariables`]).
+//! flags ([`EnvironmentVariables`]), as OpenTelemetry's are: there are dozens.
 //!
 //! What it deliberately does not do: parse URLs (`store/redis/target`), read files.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::settings::EnvironmentVariables;
+use crate::settings::decisions::answers;
 use crate::settings::headings::STORE;
 use crate::settings::parse::{boolean, size};
 use crate::visible_text::Hidden;
-use tollgate_limiter::OnStoreFailure;
+use tollgate_limiter::OnUndecided;
 
 /// The shared store: its address, its mode, and the response when it fails.
 #[derive(Args, Clone, Debug)]
@@ -71,9 +72,10 @@ pub struct StoreSettings {
         long,
         env = "TOLLGATE_ON_STORE_FAILURE",
         default_value = "error",
+        value_parser = answers(OnUndecided::ALL),
         value_name = "RESPONSE"
     )]
-    pub on_store_failure: StoreFailure,
+    pub on_store_failure: OnUndecided,
 
     /// Deadline of a call to the shared store, in milliseconds
     ///
@@ -193,19 +195,6 @@ pub enum StoreMode {
     Leased,
 }
 
-/// What to answer when the shared store does not decide.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum StoreFailure {
-    /// gRPC error; the caller decides, such as Envoy by failure_mode_deny
-    Error,
-    /// OK
-    Allow,
-    /// OVER_LIMIT
-    Deny,
-    /// Decision of this replica alone, each limit divided by the number of replicas
-    Local,
-}
-
 /// The reference's variables of the Redis server. Some are secrets, so none is a flag.
 pub const REDIS_VARIABLES: &[&str] = &[
     "REDIS_URL",
@@ -231,15 +220,37 @@ fn prefix(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-// === impl StoreFailure ===
+/// The variables that are set. Their names may be printed, their values never.
+#[derive(Clone, Default)]
+pub struct EnvironmentVariables {
+    values: Vec<(&'static str, String)>,
+}
 
-impl From<StoreFailure> for OnStoreFailure {
-    fn from(said: StoreFailure) -> Self {
-        match said {
-            StoreFailure::Error => Self::Error,
-            StoreFailure::Allow => Self::Allow,
-            StoreFailure::Deny => Self::Deny,
-            StoreFailure::Local => Self::Local,
+// === impl EnvironmentVariables ===
+
+impl EnvironmentVariables {
+    /// Reads those of `names` that `variable` gives. An empty value counts as not set. A line end
+    /// after the value is not part of it, as in a file.
+    pub fn read(names: &[&'static str], mut variable: impl FnMut(&str) -> Option<String>) -> Self {
+        let values = names
+            .iter()
+            .filter_map(|name| Some((*name, variable(name)?)))
+            .map(|(name, value)| (name, value.trim_end_matches(['\r', '\n']).to_owned()));
+        Self {
+            values: values.filter(|(_, value)| !value.is_empty()).collect(),
         }
+    }
+
+    /// The value of one; none when it is not set or empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let known = self.values.iter().find(|(known, _)| *known == name);
+        known.map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Debug for EnvironmentVariables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.values.iter().map(|(name, _)| name);
+        f.debug_set().entries(names).finish()
     }
 }

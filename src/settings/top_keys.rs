@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::settings::headings::LOGS;
-use crate::settings::parse::size;
+use crate::settings::parse::size_from;
 
 /// Top keys, and how values of descriptors are shown.
 #[derive(Args, Clone, Debug)]
@@ -18,20 +18,21 @@ pub struct TopKeysSettings {
     /// Values of descriptors are personal data. This also sets how the latest decisions show them
     /// on the admin listener.
     #[arg(
-        long,
+        id = "top_keys",
+        long = "top-keys",
         env = "TOLLGATE_TOP_KEYS",
         default_value = "hashed",
         value_name = "VALUES"
     )]
-    pub top_keys: TopKeysMode,
+    pub mode: TopKeysMode,
 
     /// Memory for top keys, of all worker threads together
     ///
     /// Rules and keys beyond it are counted together, and the error of their counts grows.
     ///
     /// Range: 1MiB to below 4GiB
-    #[arg(long, env = "TOLLGATE_TOP_KEYS_MEMORY_MAX", default_value = "16MiB", value_parser = memory, value_name = "BYTES")]
-    pub top_keys_memory_max: usize,
+    #[arg(id = "top_keys_memory_max", long = "top-keys-memory-max", env = "TOLLGATE_TOP_KEYS_MEMORY_MAX", default_value = "16MiB", value_parser = size_from(1 << 20, "use a number and MiB, such as 16MiB, from 1MiB to below 4GiB"), value_name = "BYTES")]
+    pub memory_max: usize,
 
     /// File with the key that hashes shown values, at least 16 bytes; default: a random key
     ///
@@ -50,14 +51,4 @@ pub enum TopKeysMode {
     Hashed,
     /// As sent
     Plain,
-}
-
-/// The minimum of `--top-keys-memory-max`.
-const MEMORY_MIN: usize = 1 << 20;
-
-fn memory(text: &str) -> Result<usize, String> {
-    size(text)
-        .ok()
-        .filter(|bytes| *bytes >= MEMORY_MIN)
-        .ok_or_else(|| "use a number and MiB, such as 16MiB, from 1MiB to below 4GiB".to_owned())
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use tollgate_limiter::{
-    Check, Code, Decision, DescriptorPlan, Key, LimitOrigin, Operation, Outcome, Plan,
-    ReservationOutcome, Status, Timestamp,
+    Check, Code, Decision, Key, LimitOrigin, Operation, Outcome, Plan, ReservationOutcome, Status,
+    Timestamp,
 };
 
 use crate::pipeline::{RequestError, described_position, retry_after};
@@ -101,27 +101,29 @@ impl Answer {
             first..first.saturating_add(matched.rules.len())
         });
         self.matched.extend(matched);
-        for (descriptor, planned) in plan.descriptors().iter().enumerate() {
-            let DescriptorPlan::Checks(positions) = planned else {
-                continue;
-            };
-            let checks = positions.clone().filter_map(|position| {
+        let checks = plan
+            .descriptor_checks()
+            .filter_map(|(descriptor, position)| {
                 let planned = plan.planned_check(position)?;
                 Some(CheckAnswer {
                     descriptor,
-                    rule: match planned.origin {
-                        LimitOrigin::Rule(rule) => Some(rule.index),
-                        LimitOrigin::Override => None,
-                    },
+                    rule: rule_index(planned.origin),
                     key: planned.check.key,
                     operation: planned.check.operation,
                     outcome: outcomes.get(position).copied().flatten(),
                     at: None,
                 })
             });
-            self.checks.extend(checks);
-        }
+        self.checks.extend(checks);
         self.reservation = reservation(self.code.as_ref().ok().copied(), outcomes);
+    }
+}
+
+/// The index of the rule of a limit; none for a limit of the request itself.
+pub(super) fn rule_index(origin: LimitOrigin<'_>) -> Option<usize> {
+    match origin {
+        LimitOrigin::Rule(rule) => Some(rule.index),
+        LimitOrigin::Override => None,
     }
 }
 

@@ -20,21 +20,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tollgate_limiter::{Algorithm, Check, DescriptorPlan, Hits, LimitOrigin, Plan, Timestamp};
+use tollgate_limiter::{Algorithm, Check, Hits, Timestamp};
 
+use self::answer::rule_index;
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 pub use self::reservation_step::ReservationStep;
 use crate::clock::{Clock, ManualClock};
 use crate::decisions::Decisions;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
+pub use crate::pipeline::Config;
 use crate::pipeline::{
     ApiCall, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline, QuotaRule,
     RequestError, ResetError, Scratch, decode_recorded, find_quota,
 };
 use crate::proto::tollgate::recording::v1::ApiCall as RecordedCall;
 use crate::rules::reload::Rules;
-pub use crate::settings::Settings as Config;
 use crate::store::memory::DirectStore;
 use crate::store::{CheckResult, Purpose, Refund, RefundSink, TentativeTake};
 use crate::top_keys::TopKeys;
@@ -85,7 +86,7 @@ impl Simulation {
     ///
     /// When the system provides no randomness, or tollgate has a defect.
     pub fn new(
-        config: &Config,
+        config: Config,
         memory_max: usize,
         start: Timestamp,
     ) -> Result<Self, SimulationError> {
@@ -354,27 +355,14 @@ impl PlannedRequest {
         let Some(rules) = self.pending.rules() else {
             return Vec::new();
         };
-        self.pending
-            .with_plan(&rules.rules, |plan, _| check_origins(plan).collect())
-    }
-}
-
-/// The descriptor and the rule of each check of a plan.
-fn check_origins<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, Option<usize>)> + 'p {
-    let descriptors = plan.descriptors().iter().enumerate();
-    descriptors.flat_map(move |(descriptor, planned)| {
-        let positions = match planned {
-            DescriptorPlan::Checks(positions) => positions.clone(),
-            DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
-        };
-        positions.map(move |position| {
-            let rule = match plan.planned_check(position).map(|check| check.origin) {
-                Some(LimitOrigin::Rule(rule)) => Some(rule.index),
-                Some(LimitOrigin::Override) | None => None,
-            };
-            (descriptor, rule)
+        self.pending.with_plan(&rules.rules, |plan, _| {
+            let checks = plan.descriptor_checks();
+            let origin = |position| Some(rule_index(plan.planned_check(position)?.origin));
+            checks
+                .filter_map(|(descriptor, position)| Some((descriptor, origin(position)?)))
+                .collect()
         })
-    })
+    }
 }
 
 // === impl HeldRefunds ===

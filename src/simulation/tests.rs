@@ -4,13 +4,14 @@ use prost::Message as _;
 use tollgate_limiter::{Code, Timestamp};
 
 use super::Simulation;
+use crate::pipeline::Config;
 use crate::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::rules::file::Options;
 use crate::rules::path::Source;
 use crate::rules::reload::load_sources;
-use crate::settings::Settings;
 
 const RULES: &str = "\
 domain: edge
@@ -36,15 +37,13 @@ fn request(user: &str) -> Vec<u8> {
 }
 
 fn simulation() -> Simulation {
-    let flags: [&str; 0] = [];
-    let settings = Settings::from_flags(flags).expect("defaults");
     let start = Timestamp::from_us(1_700_000_000_000_000);
-    let mut simulation = Simulation::new(&settings, 1 << 20, start).expect("simulation");
+    let mut simulation = Simulation::new(Config::default(), 1 << 20, start).expect("simulation");
     let source = Source {
         name: "rules.yaml".into(),
         text: RULES.into(),
     };
-    let rules = load_sources(&[source], (&settings.rules_settings).into()).expect("rules");
+    let rules = load_sources(&[source], Options::default()).expect("rules");
     simulation.set_rules(rules);
     simulation
 }

@@ -12,7 +12,7 @@ use tollgate::rules::file::{LoadedRules, Report, load_overlaid, overlay_schema};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload;
 use tollgate_limiter::algorithm::count_refused;
-use tollgate_limiter::{Allowance, CountRefused, Entry, Match, OnStoreFailure, Rule};
+use tollgate_limiter::{Allowance, CountRefused, Entry, Match, OnUndecided, Rule};
 
 use crate::rules::reading::{APART, source};
 use crate::rules::snapshots::{Differences, folder, yaml_files};
@@ -122,7 +122,7 @@ fn a_permission_lets_every_raise_pass() {
     );
     assert_eq!(whole.rules.all_or_nothing(b"shop"), Some(true));
     let answer = whole.rules.on_store_failure(b"shop");
-    assert_eq!(answer, Some(OnStoreFailure::Allow));
+    assert_eq!(answer, Some(OnUndecided::Allow));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn what_admits_no_more_needs_no_permission() {
     assert_eq!(fewer, (7, "token_bucket", 7));
     let stricter = overlaid("- {domain: shop, on_store_failure: deny, all_or_nothing: false}\n");
     let answer = stricter.rules.on_store_failure(b"shop");
-    assert_eq!(answer, Some(OnStoreFailure::Deny));
+    assert_eq!(answer, Some(OnUndecided::Deny));
     assert_eq!(stricter.rules.all_or_nothing(b"shop"), Some(false));
 }
 

@@ -81,7 +81,7 @@ impl LocalService {
             traces: None,
             top_keys,
         };
-        let pipeline = Arc::new(Pipeline::new(parts, &settings(&[])));
+        let pipeline = Arc::new(Pipeline::new(parts, (&settings(&[])).into()));
         pipeline.start_thread().unwrap();
         Self { pipeline, metrics }
     }

@@ -105,7 +105,7 @@ fn pipeline(clock: &Arc<dyn Clock>) -> Arc<Pipeline> {
         traces: None,
         top_keys: TopKeys::of_one_thread(clock, &metrics),
     };
-    Arc::new(Pipeline::new(parts, &settings(&[])))
+    Arc::new(Pipeline::new(parts, (&settings(&[])).into()))
 }
 
 fn message(descriptors: usize) -> Vec<u8> {

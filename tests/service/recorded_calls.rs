@@ -47,7 +47,7 @@ fn replayed(bytes: &[u8], rules: &str, against: Option<&str>) -> ReplayReport {
     let mut reader = Reader::new(&*file).unwrap();
     let options = Options {
         file: PathBuf::from("a.tgrec"),
-        config: Settings::from_flags(&reader.header().settings).unwrap(),
+        config: (&Settings::from_flags(&reader.header().settings).unwrap()).into(),
         memory_max: 1 << 26,
         rows_max: 5,
     };

@@ -220,7 +220,7 @@ pub(super) fn rules_of(text: &str) -> Rules {
 /// Decides the recording again, check by check in the order of their numbers. Gives how many
 /// verdicts were compared, and how many refunds were carried out.
 fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
-    let mut simulation = Simulation::new(&settings(flags), 1 << 26, START).unwrap();
+    let mut simulation = Simulation::new((&settings(flags)).into(), 1 << 26, START).unwrap();
     simulation.set_rules(rules_of(rules));
     let requests = requests(items);
     let (events, mut replayed) = timeline(items, &requests);

@@ -247,7 +247,7 @@ async fn unready(text: Option<&str>, arguments: &[&str]) -> Unready {
         std::fs::write(&rules, text).unwrap();
     }
     let mut settings = settings(arguments);
-    settings.rules = Some(rules);
+    settings.rules_path = Some(rules);
     start(settings, directory).await
 }
 
@@ -356,7 +356,7 @@ async fn rules_without_a_domain_may_count_as_none() {
         // Only the reference's variables can name a directory without any rules.
         let root = tempfile::tempdir().unwrap();
         let mut settings = settings(arguments);
-        settings.rules_settings.runtime_root = Some(root.path().to_path_buf());
+        settings.rules.runtime_root = Some(root.path().to_path_buf());
         let mut service = start(settings, root).await;
         (&mut service.ready).await.unwrap();
         let health = get(service.http, "/healthcheck").await.0;

@@ -177,7 +177,7 @@ pub(crate) fn pipeline(
             traces: None,
             top_keys,
         },
-        settings,
+        settings.into(),
     ))
 }
 

@@ -9,9 +9,8 @@
 //! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is
 //! ever reached (`tests/store`).
 
-use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
-use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Holder, Operation, Unit};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Holder, OnUndecided, Operation, Unit};
 use tollgate_test_model::bucket_histories;
 use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride};
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -80,7 +79,7 @@ pub(crate) enum Jumps {
 #[allow(clippy::struct_excessive_bools)] // each is drawn for itself
 pub(crate) struct Scenario {
     pub(crate) bounds: MemoryLimits,
-    pub(crate) on_overload: Verdict,
+    pub(crate) on_overload: OnUndecided,
     pub(crate) secret: [u8; 16],
     pub(crate) jumps: Jumps,
     pub(crate) refunds: bool,
@@ -194,7 +193,7 @@ impl Scenario {
         });
         Self {
             bounds,
-            on_overload: chance.pick(&[Verdict::Error, Verdict::Allow, Verdict::Deny]),
+            on_overload: chance.pick(&[OnUndecided::Error, OnUndecided::Allow, OnUndecided::Deny]),
             secret: chance.secret(),
             jumps: chance.pick(&[
                 Jumps::Never,

@@ -167,7 +167,11 @@ fn service() -> (tokio::runtime::Runtime, Arc<Pipeline>) {
         text: "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: year, requests_per_unit: 4294967295 }\n".to_owned(),
     };
     let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
-    generations.take(Some(Ok(Rules { loaded, sources: 1, hash: 0 })));
+    generations.take(Some(Ok(Rules {
+        loaded,
+        sources: 1,
+        hash: 0,
+    })));
     let top_keys = TopKeys::of_one_thread(&clock, &metrics);
     let parts = Parts {
         generations,
@@ -180,7 +184,7 @@ fn service() -> (tokio::runtime::Runtime, Arc<Pipeline>) {
         top_keys,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
-    (runtime, Arc::new(Pipeline::new(parts, &settings)))
+    (runtime, Arc::new(Pipeline::new(parts, (&settings).into())))
 }
 
 fn request(key: &str) -> RateLimitRequest {

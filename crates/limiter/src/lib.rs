@@ -23,7 +23,7 @@
 //! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
 //! | `reachability` | [`Shadowed`]: levels that no entry reaches |
-//! | `store_failure` | [`OnStoreFailure`]: the answer when the shared store does not decide |
+//! | `on_undecided` | [`OnUndecided`]: the answer to a request without a decision |
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
 //! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
@@ -75,7 +75,7 @@ mod descriptor_matcher;
 
 mod reachability;
 
-pub mod store_failure;
+mod on_undecided;
 
 pub mod rule_set;
 
@@ -107,6 +107,7 @@ pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
 pub use limit_table::{LimitTable, LineForm, RuleLines, TableDifference, TableLine};
 pub use limit_table_builder::{AddLineError, LimitTableBuilder, TABLE_FORMS_MAX, TABLE_LINES_MAX};
+pub use on_undecided::OnUndecided;
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
@@ -122,7 +123,6 @@ pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,
     RuleSet, Shadowed, ShadowedPart, TraceStep,
 };
-pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
 pub use unit::Unit;
 pub use values::{LevelValues, Values};

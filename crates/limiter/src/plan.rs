@@ -16,13 +16,13 @@ use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::limit::CountRefused;
 use super::limit_table::TableLine;
+use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::planned_steps::PlannedSteps;
 use super::replacements::Replacements;
 use super::reservation::{COST_ONE, Step};
 use super::rule::Rule;
 use super::rule_set::{MatchedRules, RuleSet};
-use super::store_failure::OnStoreFailure;
 
 /// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -58,7 +58,7 @@ pub struct PlanBuffer {
     /// None where the domain's rules do not set it.
     all_or_nothing: Option<bool>,
     /// None where the domain's rules do not set it.
-    on_store_failure: Option<OnStoreFailure>,
+    on_store_failure: Option<OnUndecided>,
     invalid_overrides: u64,
     /// Its reservations and shared budgets; none until a request has the first, so that a plan
     /// without them is small to move.
@@ -152,6 +152,18 @@ impl<'r> Plan<'r> {
         })
     }
 
+    /// The position of each check, after that of its descriptor.
+    pub fn descriptor_checks(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let descriptors = self.buffer.descriptors.iter().enumerate();
+        descriptors.flat_map(|(descriptor, planned)| {
+            let positions = match planned {
+                DescriptorPlan::Checks(positions) => positions.clone(),
+                DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
+            };
+            positions.map(move |position| (descriptor, position))
+        })
+    }
+
     /// Whether the request's domain has rules.
     #[inline]
     pub fn domain_known(&self) -> bool {
@@ -213,17 +225,15 @@ impl<'r> Plan<'r> {
 
     /// The answer to the request when the shared store does not decide.
     #[inline]
-    pub fn on_store_failure(&self) -> OnStoreFailure {
-        self.buffer
-            .on_store_failure
-            .unwrap_or(OnStoreFailure::Error)
+    pub fn on_store_failure(&self) -> OnUndecided {
+        self.buffer.on_store_failure.unwrap_or(OnUndecided::Error)
     }
 
     /// Sets it for a domain whose rules do not.
     #[inline]
-    pub fn set_default_on_store_failure(&mut self, on_store_failure: OnStoreFailure) {
+    pub fn set_default_on_store_failure(&mut self, on_store_failure: OnUndecided) {
         let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
-        if *said == OnStoreFailure::Local {
+        if *said == OnUndecided::Local {
             for check in &mut self.buffer.checks {
                 check.may_fall_back = true;
             }

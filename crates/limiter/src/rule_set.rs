@@ -24,10 +24,10 @@ use super::descriptor::Entry;
 use super::descriptor_matcher::{DescriptorMatcher, get};
 use super::limit_table::{LimitTable, RuleLines, TableLine};
 use super::node_match::NodeIndex;
+use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
 use super::rule::{Level, Rule};
-use super::store_failure::OnStoreFailure;
 use super::values::Values;
 
 pub use super::node_match::{AddNodeError, MatchKind};
@@ -78,7 +78,7 @@ struct Domain {
     /// Whether a request takes from all its limits or from none; none when not configured.
     all_or_nothing: Option<bool>,
     /// The answer when the shared store does not decide; none when not configured.
-    on_store_failure: Option<OnStoreFailure>,
+    on_store_failure: Option<OnUndecided>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -363,7 +363,7 @@ impl RuleSet {
 
     /// Sets the answer to requests in this domain when the shared store does not decide.
     #[inline]
-    pub fn set_on_store_failure(&mut self, domain: &str, on_store_failure: OnStoreFailure) {
+    pub fn set_on_store_failure(&mut self, domain: &str, on_store_failure: OnUndecided) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
             domain.on_store_failure = Some(on_store_failure);
         }
@@ -372,7 +372,7 @@ impl RuleSet {
     /// The answer to requests in this domain when the shared store does not decide; none when its
     /// rules do not set it.
     #[inline]
-    pub fn on_store_failure(&self, domain: &[u8]) -> Option<OnStoreFailure> {
+    pub fn on_store_failure(&self, domain: &[u8]) -> Option<OnUndecided> {
         self.domains.get(domain)?.on_store_failure
     }
 
@@ -549,7 +549,7 @@ impl<'r> DomainRules<'r> {
 
     /// The answer when the shared store does not decide; none when the rules do not set it.
     #[inline]
-    pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
+    pub fn on_store_failure(&self) -> Option<OnUndecided> {
         self.domain.on_store_failure
     }
 

@@ -71,7 +71,8 @@ impl<'b> Fields<'b> {
         Some(taken)
     }
 
-    /// Reads seven bits per byte, lowest first: at most ten bytes, of which the last has one bit.
+    /// The number in front of what is left. It has seven bits per byte, lowest first: at most ten
+    /// bytes, of which the last has one bit.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first()?;

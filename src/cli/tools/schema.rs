@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::admin::OPENAPI;
+use crate::admin_api;
 use crate::cli::Exit;
 use crate::rule_tests;
 use crate::rules::file::{self, Code};
@@ -38,9 +39,6 @@ enum Subject {
     Api,
 }
 
-/// The JSON Schema of the admin listener.
-const ADMIN: &str = include_str!("../../admin_api/schema.json");
-
 /// The JSON Schema of a report of `check`, without the codes.
 const CHECK: &str = include_str!("check.schema.json");
 
@@ -56,7 +54,7 @@ impl Schema {
             Subject::Check => check()?,
             Subject::Admin | Subject::Api => {
                 let is_admin = matches!(self.subject, Subject::Admin);
-                let text = if is_admin { ADMIN } else { OPENAPI };
+                let text = if is_admin { admin_api::SCHEMA } else { OPENAPI };
                 print_line!("{}", text.trim_end());
                 return Ok(Exit::Success);
             }

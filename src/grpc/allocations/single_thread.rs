@@ -168,7 +168,7 @@ impl Bench {
             top_keys,
         };
         let bodies = Arc::new(ByteBudget::new(u64::MAX));
-        let mut pipeline = Pipeline::new(parts, &settings);
+        let mut pipeline = Pipeline::new(parts, (&settings).into());
         if candidate.is_some() {
             let shared: Arc<dyn Clock> = clock.clone();
             let made = CandidatePartitions::new(memory, &shared, &metrics);

@@ -52,6 +52,34 @@ mod tests {
     }
 
     #[test]
+    fn random_actions_hold_every_invariant_and_meet_the_bound() {
+        let mut random = SeededRng::of_seed(7);
+        let mut too_many = 0;
+        for number in 0..60 {
+            let mut input = Vec::new();
+            for _ in 0..2_000 {
+                // Streams that open and end, reports, plans, time, reloads, and proxies that stop
+                // reading. Long waits, in which everything expires, are rare.
+                let wait = if random.once_in(100) { 12 } else { 11 };
+                let action = random.pick(&[0, 0, 1, 3, 3, 3, 3, 3, 3, 3, 3, 8, 10, wait, 13, 14]);
+                let arguments = match action {
+                    3 => 2,
+                    0 | 11..=13 => 1,
+                    _ => 0,
+                };
+                let mut byte = |below| u8::try_from(random.below(below)).unwrap();
+                input.push(byte(16) * 16 + action);
+                input.extend((0..arguments).map(|_| byte(256)));
+            }
+            match withstand_quota_reports(&input) {
+                Ok(outcome) => too_many += outcome.too_many,
+                Err(broken) => panic!("{number}: {broken}: {input:?}"),
+            }
+        }
+        assert!(too_many > 0, "the bound is met");
+    }
+
+    #[test]
     fn mutations_of_the_corpus_hold_every_invariant() {
         let files = corpus::files("quota_reports");
         let mut random = SeededRng::of_seed(24);

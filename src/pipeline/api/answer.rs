@@ -8,9 +8,9 @@ use tollgate_limiter::{
 
 use tollgate_limiter::algorithm::Settled;
 
+use super::bounds::give_way;
 use super::operations::cost_of;
-use super::turns::give_way;
-use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, checks_of};
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest};
 use crate::pipeline::api_call::{ApiStep, Decided};
 
 /// Limits that are written before other tasks run.
@@ -121,16 +121,18 @@ impl CallOutcomes<'_> {
     }
 
     fn decided_checks(&self) -> impl Iterator<Item = DecidedCheck<'_>> {
-        checks_of(self.plan).filter_map(|(descriptor, position)| {
-            Some(DecidedCheck {
-                descriptor,
-                planned: self.plan.planned_check(position)?,
-                outcome: {
-                    let deciding = self.plan.deciding(position);
-                    self.outcomes.get(deciding).copied().flatten()?
-                },
+        self.plan
+            .descriptor_checks()
+            .filter_map(|(descriptor, position)| {
+                Some(DecidedCheck {
+                    descriptor,
+                    planned: self.plan.planned_check(position)?,
+                    outcome: {
+                        let deciding = self.plan.deciding(position);
+                        self.outcomes.get(deciding).copied().flatten()?
+                    },
+                })
             })
-        })
     }
 
     /// What became of the reservation over all limits. Limits that do not know the id do not matter

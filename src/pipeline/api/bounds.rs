@@ -1,11 +1,14 @@
-//! What every call must keep, and the ids of reservations whose callers give none.
+//! What every call must keep, the ids of reservations whose callers give none, and the turns of
+//! long calls: between its steps, a call lets other tasks of its thread run.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
 use tollgate_limiter::{EXPIRY_MS_MAX, Otherwise, REGISTER_MAX};
 
 use super::ApiRequest;
-use super::turns::give_way;
 use crate::pipeline::api_call::ApiStep;
 
 /// The largest number of hits in a call: what a number of JSON holds exactly in every language.
@@ -23,6 +26,22 @@ const TURN_BYTES_MAX: usize = 16 << 10;
 
 /// A batch lets other tasks run after this many calls.
 const TURN_CALLS_MAX: usize = 16;
+
+/// A task's request of more checks takes turns.
+pub(in crate::pipeline) const SHORT_REQUEST_CHECKS_MAX: usize = 256;
+
+thread_local! {
+    /// Held by the call whose step is the next one.
+    static NEXT: Arc<Mutex<()>> = Arc::default();
+}
+
+/// Waits until the other tasks of this thread have run and new I/O has been polled. Where several
+/// calls wait, one goes on after each poll: their steps do not add up.
+pub(crate) async fn give_way() {
+    let next = NEXT.with(Arc::clone);
+    let _next = next.lock_owned().await;
+    yield_now().await;
+}
 
 /// The space and the turns of a batch, whose calls are carried out one after the other.
 #[derive(Debug)]
@@ -118,6 +137,8 @@ impl BatchProgress {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Waker};
 
     use super::*;
@@ -146,5 +167,37 @@ mod tests {
         };
         assert_eq!(gave_way(10), [16, 32]);
         assert_eq!(gave_way(4 << 10), (4..=40).step_by(4).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn one_step_of_all_long_calls_falls_into_a_turn() {
+        const CALLS: usize = 3;
+        const STEPS: usize = 10;
+        let turn = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&turn);
+        let turns = tokio::spawn(async move {
+            loop {
+                yield_now().await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let call = |_| {
+            let (steps, turn) = (Arc::clone(&steps), Arc::clone(&turn));
+            tokio::spawn(async move {
+                for _ in 0..STEPS {
+                    give_way().await;
+                    steps.lock().unwrap().push(turn.load(Ordering::Relaxed));
+                }
+            })
+        };
+        let calls: Vec<_> = (0..CALLS).map(call).collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+        turns.abort();
+        let mut steps = std::mem::take(&mut *steps.lock().unwrap());
+        steps.dedup();
+        assert_eq!(steps.len(), CALLS * STEPS, "{steps:?}");
     }
 }

@@ -3,27 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message as _;
 use tokio::sync::oneshot;
 use tollgate_limiter::{Code, LimitOrigin, Plan, Request};
 
 use super::answer::CallOutcomes;
-use super::bounds::{BatchProgress, validate};
-use super::operations::Operations;
-use super::peeks::refuse_peeks;
-use super::turns::{SHORT_REQUEST_CHECKS_MAX, give_way};
+use super::bounds::{BatchProgress, SHORT_REQUEST_CHECKS_MAX, give_way, validate};
+use super::operations::{Operations, refuse_peeks};
 use super::{ApiAnswer, ApiError, ApiRequest};
 use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
 use crate::pipeline::begin::purpose_of;
 use crate::pipeline::headers::retry_after_us;
+use crate::pipeline::message::encode_request;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::threads::{Submission, TaskAnswer, TaskReply};
 use crate::pipeline::{Generation, Pipeline};
-use crate::proto::envoy::extensions::common::ratelimit::v3::{
-    RateLimitDescriptor, rate_limit_descriptor,
-};
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::store::{Deadline, Purpose};
 
 /// A call of more descriptors takes turns from the beginning.
@@ -65,14 +59,14 @@ impl Pipeline {
     ///
     /// When its answer would be larger than it may be, whatever its calls are.
     pub(crate) fn begin_batch(&self, calls: usize) -> Result<BatchProgress, ApiError> {
-        let progress = BatchProgress::new(calls, self.response_policy.answer_bytes_max);
+        let progress = BatchProgress::new(calls, self.config.answer_bytes_max);
         progress.ok_or_else(|| self.answer_too_large().into())
     }
 
     /// Counts an answer that is larger than it may be.
     pub(crate) fn answer_too_large(&self) -> RequestError {
         self.metrics.answers.refused_call.inc();
-        let max = self.response_policy.answer_bytes_max;
+        let max = self.config.answer_bytes_max;
         RequestError::AnswerTooLarge { max }
     }
 
@@ -111,7 +105,9 @@ impl Pipeline {
         };
         let (reply, ended) = oneshot::channel();
         let submission = Submission {
-            message: message_of(&call),
+            message: encode_request(&call.request, |hits| {
+                Some(if is_peek { 0 } else { hits.count() })
+            }),
             api: Some(Box::new(asked)),
             deadline: call.deadline,
             parent: call.parent,
@@ -147,7 +143,7 @@ impl Pipeline {
             plan: &plan,
             outcomes: after.as_deref().unwrap_or(&outcomes.outcomes),
             rule_names: answer_bytes_max.is_some().then_some(&*rules.names),
-            shadow: self.response_policy.modes.shadow,
+            shadow: self.config.modes.shadow,
         }
         .answer(outcomes.decided)
         .await
@@ -227,7 +223,7 @@ impl Pipeline {
         let decided = self.end(pending, scratch, now_us, is_left, |response| {
             let response = response?;
             let decision = response.decision();
-            let headers = self.response_policy.headers.as_ref();
+            let headers = self.config.headers.as_ref();
             let headers = headers.map_or_else(Vec::new, |headers| headers.of(decision));
             let headers = headers.into_iter();
             Ok::<_, RequestError>(Decided {
@@ -252,35 +248,9 @@ impl Pipeline {
 fn answer_bytes(step: ApiStep<'_>, rules: &Generation, plan: &Plan<'_>) -> usize {
     let id = step.id().unwrap_or_default();
     let bytes = ANSWER_BYTES.saturating_add(id.len().saturating_mul(ESCAPED_BYTES));
-    let checks = super::checks_of(plan);
-    let limits = checks.filter_map(|(_, position)| plan.planned_check(position));
-    let limits = limits.map(|planned| match planned.origin {
+    let limits = plan.planned_checks().map(|planned| match planned.origin {
         LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
         LimitOrigin::Override => rules.limit_bytes(None),
     });
     limits.fold(bytes, usize::saturating_add)
-}
-
-/// The call as a message: what decision records and candidates read.
-fn message_of(call: &ApiRequest<'_>) -> Vec<u8> {
-    let request = &call.request;
-    let looks = call.step == ApiStep::Peek;
-    let descriptors = request.descriptors().map(|descriptor| {
-        let entries = descriptor.entries.iter();
-        let entries = entries.map(|entry| rate_limit_descriptor::Entry {
-            key: entry.key.to_vec().into(),
-            value: entry.value.to_vec().into(),
-        });
-        RateLimitDescriptor {
-            entries: entries.collect(),
-            hits_addend: Some(if looks { 0 } else { descriptor.hits.count() }),
-            ..RateLimitDescriptor::default()
-        }
-    });
-    let message = RateLimitRequest {
-        domain: request.domain.to_vec().into(),
-        descriptors: descriptors.collect(),
-        ..RateLimitRequest::default()
-    };
-    message.encode_to_vec()
 }

@@ -12,21 +12,19 @@ mod answer;
 mod bounds;
 mod call;
 mod operations;
-mod peeks;
 mod settling;
-mod turns;
 
 use std::sync::Arc;
 
 use tollgate_limiter::algorithm::Settled;
-use tollgate_limiter::{Code, DescriptorPlan, Plan, Request, ReservationOutcome};
+use tollgate_limiter::{Code, Request, ReservationOutcome};
 
+pub(in crate::pipeline) use self::bounds::SHORT_REQUEST_CHECKS_MAX;
 pub(crate) use self::bounds::{
-    API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, new_reservation_id,
+    API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, give_way,
+    new_reservation_id,
 };
-pub(in crate::pipeline) use self::peeks::refuse_peeks;
-pub(in crate::pipeline) use self::turns::SHORT_REQUEST_CHECKS_MAX;
-pub(crate) use self::turns::give_way;
+pub(in crate::pipeline) use self::operations::refuse_peeks;
 
 use crate::ended::RequestError;
 use crate::pipeline::api_call::ApiStep;
@@ -112,16 +110,4 @@ pub(crate) enum ApiError {
     /// The id is not known.
     #[error("{0}")]
     Unknown(String),
-}
-
-/// The positions of a plan's checks, each after that of its descriptor.
-fn checks_of<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = (usize, usize)> + 'p {
-    let descriptors = plan.descriptors().iter().enumerate();
-    descriptors.flat_map(|(descriptor, planned)| {
-        let range = match planned {
-            DescriptorPlan::Checks(range) => range.clone(),
-            DescriptorPlan::NoLimit | DescriptorPlan::Unlimited => 0..0,
-        };
-        range.map(move |position| (descriptor, position))
-    })
 }

@@ -1,17 +1,22 @@
-//! The operation that each check of a call becomes.
+//! The operation that each check of a call becomes, and what a peek would be refused.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::rc::Rc;
 
+use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::key::hash_holder;
 use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
-    Cost, Expiry, Hits, Holder, LimitOrigin, OnExpiry, Operation, PlannedCheck, Request, Step,
+    Cost, CountRefused, Expiry, Hits, Holder, Key, LimitOrigin, OnExpiry, Operation, PlannedCheck,
+    Request, Step,
 };
 
 use crate::admin_api::rule_name;
 use crate::estimates::Estimates;
 use crate::keyed_hash::KeyedHash;
 use crate::pipeline::api_call::ApiStep;
+use crate::pipeline::pending::{PendingRequest, Stage};
 use crate::pipeline::reservations;
 
 /// What a call asks of its limits.
@@ -150,4 +155,52 @@ fn name_of(origin: LimitOrigin<'_>) -> String {
         LimitOrigin::Rule(rule) => format!("the rule {}", rule_name(rule)),
         LimitOrigin::Override => "the limit of the request".to_owned(),
     }
+}
+
+/// Marks as refused what a check of the hits of a peek would be refused.
+pub(in crate::pipeline) fn refuse_peeks(pending: &mut PendingRequest) {
+    let (Stage::Planned(rules), Some(api)) = (&pending.stage, &pending.api) else {
+        return;
+    };
+    if api.peeked.is_empty() {
+        return;
+    }
+    let (rules, hits) = (Rc::clone(rules), api.peeked.clone());
+    let mut outcomes = std::mem::take(&mut pending.results.outcomes);
+    let plan = pending.take_plan(&rules.rules);
+    // What descriptors take from a shared budget is one sum.
+    let mut prices = vec![0_u128; outcomes.len()];
+    for (descriptor, position) in plan.descriptor_checks() {
+        if let (Some(planned), Some(hits), Some(price)) = (
+            plan.planned_check(position),
+            hits.get(descriptor),
+            prices.get_mut(plan.deciding(position)),
+        ) {
+            let cost = cost_of(planned.origin);
+            *price = price.saturating_add(cost.millionths_of(hits.count()));
+        }
+    }
+    // Others take from one bucket one after the other.
+    let mut taken = HashMap::<Key, u64>::new();
+    for (position, (price, outcome)) in prices.into_iter().zip(&mut outcomes).enumerate() {
+        let (Some(planned), Some(outcome)) = (plan.planned_check(position), outcome) else {
+            continue;
+        };
+        if plan.deciding(position) != position {
+            continue;
+        }
+        let check = planned.check;
+        let taken = taken.entry(check.key).or_default();
+        let after = taken.saturating_add(Cost::rounded_up(price));
+        if outcome.allowed && after > outcome.remaining {
+            outcome.allowed = false;
+            // Nothing says when so many would pass.
+            outcome.retry_us = None;
+        }
+        if outcome.allowed || count_refused(check.algorithm, &check.limit) != CountRefused::None {
+            *taken = after;
+        }
+    }
+    pending.put_plan(plan);
+    pending.results.outcomes = outcomes;
 }

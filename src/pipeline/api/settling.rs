@@ -21,7 +21,6 @@ use tollgate_limiter::{
 };
 
 use super::answer::own_cost;
-use super::checks_of;
 use crate::pipeline::api_call::{ApiStep, Rounds};
 use crate::pipeline::pending::{PendingRequest, Stage};
 
@@ -104,7 +103,8 @@ fn settled_first(request: &Request<'_>, plan: &Plan<'_>) -> VecDeque<usize> {
         entries.map(|entry| (entry.key, entry.value)).collect()
     });
     let texts: Vec<Vec<_>> = descriptors.collect();
-    let mut order: Vec<_> = checks_of(plan)
+    let mut order: Vec<_> = plan
+        .descriptor_checks()
         .filter_map(|(descriptor, position)| {
             let planned = plan.planned_check(position)?;
             let cost = own_cost(planned.origin).map(Cost::as_millionths);
@@ -196,7 +196,6 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
-    use clap::Parser;
     use tollgate_limiter::{Check, Entry, Request, Timestamp};
 
     use super::*;
@@ -208,11 +207,10 @@ mod tests {
     use crate::pipeline::batcher::Batcher;
     use crate::pipeline::own_thread::NoStream;
     use crate::pipeline::threads::{LocalBatcher, set_local};
-    use crate::pipeline::{Generations, Parts, Pipeline};
+    use crate::pipeline::{Config, Generations, Parts, Pipeline};
     use crate::rules::file::{Options, load};
     use crate::rules::path::Source;
     use crate::rules::reload::Rules;
-    use crate::settings::Settings;
     use crate::store::memory::DirectStore;
     use crate::store::{
         BatchClient, Deadline, PartialReply, Purpose, RequestsApart, Store, StoreError, StoreReply,
@@ -302,12 +300,6 @@ descriptors:
         .await;
     }
 
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
     /// Two threads that decide, by the same pipeline.
     struct Threads {
         pipeline: Arc<Pipeline>,
@@ -350,7 +342,7 @@ descriptors:
             metrics,
             clock,
         };
-        Pipeline::new(parts, &Arguments::parse_from(["tollgate"]).settings)
+        Pipeline::new(parts, Config::default())
     }
 
     /// A call, and the thread that decides it.

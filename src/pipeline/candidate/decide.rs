@@ -62,7 +62,7 @@ impl Pipeline {
     ) -> bool {
         let mut request = mem::take(&mut scratch.request).recycle();
         let message = mem::take(&mut pending.message);
-        let decoded = decode(&message, self.request_policy, &mut request).is_some();
+        let decoded = decode(&message, self.config.request, &mut request).is_some();
         let begins = decoded && {
             let buffer = mem::take(&mut pending.plan);
             let plan = self.plan_request(buffer, &candidate.rules, &request);
@@ -158,7 +158,7 @@ impl Pipeline {
         };
         let mut request = mem::take(&mut scratch.request).recycle();
         // It was decoded before.
-        let _ = decode(&pending.message, self.request_policy, &mut request);
+        let _ = decode(&pending.message, self.config.request, &mut request);
         let matched = Matched {
             rules: &candidate.rules,
             names: &candidate.names,

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub reports: u64,
     /// Assignments that were sent.
     pub assignments: u64,
+    /// Usages for which there was no part.
+    pub too_many: u64,
 }
 
 /// One stream, and whether its messages are read.
@@ -354,6 +356,7 @@ impl Run {
         self.check()?;
         self.registry.check_empty()?;
         self.outcome.assignments = self.sent.count;
+        self.outcome.too_many = self.registry.metrics.quotas.too_many.get();
         Ok(self.outcome)
     }
 }

@@ -12,8 +12,6 @@ pub(crate) mod fuzz_harness;
 mod invariants;
 mod leases;
 mod plan;
-#[cfg(test)]
-mod random_reports;
 mod report;
 
 use std::collections::HashMap;

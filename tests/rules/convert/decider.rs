@@ -70,7 +70,7 @@ impl Decider {
             top_keys: TopKeys::of_one_thread(&dynamic, &metrics),
         };
         let settings = settings(&[]);
-        let pipeline = Arc::new(pipeline::Pipeline::new(parts, &settings));
+        let pipeline = Arc::new(pipeline::Pipeline::new(parts, (&settings).into()));
         let harness = BenchHarness::new(&pipeline, workers, &settings);
         Self {
             runtime,

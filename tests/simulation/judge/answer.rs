@@ -9,9 +9,8 @@
 //! the answer has one, and which of two refusals waits longer.
 
 use tollgate::pipeline::RequestError;
-use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
-use tollgate_limiter::{Hits, Outcome};
+use tollgate_limiter::{Hits, OnUndecided, Outcome};
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 
 use super::{Caller, CheckRecord};
@@ -57,12 +56,12 @@ struct LimitStatus {
     tightness: (u8, u64),
 }
 
-pub(super) fn expected(caller: &Caller, rules: &Rules, on_overload: Verdict) -> Answer {
+pub(super) fn expected(caller: &Caller, rules: &Rules, on_overload: OnUndecided) -> Answer {
     let reply = caller.checks.iter().map(|check| check.reply.as_ref());
     let error = reply.flatten().find_map(|reply| reply.as_ref().err());
     let error_stands =
-        on_overload == Verdict::Error || error == Some(&StoreError::DeadlineExceeded);
-    let undecided = if on_overload == Verdict::Deny && !error_stands {
+        on_overload == OnUndecided::Error || error == Some(&StoreError::DeadlineExceeded);
+    let undecided = if on_overload == OnUndecided::Deny && !error_stands {
         OVER
     } else {
         OK

@@ -100,7 +100,7 @@ impl Service {
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
         let mut settings = settings(arguments);
-        settings.rules = Some(file.clone());
+        settings.rules_path = Some(file.clone());
         settings.drain_delay = std::time::Duration::ZERO;
         let listener = || TcpListener::bind("127.0.0.1:0");
         let listeners = Listeners {

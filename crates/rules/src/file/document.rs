@@ -11,7 +11,7 @@ use crate::file::grammar;
 use crate::file::loader::{DomainOrigin, Loader};
 use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Reader, Span};
 use crate::yaml::{Content, Document, Node};
-use tollgate_limiter::{OnStoreFailure, Parent};
+use tollgate_limiter::{OnUndecided, Parent};
 
 /// Parses the current file and loads its document.
 pub(super) fn text_document(loader: &mut Loader<'_>) {
@@ -103,7 +103,7 @@ fn settings(loader: &mut Loader<'_>, fields: &Fields<'_>, domain: &str) {
     }
     if let Some(answer) = on_store_failure(reader, fields) {
         let earlier = rules.on_store_failure(domain.as_bytes());
-        let (earlier, name) = (earlier.map(OnStoreFailure::name), answer.name());
+        let (earlier, name) = (earlier.map(OnUndecided::name), answer.name());
         let first = &mut origin.on_store_failure;
         set_once(reader, fields, "on_store_failure", earlier, &name, first);
         rules.set_on_store_failure(domain, answer);
@@ -114,14 +114,9 @@ fn settings(loader: &mut Loader<'_>, fields: &Fields<'_>, domain: &str) {
 pub(super) fn on_store_failure(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
-) -> Option<OnStoreFailure> {
-    let names = OnStoreFailure::ALL.map(OnStoreFailure::name);
-    reader.word(
-        fields,
-        "on_store_failure",
-        &names,
-        OnStoreFailure::from_name,
-    )
+) -> Option<OnUndecided> {
+    let names = OnUndecided::ALL.map(OnUndecided::name);
+    reader.word(fields, "on_store_failure", &names, |name| name.parse().ok())
 }
 
 /// Reports a setting that an earlier file has set to another value. Records where it was first set.

@@ -14,7 +14,7 @@
 use crate::file::grammar_field::{reference, tollgate};
 use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
 use crate::file::{Field, Grammar, Kind, Mapping};
-use tollgate_limiter::OnStoreFailure;
+use tollgate_limiter::OnUndecided;
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
@@ -132,7 +132,7 @@ pub(super) const ALL_OR_NOTHING: Field = tollgate(
 pub(super) const ON_STORE_FAILURE: Field = tollgate(
     "on_store_failure",
     Kind::Enum {
-        words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
+        words: || OnUndecided::ALL.map(OnUndecided::name).to_vec(),
         ignore_case: false,
     },
     "The response when the shared store makes no decision. Default: --on-store-failure.",

@@ -121,7 +121,7 @@ impl ReplayCommand {
         let mut reader = self.events()?;
         let options = Options {
             file: self.recording.clone(),
-            config: self.settings_for(&reader.header().settings)?,
+            config: (&self.settings_for(&reader.header().settings)?).into(),
             memory_max: usize::try_from(self.memory_max).unwrap_or(usize::MAX),
             rows_max: usize::try_from(self.top).unwrap_or(usize::MAX),
         };

@@ -49,9 +49,9 @@ pub(super) struct FileFailure {
 pub fn known_settings() -> anyhow::Result<KnownSettings> {
     let read = |flags: Vec<String>| match Settings::from_flags(flags) {
         Ok(settings) => Ok(ServiceSettings {
-            merge_domains: settings.rules_settings.merge_domain_config,
-            quota_ttl_seconds: settings.quotas.quota_ttl_seconds,
-            config: settings,
+            merge_domains: settings.rules.merge_domain_config,
+            quota_ttl_seconds: settings.quotas.ttl_seconds,
+            config: (&settings).into(),
         }),
         Err(error) => Err(settings_error(&error)),
     };

@@ -14,7 +14,7 @@ use crate::file::response::over_limit;
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
 use crate::yaml::Content;
 use tollgate_limiter::{
-    AlgorithmOption, Candidate, Level, OnStoreFailure, OverLimitResponse, ReserveRule, Rule, Values,
+    AlgorithmOption, Candidate, Level, OnUndecided, OverLimitResponse, ReserveRule, Rule, Values,
 };
 
 /// The fields that change how a limit counts.
@@ -46,7 +46,7 @@ pub(in crate::file) struct Entry<'n> {
     pub(super) candidate: Option<Box<Candidate>>,
     pub(super) reserve: Option<Box<ReserveRule>>,
     pub(super) all_or_nothing: Option<bool>,
-    pub(super) on_store_failure: Option<OnStoreFailure>,
+    pub(super) on_store_failure: Option<OnUndecided>,
     /// It has no error.
     pub(super) is_valid: bool,
     pub(super) found: Cell<Found>,

@@ -9,7 +9,7 @@ use crate::excerpt::excerpt;
 use crate::file::overlay::entry::Entry;
 use crate::file::rate_limit::limited;
 use tollgate_limiter::algorithm::{can_admit_more, count_refused};
-use tollgate_limiter::{Algorithm, AlgorithmOption, Limit, OnStoreFailure, Rule};
+use tollgate_limiter::{Algorithm, AlgorithmOption, Limit, OnUndecided, Rule};
 
 /// A field of an entry that lets more pass, and why.
 pub(super) type Raise = (&'static str, String);
@@ -134,7 +134,7 @@ pub(super) fn raise_of_count_refused(
 pub(super) fn raises_of_domain(
     entry: &Entry<'_>,
     all_or_nothing: Option<bool>,
-    on_store_failure: Option<OnStoreFailure>,
+    on_store_failure: Option<OnUndecided>,
 ) -> Vec<Raise> {
     let mut raises = Vec::new();
     if entry.all_or_nothing == Some(true) && all_or_nothing != Some(true) {
@@ -143,7 +143,7 @@ pub(super) fn raises_of_domain(
     }
     if let Some(new) = entry.on_store_failure {
         // Without a setting of the domain, --on-store-failure decides: the operator's own.
-        let old = on_store_failure.unwrap_or(OnStoreFailure::Error);
+        let old = on_store_failure.unwrap_or(OnUndecided::Error);
         if leniency(new) > leniency(old) {
             let (new, old) = (new.name(), old.name());
             let message = format!("on_store_failure {new} lets more pass than {old}");
@@ -155,11 +155,11 @@ pub(super) fn raises_of_domain(
 
 /// The order of the answers by what passes. After an error the caller decides, and Envoy lets the
 /// request pass by default.
-fn leniency(answer: OnStoreFailure) -> u8 {
+fn leniency(answer: OnUndecided) -> u8 {
     match answer {
-        OnStoreFailure::Deny => 0,
-        OnStoreFailure::Local => 1,
-        OnStoreFailure::Error => 2,
-        OnStoreFailure::Allow => 3,
+        OnUndecided::Deny => 0,
+        OnUndecided::Local => 1,
+        OnUndecided::Error => 2,
+        OnUndecided::Allow => 3,
     }
 }

@@ -1,10 +1,13 @@
-//! The answer to requests when the store that replicas share does not decide.
+//! The answer to a request without a decision.
 //!
-//! Why the limiter has it: the rules of a domain can set it.
+//! Why the limiter has it: the rules of a domain can set it for the store that replicas share.
 
-/// The answer to a request that the shared store did not decide.
+use std::str::FromStr;
+
+/// The answer to a request that a store did not decide, or that exceeds a bound. Not every setting
+/// allows each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum OnStoreFailure {
+pub enum OnUndecided {
     /// An error. The caller decides.
     Error,
     /// The request passes.
@@ -15,9 +18,9 @@ pub enum OnStoreFailure {
     Local,
 }
 
-// === impl OnStoreFailure ===
+// === impl OnUndecided ===
 
-impl OnStoreFailure {
+impl OnUndecided {
     /// Every variant.
     pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
 
@@ -30,9 +33,13 @@ impl OnStoreFailure {
             Self::Local => "local",
         }
     }
+}
 
-    /// The variant with that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
+impl FromStr for OnUndecided {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|one| one.name() == name);
+        known.ok_or_else(|| "use error, allow, deny or local".to_owned())
     }
 }

@@ -1,9 +1,21 @@
-//! The settings of headers and metadata in responses.
+//! The settings of decisions and their responses, and the values of settings that offer a choice.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
+use tollgate_limiter::OnUndecided;
 
-use crate::settings::headings::HEADERS;
+use crate::settings::headings::{DECISIONS, HEADERS};
 use crate::settings::parse::{boolean, header_name};
+
+/// How a request consumes its limits, for `serve` and `explain`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct DecisionSettings {
+    /// Consume no limit of a request if one of its limits refuses
+    ///
+    /// A rules file can set this for its domain (all_or_nothing).
+    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
+    pub all_or_nothing: bool,
+}
 
 /// Headers and metadata of responses.
 #[derive(Args, Clone, Debug)]
@@ -89,4 +101,49 @@ pub enum HeaderStyle {
     Ietf,
     /// Retry-After, on a refusal that ends
     RetryAfter,
+}
+
+/// The responses without a decision that a service can give alone.
+pub(super) const WITHOUT_STORE: [OnUndecided; 3] =
+    [OnUndecided::Error, OnUndecided::Allow, OnUndecided::Deny];
+
+/// Parses one of these responses to a request without a decision.
+pub(super) fn answers<const N: usize>(
+    allowed: [OnUndecided; N],
+) -> impl TypedValueParser<Value = OnUndecided> {
+    let values = allowed.map(|answer| {
+        PossibleValue::new(answer.name()).help(match answer {
+            OnUndecided::Error => {
+                "gRPC error; the caller decides, such as Envoy by failure_mode_deny"
+            }
+            OnUndecided::Allow => "OK",
+            OnUndecided::Deny => "OVER_LIMIT",
+            OnUndecided::Local => {
+                "Decision of this replica alone, each limit divided by the number of replicas"
+            }
+        })
+    });
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<OnUndecided>())
+}
+
+/// The values of `--door`, which has no effect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum DeprecatedDoor {
+    /// The only gRPC server
+    H2,
+    /// Removed: the second gRPC server
+    Tonic,
+}
+
+/// What happens to new keys when memory is full.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum OnMemoryFull {
+    /// Count new keys of a rule in one shared bucket per partition
+    Share,
+    /// OK, without counting
+    Allow,
+    /// OVER_LIMIT
+    Deny,
+    /// No decision; --on-overload applies
+    Error,
 }
