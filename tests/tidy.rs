@@ -93,8 +93,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "grpc_client"],
-        "one module layers HTTP, and one builds a client connection",
+        &["admin", "grpc_client", "grpc/services/bytes_codec.rs"],
+        "one module layers HTTP, one builds a client connection, and one has methods of bytes",
     ),
     (
         "axum",

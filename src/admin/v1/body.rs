@@ -6,7 +6,7 @@
 //! `1.5s` or `1h30m`, the value of an enum is a word, and a field has one name and is there once.
 //! Every error names the field by its path and says what to write.
 //!
-//! What it deliberately does not do: know what a call needs (`api_calls`).
+//! What it deliberately does not do: know what a call needs beyond its request (`api_calls`).
 
 use std::fmt;
 
@@ -15,6 +15,7 @@ use prost_types::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::api_calls::Fault;
 use crate::pipeline::API_HITS_MAX;
 use crate::protobuf_json::{FieldDescriptor, Kind, MessageDescriptor};
 use crate::rules::duration::duration;
@@ -141,10 +142,17 @@ fn encode_fields(
     let known: Vec<_> = names.filter(|name| takes_hits || *name != "hits").collect();
     let object = object(value, path, &known)?;
     for field in &fields {
-        let Some(value) = get(object, field.name()) else {
+        let path = field_path(path, field.name());
+        let value = get(object, field.name());
+        // A body of a million empty descriptors ends at the first.
+        if let Some(fault) = fault_without(field.name())
+            && value.is_none_or(is_empty)
+        {
+            return Err(format!("{path} {}", fault.json_text()));
+        }
+        let Some(value) = value else {
             continue;
         };
-        let path = field_path(path, field.name());
         if field.is_list() {
             for (position, item) in list(value, &path)?.iter().enumerate() {
                 encode(
@@ -160,6 +168,25 @@ fn encode_fields(
         }
     }
     Ok(())
+}
+
+/// The fault of a call without this field; none if it may be left out.
+fn fault_without(field: &str) -> Option<Fault> {
+    match field {
+        "domain" => Some(Fault::NoDomain),
+        "descriptors" => Some(Fault::NoDescriptors),
+        "entries" => Some(Fault::NoEntries),
+        "key" => Some(Fault::NoKey),
+        _ => None,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
 }
 
 fn encode(
@@ -339,7 +366,7 @@ mod tests {
     use tollgate_limiter::EXPIRY_MS_MAX;
 
     use super::*;
-    use crate::api_calls::{Fault, expiry_ms};
+    use crate::api_calls::expiry_ms;
 
     #[test]
     fn values_are_those_of_json() {

@@ -3,47 +3,65 @@
 //!
 //! What it deliberately does not do: bound them (tonic and the services do).
 
+use std::convert::Infallible;
+
 use axum::body::Body;
 use axum::extract::Request;
-use axum::routing::{MethodRouter, any};
+use axum::response::Response;
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{
     Codec, CompressionEncoding, DecodeBuf, Decoder, EnabledCompressionEncodings, EncodeBuf, Encoder,
 };
 use tonic::server::{Grpc, StreamingService, UnaryService};
+use tower::{Service, service_fn};
 
 /// Messages are received as bytes, and sent as bytes.
 #[derive(Debug, Default)]
 pub(super) struct BytesCodec;
 
-/// The route of a unary method.
-pub(super) fn unary_route<S>(service: S, message_size_max: usize) -> MethodRouter
+/// A unary method as a service. A handler would add a `content-length` to its errors, which the
+/// other methods' errors do not have.
+pub(super) fn unary_method<S>(
+    service: S,
+    message_size_max: usize,
+) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
 where
     S: UnaryService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    any(move |request: Request| {
+    service_fn(move |request: Request| {
         let service = service.clone();
         async move {
             let mut methods = bytes_methods(message_size_max);
-            methods.unary(service, request).await.map(Body::new)
+            Ok(methods.unary(service, request).await.map(Body::new))
         }
     })
 }
 
-/// The route of a method whose requests and responses stream.
-pub(super) fn streaming_route<S>(service: S, message_size_max: usize) -> MethodRouter
+/// A method whose requests and responses stream, as a service.
+pub(super) fn streaming_method<S>(
+    service: S,
+    message_size_max: usize,
+) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
 where
     S: StreamingService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
     S::ResponseStream: Send + 'static,
     S::Future: Send,
 {
-    any(move |request: Request| {
+    service_fn(move |request: Request| {
         let service = service.clone();
         async move {
             let mut methods = bytes_methods(message_size_max);
-            methods.streaming(service, request).await.map(Body::new)
+            Ok(methods.streaming(service, request).await.map(Body::new))
         }
     })
 }

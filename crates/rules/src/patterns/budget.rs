@@ -6,7 +6,7 @@ use tollgate_limiter::MATCHING_STEPS_MAX;
 /// may be.
 pub const REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// How large the NFA of all patterns of one key may be.
+/// How large the NFA of one DFA may be: patterns of a key that need more are compiled in groups.
 pub const KEY_BYTES_MAX: usize = 10 << 20;
 
 /// How large one DFA may be: so many times its NFA, at most `DENSE_BYTES_MAX`, and at least

@@ -475,6 +475,10 @@ impl LeaseWorker {
 
     /// A take has ended: answers the checks that waited for it, as far as it goes.
     fn took(&mut self, taken: &Check, sent_us: u64, answer: &CheckResult, now_us: u64) {
+        if !self.waiters.contains_key(&taken.key) {
+            // Another call panicked, and a reset may have come between.
+            return;
+        }
         match answer {
             Ok(outcome) if outcome.allowed => {
                 let hits = taken.operation.hits.requested();

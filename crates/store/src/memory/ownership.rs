@@ -122,11 +122,12 @@ impl InlineDecider for PartitionOwnership {
         if !self.is_idle() {
             return false;
         }
-        // Dropped after the partition is released.
-        let _wake_worker = WakeWorker(self);
-        let Ok(Some(mut decider)) = self.try_acquire() else {
+        let Ok(Some(decider)) = self.try_acquire() else {
             return false;
         };
+        // Dropped after the partition is released.
+        let _wake_worker = WakeWorker(self);
+        let mut decider = decider;
         // A message that was sent before is carried out before: with the partition in hand, it is
         // still waiting or it is done.
         let is_idle = self.is_idle();

@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::exchange::{Assignments, Exchange};
 #[cfg(any(test, fuzzing))]
 pub(super) use self::waiting_report::WaitingReport;
-use super::bytes_codec::streaming_route;
+use super::bytes_codec::streaming_method;
 use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
 use crate::quota::registry::QuotaRegistry;
@@ -64,7 +64,7 @@ pub(super) const SERVICE: GrpcService = GrpcService {
             status.into_http::<Body>()
         };
         let router = routes.into_axum_router();
-        let router = router.route(METHOD, streaming_route(quotas, message_size_max));
+        let router = router.route_service(METHOD, streaming_method(quotas, message_size_max));
         Ok(router.route(UNKNOWN_METHOD, any(unknown)).into())
     },
 };

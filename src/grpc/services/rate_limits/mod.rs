@@ -20,7 +20,7 @@ use self::carry_out::ApiCalls;
 use crate::grpc::layers::StreamingMethods;
 use crate::grpc::service::GrpcService;
 use crate::grpc::services::api_call::internal;
-use crate::grpc::services::bytes_codec::{streaming_route, unary_route};
+use crate::grpc::services::bytes_codec::{streaming_method, unary_method};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -44,8 +44,8 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         let router = routes.add_service(service).into_axum_router();
         // As bytes: the generated service would decode a whole batch, and keep all of its answers
         // until the last one is known.
-        let router = router.route(BATCH, unary_route(calls.clone(), message_size_max));
-        let router = router.route(STREAM, streaming_route(calls, message_size_max));
+        let router = router.route_service(BATCH, unary_method(calls.clone(), message_size_max));
+        let router = router.route_service(STREAM, streaming_method(calls, message_size_max));
         Ok(router.into())
     },
 };

@@ -287,7 +287,8 @@ fn keep_new(
     for mut one in all.split_off(known.min(all.len())) {
         let is_kept = complete(&mut one);
         let is_same = |other: &Diagnostic| {
-            (other.code, other.span, &other.message) == (one.code, one.span, &one.message)
+            (other.found.file, other.code, other.span, &other.message)
+                == (one.found.file, one.code, one.span, &one.message)
         };
         if is_kept && !all.iter().any(is_same) {
             all.push(one);
