@@ -402,8 +402,8 @@ impl<R: Responder + 'static> Batcher<R> {
         }
     }
 
-    /// Does something for one request. A panic in it is a defect, which costs this caller the
-    /// answer, and nobody else.
+    /// Does something for one request. A panic in it is a defect: this caller gets an error, and
+    /// other callers are answered.
     fn contain(&self, part: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(part)).is_err() {
             tracing::error!("{LOST_ANSWERS}");

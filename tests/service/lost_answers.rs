@@ -1,5 +1,5 @@
-//! A panic while a request is decided is a defect of tollgate. It costs the caller of that request
-//! its answer, as an error; nobody waits for ever, and nobody else is affected.
+//! A panic while a request is decided is a defect of tollgate. The caller of that request gets an
+//! error, no caller waits for ever, and other callers are answered.
 //!
 //! How: the pipeline's clock panics at the first read of the deciding thread, then at the second,
 //! and so on until a request is decided without that many reads.

@@ -253,7 +253,7 @@ impl LabelSet {
         counters.fold(self.past, |sum, counters| plus(sum, counters.counts()))
     }
 
-    /// Adds the counters that nobody else holds to the past.
+    /// Adds the counters that only this list holds to the past.
     fn fold(&mut self) {
         let past = &mut self.past;
         self.counters.retain_mut(|counters| {
